@@ -1,0 +1,1 @@
+"""Places: how this machine, an SSH host or a cluster is reached, and what is there."""

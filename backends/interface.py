@@ -1,0 +1,250 @@
+"""The contract of places: what a backend must offer, and the two kinds of thing it opens, a host or a cluster.
+
+A backend is loaded by name through the entry points ``fabric.backends``; ours register there too. Everything here
+raises :class:`workbench.errors.BackendError`, :class:`workbench.errors.PlaceUnreachable` or another error of ours, never
+a foreign exception.
+"""
+
+from __future__ import annotations
+
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, ClassVar, Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that a probe found."""
+
+    subject: str
+    """``python``, ``gpu``, ``engine``, ``disk``, ..."""
+    found: str
+    level: Literal["ok", "lack", "wrong"] = "ok"
+    consequence: str = ""
+    """What does not work because of it; empty when all is well."""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One GPU that a learner can be given, by an opaque id, with its use at the time of asking."""
+
+    uuid: str
+    """A GPU's or MIG slice's UUID."""
+    index: int
+    model: str
+    memory_bytes: int
+    memory_used_bytes: int | None = None
+    utilization_percent: float | None = None
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    holder: str = ""
+    """Who holds its lease, in words (owner, job), or empty."""
+    holder_job: str = ""
+    """The id of the job that holds it, or empty."""
+    foreign: str = ""
+    """A process that is not ours and computes on it, in words, or empty."""
+
+    @property
+    def free(self) -> bool:
+        """Whether a learner could be given it."""
+        return not self.holder and not self.foreign
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One machine of a place."""
+
+    name: str
+    cpus: int
+    memory_bytes: int
+    cpu_percent: float | None = None
+    memory_used_bytes: int | None = None
+    disk_free_bytes: int | None = None
+    slots: tuple[Slot, ...] = ()
+    driver: str = ""
+    """GPU driver and CUDA versions, or why there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What a place has, at ``time_us``."""
+
+    nodes: tuple[Node, ...]
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostIdentity:
+    """Which machine this is, so that it is recognised again and a reboot is noticed."""
+
+    machine_id: str
+    boot_id: str
+    hostname: str
+    user: str
+    system: str
+    """``Linux`` or ``Darwin``."""
+    architecture: str
+    python: str
+    """The interpreter that runs the agent there, a path; empty where there is none."""
+    clock_skew_seconds: float = 0.0
+    """Its clock minus ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """How a bounded command ended."""
+
+    exit_code: int
+    """128 + n for signal n."""
+    stdout: bytes
+    stderr: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Bytes of a file from an offset, and how far the file is published."""
+
+    data: bytes
+    offset: int
+    end: int
+    """The published size of the file at the time of reading."""
+
+
+class Lock(Protocol):
+    """Locks held at a place by our side of the connection, until they are handed over or let go."""
+
+    names: Sequence[str]
+
+    def release(self) -> None:
+        """Let go; what a spawned process was handed stays held by it."""
+
+
+class Host(ABC):
+    """A machine that files can be put on and processes started on: the seam between runners and places.
+
+    Paths are absolute at the place. Commands are argument lists, never shell text. Every call has a deadline and raises
+    :class:`~workbench.errors.PlaceUnreachable` when it passes.
+    """
+
+    @abstractmethod
+    def identity(self) -> HostIdentity:
+        """Say which machine this is."""
+
+    @abstractmethod
+    def folder(self, home_uuid: str) -> str:
+        """Return the folder at the place under which that home's ``jobs/``, ``code/``, ``envs/`` and ``agents/`` lie."""
+
+    @abstractmethod
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        deadline_seconds: float = 30.0,
+    ) -> Completed:
+        """Run a command to its end; when the deadline passes its whole session is killed and BackendError raised."""
+
+    @abstractmethod
+    def spawn(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, output: str, holding: Lock | None = None
+    ) -> int:
+        """Start a process that outlives the connection (own session, output appended to a file); return its pid.
+
+        The open descriptors of ``holding`` are inherited, so a lease never has a gap between us and the process.
+        """
+
+    @abstractmethod
+    def put(self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600) -> None:
+        """Write a file, whole or not at all (temporary name, fsync, rename); folders on the way are made 0700.
+
+        Resumable: with a ``sha256`` a file that is there already with that content is not sent again.
+        """
+
+    @abstractmethod
+    def read(self, offsets: Mapping[str, int], *, limit_bytes: int = 1 << 20) -> Mapping[str, Chunk]:
+        """Read files from offsets on, at most ``limit_bytes`` each; a file that is not there yet is left out.
+
+        For a journal's ``output.log`` the end is the published one of its index; for others the last complete line.
+        """
+
+    @abstractmethod
+    def watch(self, paths: Sequence[str], *, timeout_seconds: float) -> Sequence[str]:
+        """Block until one of these files changes or appears, or the time is over; return those that changed."""
+
+    @abstractmethod
+    def lock(self, names: Sequence[str], *, folder: str, text: str) -> Lock | None:
+        """Take all of these lock files in a folder at the place, or none (then None), without waiting.
+
+        ``text`` is written into each file that is taken, so that others see who holds it.
+        """
+
+    @abstractmethod
+    def call(self, operation: str, **arguments: Any) -> Any:
+        """Do one of the operations of ``workbench.learner.host`` by name, with JSON values in and out.
+
+        The rest of what is done at a place (make, unpack and remove folders, list processes by their marker, inventory
+        of GPUs): one function there, the same over every host.
+        """
+
+    @abstractmethod
+    def connect(self, path: str) -> socket.socket:
+        """Open a stream to a unix socket at the place (a container engine)."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything back; spawned processes live on."""
+
+
+class Cluster(ABC):
+    """An API that pods are asked of. Its contract grows with the Kubernetes backend."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything back."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendOptions:
+    """A named backend as the configuration has it."""
+
+    name: str
+    type: str
+    """The entry point's name: ``local``, ``ssh``, ``kubernetes``."""
+    address: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Backend(ABC):
+    """A place. Cheap to make; nothing is reached before a method is called."""
+
+    type: ClassVar[str]
+
+    def __init__(self, options: BackendOptions) -> None:
+        self.options = options
+
+    @property
+    def name(self) -> str:
+        """The name that the user gave it."""
+        return self.options.name
+
+    @abstractmethod
+    def probe(self) -> Iterator[Finding]:
+        """Say what is there, each lack with its consequence and remedy."""
+
+    @abstractmethod
+    def inventory(self) -> Inventory:
+        """Say what the place has and who uses it."""
+
+    @abstractmethod
+    def open(self) -> Host | Cluster:
+        """Reach the place."""
+
+    @abstractmethod
+    def runners(self) -> Sequence[str]:
+        """Name the runners that can work here, the preferred first."""

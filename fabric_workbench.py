@@ -1,0 +1,1 @@
+"""The entry module of the command ``fabric``, and its small Python API."""

@@ -1,0 +1,1 @@
+"""Ways to start learners in a place: process, container, pod."""

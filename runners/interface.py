@@ -1,0 +1,223 @@
+"""The contract of runners: eight methods that turn a job's attempt into learners at a place, and back into nothing.
+
+A runner is loaded by name through the entry points ``fabric.runners``; ours register there too. It gets an open
+:class:`~backends.interface.Host` or :class:`~backends.interface.Cluster` and is written once for all of them. It raises
+:class:`workbench.errors.RunnerError` or a subclass, or the place's own errors, never a foreign exception. Its promises are
+written as tests in ``runners.conformance``; a runner of your own subclasses that suite.
+
+What a runner promises:
+
+1. Launching the same attempt twice starts nothing twice, at whatever instant the first launch was cut off.
+2. All learners of an attempt get their slots, or none does.
+3. A learner goes on when the runner, the controller or the connection dies.
+4. Every learner that ended is seen as exited, with its code or signal and its true times, or as lost with a reason.
+5. A stop that was asked for ends every process of the learner, double-forked ones too.
+6. The journal gives the bytes that were printed, from any offset, as often as asked.
+7. After remove nothing of the attempt is left at the place but what other attempts share.
+8. What carries another home's uuid is never touched.
+
+What it does not promise: that a learner notices its stop before the grace period ends; that output arrives in less than
+10 ms; that usage samples are complete.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol
+
+from backends.interface import Chunk, Cluster, Host
+from workbench.job import LearnerPhase, Reason
+from workbench.manifest.model import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a runner can do: read by screens, docs and tests instead of its class."""
+
+    needs: Literal["host", "cluster"]
+    uses_image: bool = False
+    exec: bool = False
+    shell: bool = False
+    copy: bool = False
+    ports: bool = False
+    usage: bool = True
+    memory_limit: bool = True
+    names_resolve: bool = False
+    """Whether learners find each other by name."""
+    shared_job_folder: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerRef:
+    """Which learner, of which home."""
+
+    home: str
+    job_id: str
+    attempt: int
+    learner: int
+    """From 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRef:
+    """Which attempt, of which home."""
+
+    home: str
+    job_id: str
+    attempt: int
+    learners: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """All that a runner is told of an attempt."""
+
+    attempt: AttemptRef
+    spec: JobSpec
+    owner: str
+    code_hash: str
+    code_file: str
+    """The snapshot on *this* machine; empty when the job has no code."""
+    recorded: Mapping[str, Any] = field(default_factory=dict)
+    """What the client froze at submit: interpreter, environment variables that pass, proxies, code kind."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Values; they go to the place by standard input or a 0600 file, and into no plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerPlan:
+    """What one learner will be started with, native to the runner."""
+
+    learner: int
+    name: str
+    native: Mapping[str, Any]
+    """The launch document, container configuration or pod objects, as plain JSON values without secrets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Exactly what would be sent: ``fabric plan`` shows it, ``launch`` sends it, tests read it."""
+
+    request: LaunchRequest
+    runner: str
+    learners: tuple[LearnerPlan, ...]
+    slots_per_learner: int
+    cpus_per_learner: float
+    """What is reserved of the place; 0 reserves nothing."""
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What is worth saying aloud once: the image is not used, more CPUs were asked for than there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How a learner was found. Times in microseconds since 1970, UTC, by the place's clock."""
+
+    ref: LearnerRef
+    phase: LearnerPhase
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: Reason | None = None
+    started_us: int | None = None
+    """When its command started."""
+    ended_us: int | None = None
+    decided: bool = False
+    """Whether this learner's exit decided the job."""
+    stopped: str = ""
+    """Why it was stopped if it did not end by itself: ``halt``, ``kill``, ``settle``, ``max_runtime``, ``memory``."""
+    slots: tuple[str, ...] = ()
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What is at the place: first everything (``whole``), then what changed."""
+
+    seen: tuple[Seen, ...]
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequest:
+    """How learners are to be stopped."""
+
+    kind: Literal["halt", "kill"]
+    grace_seconds: float
+    """From SIGTERM to SIGKILL; 0 for kill."""
+    by: str = ""
+    """Who asked, in words."""
+
+
+class Progress(Protocol):
+    """Told what a long launch is doing."""
+
+    def __call__(self, text: str, *, stage: Literal["preparing", "waiting", "starting"]) -> None:
+        """Take one line in words."""
+
+
+class ExecSession(Protocol):
+    """A command that runs beside a learner."""
+
+    def wait(self) -> int:
+        """Wait for its exit code."""
+
+
+class Runner(ABC):
+    """A way to start learners in a place. One instance serves all jobs of its place, from one thread at a time a method."""
+
+    name: ClassVar[str]
+    capabilities: ClassVar[Capabilities]
+
+    def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
+        self.place = place
+        self.home_uuid = home_uuid
+
+    @abstractmethod
+    def plan(self, request: LaunchRequest) -> Plan:
+        """Say exactly what would be sent; raises LaunchRefused for what this place can never give."""
+
+    @abstractmethod
+    def launch(self, plan: Plan, progress: Progress) -> None:
+        """Bring code and environment, then lease all slots or none, then start. Idempotent.
+
+        Raises:
+            SlotsBusy: slots are taken; nothing was started, what was prepared stays.
+            LaunchRefused: trying again cannot mend it.
+        """
+
+    @abstractmethod
+    def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
+        """Say how these attempts' learners are: at once and whole the first time, then when something changes.
+
+        Blocks until something changed since this runner's last answer, or the time is over (then nothing is seen). With
+        attempts that were not asked for the last time it answers at once. One call covers the whole place.
+        """
+
+    @abstractmethod
+    def journal(self, learner: LearnerRef, offsets: Mapping[str, int]) -> Mapping[str, Chunk]:
+        """Read ``output``, ``index`` and ``records`` of a learner from these offsets on; what is not there is left out."""
+
+    @abstractmethod
+    def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
+        """Ask all learners of an attempt to stop; returns at once, is repeated until observe confirms it. Idempotent."""
+
+    @abstractmethod
+    def remove(self, attempt: AttemptRef) -> None:
+        """Leave nothing of the attempt at the place: processes, containers, remote folders. Idempotent.
+
+        On this machine the journal is the job's own folder and is left to its owner.
+        """
+
+    @abstractmethod
+    def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
+        """Run a command beside a learner; raises RunnerError where ``capabilities.exec`` is false."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything back; learners live on."""
+
+    def leftovers(self) -> Iterator[LearnerRef]:
+        """Name every learner of fabric's at the place, of all homes, for ``fabric gc``; none where it cannot know."""
+        return iter(())

@@ -1,0 +1,39 @@
+"""Guard rails for every test: a home of its own, a clean environment, nothing of the developer's is read or written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from workbench.paths import Home
+
+KEPT = ("PATH", "LANG", "LC_ALL", "TERM", "TMPDIR", "UV_CACHE_DIR", "PYTHONDONTWRITEBYTECODE")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A short temporary folder (unix sockets allow 100 characters) that HOME and all of fabric's folders lie in."""
+    root = Path(tempfile.mkdtemp(prefix="fab-"))
+    for name in list(os.environ):
+        if name not in KEPT and not name.startswith("PYTEST"):
+            monkeypatch.delenv(name)
+    (root / "run").mkdir(mode=0o700)
+    (root / "leases").mkdir(mode=0o1777)
+    monkeypatch.setenv("HOME", str(root))
+    monkeypatch.setenv("FABRIC_HOME", str(root / "fabric"))
+    monkeypatch.setenv("FABRIC_CONFIG", str(root / "config.toml"))
+    monkeypatch.setenv("FABRIC_LEASES", str(root / "leases"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(root / "run"))
+    yield root
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def home(clean_environment: Path) -> Home:
+    """The home that ``FABRIC_HOME`` names; its folder is not made yet."""
+    return Home(clean_environment / "fabric")

@@ -1,0 +1,149 @@
+"""Every error that a user can meet, each with a sentence, a hint and an exit code.
+
+The tree::
+
+    FabricError                     70   a bug of ours, or a family below
+      UsageError                    64   the words of the command are wrong
+        UnknownName                 64   no such job, backend, runner, learner, metric; names those there are
+        AmbiguousName               64   a prefix that fits several
+      ManifestError                 65   the manifest is at fault; carries every fault found
+      InputMissing                  66   a file or folder that is not there, or is not what it should be
+      PlaceUnreachable              69   a backend cannot be reached
+      CannotWrite                   73   a home, folder or disk that takes no more
+      TryAgain                      75   busy now, may work later
+      NotAllowed                    77   rights are missing
+      ConfigError                   78   the configuration is at fault, or too new or old for this version
+      BackendError                  69   anything that a backend raises (root of that family)
+      RunnerError                   70   anything that a runner raises (root of that family)
+        LaunchRefused               70   this launch cannot work however often it is tried
+        SlotsBusy                   75   slots or CPUs are taken now; carries the reason in words
+
+Foreign exceptions are wrapped where they come in; none reaches a user as a traceback. Exit codes are those of
+``sysexits.h`` (design, section 3, decision 11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class FabricError(Exception):
+    """Root of all errors of ours: a sentence for the user, and a hint that says what to do."""
+
+    exit_code: ClassVar[int] = 70
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class UsageError(FabricError):
+    """The words of a command are wrong."""
+
+    exit_code = 64
+
+
+class UnknownName(UsageError):
+    """A name that stands for nothing here; the hint names what there is."""
+
+
+class AmbiguousName(UsageError):
+    """A prefix or a name that fits more than one thing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong in a manifest, as exactly as it can be said."""
+
+    file: str
+    line: int
+    """From 1; 0 when the fault has no place (an option, a missing file)."""
+    column: int
+    key: str
+    """Dotted path of the key, ``data_stores.0.type``; empty for the whole document."""
+    problem: str
+    """What was found and what would be right, one sentence."""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        place = self.file + (f":{self.line}:{self.column}" if self.line else "")
+        key = f" {self.key}:" if self.key else ""
+        return f"{place}:{key} {self.problem}" + (f" ({self.hint})" if self.hint else "")
+
+
+class ManifestError(FabricError):
+    """A manifest that cannot be used; ``faults`` holds every fault, in the order of the file."""
+
+    exit_code = 65
+
+    def __init__(self, faults: Sequence[Fault], *, hint: str = "") -> None:
+        super().__init__("\n".join(str(fault) for fault in faults), hint=hint)
+        self.faults = tuple(faults)
+
+
+class InputMissing(FabricError):
+    """A file or folder that is not there, cannot be read, or is of the wrong kind."""
+
+    exit_code = 66
+
+
+class PlaceUnreachable(FabricError):
+    """A backend that does not answer."""
+
+    exit_code = 69
+
+
+class CannotWrite(FabricError):
+    """A home, folder or disk that takes no more."""
+
+    exit_code = 73
+
+
+class TryAgain(FabricError):
+    """Busy now; the same may work later."""
+
+    exit_code = 75
+
+
+class NotAllowed(FabricError):
+    """Rights are missing."""
+
+    exit_code = 77
+
+
+class ConfigError(FabricError):
+    """The configuration is at fault, or a file is from a newer version of fabric."""
+
+    exit_code = 78
+
+
+class BackendError(FabricError):
+    """Raised when a backend fails for any reason; backends must raise this or a subclass, never a foreign one."""
+
+    exit_code = 69
+
+
+class RunnerError(FabricError):
+    """Raised when a runner fails for any reason; runners must raise this or a subclass, never a foreign one."""
+
+    exit_code = 70
+
+
+class LaunchRefused(RunnerError):
+    """A launch that cannot work however often it is tried (memory the machine does not have, no such command)."""
+
+    def __init__(self, message: str, *, hint: str = "", code: str = "C104") -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+
+
+class SlotsBusy(RunnerError):
+    """Slots or CPUs that are taken now; the message is the reason that a waiting job shows."""
+
+    exit_code = 75

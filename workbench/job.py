@@ -1,0 +1,167 @@
+"""What a job is: ids, states and the legal steps between them, reasons, exit codes. Pure: no I/O, no clock but the id's."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NewType
+
+JobId = NewType("JobId", str)
+"""``training-`` and nine characters of :data:`ID_ALPHABET`."""
+
+ID_PREFIX: Final = "training-"
+ID_LENGTH: Final = 9
+ID_ALPHABET: Final = "abcdefghjkmnpqrstuvwxyz23456789"
+"""``[a-z0-9]`` without the look-alikes i, l, o, 0 and 1."""
+
+
+class State(StrEnum):
+    """FfDL's states, of an attempt; a job shows those of its last attempt."""
+
+    QUEUED = "QUEUED"
+    """Waits for a slot, or for the CPUs that it asked for."""
+    PENDING = "PENDING"
+    """Asked for: it is being started."""
+    DOWNLOADING = "DOWNLOADING"
+    """Code, environment and data are brought in."""
+    PROCESSING = "PROCESSING"
+    """The command runs."""
+    STORING = "STORING"
+    """Results and logs are put away, on success, failure and halt alike."""
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    HALTED = "HALTED"
+
+
+TERMINAL: Final = frozenset({State.COMPLETED, State.FAILED, State.HALTED})
+
+LEGAL_STEPS: Final[Mapping[State, frozenset[State]]] = {
+    State.QUEUED: frozenset({State.PENDING, State.FAILED, State.HALTED}),
+    # Back to QUEUED: another job took the slots between the look and the lease.
+    State.PENDING: frozenset(
+        {State.QUEUED, State.DOWNLOADING, State.PROCESSING, State.STORING, State.FAILED, State.HALTED}
+    ),
+    State.DOWNLOADING: frozenset({State.QUEUED, State.PROCESSING, State.STORING, State.FAILED, State.HALTED}),
+    State.PROCESSING: frozenset({State.STORING, State.FAILED, State.HALTED}),
+    State.STORING: frozenset({State.COMPLETED, State.FAILED, State.HALTED}),
+    State.COMPLETED: frozenset(),
+    State.FAILED: frozenset(),
+    State.HALTED: frozenset(),
+}
+"""From each state of one attempt, where it may go. A resume or restart makes a new attempt, which starts QUEUED."""
+
+
+class Intent(StrEnum):
+    """What a person has asked of a job and the place has not yet confirmed."""
+
+    NONE = ""
+    HALT = "halt"
+    KILL = "kill"
+    DELETE = "delete"
+
+
+class LearnerPhase(StrEnum):
+    """Where one learner is, as its agent says it (``state.json``), or as it was found."""
+
+    STARTING = "starting"
+    SETUP = "setup"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    EXITED = "exited"
+    LOST = "lost"
+    """The place answers, the learner is gone and no exit is recorded. Never written by an agent."""
+
+
+class Fault(StrEnum):
+    """Whose fault: FfDL's split of codes by their first letter."""
+
+    USER = "C"
+    PLATFORM = "S"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a job is in its state, in words; ``code`` is FfDL's, or empty where nothing is wrong."""
+
+    text: str
+    code: str = ""
+    hint: str = ""
+
+    @property
+    def fault(self) -> Fault | None:
+        """Whose fault it is, by the code's first letter."""
+        return Fault(self.code[0]) if self.code[:1] in ("C", "S") else None
+
+
+CODES: Final[Mapping[str, str]] = {
+    "C101": "the manifest is at fault",
+    "C102": "the code is at fault",
+    "C103": "credentials are missing or wrong",
+    "C104": "the resources asked for cannot be given",
+    "C201": "the command failed",
+    "C202": "the command could not be found or executed",
+    "C203": "out of memory: over the job's own limit",
+    "C204": "max_runtime is over",
+    "C205": "the environment (requirements) could not be built",
+    "C206": "setup failed",
+    "S100": "the place has not enough resources",
+    "S101": "the place could not start it",
+    "S103": "the image could not be had",
+    "S104": "the learner is gone and nobody knows why",
+    "S200": "the place failed",
+    "S202": "the agent was killed",
+    "S203": "the machine was restarted",
+    "S204": "the disk is full",
+    "S301": "the code could not be brought in",
+    "S302": "the data could not be brought in",
+    "S303": "the results could not be stored",
+}
+"""FfDL's codes (``trainer/client/training_status.go``) with ours beside them, each with its meaning."""
+
+EXIT_HALTED: Final = 128 + signal.SIGTERM
+EXIT_KILLED: Final = 128 + signal.SIGKILL
+EXIT_LOST: Final = 75
+EXIT_TIMED_OUT: Final = 124
+EXIT_NOT_FOUND: Final = 127
+EXIT_NOT_EXECUTABLE: Final = 126
+
+
+def new_job_id() -> JobId:
+    """Make a random job id."""
+    return JobId(ID_PREFIX + "".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH)))
+
+
+def nine(job_id: str) -> str:
+    """Return the nine characters that stand for a job where space is short."""
+    return job_id.removeprefix(ID_PREFIX)
+
+
+def is_job_id(text: str) -> bool:
+    """Say whether a text is a whole job id."""
+    body = text.removeprefix(ID_PREFIX)
+    return text.startswith(ID_PREFIX) and len(body) == ID_LENGTH and all(c in ID_ALPHABET for c in body)
+
+
+def attempt_stem(job_id: str, attempt: int) -> str:
+    """Name everything that a place sees of an attempt: ``learner-<nine>-a<attempt>``, FfDL's LEARNER_NAME_PREFIX."""
+    return f"learner-{nine(job_id)}-a{attempt}"
+
+
+def learner_name(job_id: str, attempt: int, learner: int) -> str:
+    """Name one learner; learners count from 1, names from 0, as FfDL's pods did."""
+    return f"{attempt_stem(job_id, attempt)}-{learner - 1}"
+
+
+def may_step(before: State, after: State) -> bool:
+    """Say whether an attempt may go from one state to another."""
+    return after in LEGAL_STEPS[before]
+
+
+def exit_code_of(exit_code: int | None, signal_number: int | None) -> int | None:
+    """Turn how a process ended into the exit code that a shell would show: 128 + n for signal n."""
+    if signal_number is not None:
+        return 128 + signal_number
+    return exit_code

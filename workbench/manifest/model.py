@@ -1,0 +1,191 @@
+"""What a manifest says, once it has been read: frozen values that the whole of fabric works with.
+
+Nothing here checks or converts (``workbench.manifest`` does), so that reading a stored job costs no import of a
+validation library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal
+
+IMAGES: Final[Mapping[str, str]] = {
+    "caffe": "bvlc/caffe",
+    "tensorflow": "tensorflow/tensorflow",
+    "caffe2": "caffe2ai/caffe2",
+    "pytorch": "pytorch/pytorch",
+    "h2o3": "opsh2oai/h2o3-ffdl",
+    "horovod": "uber/horovod",
+    "pytorchmpi": "tomcli/pytorch",
+}
+"""FfDL's image repository of each framework name; ``custom`` takes the version's text as the whole reference."""
+
+FRAMEWORKS: Final = (*IMAGES, "custom")
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """Which image, and what runs in it."""
+
+    name: str = "custom"
+    version: str = ""
+    command: str = ""
+    """As it is to be run: newlines of plain and folded scalars are blanks already, a literal block is a script."""
+    image_tag: str = ""
+    image_location: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def image(self) -> str:
+        """The whole image reference, or empty when none is named."""
+        if self.name == "custom":
+            return self.version
+        tag = self.image_tag or self.version
+        return IMAGES[self.name] + (f":{tag}" if tag else "")
+
+
+@dataclass(frozen=True, slots=True)
+class DataStore:
+    """Where data comes from and results go: FfDL's ``data_stores[]``."""
+
+    id: str
+    type: str
+    training_data: str = ""
+    """The container (bucket or folder); empty for none."""
+    training_results: str = ""
+    connection: Mapping[str, str] = field(default_factory=dict)
+    read_only: bool = False
+    path: str = ""
+    """A sub-path in the container."""
+    mount: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TypedValue:
+    """A value of a metric group: ``$bind`` or a literal, read as ``type``."""
+
+    type: Literal["STRING", "JSONSTRING", "INT", "FLOAT"]
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetricGroup:
+    """One regular expression of ``regex_extractor`` and what its hits mean."""
+
+    regex: str
+    time: str = ""
+    subid: str = ""
+    scalars: Mapping[str, TypedValue] = field(default_factory=dict)
+    etimes: Mapping[str, TypedValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationMetrics:
+    """FfDL's ``evaluation_metrics``, all spellings made one."""
+
+    type: str = "plain"
+    """``plain``, ``tensorboard``, ``regex_extractor``, ``emetrics_file``, or a collector's entry point name."""
+    source: str = ""
+    """``in:`` as written, with variables still in it."""
+    line_lookahead: int = 4
+    event_types: tuple[str, ...] = ()
+    groups: Mapping[str, MetricGroup] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """One job, as its manifest, overrides and flags say it. Sizes in bytes, times in seconds."""
+
+    name: str
+    framework: Framework = field(default_factory=Framework)
+    description: str = ""
+    version: str = ""
+    learners: int = 1
+    gpus: int = 0
+    """Per learner."""
+    gpu_type: str = ""
+    cpus: float | None = None
+    """Per learner; None reserves nothing."""
+    memory_bytes: int | None = None
+    """Per learner; None sets no limit here and over SSH."""
+    storage_bytes: int | None = None
+    shm_size_bytes: int | None = None
+    data_stores: tuple[DataStore, ...] = ()
+    evaluation_metrics: EvaluationMetrics | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    """Names only."""
+    params: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    max_restarts: int = 0
+    max_platform_restarts: int = 3
+    max_runtime_seconds: float | None = None
+    grace_seconds: float = 30.0
+    settle_seconds: float = 60.0
+    ends_when: Literal["first", "all"] | int = "first"
+    priority: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    seed: int | None = None
+    python: str = "current"
+    """``current``, ``PATH`` (the word), a path, ``conda:NAME`` or ``requirements``."""
+    requirements: tuple[str, ...] = ()
+    """pip requirement lines."""
+    setup: str = ""
+    launcher: str = "none"
+    ports: tuple[int, ...] = ()
+    backend: str = ""
+    """The place that the manifest asks for; empty leaves it to the command line and configuration."""
+    runner: str = ""
+
+    @property
+    def image(self) -> str:
+        """The image that container and pod runners use."""
+        return self.framework.image
+
+
+def spec_to_json(spec: JobSpec) -> dict[str, Any]:
+    """Turn a job's spec into plain JSON values, every field named; :func:`spec_from_json` reads it back equal."""
+    return {f.name: _plain(getattr(spec, f.name)) for f in fields(spec)}
+
+
+def _plain(value: Any) -> Any:  # JSON has no narrower type
+    if hasattr(value, "__dataclass_fields__"):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def spec_from_json(document: Mapping[str, Any]) -> JobSpec:
+    """Read a spec that :func:`spec_to_json` wrote; fields that this version does not know are left out."""
+    known = {f.name for f in fields(JobSpec)}
+    values = {key: value for key, value in document.items() if key in known}
+    values["framework"] = _build(Framework, values.get("framework") or {})
+    values["data_stores"] = tuple(_build(DataStore, item) for item in values.get("data_stores") or ())
+    values["evaluation_metrics"] = _metrics(values.get("evaluation_metrics"))
+    for key in ("secrets", "requirements", "ports"):
+        values[key] = tuple(values.get(key) or ())
+    return JobSpec(**values)
+
+
+def _build(kind: Any, document: Mapping[str, Any]) -> Any:  # a dataclass's own type cannot be said more narrowly here
+    known = {f.name for f in fields(kind)}
+    return kind(**{key: value for key, value in document.items() if key in known})
+
+
+def _metrics(document: Mapping[str, Any] | None) -> EvaluationMetrics | None:
+    if document is None:
+        return None
+    groups = {name: _group(group) for name, group in (document.get("groups") or {}).items()}
+    plain = {key: value for key, value in document.items() if key != "groups"}
+    plain["event_types"] = tuple(plain.get("event_types") or ())
+    return _build(EvaluationMetrics, {**plain, "groups": groups})  # type: ignore[no-any-return] # built of that type
+
+
+def _group(document: Mapping[str, Any]) -> MetricGroup:
+    typed = {
+        key: {name: _build(TypedValue, value) for name, value in (document.get(key) or {}).items()}
+        for key in ("scalars", "etimes")
+    }
+    return _build(MetricGroup, {**document, **typed})  # type: ignore[no-any-return] # built of that type

@@ -1,0 +1,215 @@
+"""Every path that fabric writes to: one class a folder, and no path is put together anywhere else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+LEASES = Path("/tmp/fabric-leases")  # noqa: S108 - shared by all people of a machine on purpose (design, section 6)
+"""Where GPUs are leased, mode 1777. ``FABRIC_LEASES`` overrides it in tests."""
+
+
+def leases_folder() -> Path:
+    """Return where this machine's GPUs are leased."""
+    return Path(os.environ.get("FABRIC_LEASES") or LEASES)
+
+
+def default_home() -> Path:
+    """Return ``$FABRIC_HOME``, else the XDG data folder, else ``~/.fabric`` (macOS's own has a blank in its name)."""
+    if told := os.environ.get("FABRIC_HOME"):
+        return Path(told).expanduser().absolute()
+    if sys.platform == "darwin":
+        return Path.home() / ".fabric"
+    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(data) / "fabric"
+
+
+def config_file() -> Path:
+    """Return the user's ``config.toml`` (``$FABRIC_CONFIG`` overrides it)."""
+    if told := os.environ.get("FABRIC_CONFIG"):
+        return Path(told).expanduser().absolute()
+    config = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(config) / "fabric" / "config.toml"
+
+
+def runtime_folder() -> Path:
+    """Return the user's folder on local disk for sockets (0700): ``$XDG_RUNTIME_DIR/fabric`` or one under /tmp."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and Path(runtime).is_dir():
+        return Path(runtime) / "fabric"
+    return Path(f"/tmp/fabric-{os.getuid()}")  # noqa: S108 - made 0700 and checked for its owner by who makes it
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerFolder:
+    """One learner's journal and what its agent reads: ``attempt-N/learner-N``."""
+
+    path: Path
+
+    @property
+    def launch(self) -> Path:
+        """What the agent is to do; written once, before it starts."""
+        return self.path / "launch.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the guard for life: alive means held."""
+        return self.path / "agent.lock"
+
+    @property
+    def output(self) -> Path:
+        """The bytes exactly as printed."""
+        return self.path / "output.log"
+
+    @property
+    def index(self) -> Path:
+        """Where lines and times are; its last entry is the published end."""
+        return self.path / "output.idx"
+
+    @property
+    def records(self) -> Path:
+        """Metric points, usage samples, checkpoints: one JSON record a line."""
+        return self.path / "records.jsonl"
+
+    @property
+    def state(self) -> Path:
+        """Where the learner is, by its agent, replaced by atomic rename."""
+        return self.path / "state.json"
+
+    @property
+    def stop(self) -> Path:
+        """A request to stop, by rename; the guard obeys it."""
+        return self.path / "stop.json"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFolder:
+    """One attempt of a job: ``jobs/<id>/attempt-N``."""
+
+    path: Path
+
+    def learner(self, number: int) -> LearnerFolder:
+        """Return a learner's folder; learners count from 1."""
+        return LearnerFolder(self.path / f"learner-{number}")
+
+    @property
+    def job_state(self) -> Path:
+        """JOB_STATE_DIR, shared by all learners of the attempt."""
+        return self.path / "job"
+
+    @property
+    def logs(self) -> Path:
+        """LOG_DIR."""
+        return self.job_state / "logs"
+
+    def model(self, learner: int) -> Path:
+        """Return MODEL_DIR of a learner in a process job: its own writable copy of the code."""
+        return self.path / f"learner-{learner}" / "model-code"
+
+    @property
+    def decision(self) -> Path:
+        """Which learner's exit decided, written once by whichever agent saw it first."""
+        return self.path / "decision.json"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFolder:
+    """One job: ``jobs/<job id>``."""
+
+    path: Path
+
+    def attempt(self, number: int) -> AttemptFolder:
+        """Return an attempt's folder; attempts count from 1."""
+        return AttemptFolder(self.path / f"attempt-{number}")
+
+    @property
+    def job_file(self) -> Path:
+        """The frozen manifest, the place, and what makes a rerun possible."""
+        return self.path / "job.json"
+
+    @property
+    def events(self) -> Path:
+        """Every transition and intent, written before the store: the store can be rebuilt from it."""
+        return self.path / "events.jsonl"
+
+    @property
+    def results(self) -> Path:
+        """RESULT_DIR of a job without a result store."""
+        return self.path / "results"
+
+    @property
+    def checkpoints(self) -> Path:
+        """CHECKPOINT_DIR."""
+        return self.path / "checkpoints"
+
+    @property
+    def data(self) -> Path:
+        """DATA_DIR of a job without a data store: an empty folder."""
+        return self.path / "data"
+
+    @property
+    def diff(self) -> Path:
+        """What was not committed when the code was snapped."""
+        return self.path / "uncommitted.diff"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """``$FABRIC_HOME``, mode 0700."""
+
+    path: Path
+
+    @property
+    def identity(self) -> Path:
+        """``home.json``: uuid of this home and format version."""
+        return self.path / "home.json"
+
+    @property
+    def database(self) -> Path:
+        """The one SQLite file."""
+        return self.path / "fabric.db"
+
+    @property
+    def jobs(self) -> Path:
+        """One folder a job."""
+        return self.path / "jobs"
+
+    def job(self, job_id: str) -> JobFolder:
+        """Return a job's folder."""
+        return JobFolder(self.jobs / job_id)
+
+    @property
+    def code(self) -> Path:
+        """Content-addressed snapshots of code."""
+        return self.path / "code"
+
+    def snapshot(self, code_hash: str) -> Path:
+        """Return where the snapshot of that content lies."""
+        return self.code / f"{code_hash}.tar.gz"
+
+    @property
+    def environments(self) -> Path:
+        """Cached virtual environments."""
+        return self.path / "envs"
+
+    @property
+    def agents(self) -> Path:
+        """Agent archives by content, so that a running learner keeps the one it started with."""
+        return self.path / "agents"
+
+    @property
+    def secrets(self) -> Path:
+        """Secret values by job, 0600 each, in a 0700 folder."""
+        return self.path / "secrets"
+
+    @property
+    def controller_lock(self) -> Path:
+        """Held by the controller; its text is JSON: pid, version, socket path."""
+        return self.path / "controller.lock"
+
+    @property
+    def controller_log(self) -> Path:
+        """What the controller has to say."""
+        return self.path / "controller.log"
