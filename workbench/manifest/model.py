@@ -135,6 +135,8 @@ class JobSpec:
     backend: str = ""
     """The place that the manifest asks for; empty leaves it to the command line and configuration."""
     runner: str = ""
+    code: str = ""
+    """The folder, zip or tar with the code, relative to the manifest's folder; empty for the manifest's folder itself."""
 
     @property
     def image(self) -> str:
