@@ -1,0 +1,206 @@
+"""The watcher sees every way in which a file changes, by inotify and by polling alike."""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from workbench.learner.watch import Watcher
+
+DEADLINE_SECONDS = 5.0
+
+
+@pytest.fixture(params=[False, True], ids=["inotify", "polling"])
+def watcher(request: pytest.FixtureRequest) -> Iterator[Watcher]:
+    with Watcher(polling=request.param) as made:
+        yield made
+
+
+def replace(path: Path, text: str) -> None:
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(text)
+    beside.rename(path)
+
+
+def test_nothing_is_reported_when_nothing_changed(watcher: Watcher, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("before")
+    watcher.add(str(path))
+
+    assert watcher.wait(0.1) == []
+
+
+def test_a_file_that_appears_is_reported(watcher: Watcher, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    watcher.add(str(path))
+
+    path.write_text("x")
+
+    assert watcher.wait(DEADLINE_SECONDS) == [str(path)]
+
+
+def test_a_file_in_folders_that_do_not_exist_yet_is_reported(watcher: Watcher, tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "file"
+    watcher.add(str(path))
+
+    path.parent.mkdir(parents=True)
+    path.write_text("x")
+
+    assert watcher.wait(DEADLINE_SECONDS) == [str(path)]
+
+
+def test_an_append_is_reported_and_its_neighbour_is_not(watcher: Watcher, tmp_path: Path) -> None:
+    path, neighbour = tmp_path / "file", tmp_path / "neighbour"
+    path.write_text("x")
+    neighbour.write_text("x")
+    watcher.add(str(path))
+
+    with neighbour.open("a") as stream:
+        stream.write("y")
+    assert watcher.wait(0.1) == []
+    with path.open("a") as stream:
+        stream.write("y")
+
+    assert watcher.wait(DEADLINE_SECONDS) == [str(path)]
+
+
+def test_a_rename_over_a_file_is_reported_and_the_new_file_is_watched(
+    watcher: Watcher, tmp_path: Path
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("first")
+    watcher.add(str(path))
+
+    replace(path, "second")
+    assert watcher.wait(DEADLINE_SECONDS) == [str(path)]
+    watcher.wait(0.1)
+    with path.open("a") as stream:
+        stream.write("third")
+
+    assert watcher.wait(DEADLINE_SECONDS) == [str(path)]
+
+
+def test_a_removed_file_is_reported_and_awaited_again(watcher: Watcher, tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "file"
+    path.parent.mkdir()
+    path.write_text("x")
+    watcher.add(str(path))
+
+    path.unlink()
+    path.parent.rmdir()
+    assert watcher.wait(DEADLINE_SECONDS) == [str(path)]
+    watcher.wait(0.1)
+    path.parent.mkdir()
+    path.write_text("again")
+
+    assert watcher.wait(DEADLINE_SECONDS) == [str(path)]
+
+
+def test_entries_of_a_watched_folder_are_reported(watcher: Watcher, tmp_path: Path) -> None:
+    watcher.add(str(tmp_path))
+
+    (tmp_path / "entry").write_text("x")
+
+    assert watcher.wait(DEADLINE_SECONDS) == [str(tmp_path)]
+
+
+def test_a_removed_path_is_watched_no_more(watcher: Watcher, tmp_path: Path) -> None:
+    path, other = tmp_path / "file", tmp_path / "other"
+    watcher.add(str(path))
+    watcher.add(str(other))
+    watcher.remove(str(path))
+
+    path.write_text("x")
+    other.write_text("x")
+
+    assert watcher.wait(DEADLINE_SECONDS) == [str(other)]
+    assert watcher.paths() == [str(other)]
+
+
+def test_what_changed_before_the_wait_is_reported(watcher: Watcher, tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a", "b", "c")]
+    for path in paths:
+        watcher.add(str(path))
+    for path in paths:
+        path.write_text("x")
+
+    seen: set[str] = set()
+    until = time.monotonic() + DEADLINE_SECONDS
+    while len(seen) < 3 and time.monotonic() < until:
+        seen.update(watcher.wait(0.1))
+
+    assert seen == {str(path) for path in paths}
+
+
+def test_wake_from_another_thread_ends_the_wait(watcher: Watcher, tmp_path: Path) -> None:
+    watcher.add(str(tmp_path / "file"))
+    waker = threading.Timer(0.05, watcher.wake)
+    waker.start()
+
+    begun = time.monotonic()
+    changed = watcher.wait(DEADLINE_SECONDS)
+    waker.join()
+
+    assert changed == []
+    assert time.monotonic() - begun < DEADLINE_SECONDS / 2
+
+
+def test_wake_before_the_wait_is_not_lost(watcher: Watcher) -> None:
+    for _ in range(100_000):
+        watcher.wake()
+
+    begun = time.monotonic()
+    watcher.wait(DEADLINE_SECONDS)
+
+    assert time.monotonic() - begun < DEADLINE_SECONDS / 2
+
+
+def test_a_path_added_while_another_thread_waits_is_seen(watcher: Watcher, tmp_path: Path) -> None:
+    path = tmp_path / "late"
+    found: list[str] = []
+    waiting = threading.Thread(target=lambda: found.extend(watcher.wait(DEADLINE_SECONDS)))
+    waiting.start()
+    watcher.add(str(path))
+    path.write_text("x")
+    waiting.join()
+
+    assert found in ([str(path)], [])  # adding a polled path wakes the waiter
+    if not found:
+        assert watcher.wait(DEADLINE_SECONDS) == [str(path)]
+
+
+def test_the_descriptor_is_readable_only_when_there_is_news(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with Watcher([str(path)]) as watcher:
+        descriptor = watcher.fileno()
+        if descriptor is None:
+            pytest.skip("no inotify here: there is no descriptor to wait on")
+        assert select.select([descriptor], [], [], 0)[0] == []
+
+        path.write_text("x")
+
+        assert select.select([descriptor], [], [], DEADLINE_SECONDS)[0] == [descriptor]
+        assert watcher.wait(0) == [str(path)]
+
+
+def test_polling_has_no_descriptor(tmp_path: Path) -> None:
+    with Watcher([str(tmp_path)], polling=True) as watcher:
+        assert watcher.fileno() is None
+
+
+def test_closing_gives_every_descriptor_back(tmp_path: Path) -> None:
+    descriptors = Path("/proc/self/fd")
+    if not descriptors.exists():
+        pytest.skip("descriptors are counted in /proc")
+    before = len(list(descriptors.iterdir()))
+    watcher = Watcher([str(tmp_path / "file")])
+    watcher.close()
+    watcher.wake()
+    watcher.close()
+
+    assert len(list(descriptors.iterdir())) == before
