@@ -218,6 +218,13 @@ class Runner(ABC):
     def close(self) -> None:
         """Give everything back; learners live on."""
 
+    def interrupt(self) -> None:
+        """Make a blocked :meth:`observe`, or the next one, return early, from any thread.
+
+        The controller calls it when an attempt was launched while it waits for others. A runner that leaves this
+        out is asked in short turns instead.
+        """
+
     def leftovers(self) -> Iterator[LearnerRef]:
         """Name every learner of fabric's at the place, of all homes, for ``fabric gc``; none where it cannot know."""
         return iter(())
