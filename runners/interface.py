@@ -218,7 +218,7 @@ class Runner(ABC):
     def close(self) -> None:
         """Give everything back; learners live on."""
 
-    def interrupt(self) -> None:
+    def interrupt(self) -> None:  # noqa: B027 - a runner may leave it out
         """Make a blocked :meth:`observe`, or the next one, return early, from any thread.
 
         The controller calls it when an attempt was launched while it waits for others. A runner that leaves this
