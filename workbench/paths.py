@@ -181,6 +181,11 @@ class Home:
         return JobFolder(self.jobs / job_id)
 
     @property
+    def tombstones(self) -> Path:
+        """One line for each deleted job: its folder is gone, but its learners may still have to be removed."""
+        return self.path / "deleted.jsonl"
+
+    @property
     def code(self) -> Path:
         """Content-addressed snapshots of code."""
         return self.path / "code"

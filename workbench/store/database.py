@@ -1,0 +1,160 @@
+"""The open database: its connection, its transactions, and its failures in words.
+
+A :class:`Store` belongs to the thread that opened it. Readers hold no transaction across a refresh; nothing waits for a
+network inside one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+from workbench.errors import ConfigError
+from workbench.paths import Home
+from workbench.store.creating import bind_controller, journal_mode, prepare, version_of
+from workbench.store.failures import in_words
+from workbench.store.identity import home_uuid, make_home
+from workbench.store.schema import LATEST
+
+__all__ = ["Store", "home_uuid"]
+
+
+class Store:
+    """One home's database, open in one thread."""
+
+    home: Home
+    connection: sqlite3.Connection
+
+    def __init__(self, home: Home, connection: sqlite3.Connection) -> None:
+        self.home = home
+        self.connection = connection
+        self._depth = 0
+        self._undo: list[Callable[[], None]] = []
+        self._seen_version = self._pragma("data_version")
+
+    @classmethod
+    def open(cls, home: Home, *, wait_seconds: float = 10.0, migrate: bool = False) -> Self:
+        """Open the store of a home; the home, its ``home.json`` and an empty database are made where they are missing.
+
+        ``wait_seconds`` is how long a locked database is waited for. ``migrate`` is for the holder of the controller
+        lock alone: it upgrades an older database.
+
+        Raises:
+            CannotWrite: the home cannot be written, or its disk is full.
+            ConfigError: the database is of a newer version, or of an older one that nobody has upgraded.
+            InputMissing: the file is damaged or no store; the hint says how to rebuild it.
+            TryAgain: another process kept it locked.
+        """
+        make_home(home)
+        home_uuid(home)
+        with in_words(home.database):
+            connection = sqlite3.connect(
+                home.database, timeout=wait_seconds, isolation_level=None, cached_statements=256
+            )
+            try:
+                prepare(connection, home, migrate=migrate)
+                journal_mode(connection, home)
+                connection.execute("PRAGMA synchronous = NORMAL")
+                connection.execute("PRAGMA temp_store = MEMORY")
+                return cls(home, connection)
+            except BaseException:
+                connection.close()
+                raise
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        """All or nothing: a write transaction from its first moment on; blocks within blocks are savepoints."""
+        depth, mark = self._depth, len(self._undo)
+        name = f"level_{depth}"
+        self.execute(f"SAVEPOINT {name}" if depth else "BEGIN IMMEDIATE")
+        self._depth += 1
+        try:
+            yield
+            # SQLite may have rolled all back by itself (disk full), then this says so.
+            self.execute(f"RELEASE {name}" if depth else "COMMIT")
+        except BaseException:
+            if self.connection.in_transaction:
+                self.execute(f"ROLLBACK TO {name}" if depth else "ROLLBACK")
+            while len(self._undo) > mark:
+                self._undo.pop()()
+            raise
+        finally:
+            self._depth -= 1
+        if not depth:
+            self._undo.clear()
+
+    def on_rollback(self, undo: Callable[[], None]) -> None:
+        """Have something outside the database undone if the transaction that is open now fails."""
+        self._undo.append(undo)
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Run one statement, with SQLite's errors in words."""
+        with in_words(self.home.database):
+            return self.connection.execute(sql, values)
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for many rows, with SQLite's errors in words."""
+        with in_words(self.home.database):
+            self.connection.executemany(sql, rows)
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one query to its end, so that no read transaction stays open."""
+        with in_words(self.home.database):
+            return self.connection.execute(sql, values).fetchall()
+
+    def row(self, sql: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        """Run one query for at most one row."""
+        found = self.rows(sql, values)
+        return found[0] if found else None
+
+    def counter(self, name: str) -> int:
+        """Return a revision counter (``jobs``, ``transitions``, ``series``, ...): it moves when that table changes."""
+        found = self.row("SELECT value FROM counters WHERE name = ?", (name,))
+        return found[0] if found else 0
+
+    def bump(self, name: str) -> int:
+        """Move a counter on and return its new value; within :meth:`atomic`."""
+        self.execute("UPDATE counters SET value = value + 1 WHERE name = ?", (name,))
+        return self.counter(name)
+
+    def data_version(self) -> int:
+        """Return a number that changes when another process or connection has written.
+
+        Raises:
+            ConfigError: a newer fabric upgraded the database meanwhile.
+        """
+        version = self._pragma("data_version")
+        if version != self._seen_version:
+            self._seen_version = version
+            if self.schema_version() != LATEST:
+                raise ConfigError(
+                    f"the store {self.home.database} was changed by another version of fabric",
+                    hint="restart this one",
+                )
+        return version
+
+    def schema_version(self) -> int:
+        """Return the version of the database's schema."""
+        with in_words(self.home.database):
+            return version_of(self.connection)
+
+    def bind_controller(self, *, force: bool = False) -> None:
+        """Let this machine's controller alone work on a home on a network file system; ConfigError on any other."""
+        with self.atomic():
+            bind_controller(self.connection, self.home, force=force)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _pragma(self, name: str) -> int:
+        with in_words(self.home.database):
+            return int(self.connection.execute(f"PRAGMA {name}").fetchone()[0])

@@ -1,0 +1,74 @@
+"""``home.json``: which home this is, so that its learners are told from those of other homes; and the home's folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any, Final
+
+from workbench.errors import ConfigError, InputMissing
+from workbench.paths import Home
+from workbench.store.failures import write_failure
+
+FORMAT: Final = 1
+
+
+def make_home(home: Home) -> None:
+    """Make the home's folder (0700) and its ``home.json`` where they are missing; safe when two do it at once.
+
+    Raises:
+        CannotWrite: the folder cannot be made or written.
+        ConfigError: the home is from a newer version of fabric.
+    """
+    if home.identity.is_file():
+        return
+    try:
+        if not home.path.is_dir():
+            home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            home.path.chmod(0o700)
+        _write_once(home.identity, {"format": FORMAT, "uuid": str(uuid.uuid4())})
+    except OSError as error:
+        raise write_failure(error, home.path) from error
+
+
+def home_uuid(home: Home) -> str:
+    """Return the uuid of a home; the home is made if it is not there yet."""
+    make_home(home)
+    document = _read(home.identity)
+    if document.get("format", 0) > FORMAT:
+        raise ConfigError(
+            f"{home.path} is from a newer version of fabric (format {document['format']}, this one knows {FORMAT})",
+            hint="upgrade fabric",
+        )
+    return str(document["uuid"])
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(file.read_bytes())
+        uuid.UUID(document["uuid"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputMissing(
+            f"{file} does not name this home ({error})",
+            hint="restore it from a backup: running learners carry its uuid",
+        ) from error
+    assert isinstance(document, dict)
+    return document
+
+
+def _write_once(file: Path, document: dict[str, Any]) -> None:
+    """Write a file that keeps the content of whoever came first."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.{uuid.uuid4().hex}")
+    try:
+        with temporary.open("x") as stream:
+            json.dump(document, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        try:
+            os.link(temporary, file)
+        except FileExistsError:
+            pass
+    finally:
+        temporary.unlink(missing_ok=True)

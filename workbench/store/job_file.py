@@ -1,0 +1,140 @@
+"""``job.json``: what was submitted, frozen. Written once, whole or not at all, before the job's first event."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Final
+
+from workbench.errors import ConfigError, InputMissing
+from workbench.job import Intent, JobId, Reason, State
+from workbench.manifest.model import spec_from_json, spec_to_json
+from workbench.paths import Home
+from workbench.store.failures import write_failure
+from workbench.store.rows import JobDetail, JobRow, PlaceRef
+
+FORMAT: Final = 1
+
+
+def write_job_file(home: Home, detail: JobDetail) -> None:
+    """Write a job's ``job.json``; its folder is made. What is there already stays as it is.
+
+    Raises:
+        CannotWrite: the folder or file cannot be written; nothing half-made is left.
+    """
+    file = home.job(detail.row.id).job_file
+    if file.exists():
+        return
+    temporary = file.with_name(f".job.json.{os.getpid()}")
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            with temporary.open("w", encoding="utf-8") as stream:
+                json.dump(_document(detail), stream, ensure_ascii=False, separators=(",", ":"))
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.rename(file)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise write_failure(error, file) from error
+
+
+def read_job_document(home: Home, job_id: str) -> dict[str, Any]:
+    """Read ``job.json`` as it stands.
+
+    Raises:
+        InputMissing: it is not there, or is not what it should be.
+        ConfigError: it is from a newer version of fabric.
+    """
+    file = home.job(job_id).job_file
+    try:
+        document = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputMissing(
+            f"{file} cannot be read: {error}", hint="the job's folder was changed by someone"
+        ) from error
+    if not isinstance(document, dict) or document.get("id") != job_id:
+        raise InputMissing(
+            f"{file} does not describe {job_id}", hint="the job's folder was changed by someone"
+        )
+    if document.get("format", 0) > FORMAT:
+        raise ConfigError(f"{file} is from a newer version of fabric", hint="upgrade fabric")
+    return document
+
+
+def detail_from(document: dict[str, Any], row: JobRow) -> JobDetail:
+    """Make a job's detail of its document and its row."""
+    return JobDetail(
+        row=row,
+        spec=spec_from_json(document["spec"]),
+        manifest_text=document.get("manifest_text", ""),
+        origins=document.get("origins") or {},
+        code_hash=document.get("code_hash", ""),
+        recorded=document.get("recorded") or {},
+    )
+
+
+def row_from(document: dict[str, Any]) -> JobRow:
+    """Make the row that a job had when it was submitted, of its document."""
+    spec = spec_from_json(document["spec"])
+    place = document["place"]
+    return JobRow(
+        id=JobId(document["id"]),
+        seq=0,
+        name=document["name"],
+        state=State.QUEUED,
+        reason=Reason(""),
+        intent=Intent.NONE,
+        exit_code=None,
+        exit_by="",
+        attempt=1,
+        place=PlaceRef(**place),
+        owner=document["owner"],
+        submitted_us=document["submitted_us"],
+        started_us=None,
+        ended_us=None,
+        changed_us=document["submitted_us"],
+        seen_us=None,
+        restarts=0,
+        platform_restarts=0,
+        next_try_us=None,
+        learners=spec.learners,
+        gpus=spec.gpus,
+        cpus=spec.cpus,
+        memory_bytes=spec.memory_bytes,
+        labels=document.get("labels") or {},
+        tags=tuple(document.get("tags") or ()),
+        note="",
+        parent=document.get("parent"),
+        trial=document.get("trial"),
+        deleted_us=None,
+        revision=0,
+    )
+
+
+def _document(detail: JobDetail) -> dict[str, Any]:
+    row, place = detail.row, detail.row.place
+    return {
+        "format": FORMAT,
+        "id": row.id,
+        "name": row.name,
+        "owner": row.owner,
+        "submitted_us": row.submitted_us,
+        "place": {
+            "backend": place.backend,
+            "type": place.type,
+            "runner": place.runner,
+            "address": place.address,
+            "options": dict(place.options),
+        },
+        "spec": spec_to_json(detail.spec),
+        "manifest_text": detail.manifest_text,
+        "origins": dict(detail.origins),
+        "code_hash": detail.code_hash,
+        "recorded": dict(detail.recorded),
+        "parent": row.parent,
+        "trial": row.trial,
+        "labels": dict(row.labels),
+        "tags": list(row.tags),
+    }

@@ -1,0 +1,53 @@
+"""All that is asked of jobs and done to them, in one place to import from."""
+
+from __future__ import annotations
+
+from workbench.store.deleting import mark_deleted
+from workbench.store.reading import (
+    attempts,
+    changed_jobs,
+    count_jobs,
+    deleted_jobs,
+    detail,
+    job,
+    list_jobs,
+    open_jobs,
+    revision,
+    transitions,
+)
+from workbench.store.resolving import resolve
+from workbench.store.writing import (
+    add_note,
+    annotate,
+    insert_job,
+    mark_seen,
+    new_attempt,
+    set_intent,
+    set_reason,
+    step,
+    who_am_i,
+)
+
+__all__ = [
+    "add_note",
+    "annotate",
+    "attempts",
+    "changed_jobs",
+    "count_jobs",
+    "deleted_jobs",
+    "detail",
+    "insert_job",
+    "job",
+    "list_jobs",
+    "mark_deleted",
+    "mark_seen",
+    "new_attempt",
+    "open_jobs",
+    "resolve",
+    "revision",
+    "set_intent",
+    "set_reason",
+    "step",
+    "transitions",
+    "who_am_i",
+]
