@@ -1,0 +1,107 @@
+"""How a command is declared: a typed function, its examples, and the Typer command that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+
+HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
+SEPARATOR = "--"
+
+Function = Callable[..., int | None]
+"""What runs: gets the parsed words, returns the exit code (None is 0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: ``examples`` are whole command lines, run or at least parsed by the tests."""
+
+    name: str
+    function: Function
+    examples: tuple[str, ...]
+    takes_command_line: bool = False
+    """Whether words after ``--`` are the user's own command line; they are in ``context.obj`` then."""
+
+    def add_to(self, app: typer.Typer) -> None:
+        """Register with an app."""
+        app.command(self.name, epilog=_epilog(self.examples), context_settings=dict(HELP_OPTIONS))(
+            self.function
+        )
+
+    def app(self) -> typer.Typer:
+        """Return an app that holds this command alone."""
+        app = new_app()
+        self.add_to(app)
+        return app
+
+    def split(self, args: Sequence[str]) -> tuple[list[str], list[str] | None]:
+        """Separate our own words from the user's command line; None where there is no ``--``."""
+        if not self.takes_command_line or SEPARATOR not in args:
+            return list(args), None
+        at = list(args).index(SEPARATOR)
+        return list(args[:at]), list(args[at + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Commands under one name; called without words it does ``default``."""
+
+    name: str
+    help: str
+    commands: tuple[Command, ...]
+    default: str
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """The examples of all its commands."""
+        return tuple(example for command in self.commands for example in command.examples)
+
+    def add_to(self, app: typer.Typer) -> None:
+        """Register with an app."""
+        app.add_typer(self.app(), name=self.name)
+
+    def app(self) -> typer.Typer:
+        """Return an app that holds the whole family."""
+        app = new_app(help=self.help)
+        # A callback keeps Typer from folding a family of one into a single command.
+        app.callback()(_nothing)
+        for command in self.commands:
+            command.add_to(app)
+        return app
+
+    def split(self, args: Sequence[str]) -> tuple[list[str], None]:
+        """Return the words, or the default command where there are none."""
+        return (list(args) or [self.default]), None
+
+
+def command(name: str, *examples: str, takes_command_line: bool = False) -> Callable[[Function], Command]:
+    """Declare a function to be a command; its docstring is the command's help."""
+
+    def declare(function: Function) -> Command:
+        return Command(name, function, examples, takes_command_line)
+
+    return declare
+
+
+def new_app(help: str | None = None) -> typer.Typer:
+    """Return an empty app that draws plain help and leaves failures to us."""
+    settings: dict[str, Any] = dict(HELP_OPTIONS)
+    return typer.Typer(
+        help=help,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings=settings,
+    )
+
+
+def _epilog(examples: Sequence[str]) -> str:
+    # \b keeps Click from filling the lines into a paragraph.
+    return "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples)])
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,102 @@
+"""What the terminal is, and plain writing to it: narration on stderr, colour only where a person looks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TextIO
+
+SGR = {
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+    "dim": "2",
+    "bold": "1",
+}
+
+STATE_COLOURS = {
+    "QUEUED": "yellow",
+    "PENDING": "yellow",
+    "DOWNLOADING": "blue",
+    "PROCESSING": "cyan",
+    "STORING": "blue",
+    "COMPLETED": "green",
+    "FAILED": "red",
+    "HALTED": "magenta",
+}
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Say whether a stream is a terminal; a closed one is not."""
+    try:
+        return stream.isatty()
+    except ValueError:
+        return False
+
+
+def person_present() -> bool:
+    """Say whether somebody sits at a terminal: stdin or stderr is one, and ``CI`` is not set."""
+    return not os.environ.get("CI") and (_stdin_is_terminal() or is_terminal(sys.stderr))
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Say whether colour is wanted there (``NO_COLOR`` and ``TERM=dumb`` refuse it)."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def style(text: str, name: str, stream: TextIO | None = None) -> str:
+    """Return the text in a colour of :data:`SGR` where the stream (stderr if none is given) shows colours."""
+    if name not in SGR or not has_colour(stream or sys.stderr):
+        return text
+    return f"\x1b[{SGR[name]}m{text}\x1b[0m"
+
+
+def state_style(state: str, text: str | None = None, stream: TextIO | None = None) -> str:
+    """Return a state's name, or a text, in that state's colour."""
+    return style(state if text is None else text, STATE_COLOURS.get(state, ""), stream)
+
+
+def narrate(text: str) -> None:
+    """Write a line to stderr; nobody who reads it is no failure."""
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass
+
+
+def width(default: int = 100) -> int:
+    """Return how many columns stdout has, ``default`` where it is no terminal."""
+    told = os.environ.get("COLUMNS", "")
+    if told.isdigit() and int(told) > 0:
+        return int(told)
+    try:
+        return os.get_terminal_size(1).columns or default
+    except (OSError, ValueError):
+        return default
+
+
+def confirm(question: str, *, yes: bool) -> bool:
+    """Ask a person; without one the answer must have been given by ``--yes``.
+
+    Raises:
+        UsageError: nobody can be asked and ``yes`` is false.
+    """
+    if yes:
+        return True
+    if not person_present() or not _stdin_is_terminal():
+        from workbench.errors import UsageError
+
+        raise UsageError(
+            f"{question} Nobody is here to answer.", hint="say --yes to do it without being asked"
+        )
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _stdin_is_terminal() -> bool:
+    return sys.stdin is not None and is_terminal(sys.stdin)

@@ -1,0 +1,75 @@
+"""What ``--json`` prints: documents that carry ``schema``, to which fields are only ever added."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from workbench.cli.words import iso
+
+if TYPE_CHECKING:
+    from workbench.store.rows import JobRow
+
+JOB = "fabric.job/1"
+
+
+def print_document(document: Any) -> None:
+    """Print one whole document, indented, ``NaN`` and infinities as JSON has them: null and texts."""
+    sys.stdout.write(json.dumps(clean(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def print_event(kind: str, fields: Mapping[str, Any]) -> None:
+    """Print one line of a stream, at once."""
+    line = {"schema": "fabric.event/1", "event": kind, **fields}
+    sys.stdout.write(json.dumps(clean(line), ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def job_document(row: JobRow) -> dict[str, Any]:
+    """Return a job as ``list`` and ``show`` give it."""
+    return {
+        "schema": JOB,
+        "id": row.id,
+        "name": row.name,
+        "state": row.state.value,
+        "reason": row.reason.text,
+        "reason_code": row.reason.code,
+        "hint": row.reason.hint,
+        "intent": row.intent.value,
+        "exit_code": row.exit_code,
+        "exit_by": row.exit_by,
+        "attempt": row.attempt,
+        "backend": row.place.backend,
+        "runner": row.place.runner,
+        "owner": row.owner,
+        "learners": row.learners,
+        "gpus": row.gpus,
+        "cpus": row.cpus,
+        "memory_bytes": row.memory_bytes,
+        "restarts": row.restarts,
+        "platform_restarts": row.platform_restarts,
+        "labels": dict(row.labels),
+        "tags": list(row.tags),
+        "note": row.note,
+        "parent": row.parent,
+        "trial": row.trial,
+        "submitted": iso(row.submitted_us),
+        "started": iso(row.started_us),
+        "ended": iso(row.ended_us),
+        "changed": iso(row.changed_us),
+        "seen": iso(row.seen_us),
+    }
+
+
+def clean(value: Any) -> Any:
+    """Return a value that JSON can hold: NaN is null, infinities are ``"inf"`` and ``"-inf"``."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    if isinstance(value, Mapping):
+        return {str(key): clean(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [clean(item) for item in value]
+    return value

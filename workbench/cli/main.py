@@ -1,0 +1,72 @@
+"""From words to an exit code: finds the command, runs it, turns every failure into a sentence on stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from workbench.cli import table
+
+COMPLETE_VARIABLE = "_FABRIC_COMPLETE"
+"""Set by the shell's completion script."""
+
+EXIT_INTERRUPTED = 130
+EXIT_CLOSED_PIPE = 141
+
+
+def main(words: list[str]) -> int:
+    """Run one command line (without the program's name); return the exit code of the process."""
+    _open_missing_streams()
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _abandon_stdout()
+        return EXIT_CLOSED_PIPE
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        from workbench.cli.failures import report
+
+        code = report(error)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _abandon_stdout()
+    return code
+
+
+def _run(words: list[str]) -> int:
+    if COMPLETE_VARIABLE in os.environ:
+        from workbench.cli.completion import complete
+
+        return complete(COMPLETE_VARIABLE)
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
+    if not words or words[0] in ("-h", "--help"):
+        sys.stdout.write(table.overview())
+        return 0
+    if words[0] in ("-V", "--version"):
+        words = ["version", *words[1:]]
+    entry = table.find(words[0])
+    from workbench.cli.invoke import invoke, unknown_command
+
+    if entry is None:
+        return unknown_command(words[0])
+    return invoke(entry, words[1:])
+
+
+def _open_missing_streams() -> None:
+    # A shell's `>&-` leaves no file at all; writing to nothing must not be a traceback.
+    if sys.stdout is None or sys.stderr is None:
+        nothing = open(os.devnull, "w")  # noqa: SIM115, PTH123 - lives as long as the process
+        sys.stdout = sys.stdout or nothing
+        sys.stderr = sys.stderr or nothing
+
+
+def _abandon_stdout() -> None:
+    # Python flushes once more when it ends, and would complain.
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.close(nothing)

@@ -1,0 +1,46 @@
+"""Words that several commands take, declared once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from workbench.cli.completions import backend_names, job_names
+
+JSON_HELP = "Print one JSON document."
+
+Json = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
+JsonStream = Annotated[bool, typer.Option("--json", help="Print JSON: one line an event while it follows.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Replace what is there already.")]
+Job = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB", help="Its id, a unique part of it, its name, or @last.", autocompletion=job_names
+    ),
+]
+Jobs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="JOB...", help="Ids, unique parts of them, names, or @last.", autocompletion=job_names
+    ),
+]
+Learner = Annotated[
+    int | None, typer.Option("--learner", metavar="N", help="Only this learner, counted from 1.")
+]
+Attempt = Annotated[
+    int | None, typer.Option("--attempt", metavar="N", help="This attempt instead of the last one.")
+]
+Backend = Annotated[
+    str,
+    typer.Option(
+        "--backend",
+        "-b",
+        metavar="NAME",
+        help="Which place: a name, or an address.",
+        autocompletion=backend_names,
+    ),
+]
+NoPrefix = Annotated[bool, typer.Option("--no-prefix", help="Leave out the `[1] ` of several learners.")]
+Detached = Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as it is asked for.")]

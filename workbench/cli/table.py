@@ -1,0 +1,112 @@
+"""The table of commands: name, other names, where it lives, one line of help. Importing it costs nothing.
+
+``fabric --help`` is drawn from this table alone; any other command imports Typer and its own module.
+"""
+
+from __future__ import annotations
+
+PROGRAM = "fabric"
+
+GROUPS = {
+    "start": "Start a job",
+    "look": "Look at jobs",
+    "change": "Stop and change jobs",
+    "places": "Places",
+    "care": "Keep fabric itself in order",
+}
+"""Headings of the overview, in order."""
+
+
+class Entry:
+    """One command of the table."""
+
+    __slots__ = ("aliases", "group", "help", "name", "target")
+
+    def __init__(self, name: str, target: str, group: str, help: str, aliases: tuple[str, ...] = ()) -> None:
+        self.name = name
+        self.target = target
+        """``module:attribute`` under ``workbench.cli``, a Command or a Family."""
+        self.group = group
+        self.help = help
+        """One line; the command's own help begins with it."""
+        self.aliases = aliases
+
+
+ENTRIES = (
+    Entry("run", "run:run", "start", "Run a training job and follow it.", ("train",)),
+    Entry("plan", "plan:plan", "start", "Show exactly what a run would start, and start nothing."),
+    Entry("validate", "manifests:validate", "start", "Check manifests and name every fault."),
+    Entry("init", "manifests:init", "start", "Write a commented manifest to begin with."),
+    Entry("schema", "manifests:schema", "start", "Print the manifest's JSON schema, for editors."),
+    Entry("rerun", "rerun:rerun", "start", "Run a job again with exactly its code, settings and Python."),
+    Entry("list", "list_jobs:list_jobs", "look", "List jobs, newest first.", ("ls", "ps")),
+    Entry("show", "show:show", "look", "Show one job: state, why, times, settings, results."),
+    Entry("logs", "logs:logs", "look", "Print what a job printed."),
+    Entry("metrics", "metrics:metrics", "look", "Print what a job measured."),
+    Entry("attach", "attach:attach", "look", "Follow a job's output and end with its exit code."),
+    Entry("wait", "wait:wait", "look", "Wait until jobs have ended."),
+    Entry(
+        "download",
+        "download:download",
+        "look",
+        "Copy a job's code, logs, results or checkpoints here.",
+    ),
+    Entry("tui", "tui:tui", "look", "Open the terminal screens."),
+    Entry("halt", "stop:halt", "change", "Ask a job to checkpoint and stop; it can be resumed."),
+    Entry("kill", "stop:kill", "change", "Stop a job at once; it can be resumed."),
+    Entry(
+        "resume",
+        "stop:resume",
+        "change",
+        "Start a halted or failed job again from its checkpoints.",
+    ),
+    Entry("delete", "delete:delete", "change", "Remove a job and everything that it left."),
+    Entry("gpus", "gpus:gpus", "places", "Show GPUs, their use and who holds them."),
+    Entry("backend", "backend:backend", "places", "List, add, remove and test the places that jobs run at."),
+    Entry("controller", "controller:controller", "care", "Show or stop the process that moves jobs on."),
+    Entry("doctor", "doctor:doctor", "care", "Check this machine and fabric's own files; say what to do."),
+    Entry("gc", "garbage:gc", "care", "List what belongs to no job, and remove it when told to."),
+    Entry("completion", "completion:completion", "care", "Print a shell's completion script."),
+    Entry("version", "version:version", "care", "Print the version."),
+)
+
+
+def find(name: str) -> Entry | None:
+    """Return the command of that name or other name."""
+    for entry in ENTRIES:
+        if name == entry.name or name in entry.aliases:
+            return entry
+    return None
+
+
+def names() -> list[str]:
+    """Return every name that a command can be called by."""
+    return [name for entry in ENTRIES for name in (entry.name, *entry.aliases)]
+
+
+def overview() -> str:
+    """Return the help of ``fabric`` itself."""
+    lines = [
+        f"Usage: {PROGRAM} COMMAND [ARGUMENTS]",
+        "",
+        "A terminal-first workbench for training jobs.",
+    ]
+    width = max(len(_title(entry)) for entry in ENTRIES)
+    for group, heading in GROUPS.items():
+        lines += ["", f"{heading}:"]
+        lines += [f"  {_title(entry):{width}}  {entry.help}" for entry in ENTRIES if entry.group == group]
+    lines += [
+        "",
+        "Examples:",
+        "  fabric run manifest.yml          run a job, its output and metrics live in this terminal",
+        "  fabric run -- python train.py    the same without a manifest",
+        "  fabric list                      what ran, what runs, and why it waits or failed",
+        "",
+        f"`{PROGRAM} COMMAND --help` says more about a command. A job is named by its id, a part of it,",
+        "its name, or @last.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _title(entry: Entry) -> str:
+    return ", ".join((entry.name, *entry.aliases))
