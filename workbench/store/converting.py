@@ -47,10 +47,26 @@ def job_row(row: tuple[Any, ...]) -> JobRow:
         row[9],
         row[10],
         _place(row[11]),
-        *row[12:25],
+        row[12],
+        row[13],
+        row[14],
+        row[15],
+        row[16],
+        row[17],
+        row[18],
+        row[19],
+        row[20],
+        row[21],
+        row[22],
+        row[23],
+        row[24],
         _labels(row[25]),
         _texts(row[26]),
-        *row[27:],
+        row[27],
+        row[28],
+        row[29],
+        row[30],
+        row[31],
     )
 
 
@@ -112,4 +128,5 @@ def _texts(text: str) -> tuple[str, ...]:
 
 def _labels(text: str) -> dict[str, str]:
     # Not shared between rows: a mapping that someone changes must not change the others.
-    return json.loads(text) if text != "{}" else {}
+    labels: dict[str, str] = json.loads(text) if text != "{}" else {}
+    return labels

@@ -7,9 +7,9 @@ network inside one.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from workbench.errors import ConfigError
 from workbench.paths import Home
@@ -19,6 +19,9 @@ from workbench.store.identity import home_uuid, make_home
 from workbench.store.schema import LATEST
 
 __all__ = ["Store", "home_uuid"]
+
+Values: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
+"""What a statement's question marks, or names, stand for."""
 
 
 class Store:
@@ -89,22 +92,22 @@ class Store:
         """Have something outside the database undone if the transaction that is open now fails."""
         self._undo.append(undo)
 
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+    def execute(self, sql: str, values: Values = ()) -> sqlite3.Cursor:
         """Run one statement, with SQLite's errors in words."""
         with in_words(self.home.database):
             return self.connection.execute(sql, values)
 
-    def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+    def executemany(self, sql: str, rows: Iterable[Values]) -> None:
         """Run one statement for many rows, with SQLite's errors in words."""
         with in_words(self.home.database):
             self.connection.executemany(sql, rows)
 
-    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
         """Run one query to its end, so that no read transaction stays open."""
         with in_words(self.home.database):
             return self.connection.execute(sql, values).fetchall()
 
-    def row(self, sql: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+    def row(self, sql: str, values: Values = ()) -> tuple[Any, ...] | None:
         """Run one query for at most one row."""
         found = self.rows(sql, values)
         return found[0] if found else None
