@@ -1,1 +1,41 @@
 """Metrics: from the records that learners leave to rows and roll-ups in the store, and from there to charts and tables."""
+
+from __future__ import annotations
+
+from workbench.metrics.charting import buckets
+from workbench.metrics.ingesting import ingest
+from workbench.metrics.reading import (
+    CheckpointRow,
+    NoteRow,
+    ProgressRow,
+    UsageRow,
+    checkpoints,
+    last_step,
+    latest,
+    latest_of,
+    notes,
+    points,
+    progress,
+    series,
+    texts,
+    usage,
+)
+
+__all__ = [
+    "CheckpointRow",
+    "NoteRow",
+    "ProgressRow",
+    "UsageRow",
+    "buckets",
+    "checkpoints",
+    "ingest",
+    "last_step",
+    "latest",
+    "latest_of",
+    "notes",
+    "points",
+    "progress",
+    "series",
+    "texts",
+    "usage",
+]

@@ -39,6 +39,12 @@ def write_failure(error: OSError, path: Path) -> CannotWrite:
     return CannotWrite(f"cannot write {path}: {why}", hint=hint)
 
 
+def read_failure(error: OSError, path: Path) -> InputMissing:
+    """Say in a sentence why a file or folder could not be read."""
+    why = "it is not there" if isinstance(error, FileNotFoundError) else _WRITE_ERRORS.get(error.errno or 0)
+    return InputMissing(f"cannot read {path}: {why or error.strerror or error}")
+
+
 def store_failure(error: sqlite3.Error, database: Path) -> FabricError:
     """Say in a sentence why the store failed, and what to do."""
     code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF

@@ -167,6 +167,7 @@ CREATE TABLE rollups (
   bucket INTEGER NOT NULL,
   n INTEGER NOT NULL,
   nans INTEGER NOT NULL,
+  steps INTEGER NOT NULL,  -- how many of the points have a step
   min REAL,
   max REAL,
   first REAL,

@@ -1,0 +1,134 @@
+"""Turns one metrics record, whoever wrote it, into columns of clean values: integers, floats, None for NaN."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+Kind = Literal["value", "etime", "usage", "text"]
+
+_INT64: Final = 1 << 63
+_WORDS: Final = {
+    "inf": math.inf,
+    "-inf": -math.inf,
+    "infinity": math.inf,
+    "-infinity": -math.inf,
+    "nan": math.nan,
+}
+
+
+@dataclass(slots=True)
+class Column:
+    """Points of one series, in order. Not frozen: batches of one series are joined by extending its lists."""
+
+    steps: list[int | None]
+    times: list[int]
+    values: list[float | None]
+    """Of a text series: texts, see :attr:`texts`."""
+    texts: list[str]
+
+    def extend(self, other: Column) -> None:
+        """Append another batch of the same series."""
+        self.steps += other.steps
+        self.times += other.times
+        self.values += other.values
+        self.texts += other.texts
+
+
+def metric_columns(record: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Column]]:
+    """Yield kind, name and points of each series that a metrics record holds.
+
+    Raises:
+        ValueError, TypeError, KeyError: the record is not what it should be.
+    """
+    times = _integers(record["times"])
+    steps = _steps(record.get("steps") or [None] * len(times))
+    prefix = _prefix(record)
+    for kind in ("values", "etimes", "texts"):
+        for name, cells in (record.get(kind) or {}).items():
+            if len(cells) != len(times) or len(steps) != len(times):
+                raise ValueError("columns of unequal length")
+            yield _column(
+                "value" if kind == "values" else "etime", prefix + name, steps, times, cells, kind == "texts"
+            )
+
+
+def usage_columns(record: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Column]]:
+    """Yield each number of a usage sample as one point of its series; a GPU's are named ``gpu/<uuid>/<what>``."""
+    time_us = _integers([record["time"]])
+    numbers = {
+        key: value for key, value in record.items() if key not in ("seq", "time") and _is_number(value)
+    }
+    for gpu in record.get("gpus") or ():
+        numbers |= {f"gpu/{gpu['uuid']}/{key}": value for key, value in gpu.items() if _is_number(value)}
+    for name, value in numbers.items():
+        yield "usage", name, Column([None], list(time_us), [_float(value)], [])
+
+
+def _column(
+    kind: Kind, name: str, steps: list[int | None], times: list[int], cells: Sequence[Any], text: bool
+) -> tuple[Kind, str, Column]:
+    if not text:
+        try:
+            return kind, name, Column(list(steps), list(times), _floats(cells), [])
+        except ValueError:
+            pass  # words are shown as words
+    return (
+        "text",
+        name,
+        Column(list(steps), list(times), [], ["" if cell is None else str(cell) for cell in cells]),
+    )
+
+
+def _prefix(record: Mapping[str, Any]) -> str:
+    return "".join(f"{part}/" for part in (record.get("group"), record.get("subid")) if part)
+
+
+def _floats(cells: Sequence[Any]) -> list[float | None]:
+    """Return floats, None for NaN; the way for clean columns is the fast one."""
+    kinds = set(map(type, cells))
+    if kinds == {float}:
+        total = sum(cells)
+        if total - total == 0:
+            return list(cells)
+    if kinds == {int} and -_INT64 < min(cells) and max(cells) < _INT64:
+        return list(map(float, cells))
+    return [_float(cell) for cell in cells]
+
+
+def _float(cell: Any) -> float | None:  # whatever JSON holds
+    if cell is None:
+        return None
+    if isinstance(cell, str):
+        value = _WORDS.get(cell.lower())
+        if value is None:
+            raise ValueError("a word")
+    else:
+        try:
+            value = float(cell)
+        except OverflowError:
+            value = math.copysign(math.inf, cell)
+        except TypeError as error:
+            raise ValueError("no number") from error
+    return None if value != value else value
+
+
+def _integers(cells: Sequence[Any]) -> list[int]:
+    if set(map(type, cells)) != {int}:
+        cells = [int(cell) for cell in cells]
+    if cells and not (-_INT64 < min(cells) and max(cells) < _INT64):
+        raise ValueError("a number out of range")
+    return list(cells)
+
+
+def _steps(cells: Sequence[Any]) -> list[int | None]:
+    if None not in cells:
+        return list[int | None](_integers(cells))
+    present = iter(_integers([cell for cell in cells if cell is not None]))
+    return [None if cell is None else next(present) for cell in cells]
+
+
+def _is_number(value: Any) -> bool:  # whatever JSON holds
+    return isinstance(value, int | float) and not isinstance(value, bool)
