@@ -20,11 +20,14 @@ from workbench.metrics.reading import (
     texts,
     usage,
 )
+from workbench.metrics.table import MetricRow, Table, table
 
 __all__ = [
     "CheckpointRow",
+    "MetricRow",
     "NoteRow",
     "ProgressRow",
+    "Table",
     "UsageRow",
     "buckets",
     "checkpoints",
@@ -36,6 +39,7 @@ __all__ = [
     "points",
     "progress",
     "series",
+    "table",
     "texts",
     "usage",
 ]

@@ -23,12 +23,13 @@ def apply(store: Store, job_id: str, event: Event) -> None:
 def _submit(store: Store, job_id: str, event: Event) -> None:
     row = row_from(read_job_document(store.home, job_id))
     text, code, hint = _reason(event)
+    seq = _free(store, "jobs", "seq", "next_job", event["seq"])
     store.execute(
         "INSERT OR IGNORE INTO jobs (seq, id, name, state, reason, reason_code, reason_hint, place, backend, owner, "
         "submitted_us, changed_us, learners, gpus, cpus, memory_bytes, labels, tags, parent, trial) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            event["seq"],
+            seq,
             job_id,
             row.name,
             row.state,
@@ -50,7 +51,7 @@ def _submit(store: Store, job_id: str, event: Event) -> None:
             row.trial,
         ),
     )
-    at_least(store, "next_job", event["seq"] + 1)
+    at_least(store, "next_job", seq + 1)
     _start_attempt(store, job_id, 1, event, row.submitted_us)
 
 
@@ -172,24 +173,19 @@ def _learner(store: Store, job_id: str, event: Event) -> None:
 
 
 def _request(store: Store, job_id: str, event: Event) -> None:
+    request_id = _free(store, "requests", "id", "next_request", event["id"])
+    values = (event["kind"], job_id, dump(event["payload"]), event["who"], event["origin"], event["time"])
     store.execute(
-        "INSERT OR IGNORE INTO requests (id, kind, job_id, payload, who, origin, time_us) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (
-            event["id"],
-            event["kind"],
-            job_id,
-            dump(event["payload"]),
-            event["who"],
-            event["origin"],
-            event["time"],
-        ),
+        "INSERT INTO requests (id, kind, job_id, payload, who, origin, time_us) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (request_id, *values),
     )
-    at_least(store, "next_request", event["id"] + 1)
+    at_least(store, "next_request", request_id + 1)
     _transition(store, job_id, None, {**event, "text": event["kind"]}, "request", "")
 
 
 def _settle(store: Store, job_id: str, event: Event) -> None:
-    store.execute("UPDATE requests SET outcome = ? WHERE id = ?", (event["outcome"], event["id"]))
+    sql = "UPDATE requests SET outcome = ? WHERE id = ? AND job_id = ?"
+    store.execute(sql, (event["outcome"], event["id"], job_id))
 
 
 def _annotate(store: Store, job_id: str, event: Event) -> None:
@@ -230,6 +226,15 @@ def _transition(store: Store, job_id: str, attempt: int | None, event: Event, ki
 def at_least(store: Store, counter: str, value: int) -> None:
     """Move a counter of ids beyond what an event has used."""
     store.execute("UPDATE counters SET value = max(value, ?) WHERE name = ?", (value, counter))
+
+
+def _free(store: Store, table: str, column: str, counter: str, wanted: int) -> int:
+    """Return the number that an event was given, or the next free one.
+
+    It is taken only when a power failure undid the event's rows and another was given the same number since.
+    """
+    taken = store.row(f"SELECT 1 FROM {table} WHERE {column} = ?", (wanted,))
+    return wanted if taken is None else store.counter(counter)
 
 
 def _reason(event: Event) -> tuple[str, str, str]:

@@ -52,7 +52,7 @@ def prepare(connection: sqlite3.Connection, home: Home, *, migrate: bool) -> Non
 
 def create(connection: sqlite3.Connection, home: Home) -> None:
     """Make an empty database's schema; when two do it at once the second finds it made."""
-    with _one_at_a_time(home):
+    with one_at_a_time(home):
         if version_of(connection):
             return
         if connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
@@ -83,7 +83,7 @@ def upgrade(connection: sqlite3.Connection, home: Home) -> None:
 
     from workbench.store.migrations import STEPS
 
-    with _one_at_a_time(home):
+    with one_at_a_time(home):
         database = Database(connection)
         STEPS.ensure_migrations_table(database)
         pending = [step.name for step in STEPS.pending(database)]
@@ -138,7 +138,7 @@ def _apply_pending(connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def _one_at_a_time(home: Home) -> Iterator[None]:
+def one_at_a_time(home: Home) -> Iterator[None]:
     """Hold a lock on ``home.json``: SQLite's own does not cover the change of the journal mode."""
     descriptor = os.open(home.identity, os.O_RDONLY | os.O_CLOEXEC)
     try:

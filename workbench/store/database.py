@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from workbench.errors import ConfigError
@@ -30,8 +31,9 @@ class Store:
     home: Home
     connection: sqlite3.Connection
 
-    def __init__(self, home: Home, connection: sqlite3.Connection) -> None:
+    def __init__(self, home: Home, connection: sqlite3.Connection, file: Path) -> None:
         self.home = home
+        self.file = file
         self.connection = connection
         self._depth = 0
         self._undo: list[Callable[[], None]] = []
@@ -52,16 +54,21 @@ class Store:
         """
         make_home(home)
         home_uuid(home)
-        with in_words(home.database):
+        return cls.open_file(home, home.database, wait_seconds=wait_seconds, migrate=migrate)
+
+    @classmethod
+    def open_file(cls, home: Home, file: Path, *, wait_seconds: float = 10.0, migrate: bool = False) -> Self:
+        """Open a database that lies elsewhere than the home's own, while it is being rebuilt."""
+        with in_words(file):
             connection = sqlite3.connect(
-                home.database, timeout=wait_seconds, isolation_level=None, cached_statements=256
+                file, timeout=wait_seconds, isolation_level=None, cached_statements=256
             )
             try:
                 prepare(connection, home, migrate=migrate)
                 journal_mode(connection, home)
                 connection.execute("PRAGMA synchronous = NORMAL")
                 connection.execute("PRAGMA temp_store = MEMORY")
-                return cls(home, connection)
+                return cls(home, connection, file)
             except BaseException:
                 connection.close()
                 raise
@@ -94,17 +101,17 @@ class Store:
 
     def execute(self, sql: str, values: Values = ()) -> sqlite3.Cursor:
         """Run one statement, with SQLite's errors in words."""
-        with in_words(self.home.database):
+        with in_words(self.file):
             return self.connection.execute(sql, values)
 
     def executemany(self, sql: str, rows: Iterable[Values]) -> None:
         """Run one statement for many rows, with SQLite's errors in words."""
-        with in_words(self.home.database):
+        with in_words(self.file):
             self.connection.executemany(sql, rows)
 
     def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
         """Run one query to its end, so that no read transaction stays open."""
-        with in_words(self.home.database):
+        with in_words(self.file):
             return self.connection.execute(sql, values).fetchall()
 
     def row(self, sql: str, values: Values = ()) -> tuple[Any, ...] | None:
@@ -133,14 +140,14 @@ class Store:
             self._seen_version = version
             if self.schema_version() != LATEST:
                 raise ConfigError(
-                    f"the store {self.home.database} was changed by another version of fabric",
+                    f"the store {self.file} was changed by another version of fabric",
                     hint="restart this one",
                 )
         return version
 
     def schema_version(self) -> int:
         """Return the version of the database's schema."""
-        with in_words(self.home.database):
+        with in_words(self.file):
             return version_of(self.connection)
 
     def bind_controller(self, *, force: bool = False) -> None:
@@ -159,5 +166,5 @@ class Store:
         self.close()
 
     def _pragma(self, name: str) -> int:
-        with in_words(self.home.database):
+        with in_words(self.file):
             return int(self.connection.execute(f"PRAGMA {name}").fetchone()[0])

@@ -15,8 +15,10 @@ from workbench.store.failures import write_failure
 FORMAT: Final = 1
 
 
-def make_home(home: Home) -> None:
+def make_home(home: Home, *, uuid_text: str = "") -> None:
     """Make the home's folder (0700) and its ``home.json`` where they are missing; safe when two do it at once.
+
+    ``uuid_text`` names the home again whose ``home.json`` was lost.
 
     Raises:
         CannotWrite: the folder cannot be made or written.
@@ -28,7 +30,10 @@ def make_home(home: Home) -> None:
         if not home.path.is_dir():
             home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             home.path.chmod(0o700)
-        _write_once(home.identity, {"format": FORMAT, "uuid": str(uuid.uuid4())})
+        _write_once(
+            home.identity,
+            {"format": FORMAT, "uuid": str(uuid.UUID(uuid_text) if uuid_text else uuid.uuid4())},
+        )
     except OSError as error:
         raise write_failure(error, home.path) from error
 

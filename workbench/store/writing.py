@@ -12,7 +12,7 @@ from workbench.clock import now_us
 from workbench.errors import FabricError, UnknownName
 from workbench.job import Intent, Reason, State, may_step
 from workbench.store.database import Store
-from workbench.store.events import record
+from workbench.store.events import catch_up, record
 from workbench.store.job_file import write_job_file
 from workbench.store.reading import job
 from workbench.store.rows import JobDetail, JobRow
@@ -82,9 +82,10 @@ def step(
         FabricError: the step is not legal: a bug of the caller's.
     """
     with store.atomic():
+        row = _existing(store, job_id)
         before = _attempt_state(store, job_id, attempt)
         if before is state:
-            if _existing(store, job_id).attempt == attempt:
+            if row.attempt == attempt:
                 set_reason(store, job_id, reason, next_try_us)
             return
         if not may_step(before, state):
@@ -181,6 +182,7 @@ def mark_seen(store: Store, job_ids: str | Iterable[str], time_us: int | None = 
 
 
 def _existing(store: Store, job_id: str) -> JobRow:
+    catch_up(store, job_id)
     row = job(store, job_id)
     if row is None:
         raise UnknownName(f"there is no job {job_id}", hint="fabric list shows those there are")
