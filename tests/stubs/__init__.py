@@ -18,7 +18,7 @@ GIB = 1 << 30
 
 @cache
 def nvml_library() -> Path:
-    """Return a folder with the stub ``libnvidia-ml.so.1`` in it, compiled once a test run; skips aloud without cc."""
+    """Return a folder with the stub ``libnvidia-ml.so.1``, compiled once; skips aloud without cc."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("the stub of NVIDIA's library needs a C compiler (cc)")
@@ -32,7 +32,7 @@ def nvml_library() -> Path:
 
 @dataclass
 class Gpus:
-    """Pretended GPUs: change them and :meth:`write`; every process with the variables of :meth:`env` sees them."""
+    """Pretended GPUs: change them and :meth:`write`; what has the variables of :meth:`env` sees them."""
 
     path: Path
     lines: list[str] = field(default_factory=list)
@@ -69,8 +69,8 @@ class Gpus:
 def pretend(path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
     """Make this process and those that it starts see pretended GPUs, none at first.
 
-    A library is loaded by its name only once: the stub stays loaded in this process and answers "no driver" when
-    no file is named.
+    A library is loaded by its name only once: the stub stays loaded in this process and answers "no driver"
+    when no file is named.
     """
     ctypes.CDLL(str(nvml_library() / "libnvidia-ml.so.1"))
     gpus = Gpus(path).write()

@@ -1,0 +1,107 @@
+"""What is done at a place, by name: one table that every host calls, directly here or through a pipe.
+
+Names, arguments and answers of operations are JSON, so that an operation is the same over every host.
+What carries bytes (run, put, read, connect) is not among them: those are functions of the modules beside
+this one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO, Callable, Dict, List, Mapping
+
+from workbench.learner import host_files, host_learners, host_machine, host_processes
+from workbench.learner.failure import Failure, of_os_error
+from workbench.learner.watches import Watches
+
+Operation = Callable[..., Any]  # its arguments and its answer are JSON
+
+
+class Place:
+    """The operations at this place, and what they keep between calls: the files that are watched."""
+
+    def __init__(self) -> None:
+        self.observer = host_learners.Observer()
+        self.watches = Watches()
+        self._operations: Dict[str, Operation] = {
+            "identity": host_machine.identity,
+            "folder": host_machine.folder,
+            "secret_folder": host_machine.secret_folder,
+            "bindable": host_machine.bindable,
+            "processors": host_machine.processors,
+            "memory": host_machine.memory,
+            "make_folders": host_files.make_folders,
+            "remove": host_files.remove,
+            "existing": host_files.existing,
+            "write_files": _write_files,
+            "unpack": _unpack,
+            "learner": host_learners.learner,
+            "read_object": host_learners.read_object,
+            "observe": self._observe,
+            "watch": self.watches.wait,
+            "markers": host_learners.markers,
+            "end_marked": _end_marked,
+            "inventory": _inventory,
+        }
+
+    def call(self, operation: str, arguments: Mapping[str, Any]) -> Any:
+        """Do an operation.
+
+        Raises:
+            Failure: it did not work, or this place does not know it (a newer fabric is at the other end).
+        """
+        found = self._operations.get(operation)
+        if found is None:
+            raise Failure("failed", f"The agent at this place does not know {operation!r}: it is older.")
+        return guarded(found, **arguments)
+
+    def interrupt(self) -> None:
+        """Make an ``observe`` that waits return."""
+        self.observer.interrupt()
+
+    def close(self) -> None:
+        """Give everything back; calls that wait return."""
+        self.watches.close()
+        self.observer.close()
+
+    def _observe(self, known: Mapping[str, str], timeout_seconds: float) -> Dict[str, Any]:
+        host_processes.reap()
+        return self.observer.observe(known, timeout_seconds)
+
+
+def guarded(function: Operation, *arguments: Any, **named: Any) -> Any:
+    """Call a function; what the operating system refuses becomes a :class:`Failure`."""
+    try:
+        return function(*arguments, **named)
+    except OSError as error:
+        raise of_os_error(error) from error
+
+
+def serve(stdin: BinaryIO, stdout: BinaryIO) -> int:
+    """Do what the frames on stdin ask until they end; return the exit code of ``python agent.pyz host``."""
+    from workbench.learner.host_server import Server
+
+    return Server(stdin, stdout).run()
+
+
+def _write_files(files: Mapping[str, str], mode: int = 0o600) -> None:
+    from workbench.learner.upload import write_files
+
+    write_files(files, mode)
+
+
+def _unpack(archive: str, folder: str) -> bool:
+    from workbench.learner.unpack import unpack
+
+    return unpack(archive, folder)
+
+
+def _end_marked(marker: str, grace_seconds: float) -> List[int]:
+    from workbench.learner.processes import end
+
+    return end(marker, grace_seconds)
+
+
+def _inventory(leases_folder: str) -> Dict[str, Any]:
+    from workbench.learner.host_inventory import inventory
+
+    return inventory(leases_folder)

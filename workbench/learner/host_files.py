@@ -1,0 +1,107 @@
+"""Files at a place: folders made and removed, small files written, journals read by offset."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import struct
+from typing import BinaryIO, Dict, Iterable, Mapping, Sequence, Tuple
+
+_INDEX_ENTRY = 24
+_INDEX_HEADER = 24
+_BACKWARDS_BYTES = 64 * 1024
+
+Read = Tuple[bytes, int, int]
+"""Bytes, where they begin, and the published end of their file."""
+
+
+def make_folders(paths: Iterable[str]) -> None:
+    """Make folders and those on the way, 0700 each; what is there is left as it is."""
+    for path in paths:
+        missing = []
+        while not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for folder in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder, 0o700)
+
+
+def remove(paths: Iterable[str]) -> None:
+    """Remove files and whole folders; links are not followed, and what is not there is no error."""
+    for path in paths:
+        if os.path.isdir(path) and not os.path.islink(path):
+            _open_up(path)
+            shutil.rmtree(path)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+def existing(paths: Iterable[str]) -> Sequence[str]:
+    """Return those paths that are there."""
+    return [path for path in paths if os.path.lexists(path)]
+
+
+def read(offsets: Mapping[str, int], limit_bytes: int) -> Dict[str, Read]:
+    """Read files from offsets on, up to their published end; what is not there is left out."""
+    found = {}
+    for path, offset in offsets.items():
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), open(path, "rb") as stream:
+            end = published_end(path, stream)
+            stream.seek(offset)
+            found[path] = (stream.read(max(0, min(limit_bytes, end - offset))), offset, end)
+    return found
+
+
+def published_end(path: str, stream: BinaryIO) -> int:
+    """Return how far a file may be read.
+
+    A journal's output as far as its index says, an index in whole entries, anything else to its last
+    complete line.
+    """
+    size = os.fstat(stream.fileno()).st_size
+    folder, name = os.path.split(path)
+    if name == "output.idx":
+        return size - size % _INDEX_ENTRY
+    if name == "output.log":
+        return min(size, _indexed_end(os.path.join(folder, "output.idx")))
+    return _last_line_end(stream, size)
+
+
+def _indexed_end(index: str) -> int:
+    try:
+        with open(index, "rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            entries = (size - _INDEX_HEADER) // _INDEX_ENTRY
+            if entries < 1:
+                return 0
+            stream.seek(_INDEX_HEADER + (entries - 1) * _INDEX_ENTRY)
+            return int(struct.unpack("<Q", stream.read(8))[0])
+    except FileNotFoundError:
+        return 0
+
+
+def _last_line_end(stream: BinaryIO, size: int) -> int:
+    end = size
+    while end > 0:
+        start = max(0, end - _BACKWARDS_BYTES)
+        stream.seek(start)
+        newline = stream.read(end - start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
+
+
+def _open_up(folder: str) -> None:
+    """Give ourselves the right to remove what a job has locked away."""
+    with contextlib.suppress(PermissionError):
+        os.chmod(folder, 0o700)
+    for path, folders, _ in os.walk(folder):
+        for name in folders:
+            inner = os.path.join(path, name)
+            if not os.path.islink(inner) and os.stat(inner).st_mode & 0o700 != 0o700:
+                with contextlib.suppress(PermissionError):
+                    os.chmod(inner, 0o700)

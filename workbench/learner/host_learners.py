@@ -1,0 +1,132 @@
+"""How the learners at a place are: their state files and their locks, told again when they change."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
+
+from workbench.learner import leases, process_table, system
+from workbench.learner.watch import Watcher
+
+LOCK_SECONDS = 1.0
+"""How often locks are looked at: that one is free again is told by nobody."""
+
+
+class Observer:
+    """Tells how learners are. One call at a time; :meth:`interrupt` may come from any thread.
+
+    A learner's facts: ``fingerprint`` (equal as long as nothing changed), ``launched`` (its launch
+    document is there), ``alive`` (its lock is held), ``state`` (its state file, or None).
+    """
+
+    def __init__(self) -> None:
+        self._watcher = Watcher()
+        self._watched: Set[str] = set()
+        self._calls = threading.Lock()
+        self._interrupted = False
+
+    def observe(self, known: Mapping[str, str], timeout_seconds: float) -> Dict[str, Any]:
+        """Return the facts of learners whose fingerprint is not the known one; wait until there are any.
+
+        What is asked counts, not what was asked before: a caller that lost an answer asks again and gets it.
+        """
+        until = time.monotonic() + timeout_seconds
+        with self._calls:
+            self._watch(known)
+            look: Sequence[str] = list(known)
+            next_locks = 0.0
+            while True:
+                if time.monotonic() >= next_locks:
+                    look, next_locks = list(known), time.monotonic() + LOCK_SECONDS
+                listed = leases.listed_locks()
+                facts = {folder: learner(folder, listed) for folder in look}
+                changed = {
+                    folder: fact for folder, fact in facts.items() if fact["fingerprint"] != known[folder]
+                }
+                now = time.monotonic()
+                if changed or self._interrupted or now >= until:
+                    self._interrupted = False
+                    return {"learners": changed, "boot_id": system.boot_id(), "now_us": system.now_us()}
+                look = self._wait(min(until, next_locks) - now)
+
+    def interrupt(self) -> None:
+        """Make the call that waits, or the next one, return at once."""
+        self._interrupted = True
+        self._watcher.wake()
+
+    def close(self) -> None:
+        """Give everything back, once no call waits any more."""
+        self.interrupt()
+        with self._calls:
+            self._watcher.close()
+
+    def _wait(self, seconds: float) -> List[str]:
+        return sorted({os.path.dirname(path) for path in self._watcher.wait(max(0.0, seconds))})
+
+    def _watch(self, known: Mapping[str, str]) -> None:
+        wanted = {os.path.join(folder, "state.json") for folder in known}
+        for path in self._watched - wanted:
+            self._watcher.remove(path)
+        for path in wanted - self._watched:
+            self._watcher.add(path)
+        self._watched = wanted
+
+
+def learner(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
+    """Return the facts of one learner.
+
+    The order counts. The stamp is taken before the state is read, so that no later state hides behind it. The
+    lock is looked at before the state too: an agent records its exit and then lets go, so a free lock and
+    after it no exit recorded mean that nobody will record one.
+    """
+    stamp = _stamp(os.path.join(folder, "state.json"))
+    alive = leases.is_held(os.path.join(folder, "agent.lock"), listed)
+    state = read_object(os.path.join(folder, "state.json"))
+    if state is not None and not alive and state.get("lockless"):
+        alive = _runs(state)
+    launched = os.path.exists(os.path.join(folder, "launch.json"))
+    fingerprint = f"{stamp} {alive:d}{launched:d}"
+    return {"fingerprint": fingerprint, "launched": launched, "alive": alive, "state": state}
+
+
+def markers(variable: str = "FABRIC_LEARNER") -> Dict[str, List[int]]:
+    """Return every learner that has processes at this place, of all homes, with their pids, by its marker."""
+    found: Dict[str, List[int]] = {}
+    prefix = os.fsencode(variable) + b"="
+    for pid in process_table.read():
+        for entry in system.read_bytes(f"/proc/{pid}/environ").split(b"\0"):
+            if entry.startswith(prefix):
+                found.setdefault(os.fsdecode(entry[len(prefix) :]), []).append(pid)
+    return found
+
+
+def read_object(path: str) -> Optional[Dict[str, Any]]:
+    """Read a JSON object; None where there is none to be read."""
+    try:
+        with open(path, "rb") as stream:
+            document = json.loads(stream.read())
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _runs(state: Mapping[str, Any]) -> bool:
+    """Say whether the agent of a place without ``flock`` runs: a pid means nothing without boot and start."""
+    pid, ticks = state.get("pid"), state.get("start_ticks")
+    return (
+        isinstance(pid, int)
+        and state.get("boot_id") == system.boot_id()
+        and system.start_ticks(pid) == ticks
+        and bool(ticks)
+    )
+
+
+def _stamp(path: str) -> str:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return "-"
+    return f"{found.st_ino}.{found.st_mtime_ns}.{found.st_size}"
