@@ -1,0 +1,267 @@
+"""What the controller does next for a job, case by case, as values."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.controller.values import exited, learner, lost, those, view
+from workbench.controller.reconcile import SEEN_WITHIN_SECONDS, decide
+from workbench.controller.scheduling import Verdict
+from workbench.controller.view import (
+    CancelLaunch,
+    Close,
+    Decision,
+    Doing,
+    Drain,
+    Finish,
+    Forget,
+    Launch,
+    Look,
+    LookAtPrevious,
+    Preparing,
+    Remove,
+    Say,
+    Step,
+    Stop,
+    StopSent,
+    Trouble,
+    View,
+)
+from workbench.job import Intent, LearnerPhase, Reason, State
+
+NOW = 1000.0
+BUSY = Trouble("busy", Reason("GPU 0 is held by training-x"))
+AWAY = Trouble("unreachable", Reason("gpubox does not answer", "S200"))
+RAISED = Trouble("fault", Reason("KeyError: 'image'", "S101"), started=True)
+REFUSED = Trouble("refused", Reason("asks for 64 GiB, there are 24 GiB", "C104"))
+
+
+def finish_of(decision: Decision) -> Finish:
+    assert len(decision.actions) == 1 and isinstance(decision.actions[0], Finish), decision
+    return decision.actions[0]
+
+
+def test_a_queued_job_that_may_start_is_written_down_before_it_is_launched() -> None:
+    assert decide(view(State.QUEUED)).actions == (Step(State.PENDING, Reason("is being started")), Launch())
+
+
+def test_a_queued_job_that_may_not_start_says_why_and_says_it_once() -> None:
+    waiting = Verdict(False, "waits for 1 CPU")
+
+    assert decide(view(State.QUEUED, verdict=waiting)).actions == (Say(Reason("waits for 1 CPU")),)
+    assert decide(view(State.QUEUED, verdict=waiting, reason=Reason("waits for 1 CPU"))).actions == ()
+
+
+def test_the_next_attempt_waits_until_the_place_confirms_that_the_last_one_is_gone() -> None:
+    assert decide(view(State.QUEUED, previous_gone=None)).actions == (LookAtPrevious(end=False),)
+    assert decide(view(State.QUEUED, previous_gone=False)).actions == (LookAtPrevious(end=True),)
+
+
+def test_a_restart_waits_for_its_time() -> None:
+    assert decide(view(State.QUEUED, not_before=NOW + 4)) == Decision(until=NOW + 4)
+
+
+@pytest.mark.parametrize(("intent", "code"), [(Intent.HALT, 143), (Intent.KILL, 137), (Intent.DELETE, 137)])
+def test_stopping_a_queued_job_ends_it_at_once_even_while_its_place_is_away(
+    intent: Intent, code: int
+) -> None:
+    found = finish_of(decide(view(State.QUEUED, intent=intent, trouble=AWAY, not_before=NOW + 9)))
+
+    assert (found.outcome.state, found.outcome.exit_code) == (State.HALTED, code)
+
+
+def test_after_a_restart_of_the_controller_a_pending_job_is_looked_at_before_it_is_launched() -> None:
+    assert decide(view(State.PENDING, looked=False)).actions == ()
+    assert decide(view(State.PENDING, looked=True)).actions == (Launch(),)
+
+
+def test_a_learner_that_is_there_already_is_adopted() -> None:
+    found = decide(view(State.PENDING, seen=those(learner(1))))
+
+    assert found.actions == (Step(State.PROCESSING, Reason("the command runs")),)
+
+
+def test_a_launch_that_was_cut_off_between_two_learners_is_made_again() -> None:
+    assert decide(view(State.PENDING, learners=2, seen=those(learner(1)))).actions == (Launch(),)
+
+
+def test_a_learner_that_fell_before_its_first_word_is_launched_again_by_who_did_not_launch_it() -> None:
+    fallen = those(lost(1, started_us=None))
+
+    assert decide(view(State.PENDING, seen=fallen)).actions == (Launch(),)
+    assert decide(view(State.PENDING, seen=fallen, launches=1, launched_at=NOW)).actions == (Drain(),)
+
+
+def test_the_setup_command_is_shown_as_downloading() -> None:
+    starting = those(learner(1, LearnerPhase.SETUP))
+
+    assert decide(view(State.PENDING, seen=starting)).actions == (
+        Step(State.DOWNLOADING, Reason("the setup command runs")),
+    )
+
+
+def test_a_launch_that_takes_long_shows_what_it_does_and_a_short_one_costs_no_state() -> None:
+    at = NOW - 5
+    long = view(State.PENDING, doing=Doing.LAUNCH, preparing=Preparing("unpacks the code", "preparing", at))
+    short = view(State.PENDING, doing=Doing.LAUNCH, preparing=Preparing("unpacks the code", "preparing", NOW))
+
+    assert decide(long).actions == (Step(State.DOWNLOADING, Reason("unpacks the code")),)
+    assert decide(short) == Decision(until=NOW + 0.1)
+
+
+def test_the_words_of_a_launch_are_not_written_more_than_once_a_second() -> None:
+    def says(text: str, said_at: float) -> View:
+        doing = Preparing(text, "preparing", NOW - 9)
+        return view(State.DOWNLOADING, doing=Doing.LAUNCH, preparing=doing, said_at=said_at)
+
+    assert decide(says("50 %", NOW - 0.25)) == Decision(until=NOW + 0.75)
+    assert decide(says("50 %", NOW - 2)).actions == (Say(Reason("50 %")),)
+
+
+def test_a_launch_that_found_the_slots_taken_goes_back_to_the_queue() -> None:
+    assert decide(view(State.PENDING, trouble=BUSY)).actions == (Step(State.QUEUED, BUSY.reason),)
+
+
+def test_a_launch_that_was_refused_fails_at_once_and_for_good() -> None:
+    found = finish_of(decide(view(State.PENDING, fault=REFUSED, max_restarts=5)))
+
+    assert found.outcome.reason == REFUSED.reason
+    assert (found.outcome.state, found.outcome.exit_code, found.restart) == (State.FAILED, 65, None)
+
+
+def test_a_launch_that_raised_ends_what_it_started_before_it_fails_with_the_sentence() -> None:
+    raised = view(State.PENDING, fault=RAISED)
+
+    assert decide(raised).actions == (Stop("kill", 0.0),)
+    found = finish_of(decide(view(State.PENDING, fault=RAISED, stop_sent=StopSent("kill", NOW, 1))))
+    assert found.outcome.reason == RAISED.reason
+    assert found.restart is not None and found.restart.platform_restarts == 1
+
+
+def test_a_place_that_is_away_is_tried_again_later_and_the_reason_says_so() -> None:
+    assert decide(view(State.PENDING, trouble=AWAY, not_before=NOW + 3)) == Decision(
+        (Say(AWAY.reason),), NOW + 3
+    )
+    assert decide(view(State.PENDING, trouble=AWAY, not_before=NOW)).actions == (Launch(),)
+
+
+def test_a_place_that_is_away_leaves_the_state_of_a_running_job_alone() -> None:
+    away = view(seen=those(learner(1)), unreachable="gpubox does not answer")
+
+    assert decide(away).actions == (Say(Reason("gpubox does not answer", "S200")),)
+
+
+def test_a_launched_learner_that_is_not_seen_is_launched_again_three_times_and_then_given_up() -> None:
+    launched = {"launched_at": NOW - SEEN_WITHIN_SECONDS, "reason": Reason("is being started")}
+
+    assert decide(view(State.PENDING, launches=1, launched_at=NOW)).actions == ()
+    assert decide(view(State.PENDING, launches=1, **launched)).actions == (Launch(),)
+    assert decide(view(State.PENDING, launches=3, **launched)).actions == (Stop("kill", 0.0),)
+
+
+def test_a_halt_gives_the_grace_period_and_a_kill_none() -> None:
+    running = those(learner(1))
+    halt = decide(view(seen=running, intent=Intent.HALT, asked_by="me@box", grace_seconds=12.0))
+    kill = decide(view(seen=running, intent=Intent.KILL))
+
+    words = Reason("is being halted by me@box: it has 12 s to end by itself")
+    assert halt.actions == (Say(words), Stop("halt", 12.0))
+    assert kill.actions[-1] == Stop("kill", 0.0)
+
+
+def test_a_stop_is_asked_for_again_until_the_place_confirms_but_not_before_the_grace_is_over() -> None:
+    halting = {"intent": Intent.HALT, "seen": those(learner(1)), "stop_sent": StopSent("halt", NOW - 20, 1)}
+
+    assert decide(view(**halting)).until == NOW - 20 + 30 + 5
+    assert decide(view(**halting, grace_seconds=1.0)).actions[-1] == Stop("halt", 1.0)
+
+
+def test_a_kill_overtakes_a_halt_that_is_under_way() -> None:
+    found = decide(view(seen=those(learner(1)), intent=Intent.KILL, stop_sent=StopSent("halt", NOW, 1)))
+
+    assert found.actions[-1] == Stop("kill", 0.0)
+
+
+def test_a_halt_calls_off_a_launch_and_says_so_once() -> None:
+    halting = decide(view(State.PENDING, doing=Doing.LAUNCH, intent=Intent.HALT))
+    told = view(State.PENDING, doing=Doing.LAUNCH, calling_off=True, intent=Intent.HALT, reason=Reason("x"))
+
+    assert halting.actions[0] == CancelLaunch()
+    assert CancelLaunch() not in decide(told).actions
+
+
+def test_a_halt_before_anything_was_seen_stops_first_so_that_nothing_wakes_up_later() -> None:
+    assert decide(view(State.PENDING, intent=Intent.HALT)).actions[-1] == Stop("halt", 30.0)
+    stopped = view(State.PENDING, intent=Intent.HALT, stop_sent=StopSent("halt", NOW, 1))
+    assert finish_of(decide(stopped)).outcome.state is State.HALTED
+
+
+def test_the_end_waits_until_all_records_are_in_the_store() -> None:
+    over = {"seen": those(exited(1))}
+
+    assert decide(view(**over)).actions == (Drain(),)
+    assert decide(view(**over, draining_since=NOW)) == Decision(until=NOW + 0.1)
+    assert decide(view(**over, draining_since=NOW - 1)).actions == (
+        Step(State.STORING, Reason("results and logs are put away")),
+    )
+    assert finish_of(decide(view(**over, drained=True))).outcome.state is State.COMPLETED
+
+
+def test_a_failure_with_restarts_left_begins_the_next_attempt() -> None:
+    again = finish_of(decide(view(seen=those(exited(1, 1)), drained=True, max_restarts=2, draw=0.5)))
+
+    assert again.restart is not None
+    assert (again.restart.restarts, again.restart.delay_seconds) == (1, 1.0)
+
+
+def test_a_halted_job_is_not_restarted_even_if_it_failed_just_before() -> None:
+    found = view(seen=those(exited(1, 1)), drained=True, max_restarts=2, intent=Intent.HALT)
+
+    assert finish_of(decide(found)).restart is None
+
+
+def test_others_of_a_lost_learner_are_stopped_since_no_agent_tells_them() -> None:
+    found = decide(view(learners=2, seen=those(lost(1), learner(2))))
+
+    assert found.actions == (Stop("halt", 30.0),)
+
+
+def test_the_agents_have_their_time_to_settle_before_the_controller_steps_in() -> None:
+    settling = {"learners": 2, "seen": those(exited(1), learner(2))}
+
+    patient = decide(view(**settling, decided_since=NOW))
+    assert patient.until == NOW + 60 + 30 + 10
+    assert "60 s to end by themselves" in patient.actions[0].reason.text  # type: ignore[union-attr] # a Say
+    assert decide(view(**settling, decided_since=NOW - 101)).actions == (Stop("halt", 30.0),)
+    failed = {"learners": 2, "seen": those(exited(1, 1), learner(2))}
+    assert decide(view(**failed, decided_since=NOW)).until == NOW + 30 + 10
+
+
+def test_all_waits_for_all_without_impatience() -> None:
+    waiting = view(learners=2, ends_when="all", seen=those(exited(1), learner(2)), decided_since=None)
+
+    assert decide(waiting) == Decision((Say(Reason("the command runs")),))
+
+
+def test_why_output_waits_is_shown() -> None:
+    full = Reason("the disk is full: output waits", "S204")
+
+    assert decide(view(seen=those(learner(1, reason=full)))).actions == (Say(full),)
+
+
+def test_a_learner_that_should_be_there_and_is_not_is_looked_for_once_more() -> None:
+    assert decide(view(seen=those(learner(1)), doubt=True)).actions == (Look(),)
+
+
+def test_deleting_removes_at_the_place_first_and_forgets_last() -> None:
+    deleted = {"state": State.HALTED, "intent": Intent.DELETE}
+
+    assert decide(view(**deleted)).actions == (Remove(),)
+    assert decide(view(**deleted, doing=Doing.REMOVE)).actions == ()
+    assert decide(view(**deleted, trouble=AWAY, not_before=NOW + 5)).until == NOW + 5
+    assert decide(view(**deleted, removed=True)).actions == (Forget(),)
+
+
+@pytest.mark.parametrize("state", [State.COMPLETED, State.FAILED, State.HALTED])
+def test_nothing_is_left_to_do_for_what_has_ended(state: State) -> None:
+    assert decide(view(state)).actions == (Close(),)

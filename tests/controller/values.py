@@ -1,0 +1,69 @@
+"""Short ways to say how a job and its learners are, for tests of the pure parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runners.interface import LearnerRef, Seen
+from workbench.controller.scheduling import Verdict
+from workbench.controller.view import View
+from workbench.job import Intent, JobId, LearnerPhase, Reason, State
+from workbench.manifest.model import Framework, JobSpec
+from workbench.store.rows import JobRow, PlaceRef
+
+JOB = JobId("training-abcdefghj")
+HOME = "home-uuid"
+GO = Verdict(True)
+LOCAL = PlaceRef(backend="local", type="local", runner="process")
+
+
+def learner(number: int, phase: LearnerPhase = LearnerPhase.RUNNING, **how: Any) -> Seen:
+    """One learner as it was seen; a phase past STARTING has started."""
+    how.setdefault("started_us", None if phase is LearnerPhase.STARTING else 1_000)
+    return Seen(LearnerRef(HOME, JOB, 1, number), phase, **how)
+
+
+def exited(number: int, code: int | None = 0, **how: Any) -> Seen:
+    """A learner that ended."""
+    how.setdefault("ended_us", 2_000 + number)
+    return learner(number, LearnerPhase.EXITED, exit_code=code, **how)
+
+
+def lost(number: int, **how: Any) -> Seen:
+    """A learner that is gone without a word."""
+    return learner(number, LearnerPhase.LOST, **how)
+
+
+def those(*learners: Seen) -> dict[int, Seen]:
+    """Learners by their number."""
+    return {one.ref.learner: one for one in learners}
+
+
+def spec(**keys: Any) -> JobSpec:
+    """A job's spec; what is left out is the default."""
+    return JobSpec(name="test", framework=Framework(command="true"), **keys)
+
+
+def view(state: State = State.PROCESSING, **how: Any) -> View:
+    """A job that runs and was looked at, but for what is said otherwise."""
+    keys = {key: how.pop(key) for key in list(how) if key in JobSpec.__dataclass_fields__}
+    how.setdefault("spec", spec(**keys))
+    how.setdefault("looked", True)
+    how.setdefault("previous_gone", True)
+    how.setdefault("verdict", GO)
+    how.setdefault("now", 1000.0)
+    how.setdefault("reason", Reason(""))
+    return View(job_id=JOB, state=state, attempt=1, **how)
+
+
+def row(state: State = State.PROCESSING, intent: Intent = Intent.NONE, **how: Any) -> JobRow:
+    """A job's row."""
+    values: dict[str, Any] = {
+        "id": JOB, "seq": 1, "name": "test", "state": state, "reason": Reason(""), "intent": intent,
+        "exit_code": None, "exit_by": "", "attempt": 1, "place": LOCAL, "owner": "me", "submitted_us": 1,
+        "started_us": None, "ended_us": None, "changed_us": 1, "seen_us": None, "restarts": 0,
+        "platform_restarts": 0, "next_try_us": None, "learners": 1, "gpus": 0, "cpus": None,
+        "memory_bytes": None, "labels": {}, "tags": (), "note": "", "parent": None, "trial": None,
+        "deleted_us": None, "revision": 1,
+    }  # fmt: skip
+    return JobRow(**{**values, **how})

@@ -1,0 +1,152 @@
+"""How an attempt ended: one verdict from how its learners ended and what was asked of it. Pure."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from runners.interface import Seen
+from workbench.job import (
+    EXIT_HALTED,
+    EXIT_KILLED,
+    EXIT_LOST,
+    EXIT_NOT_EXECUTABLE,
+    EXIT_NOT_FOUND,
+    EXIT_TIMED_OUT,
+    Fault,
+    Intent,
+    LearnerPhase,
+    Reason,
+    State,
+    exit_code_of,
+)
+
+ExitBy = Literal["job", "halt", "kill", "lost", "timeout", ""]
+"""Whose code it is; empty for fabric's own."""
+
+OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
+
+_OWN_ENDS: Final = frozenset({"", "max_runtime", "memory"})
+"""What a learner that was stopped for no other's sake says in ``stopped``."""
+
+_STOP_CODES: Final = frozenset({EXIT_HALTED, EXIT_KILLED})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of an attempt."""
+
+    state: State
+    reason: Reason
+    exit_code: int
+    exit_by: ExitBy
+    final: bool = False
+    """Whether trying again cannot mend it."""
+
+
+def judge(
+    seen: Mapping[int, Seen], *, ends_when: Literal["first", "all"] | int, intent: Intent, asked_by: str
+) -> Outcome:
+    """Say how an attempt ended, all of whose learners are over or were never started.
+
+    ``asked_by`` says in words who asked for ``intent``. A learner that ended by itself before the stop
+    reached it speaks for the job all the same: a job that had completed is not called halted.
+    """
+    deciding = decider(seen.values(), ends_when=ends_when, intent=intent)
+    if deciding is None:
+        return _stopped(seen.values(), intent, asked_by)
+    who = f"learner {deciding.ref.learner}: " if len(seen) > 1 else ""
+    if deciding.phase is LearnerPhase.LOST:
+        found = deciding.reason or Reason("the learner is gone and no exit is recorded", "S104")
+        return Outcome(State.FAILED, _said(who, found), EXIT_LOST, "lost")
+    code = exit_code_of(deciding.exit_code, deciding.signal)
+    if deciding.stopped == "max_runtime":
+        found = deciding.reason or Reason("max_runtime is over", "C204")
+        return Outcome(State.FAILED, _said(who, found), EXIT_TIMED_OUT, "timeout", final=True)
+    if deciding.reason is not None and deciding.reason.fault is Fault.PLATFORM:
+        return Outcome(State.FAILED, _said(who, deciding.reason), EXIT_LOST, "lost")
+    if code == 0:
+        return Outcome(State.COMPLETED, Reason(who + "the command ended with exit code 0"), 0, "job")
+    found = deciding.reason or _reason_of(deciding)
+    fallback = EXIT_KILLED if deciding.stopped == "memory" else 1
+    return Outcome(State.FAILED, _said(who, found), fallback if code is None else code, "job")
+
+
+def decider(seen: Iterable[Seen], *, ends_when: Literal["first", "all"] | int, intent: Intent) -> Seen | None:
+    """Find the learner whose end is the job's: the first failure, else the success that ``ends_when`` means.
+
+    None when every learner was stopped. What an agent wrote down as the decision is believed before any time.
+    """
+    over = [learner for learner in seen if learner.phase in OVER]
+    own = sorted((learner for learner in over if _ended_by_itself(learner, intent)), key=_order)
+    for learner in own:
+        if learner.decided:
+            return learner
+    for learner in own:
+        if failed(learner):
+            return learner
+    if not own:
+        return None
+    needed = {"first": 1, "all": len(over)}.get(str(ends_when)) or int(ends_when)
+    return own[min(needed, len(own)) - 1]
+
+
+def failed(learner: Seen) -> bool:
+    """Say whether a learner that is over ended badly."""
+    return learner.phase is LearnerPhase.LOST or exit_code_of(learner.exit_code, learner.signal) != 0
+
+
+def _ended_by_itself(learner: Seen, intent: Intent) -> bool:
+    if learner.stopped not in _OWN_ENDS:
+        return False
+    if intent is Intent.NONE or learner.stopped:
+        return True
+    # Runners whose agent is dead end its processes from outside, which leaves nobody to say "halt".
+    return (
+        learner.phase is LearnerPhase.EXITED
+        and exit_code_of(learner.exit_code, learner.signal) not in _STOP_CODES
+    )
+
+
+def _order(learner: Seen) -> tuple[bool, int, int]:
+    ended = learner.ended_us
+    return (ended is None, ended or 0, learner.ref.learner)
+
+
+def _stopped(seen: Iterable[Seen], intent: Intent, asked_by: str) -> Outcome:
+    killed = intent in (Intent.KILL, Intent.DELETE) or (
+        intent is Intent.NONE and any(learner.stopped == "kill" for learner in seen)
+    )
+    verb = "killed" if killed else "halted"
+    suffix = ", to be deleted" if intent is Intent.DELETE else ""
+    text = f"{verb} by {asked_by}{suffix}" if asked_by else f"{verb}{suffix}"
+    if killed:
+        return Outcome(State.HALTED, Reason(text), EXIT_KILLED, "kill", final=True)
+    return Outcome(State.HALTED, Reason(text), EXIT_HALTED, "halt", final=True)
+
+
+def _reason_of(learner: Seen) -> Reason:
+    if learner.stopped == "memory":
+        return Reason("the job used more memory than its limit", "C203")
+    if learner.signal is not None:
+        return Reason(f"the command was ended by {_signal_name(learner.signal)}", "C201")
+    if learner.exit_code == EXIT_NOT_FOUND:
+        return Reason("the command was not found (exit code 127)", "C202")
+    if learner.exit_code == EXIT_NOT_EXECUTABLE:
+        return Reason("the command cannot be executed (exit code 126)", "C202")
+    if learner.exit_code is None:
+        return Reason("the command failed and left no exit code", "C201")
+    return Reason(f"the command ended with exit code {learner.exit_code}", "C201")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"
+
+
+def _said(who: str, reason: Reason) -> Reason:
+    return Reason(who + reason.text, reason.code, reason.hint) if who else reason

@@ -1,0 +1,110 @@
+"""Who may start at a place and who waits, with the reason in words: first come, first served. Pure.
+
+A job that asks for nothing reserves nothing and never waits. One that asks for CPUs or slots waits while
+others hold them, and behind every earlier job that waits for the same kind of thing, so nobody starves. One
+that asks for more CPUs than there are gets what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+NAMED_HOLDERS: Final = 3
+"""How many jobs a reason names before it counts the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What one job wants of its place, all learners together."""
+
+    job_id: str
+    seq: int
+    """Order of submission."""
+    cpus: float = 0.0
+    slots: int = 0
+    busy: str = ""
+    """Why its slots were not to be had when it was last tried, while it is not yet worth trying again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a place has."""
+
+    cpus: float
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a job may start now, and why not."""
+
+    start: bool
+    reason: str = ""
+    note: str = ""
+    """Worth saying aloud though it starts: it gets less than it asked for."""
+
+
+def schedule(capacity: Capacity, running: Sequence[Wish], waiting: Sequence[Wish]) -> Mapping[str, Verdict]:
+    """Say of every waiting job whether it may start now; one that may counts as running for the next."""
+    holders = list(running)
+    verdicts: dict[str, Verdict] = {}
+    ahead: dict[str, Wish] = {}
+    for wish in sorted(waiting, key=lambda one: one.seq):
+        verdict = _verdict(capacity, holders, ahead, wish)
+        verdicts[wish.job_id] = verdict
+        if verdict.start:
+            holders.append(wish)
+            continue
+        for kind in _kinds(wish):
+            ahead.setdefault(kind, wish)
+    return verdicts
+
+
+def _verdict(capacity: Capacity, holders: Sequence[Wish], ahead: Mapping[str, Wish], wish: Wish) -> Verdict:
+    for kind in _kinds(wish):
+        if kind in ahead:
+            return Verdict(False, f"waits behind {ahead[kind].job_id}, which came first")
+    if wish.slots:
+        held = sum(one.slots for one in holders)
+        # More slots than there are: launching it says so, and at once.
+        if wish.slots <= capacity.slots < held + wish.slots:
+            have = f"{held} of {_count(capacity.slots, 'GPU')}"
+            return Verdict(False, f"waits for {_count(wish.slots, 'GPU')}: {_named(holders, 'slots', have)}")
+        if wish.busy:
+            return Verdict(False, wish.busy)
+    if wish.cpus:
+        held_cpus = sum(min(one.cpus, capacity.cpus) for one in holders)
+        needed = min(wish.cpus, capacity.cpus)
+        if held_cpus and held_cpus + needed > capacity.cpus:
+            have = f"{_number(held_cpus)} of {_count(capacity.cpus, 'CPU')}"
+            return Verdict(False, f"waits for {_count(needed, 'CPU')}: {_named(holders, 'cpus', have)}")
+    return Verdict(True, note=_note(capacity, wish))
+
+
+def _kinds(wish: Wish) -> tuple[str, ...]:
+    return tuple(kind for kind in ("slots", "cpus") if getattr(wish, kind))
+
+
+def _named(holders: Sequence[Wish], kind: str, have: str) -> str:
+    names = [one.job_id for one in holders if getattr(one, kind)]
+    if len(names) == 1:
+        return f"{names[0]} holds {have}"
+    if len(names) > NAMED_HOLDERS:
+        names[NAMED_HOLDERS:] = [f"{len(names) - NAMED_HOLDERS} more"]
+    return f"{', '.join(names[:-1])} and {names[-1]} hold {have}"
+
+
+def _note(capacity: Capacity, wish: Wish) -> str:
+    if wish.cpus <= capacity.cpus:
+        return ""
+    return f"asks for {_count(wish.cpus, 'CPU')} and gets the {_number(capacity.cpus)} that there are"
+
+
+def _count(number: float, noun: str) -> str:
+    return f"{_number(number)} {noun}" + ("" if number == 1 else "s")
+
+
+def _number(number: float) -> str:
+    return f"{number:g}"
