@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.controller.values import exited, learner, lost, those, view
@@ -152,7 +154,10 @@ def test_a_place_that_is_away_leaves_the_state_of_a_running_job_alone() -> None:
 
 
 def test_a_launched_learner_that_is_not_seen_is_launched_again_three_times_and_then_given_up() -> None:
-    launched = {"launched_at": NOW - SEEN_WITHIN_SECONDS, "reason": Reason("is being started")}
+    launched: dict[str, Any] = {
+        "launched_at": NOW - SEEN_WITHIN_SECONDS,
+        "reason": Reason("is being started"),
+    }
 
     assert decide(view(State.PENDING, launches=1, launched_at=NOW)).actions == ()
     assert decide(view(State.PENDING, launches=1, **launched)).actions == (Launch(),)
@@ -170,7 +175,11 @@ def test_a_halt_gives_the_grace_period_and_a_kill_none() -> None:
 
 
 def test_a_stop_is_asked_for_again_until_the_place_confirms_but_not_before_the_grace_is_over() -> None:
-    halting = {"intent": Intent.HALT, "seen": those(learner(1)), "stop_sent": StopSent("halt", NOW - 20, 1)}
+    halting: dict[str, Any] = {
+        "intent": Intent.HALT,
+        "seen": those(learner(1)),
+        "stop_sent": StopSent("halt", NOW - 20, 1),
+    }
 
     assert decide(view(**halting)).until == NOW - 20 + 30 + 5
     assert decide(view(**halting, grace_seconds=1.0)).actions[-1] == Stop("halt", 1.0)
@@ -197,7 +206,7 @@ def test_a_halt_before_anything_was_seen_stops_first_so_that_nothing_wakes_up_la
 
 
 def test_the_end_waits_until_all_records_are_in_the_store() -> None:
-    over = {"seen": those(exited(1))}
+    over: dict[str, Any] = {"seen": those(exited(1))}
 
     assert decide(view(**over)).actions == (Drain(),)
     assert decide(view(**over, draining_since=NOW)) == Decision(until=NOW + 0.1)
@@ -227,13 +236,13 @@ def test_others_of_a_lost_learner_are_stopped_since_no_agent_tells_them() -> Non
 
 
 def test_the_agents_have_their_time_to_settle_before_the_controller_steps_in() -> None:
-    settling = {"learners": 2, "seen": those(exited(1), learner(2))}
+    settling: dict[str, Any] = {"learners": 2, "seen": those(exited(1), learner(2))}
 
     patient = decide(view(**settling, decided_since=NOW))
     assert patient.until == NOW + 60 + 30 + 10
     assert "60 s to end by themselves" in patient.actions[0].reason.text  # type: ignore[union-attr] # a Say
     assert decide(view(**settling, decided_since=NOW - 101)).actions == (Stop("halt", 30.0),)
-    failed = {"learners": 2, "seen": those(exited(1, 1), learner(2))}
+    failed: dict[str, Any] = {"learners": 2, "seen": those(exited(1, 1), learner(2))}
     assert decide(view(**failed, decided_since=NOW)).until == NOW + 30 + 10
 
 
@@ -254,7 +263,7 @@ def test_a_learner_that_should_be_there_and_is_not_is_looked_for_once_more() -> 
 
 
 def test_deleting_removes_at_the_place_first_and_forgets_last() -> None:
-    deleted = {"state": State.HALTED, "intent": Intent.DELETE}
+    deleted: dict[str, Any] = {"state": State.HALTED, "intent": Intent.DELETE}
 
     assert decide(view(**deleted)).actions == (Remove(),)
     assert decide(view(**deleted, doing=Doing.REMOVE)).actions == ()
