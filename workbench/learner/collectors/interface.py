@@ -1,0 +1,121 @@
+"""The contract of collectors: what turns a learner's output and files into records.
+
+A collector runs beside the learner, in the scribe, with nothing but the standard library of Python 3.8; or
+at the reader, over the files that an agent without Python left behind. It is fed in order and asked often::
+
+    collector = RegexCollector(metrics, context)
+    collector.restore(cursor)         # of the last record of this collector that was written, if there is one
+    collector.output(data, end, now)  # output from collector.output_offset on, cut anywhere
+    more = collector.poll(now)        # after output, when files changed, every 100 ms while collector.waiting
+    records = collector.take()        # to be written in this order
+    more = collector.finish(now)      # the learner has ended: again, with take between, until it is False
+
+What a collector promises:
+
+1. Every record carries a ``cursor`` (JSON). A new collector that is restored from the cursor of the last
+   record that was written gives exactly the records' points that follow it: none twice, none left out, at
+   whatever instant the old one died.
+2. It never waits: ``poll`` reads a bounded amount.
+3. What it cannot read it names in a ``note`` record and leaves out; it raises nothing for what training
+   code wrote.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from typing import Any, Dict, List, Mapping, NamedTuple
+
+from workbench.learner.collectors.lines import LineCutter
+
+Record = Dict[str, Any]
+"""One record as ``workbench.learner`` says it, without ``seq``."""
+
+
+class Context(NamedTuple):
+    """What a collector knows of the learner that it collects from."""
+
+    learner_dir: str
+    log_dir: str
+    job_state_dir: str
+    learner: int
+    environment: Mapping[str, str]
+    """What the command sees; ``in:`` is expanded with it."""
+    owns_log_dir: bool
+    """Whether files under ``log_dir`` are this learner's to collect: a shared one is learner 1's alone."""
+
+    @classmethod
+    def from_launch(cls, launch: Mapping[str, Any], learner_dir: str) -> Context:
+        """Read it from a launch document (``launch.json``)."""
+        environment = dict(launch.get("env") or {})
+        log_dir = str(launch.get("log_dir") or environment.get("LOG_DIR") or "")
+        learner = int(launch.get("learner") or 1)
+        return cls(
+            learner_dir=learner_dir,
+            log_dir=log_dir,
+            job_state_dir=str(environment.get("JOB_STATE_DIR") or os.path.dirname(log_dir)),
+            learner=learner,
+            environment=environment,
+            owns_log_dir=learner == 1 or not launch.get("log_dir_shared"),
+        )
+
+
+class Collector(ABC):
+    """Turns what a learner prints and writes into records. One instance a learner, used from one thread."""
+
+    name: str
+    """Also each record's ``source``; a restarted scribe finds the cursor by it."""
+    wants_output: bool = False
+    """Whether :meth:`output` is to be called at all."""
+
+    def __init__(self, metrics: Mapping[str, Any], context: Context) -> None:
+        self.metrics = metrics
+        self.context = context
+        self._cutter = LineCutter(0)
+
+    @property
+    def output_offset(self) -> int:
+        """From which byte of the output on it has to be fed: 0, or where the restored cursor says."""
+        return self._cutter.offset
+
+    @abstractmethod
+    def restore(self, cursor: Any) -> None:
+        """Go on where a record with this cursor ends. Called before anything else, at most once."""
+
+    @abstractmethod
+    def cursor(self) -> Any:
+        """Say where to go on when all records that were taken are written; nothing may be waiting in it.
+
+        It lets the scribe move on in output that holds no points (in a usage record, say). Small, plain JSON.
+        """
+
+    def output(self, data: bytes, end_offset: int, time_us: int) -> None:
+        """Take output in order, from :attr:`output_offset` on, cut anywhere.
+
+        Args:
+            data: the bytes; they follow those of the last call.
+            end_offset: where in the output they end.
+            time_us: when they were printed, as exactly as it is known.
+        """
+        for text, end in self._cutter.feed(data, end_offset):
+            self.line(text, end, time_us)
+
+    def line(self, text: bytes, end_offset: int, time_us: int) -> None:  # noqa: B027 - one that reads files has no lines
+        """Take one line of output without its end, by default called by :meth:`output`."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether points wait to be gathered into a block; a :meth:`poll` 100 ms later gives them out."""
+        return False
+
+    def poll(self, now_us: int) -> bool:
+        """Look at files and at the clock; return whether there is more to read at once."""
+        return False
+
+    @abstractmethod
+    def take(self) -> List[Record]:
+        """Give the records that are finished, in order, each with its ``cursor`` and ``source``."""
+
+    @abstractmethod
+    def finish(self, now_us: int) -> bool:
+        """Read on to the very end: the learner has ended. Return whether there is more."""

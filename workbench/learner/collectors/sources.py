@@ -1,0 +1,82 @@
+"""Where a collector reads: what ``in:`` of ``evaluation_metrics`` means at the place."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Callable, Iterator, Mapping, Tuple
+
+from workbench.learner.collectors.interface import Context
+
+OWN_OUTPUT_NAMES = ("training-log.txt", "latest-log")
+"""Files in which FfDL kept what a learner prints; here that is its own output."""
+
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_CONTAINER_JOB_DIR = "/job"
+
+
+def expand(text: str, environment: Mapping[str, str]) -> str:
+    """Replace ``$NAME`` and ``${NAME}``; a variable that is not there stays as written."""
+
+    def value(match: "re.Match[str]") -> str:
+        return environment.get(match.group(1) or match.group(2), match.group(0))
+
+    return _VARIABLE.sub(value, text)
+
+
+def path_of(source: str, context: Context) -> str:
+    """Return the file or folder that ``in:`` names, LOG_DIR where it names none.
+
+    A relative path lies in JOB_STATE_DIR; so does one in ``/job``, the job's folder in FfDL's containers,
+    where there is no such folder.
+    """
+    known = {"JOB_STATE_DIR": context.job_state_dir, "LOG_DIR": context.log_dir, **context.environment}
+    path = expand(source.strip(), known)
+    if not path:
+        return context.log_dir
+    if path.startswith(_CONTAINER_JOB_DIR + "/") and not os.path.isdir(_CONTAINER_JOB_DIR):
+        path = path[len(_CONTAINER_JOB_DIR) + 1 :]
+    return os.path.normpath(os.path.join(context.job_state_dir, path))
+
+
+def is_own_output(path: str, context: Context) -> bool:
+    """Whether a path is a file in which FfDL kept what the learner prints."""
+    folder, name = os.path.split(path)
+    return name in OWN_OUTPUT_NAMES and folder in (context.log_dir, context.job_state_dir)
+
+
+def walk(
+    folder: str, context: Context, wanted: Callable[[str], bool], *, depth: int
+) -> Iterator[Tuple[str, str, str]]:
+    """Yield path, name and folder (both below LOG_DIR if it lies there) of the files with a wanted base name.
+
+    ``folder`` may be a file, which is then the only one, wanted or not. Links to folders are not followed.
+    """
+    if os.path.isfile(folder):
+        name = _below(folder, context)
+        yield folder, name, os.path.dirname(name)
+        return
+    levels = folder.rstrip(os.sep).count(os.sep)
+    for here, folders, files in os.walk(folder):
+        folders.sort()
+        if here.count(os.sep) - levels >= depth:
+            folders[:] = []
+        below = _below(here, context)
+        for file in sorted(files):
+            if wanted(file):
+                yield os.path.join(here, file), os.path.join(below, file), below
+
+
+def _below(path: str, context: Context) -> str:
+    relative = os.path.relpath(path, context.log_dir) if context.log_dir else path
+    if relative == os.curdir:
+        return ""
+    return path if relative.startswith(os.pardir) else relative
+
+
+def subid_of(folder: str) -> str:
+    """Return the sub-run that a folder below LOG_DIR belongs to: ``learner-N`` or a number in its path."""
+    for part in folder.split(os.sep):
+        if part.isdigit() or (part.startswith("learner-") and part[len("learner-") :].isdigit()):
+            return part
+    return ""

@@ -1,0 +1,239 @@
+"""What collectors of growing streams share: reading on, gathering into batches, going on after a restart."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set
+
+from workbench.learner.collectors.batches import Batches, Position, note
+from workbench.learner.collectors.blocks import BLOCK_POINTS
+from workbench.learner.collectors.interface import Collector, Context, Record
+
+OUTPUT = ""
+"""The key of the learner's own output among the streams."""
+
+READ_BYTES = 1 << 20
+POLL_BYTES = 4 << 20
+"""Bytes of files that one poll reads at most."""
+
+FIND_US = 500_000
+"""How often new files are looked for."""
+
+NOTE_LIMIT = 20
+
+
+class Source(NamedTuple):
+    """A file to read, and what its points belong to."""
+
+    path: str
+    name: str
+    """Its path below the folder that is looked through: the same wherever that folder lies."""
+    group: str = ""
+    subid: str = ""
+
+
+class Stream(ABC):
+    """One growing stream on its way into points.
+
+    What lies before :attr:`until` belongs to a batch that a restart cut off and is drained first, by itself.
+    """
+
+    def __init__(self, offset: int, until: Optional[int]) -> None:
+        self.read_offset = offset
+        """From where on it is to be fed."""
+        self.until = until
+
+    @property
+    @abstractmethod
+    def position(self) -> int:
+        """Where a restart has to read from when all points so far are written."""
+
+    @property
+    @abstractmethod
+    def points(self) -> int:
+        """How many points wait."""
+
+    @abstractmethod
+    def feed(self, data: bytes, end_offset: int, time_us: int) -> None:
+        """Take the bytes that follow."""
+
+    @abstractmethod
+    def finish(self, time_us: int) -> None:
+        """No more bytes will come."""
+
+    @abstractmethod
+    def drain(self) -> List[Record]:
+        """Return the points before :attr:`until` (all if there is none) as records, and forget ``until``."""
+
+    def pending_bytes(self, available: int) -> int:
+        """Return how many of the bytes that are there to read next."""
+        return min(available, READ_BYTES)
+
+
+class StreamCollector(Collector):
+    """A collector of streams: the learner's output, files, or both."""
+
+    def __init__(self, metrics: Mapping[str, Any], context: Context) -> None:
+        super().__init__(metrics, context)
+        self._streams: Dict[str, Stream] = {}
+        self._sources: Dict[str, Source] = {}
+        self._batches = Batches(self.name)
+        self._found_us = 0
+        self._notes: List[str] = []
+        self._noted: Set[str] = set()
+
+    @abstractmethod
+    def find(self) -> Iterable[Source]:
+        """Name the files that there are to read."""
+
+    @abstractmethod
+    def open_stream(self, source: Optional[Source], offset: int, until: Optional[int]) -> Stream:
+        """Begin to read a file, or the learner's output (None), from an offset on."""
+
+    def note(self, text: str) -> None:
+        """Tell a person something, once."""
+        if text not in self._noted and len(self._noted) < NOTE_LIMIT:
+            self._noted.add(text)
+            self._notes.append(text)
+
+    @property
+    def output_offset(self) -> int:
+        """Where in the output to go on."""
+        if OUTPUT in self._streams:
+            return self._streams[OUTPUT].read_offset
+        return int(self._batches.begin.get(OUTPUT, 0))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether points wait for the next poll."""
+        return bool(self._notes) or any(stream.points for stream in self._streams.values())
+
+    def restore(self, cursor: Any) -> None:
+        """Go on behind the record that has this cursor."""
+        if cursor is not None:
+            self._batches.restore(cursor)
+
+    def cursor(self) -> Any:
+        """Say where to go on; points that wait are read again."""
+        return self._batches.cursor(self._batches.begin if self.waiting else self._position())
+
+    def output(self, data: bytes, end_offset: int, time_us: int) -> None:
+        """Feed the learner's own output."""
+        self._stream(OUTPUT, None).feed(data, end_offset, time_us)
+
+    def poll(self, now_us: int) -> bool:
+        """Read on in the files, and close the batch if it is time."""
+        more = self._read(now_us)
+        self._flush(now_us)
+        return more
+
+    def take(self) -> List[Record]:
+        """Give the records that are finished."""
+        return self._batches.take()
+
+    def finish(self, now_us: int) -> bool:
+        """Read the files to their end, then what needs no more lines."""
+        self._found_us = 0
+        if self._read(now_us):
+            self._flush(now_us)
+            return True
+        for stream in self._streams.values():
+            stream.finish(now_us)
+        while self._batches.until is not None or self.waiting:
+            self._close(now_us)
+        return False
+
+    def _stream(self, key: str, source: Optional[Source]) -> Stream:
+        stream = self._streams.get(key)
+        if stream is None:
+            until = (self._batches.until or {}).get(key)
+            stream = self.open_stream(source, int(self._batches.begin.get(key, 0)), until)
+            self._streams[key] = stream
+        return stream
+
+    def _position(self) -> Position:
+        return {**self._batches.begin, **{key: stream.position for key, stream in self._streams.items()}}
+
+    def _flush(self, now_us: int) -> None:
+        until = self._batches.until
+        if until is not None:
+            if not all(self._reached(key, place) for key, place in until.items()):
+                return
+            self._close(now_us)
+        points = sum(stream.points for stream in self._streams.values())
+        if points >= BLOCK_POINTS or (self.waiting and self._batches.due(now_us)):
+            self._close(now_us)
+
+    def _reached(self, key: str, place: int) -> bool:
+        """Whether a stream was read as far again as before the restart; a file that is gone never will be."""
+        if key in self._streams:
+            return self._streams[key].position >= place
+        return key != OUTPUT and key not in self._sources
+
+    def _close(self, now_us: int) -> None:
+        until = self._batches.until
+        position = self._position() if until is None else {**self._batches.begin, **until}
+        records: List[Record] = []
+        for stream in self.in_order(self._streams):
+            records += stream.drain()
+        # Behind the points, since a restart may say a note again or not, and points are counted.
+        records += [note(text, now_us) for text in self._notes]
+        self._notes = []
+        self._batches.close(records, position, now_us)
+
+    def in_order(self, streams: Mapping[str, Stream]) -> List[Stream]:
+        """Return the streams in the order of their records, which must not depend on how they were read."""
+        return [streams[key] for key in sorted(streams)]
+
+    def _read(self, now_us: int) -> bool:
+        """Read a bounded amount of the files; return whether there is more."""
+        if not 0 <= now_us - self._found_us < FIND_US:
+            self._found_us = now_us
+            for source in self.find():
+                self._sources.setdefault(key_of(source.name), source)
+        budget = POLL_BYTES
+        for key, source in self._sources.items():
+            while budget > 0:
+                count = self._read_some(key, source, now_us)
+                if count == 0:
+                    break
+                budget -= count
+        return budget <= 0
+
+    def _read_some(self, key: str, source: Source, now_us: int) -> int:
+        try:
+            status = os.stat(source.path)
+        except OSError:
+            return 0
+        stream = self._stream(key, source)
+        if status.st_size < stream.read_offset:
+            self._begin_again(key, source, now_us)
+            stream = self._stream(key, source)
+        count = stream.pending_bytes(status.st_size - stream.read_offset)
+        if count <= 0:
+            return 0
+        try:
+            with open(source.path, "rb", buffering=0) as file:
+                file.seek(stream.read_offset)
+                data = file.read(count)
+        except OSError as error:
+            self.note("%s cannot be read: %s" % (source.name, error.strerror))
+            return 0
+        end = stream.read_offset + len(data)
+        stream.feed(data, end, min(now_us, status.st_mtime_ns // 1000))
+        return len(data)
+
+    def _begin_again(self, key: str, source: Source, now_us: int) -> None:
+        """A file that became shorter is another file."""
+        self._streams[key].finish(now_us)
+        self._close(now_us)
+        self._batches.begin = {**self._batches.begin, key: 0}
+        del self._streams[key]
+        self.note("%s became shorter; it is read from its beginning again" % source.name)
+
+
+def key_of(name: str) -> str:
+    """Return a file's key in positions: short, since every record carries them."""
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()

@@ -1,0 +1,174 @@
+"""Turns what training code said into values that a record can hold: numbers, texts, steps and times."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import re
+from typing import Any, Mapping, Optional, Union
+
+Number = Union[int, float, str, None]
+"""A number as a record holds it: ``None`` is NaN, ``"inf"`` and ``"-inf"`` are infinities."""
+
+STEP_NAMES = ("iteration", "step", "global_step", "epoch", "tick")
+"""What counts the steps of a point, the best first."""
+
+TEXT_LIMIT = 1000
+_EXACT = 1 << 53
+_INT64 = 1 << 63
+_GLOG = re.compile(r"[A-Z]?(\d\d)(\d\d)\s+(\d\d):(\d\d):(\d\d)(\.\d+)?\s*$")
+_ISO = re.compile(
+    r"(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}:\d{2})(?:[.,](\d{1,9}))?\s*(Z|[-+]\d{2}:?\d{2})?\s*$",
+)
+
+
+def number(value: float) -> Number:
+    """Return a number as a record holds it; integers that not every reader could hold become floats."""
+    if isinstance(value, int):
+        if -_EXACT <= value <= _EXACT:
+            return int(value)
+        try:
+            value = float(value)
+        except OverflowError:
+            return "inf" if value > 0 else "-inf"
+    if math.isfinite(value):
+        return value
+    if value != value:
+        return None
+    return "inf" if value > 0 else "-inf"
+
+
+def parse_int(text: str) -> float:
+    """Read an INT: decimal, ``0x`` hexadecimal, or a float that was printed where an integer was meant.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    if "x" in text or "X" in text:
+        return int(text, 16)
+    return parse_float(text)
+
+
+def parse_float(text: str) -> float:
+    """Read a FLOAT; ``nan`` and ``inf`` in any spelling of Python's are floats.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    return float(text)
+
+
+def typed(kind: Any, value: Any) -> Union[float, str]:
+    """Read a value of one of FfDL's types: by name, or numbered from 0 (STRING, JSONSTRING, INT, FLOAT).
+
+    Without a type a number is a number, and a text that reads as one is one too.
+
+    Raises:
+        ValueError: the value is not of its type.
+    """
+    if isinstance(value, bool):
+        return int(value)
+    kind = {0: "STRING", 1: "JSONSTRING", 2: "INT", 3: "FLOAT"}.get(kind, kind)
+    kind = kind.upper() if isinstance(kind, str) else ""
+    if kind == "STRING":
+        return clipped(value)
+    if kind == "JSONSTRING":
+        return _from_json(value)
+    if isinstance(value, (int, float)):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("not a value: %.40r" % (value,))
+    if kind == "INT":
+        return parse_int(value.strip())
+    try:
+        return parse_float(value.strip())
+    except ValueError:
+        if kind:
+            raise
+        return clipped(value)
+
+
+def clipped(value: Any) -> str:
+    """Return it as text of bounded length."""
+    return (value if isinstance(value, str) else str(value))[:TEXT_LIMIT]
+
+
+def _from_json(value: Any) -> Union[float, str]:
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return clipped(value)
+    if isinstance(found, (int, float)):
+        return found
+    return clipped(found if isinstance(found, str) else value)
+
+
+def step_of(etimes: Mapping[str, Number]) -> Optional[int]:
+    """Choose what counts the steps among evaluation times; None where nothing does."""
+    for name in STEP_NAMES:
+        found = as_step(etimes.get(name))
+        if found is not None:
+            return found
+    return None
+
+
+def as_step(value: Any) -> Optional[int]:
+    """Return it as a step if it is a whole number that fits 64 bits."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and -_INT64 <= value < _INT64:
+        return int(value)
+    return None
+
+
+def as_time_us(seconds: float, otherwise_us: int) -> int:
+    """Return seconds since 1970 as microseconds; what is no time of this world becomes ``otherwise_us``."""
+    if 0 < seconds < 1e11:  # also false for NaN
+        return int(seconds * 1e6)
+    return otherwise_us
+
+
+def parse_time(value: Any, otherwise_us: int) -> int:
+    """Read a time (ISO 8601, glog's month and day, seconds or milliseconds since 1970) as microseconds.
+
+    A time without a zone is local; a glog stamp has the year of ``otherwise_us``, which also stands for
+    what is no time.
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return as_time_us(value / 1e3 if value > 1e11 else value, otherwise_us)
+    text = str(value).strip()
+    try:
+        return _iso(text) or _glog(text, otherwise_us) or parse_time(float(text), otherwise_us)
+    except (ValueError, OverflowError, OSError):
+        return otherwise_us
+
+
+def _iso(text: str) -> int:
+    match = _ISO.match(text)
+    if match is None:
+        return 0
+    day, clock, fraction, zone = match.groups()
+    moment = datetime.datetime.strptime(day + " " + clock, "%Y-%m-%d %H:%M:%S")
+    if zone:
+        sign = -1 if zone[0] == "-" else 1
+        digits = "0000" if zone == "Z" else zone[1:].replace(":", "")
+        offset = datetime.timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+        moment = moment.replace(tzinfo=datetime.timezone(sign * offset))
+    return int(moment.timestamp()) * 1_000_000 + int((fraction or "0").ljust(6, "0")[:6])
+
+
+def _glog(text: str, otherwise_us: int) -> int:
+    match = _GLOG.match(text)
+    if match is None:
+        return 0
+    month, day, hour, minute, second = (int(part) for part in match.groups()[:5])
+    printed = datetime.datetime.fromtimestamp(otherwise_us / 1e6)
+    moment = printed.replace(month=month, day=day, hour=hour, minute=minute, second=second, microsecond=0)
+    if moment - printed > datetime.timedelta(days=2):  # printed in January, stamped in December
+        moment = moment.replace(year=moment.year - 1)
+    return int((moment.timestamp() + float(match.group(6) or 0)) * 1e6)
