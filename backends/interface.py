@@ -1,8 +1,8 @@
 """The contract of places: what a backend must offer, and the two kinds of thing it opens, a host or a cluster.
 
-A backend is loaded by name through the entry points ``fabric.backends``; ours register there too. Everything here
-raises :class:`workbench.errors.BackendError`, :class:`workbench.errors.PlaceUnreachable` or another error of ours, never
-a foreign exception.
+A backend is loaded by name through the entry points ``fabric.backends``; ours register there too.
+Everything here raises :class:`workbench.errors.BackendError`, :class:`workbench.errors.PlaceUnreachable`
+or another error of ours, never a foreign exception.
 """
 
 from __future__ import annotations
@@ -117,18 +117,30 @@ class Chunk:
 class Lock(Protocol):
     """Locks held at a place by our side of the connection, until they are handed over or let go."""
 
-    names: Sequence[str]
+    @property
+    def names(self) -> Sequence[str]:
+        """What is held."""
+
+    def part(self, names: Sequence[str]) -> Lock:
+        """Return a lock of some of these names, which are then no longer this one's: each process gets its own."""
+
+    def write(self, text: str) -> None:
+        """Say anew who holds them."""
 
     def release(self) -> None:
-        """Let go; what a spawned process was handed stays held by it."""
+        """Let go; what a spawned process was handed stays held by it. Releasing again does nothing."""
 
 
 class Host(ABC):
     """A machine that files can be put on and processes started on: the seam between runners and places.
 
-    Paths are absolute at the place. Commands are argument lists, never shell text. Every call has a deadline and raises
-    :class:`~workbench.errors.PlaceUnreachable` when it passes.
+    Paths are absolute at the place. Commands are argument lists, never shell text. Every call has a
+    deadline and raises :class:`~workbench.errors.PlaceUnreachable` when it passes. Calls may be made from
+    several threads at once.
     """
+
+    here: ClassVar[bool] = False
+    """Whether the place is this machine and its folder the home itself: journals are read in place."""
 
     @abstractmethod
     def identity(self) -> HostIdentity:
@@ -152,11 +164,18 @@ class Host(ABC):
 
     @abstractmethod
     def spawn(
-        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, output: str, holding: Lock | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str,
+        output: str,
+        holding: Lock | None = None,
     ) -> int:
         """Start a process that outlives the connection (own session, output appended to a file); return its pid.
 
-        The open descriptors of ``holding`` are inherited, so a lease never has a gap between us and the process.
+        The open descriptors of ``holding`` are inherited, so a lease never has a gap between us and the
+        process.
         """
 
     @abstractmethod
@@ -170,7 +189,8 @@ class Host(ABC):
     def read(self, offsets: Mapping[str, int], *, limit_bytes: int = 1 << 20) -> Mapping[str, Chunk]:
         """Read files from offsets on, at most ``limit_bytes`` each; a file that is not there yet is left out.
 
-        For a journal's ``output.log`` the end is the published one of its index; for others the last complete line.
+        For a journal's ``output.log`` the end is the published one of its index; for others the last
+        complete line.
         """
 
     @abstractmethod
@@ -188,9 +208,12 @@ class Host(ABC):
     def call(self, operation: str, **arguments: Any) -> Any:
         """Do one of the operations of ``workbench.learner.host`` by name, with JSON values in and out.
 
-        The rest of what is done at a place (make, unpack and remove folders, list processes by their marker, inventory
-        of GPUs): one function there, the same over every host.
+        The rest of what is done at a place (make, unpack and remove folders, list processes by their
+        marker, inventory of GPUs): one function there, the same over every host.
         """
+
+    def interrupt(self) -> None:  # noqa: B027 - a host whose calls never wait has nothing to interrupt
+        """Make an ``observe`` operation that waits, or the next one, return at once. From any thread."""
 
     @abstractmethod
     def connect(self, path: str) -> socket.socket:

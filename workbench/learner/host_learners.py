@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import time
+import zlib
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
 from workbench.learner import leases, process_table, system
@@ -78,17 +79,16 @@ class Observer:
 def learner(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
     """Return the facts of one learner.
 
-    The order counts. The stamp is taken before the state is read, so that no later state hides behind it. The
-    lock is looked at before the state too: an agent records its exit and then lets go, so a free lock and
+    The lock is looked at before the state: an agent records its exit and then lets go, so a free lock and
     after it no exit recorded mean that nobody will record one.
     """
-    stamp = _stamp(os.path.join(folder, "state.json"))
     alive = leases.is_held(os.path.join(folder, "agent.lock"), listed)
-    state = read_object(os.path.join(folder, "state.json"))
+    content = system.read_bytes(os.path.join(folder, "state.json"))
+    state = _object(content)
     if state is not None and not alive and state.get("lockless"):
         alive = _runs(state)
     launched = os.path.exists(os.path.join(folder, "launch.json"))
-    fingerprint = f"{stamp} {alive:d}{launched:d}"
+    fingerprint = f"{len(content)}-{zlib.crc32(content):x}-{alive:d}{launched:d}"
     return {"fingerprint": fingerprint, "launched": launched, "alive": alive, "state": state}
 
 
@@ -105,10 +105,13 @@ def markers(variable: str = "FABRIC_LEARNER") -> Dict[str, List[int]]:
 
 def read_object(path: str) -> Optional[Dict[str, Any]]:
     """Read a JSON object; None where there is none to be read."""
+    return _object(system.read_bytes(path))
+
+
+def _object(content: bytes) -> Optional[Dict[str, Any]]:
     try:
-        with open(path, "rb") as stream:
-            document = json.loads(stream.read())
-    except (OSError, ValueError):
+        document = json.loads(content)
+    except ValueError:
         return None
     return document if isinstance(document, dict) else None
 
@@ -122,11 +125,3 @@ def _runs(state: Mapping[str, Any]) -> bool:
         and system.start_ticks(pid) == ticks
         and bool(ticks)
     )
-
-
-def _stamp(path: str) -> str:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return "-"
-    return f"{found.st_ino}.{found.st_mtime_ns}.{found.st_size}"
