@@ -1,0 +1,139 @@
+"""Finds lines that match, in blocks of many lines at once: a loop over lines would cost ten times as much."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from workbench.errors import UsageError
+
+BLOCK: Final = 1 << 20
+"""Read at once. Lines that are longer are taken whole all the same."""
+
+
+class Pattern:
+    """What is looked for in lines: a regular expression or plain words, over bytes.
+
+    Words without capitals match in any case where ``smart_case`` is set.
+    """
+
+    def __init__(
+        self, text: str, *, literal: bool = False, ignore_case: bool = False, smart_case: bool = False
+    ) -> None:
+        """Understand a pattern.
+
+        Raises:
+            UsageError: it is no regular expression.
+        """
+        self.text = text
+        folded = ignore_case or (smart_case and text == text.lower())
+        plain = literal or re.escape(text) == text
+        self._folded = folded and text.lower() != text.upper()
+        # Words are looked for as they are; in any case only while bytes have one, which is ASCII's.
+        self._word = b"" if not plain or (self._folded and not text.isascii()) else text.encode()
+        if self._folded:
+            self._word = self._word.lower()
+        flags = re.MULTILINE | (re.IGNORECASE if folded else 0)
+        try:
+            # Letters beyond ASCII have a case only in text: such a pattern is matched line by line there.
+            self._text = (
+                re.compile(re.escape(text) if literal else text, flags) if _beyond(text, folded) else None
+            )
+            self._regex = re.compile((re.escape(text) if literal else text).encode(), flags)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise UsageError(
+                f"{text!r} is no regular expression: {error}", hint="-F takes words as they are"
+            ) from error
+
+    def matches(self, line: bytes) -> bool:
+        """Say whether one line, without its newline, matches."""
+        if self._text is not None:
+            return self._text.search(line.decode("utf-8", "replace")) is not None
+        if self._word:
+            return self._word in (line.lower() if self._folded else line)
+        return self._regex.search(line) is not None
+
+    def spans(self, block: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
+        """Yield begin and end, without the newline, of each line that matches; a block ends with a line's end."""
+        find, length = self._finder(block), len(block)
+        position = start
+        while position < length:
+            hit = find(position)
+            if hit < 0 or hit >= length:
+                return
+            begin = block.rfind(b"\n", position, hit) + 1 or position
+            end = block.find(b"\n", hit)
+            end = length if end < 0 else end
+            # A match may reach over the end of its line; then the line has to match by itself.
+            if self._word or self.matches(block[begin:end]):
+                yield begin, end
+            position = end + 1
+
+    def last_span(self, block: bytes) -> tuple[int, int] | None:
+        """Return the last line of a block that matches."""
+        found = None
+        for found in self.spans(block):  # noqa: B007 - the last one is what is wanted
+            pass
+        return found
+
+    def highlights(self, text: str) -> list[tuple[int, int]]:
+        """Return where a line's text matches, for showing."""
+        regex = self._text or re.compile(self._regex.pattern.decode(), self._regex.flags & re.IGNORECASE)
+        return [match.span() for match in regex.finditer(text) if match.end() > match.start()]
+
+    def _finder(self, block: bytes) -> Callable[[int], int]:
+        if word := self._word:
+            searched = block.lower() if self._folded else block
+            return lambda position: searched.find(word, position)
+        if self._text is not None:
+            return lambda position: position  # every line is asked
+        search = self._regex.search
+
+        def find(position: int) -> int:
+            hit = search(block, position)
+            return -1 if hit is None else hit.start()
+
+        return find
+
+
+def select(block: bytes, pattern: Pattern, *, invert: bool = False) -> bytes:
+    """Return the lines of a block that match, or those that do not; a block ends with the end of a line."""
+    if not invert:
+        return b"".join(block[begin : end + 1] for begin, end in pattern.spans(block))
+    kept, position = [], 0
+    for begin, end in pattern.spans(block):
+        kept.append(block[position:begin])
+        position = end + 1
+    kept.append(block[position:])
+    return b"".join(kept)
+
+
+def whole_blocks(
+    read: Callable[[int, int], bytes], start: int, *, size: int = BLOCK
+) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and bytes of blocks of whole lines, up to the end; the last line may lack its newline.
+
+    Args:
+        read: Gives at most so many bytes from an offset on, none at the end.
+        start: Where a line begins.
+        size: How much is read at once.
+    """
+    offset, pieces = start, list[bytes]()
+    position = start
+    while data := read(position, size):
+        position += len(data)
+        cut = data.rfind(b"\n") + 1
+        if not cut:
+            pieces.append(data)  # a line longer than a block
+            continue
+        block = b"".join((*pieces, data[:cut]))
+        yield offset, block
+        offset += len(block)
+        pieces = [data[cut:]] if cut < len(data) else []
+    if pieces:
+        yield offset, b"".join(pieces)
+
+
+def _beyond(text: str, folded: bool) -> bool:
+    return folded and not text.isascii()

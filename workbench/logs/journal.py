@@ -1,0 +1,211 @@
+"""Reads one learner's output by offset, line and time, never beyond the published end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from workbench.paths import LearnerFolder
+from workbench.store.failures import read_failure
+
+HEADER_BYTES: Final = 24
+_ENTRY: Final = struct.Struct("<QQQ")
+_BLOCK: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One index entry: the output up to ``end`` was there at ``time_us``."""
+
+    end: int
+    time_us: int
+    newlines: int
+    """In the whole output up to ``end``."""
+
+
+_NOTHING: Final = Entry(0, 0, 0)
+
+_Condition = Callable[[Entry], bool]
+
+
+class JournalReader:
+    """The published output of a learner. What is not there yet is empty, and found when it appears."""
+
+    def __init__(self, folder: LearnerFolder) -> None:
+        self.folder = folder
+        self._output = -1
+        self._index = -1
+
+    def published(self) -> int:
+        """Return the offset where every reader stops."""
+        return self.last_entry().end
+
+    def last_entry(self) -> Entry:
+        """Return the last whole entry of the index; one of zeros while there is none."""
+        count = self.entries()
+        return self.entry(count - 1) if count else _NOTHING
+
+    def entries(self) -> int:
+        """Count the whole entries of the index."""
+        index = self._index_file()
+        return 0 if index < 0 else max(0, os.fstat(index).st_size - HEADER_BYTES) // _ENTRY.size
+
+    def entry(self, number: int) -> Entry:
+        """Return an entry that is there, from 0."""
+        return Entry(
+            *_ENTRY.unpack(os.pread(self._index_file(), _ENTRY.size, HEADER_BYTES + number * _ENTRY.size))
+        )
+
+    def entries_from(self, number: int, limit: int = 4096) -> list[Entry]:
+        """Return some entries at once, from a number on."""
+        index = self._index_file()
+        if index < 0:
+            return []
+        data = os.pread(index, limit * _ENTRY.size, HEADER_BYTES + number * _ENTRY.size)
+        return [
+            Entry(*fields) for fields in _ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size])
+        ]
+
+    def read(self, offset: int, limit: int) -> bytes:
+        """Read at most ``limit`` published bytes from an offset on."""
+        size = min(limit, self.published() - offset)
+        output = self.output_file()
+        if size <= 0 or output < 0:
+            return b""
+        return os.pread(output, size, offset)
+
+    def ended(self) -> bool:
+        """Say whether the agent has recorded an exit. A learner that is lost never does: the store knows."""
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            return bool(json.loads(self.folder.state.read_bytes()).get("phase") == "exited")
+        return False
+
+    def offset_of_time(self, time_us: int) -> int:
+        """Return where the line begins that holds the first byte printed at a time or after it."""
+        number = self._first(lambda entry: entry.time_us >= time_us)
+        before = self.entry(number - 1).end if number else 0
+        return self._line_start(before)
+
+    def time_of_offset(self, offset: int) -> int | None:
+        """Return when the byte at an offset was printed, to within 10 ms; None where nothing is published."""
+        number = self._first(lambda entry: entry.end > offset)
+        return self.entry(number).time_us if number < self.entries() else None
+
+    def line_of_offset(self, offset: int) -> int:
+        """Return the number of the line, from 0, that the byte at an offset belongs to."""
+        offset = min(offset, self.published())
+        number = self._first(lambda entry: entry.end > offset)
+        known = self.entry(number - 1) if number else _NOTHING
+        count, position = known.newlines, known.end
+        while position < offset:
+            data = self.read(position, min(1 << 20, offset - position))
+            if not data:
+                break
+            count += data.count(b"\n")
+            position += len(data)
+        return count
+
+    def offset_of_line(self, line: int) -> int:
+        """Return where a line, from 0, begins; the published end for one that is not there."""
+        if line <= 0:
+            return 0
+        number = self._first(lambda entry: entry.newlines >= line)
+        known = self.entry(number - 1) if number else _NOTHING
+        missing, position = line - known.newlines, known.end
+        while data := self.read(position, _BLOCK):
+            here = data.count(b"\n")
+            if here >= missing:
+                return position + _nth_newline(data, missing) + 1
+            missing -= here
+            position += len(data)
+        return self.published()
+
+    def tail_offset(self, lines: int) -> int:
+        """Return where the last ``lines`` lines begin; the file is read backwards, only as far as needed."""
+        end = self.published()
+        if lines <= 0:
+            return end
+        wanted, position, block = lines, end, _BLOCK
+        # The newline at the very end closes the last line, it does not begin one.
+        if end and self.read(end - 1, 1) == b"\n":
+            wanted += 1
+        while position > 0:
+            start = max(0, position - block)
+            data = self.read(start, position - start)
+            here = data.count(b"\n")
+            if here >= wanted:
+                return start + _nth_newline(data, here - wanted + 1) + 1
+            wanted -= here
+            position, block = start, min(block * 2, 1 << 22)
+        return 0
+
+    def output_file(self) -> int:
+        """Return the descriptor of the output, -1 while it is not there."""
+        if self._output < 0:
+            self._output = _open(self.folder.output)
+        return self._output
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for descriptor in (self._output, self._index):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._output = self._index = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _index_file(self) -> int:
+        if self._index < 0:
+            self._index = _open(self.folder.index)
+        return self._index
+
+    def _first(self, holds: _Condition) -> int:
+        """Return the number of the first entry that a condition holds for, as for all behind it."""
+        low, high = 0, self.entries()
+        while low < high:
+            middle = (low + high) // 2
+            if holds(self.entry(middle)):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _line_start(self, offset: int) -> int:
+        position, block = offset, _BLOCK
+        while position > 0:
+            start = max(0, position - block)
+            found = self.read(start, position - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            position = start
+        return 0
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return -1
+    except OSError as error:
+        raise read_failure(error, path) from error
+
+
+def _nth_newline(data: bytes, count: int) -> int:
+    """Return where the newline with this number, from 1, is; it must be there."""
+    position = -1
+    for _ in range(count):
+        position = data.find(b"\n", position + 1)
+    return position
