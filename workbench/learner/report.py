@@ -1,0 +1,189 @@
+"""What training code may say to fabric (metrics, checkpoints, progress) and ask (to stop? parameters?).
+
+Outside a job nothing here has an effect. Inside, each call appends one line to a file that the learner's
+agent reads; threads and forked processes may call it freely, and it raises nothing for a full disk. It
+imports next to nothing and runs on Python 3.6, since training code may have an older interpreter than the
+agent.
+"""
+
+import contextlib
+import os
+import sys
+import time
+
+TYPE_CHECKING = False  # the real one costs the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Dict, Mapping, Optional, Set
+
+REPORT_VARIABLE = "FABRIC_REPORT"
+"""Names the file to append to; set in a job."""
+STOP_VARIABLE = "FABRIC_STOP_FILE"
+"""Names the file whose presence asks the command to stop."""
+PARAMS_VARIABLE = "FABRIC_PARAMS"
+"""All parameters as one JSON object, with their names and types as the manifest has them."""
+PARAM_PREFIX = "FABRIC_PARAM_"
+
+WARNING_LIMIT = 5
+
+_warned: "Set[str]" = set()
+_torn = False
+
+
+def report(
+    metrics: "Optional[Mapping[str, Any]]" = None,
+    *,
+    step: "Optional[int]" = None,
+    group: str = "",
+    **more: "Any",
+) -> None:
+    """Say metrics: ``report(loss=0.5, accuracy=0.9, step=3)`` or ``report({"loss": 0.5}, step=3)``.
+
+    Numbers are plotted over ``step``; anything with ``.item()`` counts as one (numpy, torch), NaN and
+    infinities too. Beside others, ``iteration``, ``step``, ``global_step``, ``epoch`` and ``tick`` say
+    where the point is instead of being plotted, and serve as the step if none is given. Texts are kept
+    beside the numbers.
+
+    Args:
+        metrics: names and values, beside those given by keyword.
+        step: where on the axis the values belong.
+        group: which kind of values these are, ``train`` or ``test``, say.
+        **more: names and values.
+    """
+    if not os.environ.get(REPORT_VARIABLE):
+        return
+    values = {}
+    for source in (metrics or {}, more):
+        for name in source:
+            value = _plain(source[name])
+            if value is None:
+                _warn("report(): %s is no number and no text; it is left out" % (name,))
+            else:
+                values[str(name)] = None if value != value else value
+    if values:
+        _append({"kind": "metrics", "step": _step(step), "group": str(group), "values": values})
+
+
+def checkpoint(
+    path: "Any",
+    step: "Optional[int]" = None,
+    metrics: "Optional[Mapping[str, Any]]" = None,
+    **metadata: "Any",
+) -> None:
+    """Say that a checkpoint, a file or a folder, was saved after ``step``, and what is to be known of it."""
+    if not os.environ.get(REPORT_VARIABLE):
+        return
+    said = {
+        "kind": "checkpoint",
+        "path": os.path.abspath(os.fsdecode(path)),
+        "step": _step(step),
+        "metrics": _mapping(metrics or {}),
+        "metadata": _mapping(metadata),
+    }
+    _append(said)
+
+
+def progress(fraction: float, text: str = "") -> None:
+    """Say how far the training is, from 0 to 1, and what it is doing."""
+    if not os.environ.get(REPORT_VARIABLE):
+        return
+    done = _plain(fraction)
+    if isinstance(done, (int, float)) and done == done:
+        _append({"kind": "progress", "fraction": min(1.0, max(0.0, float(done))), "text": str(text)})
+
+
+def should_stop() -> bool:
+    """Say whether the job was asked to stop: save a checkpoint, end before the grace period does. Cheap."""
+    path = os.environ.get(STOP_VARIABLE)
+    return bool(path) and os.path.exists(path or "")
+
+
+def hparams() -> "Dict[str, Any]":
+    """Return the job's parameters by name (``params`` of the manifest); none outside a job."""
+    import json
+
+    told = os.environ.get(PARAMS_VARIABLE)
+    if told:
+        try:
+            found = json.loads(told)
+            if isinstance(found, dict):
+                return found
+        except ValueError:
+            pass
+    params = {}
+    for name, text in os.environ.items():
+        if name.startswith(PARAM_PREFIX):
+            try:
+                params[name[len(PARAM_PREFIX) :].lower()] = json.loads(text)
+            except ValueError:
+                params[name[len(PARAM_PREFIX) :].lower()] = text
+    return params
+
+
+def _plain(value: "Any") -> "Any":
+    """Return a number or a text for what training code calls one, infinities as texts; else None."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if not isinstance(value, float):
+        try:
+            value = value.item() if hasattr(value, "item") else float(value)
+        except Exception:  # whatever a tensor of many elements, or on a lost device, raises
+            return None
+        if isinstance(value, (bool, int)):
+            return int(value)
+        if not isinstance(value, float):
+            return value if isinstance(value, str) else None
+    if value - value != 0 and value == value:
+        return "inf" if value > 0 else "-inf"
+    return float(value)
+
+
+def _mapping(given: "Mapping[str, Any]") -> "Dict[str, Any]":
+    plain = {}
+    for name in given:
+        value = _plain(given[name])
+        plain[str(name)] = str(given[name])[:1000] if value is None else None if value != value else value
+    return plain
+
+
+def _step(step: "Any") -> "Optional[int]":
+    try:
+        return None if step is None else int(step)
+    except Exception:  # a tensor of many elements, a text
+        _warn("report(): the step %.50r is no whole number; it is left out" % (step,))
+        return None
+
+
+def _append(said: "Dict[str, Any]") -> None:
+    """Append one line with one write, which no other process's or thread's can come into."""
+    global _torn
+    import json
+
+    said["time"] = int(time.time() * 1e6)
+    path = os.environ[REPORT_VARIABLE]
+    try:
+        line = json.dumps(said).encode() + b"\n"
+        # Opened for each line: training code forks, and closes descriptors that it does not know.
+        descriptor = os.open(
+            path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600
+        )
+        try:
+            line = b"\n" + line if _torn else line
+            if os.write(descriptor, line) < len(line):
+                _torn = True
+                raise OSError("the disk is full")
+            _torn = False
+        finally:
+            os.close(descriptor)
+    except Exception as error:  # training goes on whatever happens to its metrics
+        _warn("report(): %s" % error)
+
+
+def _warn(text: str) -> None:
+    """Say it once, and not many such things: training prints what is its own."""
+    if text in _warned or len(_warned) >= WARNING_LIMIT:
+        return
+    _warned.add(text)
+    with contextlib.suppress(Exception):  # stderr may be closed
+        sys.stderr.write("fabric: %s\n" % text)
