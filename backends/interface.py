@@ -1,4 +1,4 @@
-"""The contract of places: what a backend must offer, and the two kinds of thing it opens, a host or a cluster.
+"""The contract of places: what a backend must offer, and the two kinds of thing it opens: host, cluster.
 
 A backend is loaded by name through the entry points ``fabric.backends``; ours register there too.
 Everything here raises :class:`workbench.errors.BackendError`, :class:`workbench.errors.PlaceUnreachable`
@@ -122,7 +122,7 @@ class Lock(Protocol):
         """What is held."""
 
     def part(self, names: Sequence[str]) -> Lock:
-        """Return a lock of some of these names, which are then no longer this one's: each process gets its own."""
+        """Return a lock of some of these names, which leave this one: each process gets its own."""
 
     def write(self, text: str) -> None:
         """Say anew who holds them."""
@@ -148,7 +148,7 @@ class Host(ABC):
 
     @abstractmethod
     def folder(self, home_uuid: str) -> str:
-        """Return the folder at the place under which that home's ``jobs/``, ``code/``, ``envs/`` and ``agents/`` lie."""
+        """Return the folder at the place that a home's jobs, code, environments and agents lie in."""
 
     @abstractmethod
     def run(
@@ -160,7 +160,7 @@ class Host(ABC):
         cwd: str | None = None,
         deadline_seconds: float = 30.0,
     ) -> Completed:
-        """Run a command to its end; when the deadline passes its whole session is killed and BackendError raised."""
+        """Run a command to its end; past the deadline its whole session is killed and BackendError raised."""
 
     @abstractmethod
     def spawn(
@@ -172,15 +172,15 @@ class Host(ABC):
         output: str,
         holding: Lock | None = None,
     ) -> int:
-        """Start a process that outlives the connection (own session, output appended to a file); return its pid.
+        """Start a process that outlives the connection, in its own session; return its pid.
 
-        The open descriptors of ``holding`` are inherited, so a lease never has a gap between us and the
-        process.
+        Its output is appended to a file. The open descriptors of ``holding`` are inherited, so a lease
+        never has a gap between us and the process.
         """
 
     @abstractmethod
     def put(self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600) -> None:
-        """Write a file, whole or not at all (temporary name, fsync, rename); folders on the way are made 0700.
+        """Write a file, whole or not at all (temporary name, fsync, rename); its folders are made 0700.
 
         Resumable: with a ``sha256`` a file that is there already with that content is not sent again.
         """
@@ -195,7 +195,7 @@ class Host(ABC):
 
     @abstractmethod
     def watch(self, paths: Sequence[str], *, timeout_seconds: float) -> Sequence[str]:
-        """Block until one of these files changes or appears, or the time is over; return those that changed."""
+        """Block until one of these files changes or appears, or the time is over; return the changed ones."""
 
     @abstractmethod
     def lock(self, names: Sequence[str], *, folder: str, text: str) -> Lock | None:

@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 def pipe_host(root: Path, python: str = sys.executable) -> PipeHost:
     """Open a host through a pipe to a Python here, its homes under a folder of its own."""
-    env = {**os.environ, "PYTHONPATH": str(REPOSITORY) + ":/tmp/fshim"}
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     return PipeHost([python, "-c", SERVE], root=str(root), env=env)
 
 

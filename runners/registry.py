@@ -1,0 +1,41 @@
+"""Finds runners by the names under which they are installed; ours are installed the same way."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Final
+
+from runners.interface import Runner
+from workbench.errors import RunnerError, UnknownName
+
+GROUP: Final = "fabric.runners"
+
+
+def runner_names() -> list[str]:
+    """Name every installed runner, without importing any."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+def load_runner(name: str) -> type[Runner]:
+    """Return a runner's class.
+
+    Raises:
+        UnknownName: no runner of that name is installed; names those that are.
+        RunnerError: it is installed and broken.
+    """
+    found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
+    if not found:
+        raise UnknownName(
+            f"There is no runner {name!r}.", hint=f"Installed are: {', '.join(runner_names()) or 'none'}."
+        )
+    entry = found[0]
+    try:
+        loaded = entry.load()
+    except Exception as error:  # a plug-in may fail in any way, and must not take fabric down
+        raise RunnerError(
+            f"The runner {name!r} ({entry.value}) cannot be loaded: {error}.",
+            hint="Reinstall or remove the package that brings it.",
+        ) from error
+    if not (isinstance(loaded, type) and issubclass(loaded, Runner)):
+        raise RunnerError(f"The runner {name!r} ({entry.value}) is no runners.interface.Runner.")
+    return loaded

@@ -1,0 +1,186 @@
+"""This machine as a backend: what it finds, and its GPUs (pretended ones) with who uses them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backends.interface import BackendOptions, Finding, Slot
+from backends.local import LocalBackend
+from backends.local_host import LocalHost
+from tests.stubs import GIB, Gpus, pretend
+from workbench.learner import leases
+from workbench.paths import leases_folder
+
+BACKEND = LocalBackend(BackendOptions("local", "local"))
+
+
+@pytest.fixture
+def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
+    return pretend(tmp_path / "gpus", monkeypatch)
+
+
+@pytest.fixture
+def computing() -> Iterator[int]:
+    """A process of ours that stands for one that computes on a GPU."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield process.pid
+    process.communicate(b"\n")
+
+
+def slots() -> tuple[Slot, ...]:
+    return BACKEND.inventory().nodes[0].slots
+
+
+def findings(subject: str) -> list[Finding]:
+    return [finding for finding in BACKEND.probe() if finding.subject.startswith(subject)]
+
+
+def test_inventory_has_cpus_memory_and_disk() -> None:
+    (node,) = BACKEND.inventory().nodes
+
+    assert node.cpus == len(os.sched_getaffinity(0))
+    assert 0 < (node.memory_used_bytes or 0) < node.memory_bytes
+    assert (node.disk_free_bytes or 0) > 0
+    assert 0 <= (node.cpu_percent or 0) <= 100
+
+
+def test_every_gpu_is_a_slot_with_its_use(gpus: Gpus) -> None:
+    gpus.add("GPU-1", used=GIB).add("GPU-2", model="NVIDIA A100")
+
+    first, second = slots()
+
+    assert first == Slot(
+        uuid="GPU-1",
+        index=0,
+        model="NVIDIA Pretended 24GB",
+        memory_bytes=24 * GIB,
+        memory_used_bytes=GIB,
+        utilization_percent=7,
+        temperature_celsius=41,
+        power_watts=95,
+        power_limit_watts=300,
+    )
+    assert (second.uuid, second.index, second.model, second.free) == ("GPU-2", 1, "NVIDIA A100", True)
+    assert BACKEND.inventory().nodes[0].driver == "driver 550.54.15, CUDA 12.4"
+
+
+def test_a_leased_gpu_names_its_holder_and_a_stale_text_means_nothing(gpus: Gpus) -> None:
+    gpus.add("GPU-1").add("GPU-2")
+    lease = leases.take(["GPU-2"], str(leases_folder()), '{"owner": "anna@box", "job": "training-abcdefghj"}')
+    assert lease is not None
+
+    assert [(slot.holder, slot.holder_job) for slot in slots()] == [
+        ("", ""),
+        ("anna@box", "training-abcdefghj"),
+    ]
+    lease.release()
+
+    assert all(slot.free for slot in slots())
+
+
+def test_a_foreign_compute_process_makes_a_gpu_busy_and_a_desktop_does_not(
+    gpus: Gpus, computing: int
+) -> None:
+    gpus.add("GPU-1").add("GPU-2").add("GPU-3")
+    gpus.say(f"process GPU-1 {computing} {GIB} compute")
+    gpus.say(f"process GPU-2 {computing} {GIB} graphics")
+    gpus.say(f"process GPU-3 {computing} {100 << 20} compute")
+
+    first, second, third = slots()
+
+    assert first.foreign.endswith(f"(pid {computing}) of {LocalHost().identity().user}")
+    assert not first.free
+    assert second.free
+    assert third.free
+
+
+def test_slices_of_a_divided_gpu_are_the_slots(gpus: Gpus) -> None:
+    gpus.add("GPU-1", model="NVIDIA H100").add("GPU-2")
+    gpus.say(f"mig GPU-1 MIG-a {10 * GIB} 0").say(f"mig GPU-1 MIG-b {10 * GIB} {GIB}")
+
+    found = slots()
+
+    assert [(slot.uuid, slot.index) for slot in found] == [("MIG-a", 0), ("MIG-b", 0), ("GPU-2", 1)]
+    assert (found[1].memory_bytes, found[1].memory_used_bytes) == (10 * GIB, GIB)
+    assert found[0].utilization_percent is None
+
+
+@pytest.mark.parametrize(("code", "words"), [(15, "is lost"), (16, "requires")])
+def test_a_broken_gpu_is_named_and_the_others_stay(gpus: Gpus, code: int, words: str) -> None:
+    gpus.add("GPU-1").add("GPU-2").say(f"fail GPU-1 {code}")
+
+    broken, whole = slots()
+    (finding,) = (finding for finding in findings("gpu") if finding.level == "wrong")
+
+    assert not broken.free
+    assert words in broken.foreign
+    assert whole.free
+    assert finding.subject == "gpu 0"
+    assert finding.remedy
+
+
+def test_a_driver_that_does_not_answer_is_a_finding_with_its_remedy(gpus: Gpus) -> None:
+    gpus.only(["init 18"])
+    subprocess_sees = subprocess.run(
+        [sys.executable, "-c", PROBE], env=os.environ | gpus.env(), capture_output=True, text=True, check=True
+    )
+
+    assert "version mismatch" in subprocess_sees.stdout
+    assert "restart the machine" in subprocess_sees.stdout
+
+
+def test_without_a_library_there_are_simply_no_gpus(tmp_path: Path) -> None:
+    seen = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True, cwd=ROOT)
+
+    if "to give" in seen.stdout:
+        pytest.skip("this machine has GPUs")
+    assert "none lack" in seen.stdout
+
+
+def test_the_place_tells_the_same_of_gpus_as_the_backend(gpus: Gpus, computing: int) -> None:
+    gpus.add("GPU-1", used=GIB).add("GPU-2").add("GPU-3").add("GPU-4")
+    gpus.say(f"mig GPU-2 MIG-a {10 * GIB} 0").say(f"process GPU-3 {computing} {GIB} compute")
+    gpus.say("fail GPU-4 15")
+    host = LocalHost()
+
+    told = host.call("inventory", leases_folder=str(leases_folder()))
+    host.close()
+
+    assert [Slot(**slot) for slot in told["slots"]][:3] == list(slots())[:3]
+    assert told["driver"] == BACKEND.inventory().nodes[0].driver
+    assert not Slot(**told["slots"][3]).free
+
+
+def test_the_probe_names_each_lack_with_consequence_and_remedy() -> None:
+    found = list(BACKEND.probe())
+
+    assert {"python", "environments", "shell", "leases", "disk"} <= {finding.subject for finding in found}
+    for finding in found:
+        assert finding.level == "ok" or (finding.consequence and finding.found), finding
+
+
+def test_a_folder_of_leases_that_cannot_be_used_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FABRIC_LEASES", str(tmp_path / "file"))
+
+    (finding,) = findings("leases")
+
+    assert (finding.level, "no folder" in finding.found) == ("wrong", True)
+
+
+ROOT = Path(__file__).parents[2]
+PROBE = """
+from backends.local import LocalBackend
+from backends.interface import BackendOptions
+for finding in LocalBackend(BackendOptions("local", "local")).probe():
+    if finding.subject == "gpu":
+        print(finding.found, finding.level, finding.remedy)
+"""
