@@ -20,7 +20,7 @@ _UNABLE: Final = frozenset(
 
 
 def copy_published(reader: JournalReader, descriptor: int, offset: int = 0, *, end: int | None = None) -> int:
-    """Write the published bytes from an offset on to a descriptor, byte for byte, and return the offset behind them.
+    """Write the published bytes from an offset on to a descriptor; return the offset behind them.
 
     Returns when the published end, or ``end``, is reached. A descriptor that does not block is waited for.
 

@@ -22,7 +22,9 @@ def find(
     backward: bool = False,
     cancelled: Cancelled | None = None,
 ) -> int | None:
-    """Return the nearest line after ``start``, or before it, that matches; None when there is none, or when given up.
+    """Return the nearest line after ``start``, or before it, that matches.
+
+    None when there is none, or when given up.
 
     To include line 0 start at -1; to search from the end backwards start at ``index.count``.
     """
@@ -37,7 +39,10 @@ def find(
 
 
 class LineFilter:
-    """The numbers of the lines that match, found bit by bit; it goes on where it stopped when the file has grown."""
+    """The numbers of the lines that match, found bit by bit.
+
+    It goes on where it stopped when the file has grown.
+    """
 
     def __init__(self, index: LineIndex, pattern: Pattern, *, invert: bool = False) -> None:
         self.index = index

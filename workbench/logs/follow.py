@@ -1,7 +1,7 @@
 """The output of a job: of one learner byte for byte, of several by whole lines in the order of their times.
 
-Promised: every published byte comes once; lines of one learner keep their order; a line of one learner never stands
-in the middle of another's. Not promised: the order of lines of different learners within 10 ms.
+Promised: every published byte comes once; lines of one learner keep their order; a line of one learner never
+stands in the middle of another's. Not promised: the order of lines of different learners within 10 ms.
 """
 
 from __future__ import annotations
@@ -155,7 +155,10 @@ class _Lines:
                 yield self._offset, entry
 
     def _whole(self, start: int, end: int) -> bytes:
-        """Read up to an offset and return what has become whole lines; the rest is held until its end comes."""
+        """Read up to an offset and return what has become whole lines.
+
+        The rest is held until its end comes.
+        """
         pieces = []
         while start < end and (data := self._source.reader.read(start, min(LINE_MAX, end - start))):
             start += len(data)

@@ -29,11 +29,8 @@ class Pattern:
         self.text = text
         folded = ignore_case or (smart_case and text == text.lower())
         plain = literal or re.escape(text) == text
-        self._folded = folded and text.lower() != text.upper()
-        # Words are looked for as they are; in any case only while bytes have one, which is ASCII's.
-        self._word = b"" if not plain or (self._folded and not text.isascii()) else text.encode()
-        if self._folded:
-            self._word = self._word.lower()
+        # Only what has no case at all is the same in bytes whatever the case.
+        self._word = text.encode() if plain and (not folded or text.lower() == text.upper()) else b""
         flags = re.MULTILINE | (re.IGNORECASE if folded else 0)
         try:
             # Letters beyond ASCII have a case only in text: such a pattern is matched line by line there.
@@ -50,12 +47,13 @@ class Pattern:
         """Say whether one line, without its newline, matches."""
         if self._text is not None:
             return self._text.search(line.decode("utf-8", "replace")) is not None
-        if self._word:
-            return self._word in (line.lower() if self._folded else line)
-        return self._regex.search(line) is not None
+        return self._word in line if self._word else self._regex.search(line) is not None
 
     def spans(self, block: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield begin and end, without the newline, of each line that matches; a block ends with a line's end."""
+        """Yield begin and end, without the newline, of each line that matches.
+
+        A block ends with a line's end.
+        """
         find, length = self._finder(block), len(block)
         position = start
         while position < length:
@@ -84,8 +82,7 @@ class Pattern:
 
     def _finder(self, block: bytes) -> Callable[[int], int]:
         if word := self._word:
-            searched = block.lower() if self._folded else block
-            return lambda position: searched.find(word, position)
+            return lambda position: block.find(word, position)
         if self._text is not None:
             return lambda position: position  # every line is asked
         search = self._regex.search

@@ -1,7 +1,7 @@
 """How bad each line is: debug, info, warning, error, or the beginning and body of a traceback.
 
-Looked for is a handful of words, each by itself, since that is ten times as fast as one regular expression; a hit is
-then looked at closely.
+Looked for is a handful of words, each by itself, since that is ten times as fast as one regular expression; a
+hit is then looked at closely.
 """
 
 from __future__ import annotations
@@ -143,7 +143,10 @@ def _mark(text: bytes, kinds: bytearray, level: Level, word: bytes, closely: re.
 
 
 def _mark_bodies(block: bytes, kinds: bytearray, inside: bool) -> bool:
-    """Mark the lines that belong to tracebacks: all that are indented, and the one that names the exception."""
+    """Mark the lines that belong to tracebacks.
+
+    All that are indented, and the one that names the exception.
+    """
     number = 0 if inside else kinds.find(Level.TRACEBACK) + 1
     if not inside and not number:
         return False

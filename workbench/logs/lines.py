@@ -1,7 +1,7 @@
-"""The lines of a growing file, for a viewer: where each begins, read on demand, whatever the size of the file.
+"""The lines of a growing file, for a viewer: where each begins, read on demand.
 
-One thread calls :meth:`LineIndex.update`; others may read at the same time. The memory that it takes is eight bytes a
-line; the file is read by position and never mapped.
+One thread calls :meth:`LineIndex.update`; others may read at the same time. The memory that it takes is eight
+bytes a line; the file is read by position and never mapped.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ _LONG: Final = 1 << 16
 class LineIndex:
     """Where the lines of a file are.
 
-    The last line counts as one before its newline has come. When the file is replaced or becomes shorter, all begins
-    anew and ``generation`` grows.
+    The last line counts as one before its newline has come. When the file is replaced or becomes shorter, all
+    begins anew and ``generation`` grows.
     """
 
     def __init__(self, path: Path, *, published: Callable[[], int] | None = None) -> None:
-        """Look at a file, which need not be there yet; ``published`` says where readers stop, by default its end."""
+        """Look at a file, which need not be there yet.
+
+        ``published`` says where readers stop, by default its end.
+        """
         self.path = path
         self.generation = 0
         self._published = published
@@ -57,7 +60,10 @@ class LineIndex:
         return ended + (1 if self._scanned > begun else 0)
 
     def update(self, *, limit_bytes: int | None = None, cancelled: Callable[[], bool] | None = None) -> bool:
-        """Index what is new, at most ``limit_bytes``, and return whether anything was; ask again until it is False."""
+        """Index what is new, at most ``limit_bytes``, and return whether anything was.
+
+        Ask again until it is False.
+        """
         changed = self._reopen()
         if self._descriptor < 0:
             return changed
@@ -75,7 +81,10 @@ class LineIndex:
         return changed
 
     def span(self, line: int) -> tuple[int, int]:
-        """Return where a line, from 0, begins and ends, without its newline; nothing for one that is not there."""
+        """Return where a line, from 0, begins and ends, without its newline.
+
+        Nothing for one that is not there.
+        """
         newlines, scanned = self._newlines, self._scanned
         ended = len(newlines)
         if line < 0 or line > ended:
@@ -128,9 +137,12 @@ class LineIndex:
         self._scanned += len(data)
 
     def _reopen(self) -> bool:
-        """Open the file when it is there, and again when it was replaced or cut; return whether all begins anew."""
+        """Open the file when it is there, and again when it was replaced or cut.
+
+        Return whether all begins anew.
+        """
         try:
-            found = os.stat(self.path)
+            found = self.path.stat()
         except OSError:
             return False
         if self._descriptor >= 0 and found.st_ino == self._inode and found.st_size >= self._scanned:

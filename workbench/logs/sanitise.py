@@ -1,8 +1,8 @@
 r"""Makes output harmless for a terminal: colours stay, whatever else would drive it is taken out or shown.
 
 Cursor movements, titles, clipboard writes, device strings and the like vanish with what they carry; single
-control characters are shown (NUL as ``␀``); so are characters that turn the direction of writing. What is left is
-text, newlines, tabs, SGR sequences (``ESC [ ... m``) and, where asked for, carriage returns.
+control characters are shown (NUL as ``␀``); so are characters that turn the direction of writing. What is
+left is text, newlines, tabs, SGR sequences (``ESC [ ... m``) and, where asked for, carriage returns.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from typing import Final
 from workbench.errors import UsageError
 
 _UNITS: Final = {
-    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0,
+    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0,
+    "w": 604800.0,
 }  # fmt: skip
 _WORDS: Final = {
     "second": 1.0, "sec": 1.0, "minute": 60.0, "min": 60.0, "hour": 3600.0, "day": 86400.0, "week": 604800.0,
@@ -33,9 +34,10 @@ _FORMATS: Final = (
 def since_us(text: str, now_us: int) -> int:
     """Return the time that a text stands for, in microseconds since 1970, UTC.
 
-    Durations (``5m``, ``1h30m``, ``2d``) are counted back from ``now_us``; so are ``N units ago``. Times are ISO 8601
-    (local without a zone), a day, a clock time of today, milliseconds since 1970 (a raw number of eleven digits or
-    more; shorter ones are seconds ago), ``now``, ``today``, ``yesterday``, and the older spellings that FfDL took.
+    Durations (``5m``, ``1h30m``, ``2d``) are counted back from ``now_us``; so are ``N units ago``. Times are
+    ISO 8601 (local without a zone), a day, a clock time of today, milliseconds since 1970 (a raw number of
+    eleven digits or more; shorter ones are seconds ago), ``now``, ``today``, ``yesterday``, and the older
+    spellings that FfDL took.
 
     Raises:
         UsageError: it stands for no time.

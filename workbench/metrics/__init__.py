@@ -1,4 +1,4 @@
-"""Metrics: from the records that learners leave to rows and roll-ups in the store, and from there to charts and tables."""
+"""Metrics: from the records of learners to rows and roll-ups, and from there to charts and tables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Points for charts: about two a column, from roll-ups, however many points there are.
 
-From the coarsest level down, only what lies in the window is looked at, until there are enough buckets; so the cost
-goes with the width of the chart. The edges of a window are exact.
+From the coarsest level down, only what lies in the window is looked at, until there are enough buckets; so
+the cost goes with the width of the chart. The edges of a window are exact.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from workbench.store.rows import Bucket
 Axis = Literal["step", "time"]
 
 _REFINED: Final = 64
-"""So many buckets on the edge of a window are looked into. More are there only where steps go back again and again;
-those buckets are then shown whole."""
+"""So many buckets on the edge of a window are looked into. There are more only where steps go back again
+and again; those buckets are then shown whole."""
 
 _LOWEST: Final = -(1 << 63)
 _HIGHEST: Final = (1 << 63) - 1
@@ -130,13 +130,16 @@ def _read_range(store: Store, series: int, level: int, first: int, last: int, wi
     axis = window.axis
     if level == 0:
         where = "" if window.everything else f" AND {axis} >= ? AND {axis} <= ?"
-        sql = f"SELECT seq, step, time, value FROM points WHERE series = ? AND seq > ? AND seq <= ? + 1{where} ORDER BY seq"
+        sql = (
+            "SELECT seq, step, time, value FROM points "
+            f"WHERE series = ? AND seq > ? AND seq <= ? + 1{where} ORDER BY seq"
+        )
         return [_Part(0, row[0] - 1, True, _point(*row)) for row in store.rows(sql, values)]
     where = "" if window.everything else f" AND max_{axis} >= ? AND min_{axis} <= ?"
     sql = (
         "SELECT bucket, n, first_step, last_step, first_time, last_time, min, max, first, last, nans, "
-        f"min_{axis}, max_{axis}, steps FROM rollups WHERE level = {level} AND series = ? AND bucket >= ? AND bucket <= ?{where} "
-        "ORDER BY bucket"
+        f"min_{axis}, max_{axis}, steps FROM rollups "
+        f"WHERE level = {level} AND series = ? AND bucket >= ? AND bucket <= ?{where} ORDER BY bucket"
     )
     parts = []
     for row in store.rows(sql, values):

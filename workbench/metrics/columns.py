@@ -1,4 +1,4 @@
-"""Turns one metrics record, whoever wrote it, into columns of clean values: integers, floats, None for NaN."""
+"""Turns one metrics record, whoever wrote it, into columns of integers, floats, and None for NaN."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def metric_columns(record: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Colum
 
 
 def usage_columns(record: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Column]]:
-    """Yield each number of a usage sample as one point of its series; a GPU's are named ``gpu/<uuid>/<what>``."""
+    """Yield each number of a usage sample as one point of its series.
+
+    A GPU's are named ``gpu/<uuid>/<what>``.
+    """
     time_us = _integers([record["time"]])
     numbers = {
         key: value for key, value in record.items() if key not in ("seq", "time") and _is_number(value)
@@ -93,7 +96,7 @@ def _floats(cells: Sequence[Any]) -> list[float | None]:
         total = sum(cells)
         if total - total == 0:
             return list(cells)
-    if kinds == {int} and -_INT64 < min(cells) and max(cells) < _INT64:
+    if kinds == {int} and min(cells) > -_INT64 and max(cells) < _INT64:
         return list(map(float, cells))
     return [_float(cell) for cell in cells]
 
@@ -118,7 +121,7 @@ def _float(cell: Any) -> float | None:  # whatever JSON holds
 def _integers(cells: Sequence[Any]) -> list[int]:
     if set(map(type, cells)) != {int}:
         cells = [int(cell) for cell in cells]
-    if cells and not (-_INT64 < min(cells) and max(cells) < _INT64):
+    if cells and not (min(cells) > -_INT64 and max(cells) < _INT64):
         raise ValueError("a number out of range")
     return list(cells)
 

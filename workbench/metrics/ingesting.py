@@ -1,4 +1,4 @@
-"""From ``records.jsonl`` to rows: points, roll-ups and the offset move in one transaction, so each record counts once."""
+"""From records to rows: points, roll-ups and the offset in one transaction, so each record counts once."""
 
 from __future__ import annotations
 
@@ -41,10 +41,12 @@ def ingest(
     *,
     limit_bytes: int = LIMIT_BYTES,
 ) -> bool:
-    """Take in the next whole records of a learner; return whether there were any, so that the caller asks again.
+    """Take in the next whole records of a learner.
 
-    Records that are in the store already are passed over by their sequence number. Records that cannot be understood
-    are counted and named in the learner's notes.
+    Return whether there were any, so that the caller asks again.
+
+    Records that are in the store already are passed over by their sequence number. Records that cannot be
+    understood are counted and named in the learner's notes.
 
     Raises:
         ConfigError: the records are of a newer format.
@@ -86,7 +88,8 @@ def _take(source: _Learner, batch: Batch, seq: int) -> None:
         text = f"{unclear} record{'s' if unclear > 1 else ''} could not be understood"
         _write_note(source, {"seq": -batch.end, "time": now_us(), "level": "warning", "text": text})
     source.store.execute(
-        "INSERT OR REPLACE INTO journals (job_id, attempt, learner, records_offset, records_seq) VALUES (?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO journals (job_id, attempt, learner, records_offset, records_seq) "
+        "VALUES (?, ?, ?, ?, ?)",
         (*source.key, batch.end, seq),
     )
 
@@ -140,7 +143,8 @@ def _write_series(source: _Learner, kind: Kind, name: str, column: Column, revis
     store.execute(
         "UPDATE series SET points = points + :count, last_step = :step, last_time_us = :time, last = :last, "
         "minimum = min(coalesce(minimum, :low), coalesce(:low, minimum)), "
-        "maximum = max(coalesce(maximum, :high), coalesce(:high, maximum)), revision = :revision WHERE id = :id",
+        "maximum = max(coalesce(maximum, :high), coalesce(:high, maximum)), "
+        "revision = :revision WHERE id = :id",
         {
             "count": count,
             "step": column.steps[-1],
@@ -171,8 +175,8 @@ def _series(source: _Learner, kind: Kind, name: str) -> tuple[int, int]:
 def _checkpoint(source: _Learner, record: Mapping[str, Any]) -> None:
     step = record.get("step")
     source.store.execute(
-        "INSERT OR REPLACE INTO checkpoints (job_id, attempt, learner, seq, time_us, path, step, metrics, metadata) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO checkpoints (job_id, attempt, learner, seq, time_us, path, step, metrics, "
+        "metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *source.key,
             record["seq"],
@@ -188,7 +192,8 @@ def _checkpoint(source: _Learner, record: Mapping[str, Any]) -> None:
 def _progress(source: _Learner, record: Mapping[str, Any]) -> None:
     fraction = record.get("fraction")
     source.store.execute(
-        "INSERT OR REPLACE INTO progress (job_id, learner, attempt, time_us, fraction, text) VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO progress (job_id, learner, attempt, time_us, fraction, text) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
         (
             source.job_id,
             source.learner,
@@ -202,7 +207,8 @@ def _progress(source: _Learner, record: Mapping[str, Any]) -> None:
 
 def _write_note(source: _Learner, record: Mapping[str, Any]) -> None:
     source.store.execute(
-        "INSERT OR REPLACE INTO notes (job_id, attempt, learner, seq, time_us, level, text) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO notes (job_id, attempt, learner, seq, time_us, level, text) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
             *source.key,
             record["seq"],

@@ -107,7 +107,10 @@ def latest_of(store: Store, job_ids: Iterable[str]) -> dict[str, dict[str, float
     """Return :func:`latest` of many jobs at once, for lists."""
     wanted = list(job_ids)
     marks = ", ".join("?" * len(wanted))
-    sql = f"SELECT job_id, name, last FROM series WHERE job_id IN ({marks}) AND kind = 'value' ORDER BY learner DESC, name"
+    sql = (
+        f"SELECT job_id, name, last FROM series WHERE job_id IN ({marks}) AND kind = 'value' "
+        "ORDER BY learner DESC, name"
+    )
     found: dict[str, dict[str, float]] = {job_id: {} for job_id in wanted}
     for job_id, name, last in store.rows(sql, wanted):
         found[job_id][name] = math.nan if last is None else last
@@ -123,8 +126,8 @@ def last_step(store: Store, job_id: str) -> int | None:
 def usage(store: Store, job_id: str) -> list[UsageRow]:
     """Return each learner's last usage sample."""
     sql = (
-        "SELECT learner, last_time_us, name, last FROM series WHERE job_id = ? AND kind = 'usage' AND last IS NOT NULL "
-        "ORDER BY learner, name"
+        "SELECT learner, last_time_us, name, last FROM series WHERE job_id = ? AND kind = 'usage' "
+        "AND last IS NOT NULL ORDER BY learner, name"
     )
     times: dict[int, int] = {}
     values: dict[int, dict[str, float]] = {}
@@ -152,5 +155,8 @@ def progress(store: Store, job_id: str) -> list[ProgressRow]:
 
 def notes(store: Store, job_id: str) -> list[NoteRow]:
     """List what agents and collectors had to say, in order."""
-    sql = "SELECT attempt, learner, time_us, level, text FROM notes WHERE job_id = ? ORDER BY attempt, time_us, learner"
+    sql = (
+        "SELECT attempt, learner, time_us, level, text FROM notes WHERE job_id = ? "
+        "ORDER BY attempt, time_us, learner"
+    )
     return [NoteRow(*row) for row in store.rows(sql, (job_id,))]

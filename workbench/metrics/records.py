@@ -1,4 +1,4 @@
-"""Reads ``records.jsonl`` from an offset: whole lines only, each a record in order, whatever else may stand there."""
+"""Reads ``records.jsonl`` from an offset: whole lines only, whatever else may stand there."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Batch:
 
 
 def read_records(file: Path, offset: int, *, limit_bytes: int) -> Batch:
-    """Read records from an offset on, at least one when there is a whole one, else about ``limit_bytes`` of them.
+    """Read about ``limit_bytes`` of records from an offset on, at least one when there is a whole one.
 
-    A file that has become shorter than the offset was written anew and is read from its start; sequence numbers tell
-    what is known already. A file that is not there has no records.
+    A file that has become shorter than the offset was written anew and is read from its start; sequence
+    numbers tell what is known already. A file that is not there has no records.
 
     Raises:
         ConfigError: the file is of a newer format than this version knows.
@@ -76,6 +76,7 @@ def _parse(data: bytes, file: Path) -> tuple[list[dict[str, Any]], int]:
 def _check(header: dict[str, Any], file: Path) -> None:
     if isinstance(header["format"], int) and header["format"] > FORMAT:
         raise ConfigError(
-            f"{file} was written by a newer version of fabric (format {header['format']}, this one knows {FORMAT})",
+            f"{file} was written by a newer version of fabric "
+            f"(format {header['format']}, this one knows {FORMAT})",
             hint="upgrade fabric; the metrics are kept and will be read then",
         )

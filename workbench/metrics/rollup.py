@@ -1,7 +1,7 @@
-"""Rolls points up: level L holds one row for each run of 16^L points, kept with the points in one transaction.
+"""Rolls points up: level L holds one row for each run of 16^L points, written with them.
 
-A batch of new points gives partial buckets, which SQLite joins with what is there. Level L appears with the first point
-beyond 16^(L-1), as a copy of the only bucket of the level below; so a short series costs one row.
+A batch of new points gives partial buckets, which SQLite joins with what is there. Level L appears with the
+first point beyond 16^(L-1), as a copy of the only bucket of the level below; so a short series costs one row.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ Partial = tuple[
 """bucket, n, nans, steps, min, max, first, last, step: first, last, min, max, time: first, last, min, max."""
 
 _UPSERT: Final = """
-INSERT INTO rollups (series, level, bucket, n, nans, steps, min, max, first, last, first_step, last_step, min_step,
-  max_step, first_time, last_time, min_time, max_time) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO rollups (series, level, bucket, n, nans, steps, min, max, first, last, first_step, last_step,
+  min_step, max_step, first_time, last_time, min_time, max_time)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET n = n + excluded.n, nans = nans + excluded.nans, steps = steps + excluded.steps,
   min = min(coalesce(min, excluded.min), coalesce(excluded.min, min)),
   max = max(coalesce(max, excluded.max), coalesce(excluded.max, max)),
@@ -37,8 +38,9 @@ ON CONFLICT DO UPDATE SET n = n + excluded.n, nans = nans + excluded.nans, steps
 """
 
 _COPY: Final = """
-INSERT OR IGNORE INTO rollups SELECT series, ?, 0, n, nans, steps, min, max, first, last, first_step, last_step, min_step,
-  max_step, first_time, last_time, min_time, max_time FROM rollups WHERE series = ? AND level = ? AND bucket = 0
+INSERT OR IGNORE INTO rollups SELECT series, ?, 0, n, nans, steps, min, max, first, last, first_step,
+  last_step, min_step, max_step, first_time, last_time, min_time, max_time
+  FROM rollups WHERE series = ? AND level = ? AND bucket = 0
 """
 
 
@@ -112,7 +114,8 @@ def join(a: Partial, b: Partial) -> Partial:
     """Join two partial buckets of which the second's points follow the first's."""
     return (
         a[0], a[1] + b[1], a[2] + b[2], a[3] + b[3], _least(a[4], b[4]), _most(a[5], b[5]), a[6], b[7],
-        a[8], b[9], _least(a[10], b[10]), _most(a[11], b[11]), a[12], b[13], min(a[14], b[14]), max(a[15], b[15]),
+        a[8], b[9], _least(a[10], b[10]), _most(a[11], b[11]), a[12], b[13], min(a[14], b[14]), max(a[15],
+        b[15]),
     )  # fmt: skip
 
 

@@ -1,1 +1,1 @@
-"""The store: one SQLite file and one folder a job, the only bus between the command line, the screens and the controller."""
+"""The store: one SQLite file and one folder a job; the only bus between all parts of fabric."""

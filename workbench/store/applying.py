@@ -1,4 +1,7 @@
-"""What each event means to the rows. The live store and a rebuilt one both come about through :func:`apply`."""
+"""What each event means to the rows.
+
+The live store and a rebuilt one both come about through :func:`apply`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ Event = Mapping[str, Any]
 
 
 def apply(store: Store, job_id: str, event: Event) -> None:
-    """Bring the rows to what they are after an event; kinds that this version does not know change nothing."""
+    """Bring the rows to what they are after an event.
+
+    Kinds that this version does not know change nothing.
+    """
     if handler := _HANDLERS.get(event["do"]):
         handler(store, job_id, event)
 
@@ -25,8 +31,8 @@ def _submit(store: Store, job_id: str, event: Event) -> None:
     text, code, hint = _reason(event)
     seq = _free(store, "jobs", "seq", "next_job", event["seq"])
     store.execute(
-        "INSERT OR IGNORE INTO jobs (seq, id, name, state, reason, reason_code, reason_hint, place, backend, owner, "
-        "submitted_us, changed_us, learners, gpus, cpus, memory_bytes, labels, tags, parent, trial) "
+        "INSERT OR IGNORE INTO jobs (seq, id, name, state, reason, reason_code, reason_hint, place, backend, "
+        "owner, submitted_us, changed_us, learners, gpus, cpus, memory_bytes, labels, tags, parent, trial) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             seq,
@@ -58,9 +64,9 @@ def _submit(store: Store, job_id: str, event: Event) -> None:
 def _attempt(store: Store, job_id: str, event: Event) -> None:
     text, code, hint = _reason(event)
     store.execute(
-        "UPDATE jobs SET attempt = ?, state = 'QUEUED', reason = ?, reason_code = ?, reason_hint = ?, exit_code = NULL, "
-        "exit_by = '', started_us = NULL, ended_us = NULL, changed_us = ?, next_try_us = NULL, restarts = ?, "
-        "platform_restarts = ? WHERE id = ?",
+        "UPDATE jobs SET attempt = ?, state = 'QUEUED', reason = ?, reason_code = ?, reason_hint = ?, "
+        "exit_code = NULL, exit_by = '', started_us = NULL, ended_us = NULL, changed_us = ?, "
+        "next_try_us = NULL, restarts = ?, platform_restarts = ? WHERE id = ?",
         (
             event["attempt"],
             text,
@@ -77,8 +83,8 @@ def _attempt(store: Store, job_id: str, event: Event) -> None:
 
 def _start_attempt(store: Store, job_id: str, attempt: int, event: Event, time_us: int) -> None:
     store.execute(
-        "INSERT OR IGNORE INTO attempts (job_id, attempt, state, reason, reason_code, reason_hint, queued_us) "
-        "VALUES (?, ?, 'QUEUED', ?, ?, ?, ?)",
+        "INSERT OR IGNORE INTO attempts (job_id, attempt, state, reason, reason_code, reason_hint, "
+        "queued_us) VALUES (?, ?, 'QUEUED', ?, ?, ?, ?)",
         (job_id, attempt, *_reason(event), time_us),
     )
     _transition(store, job_id, attempt, event, "state", State.QUEUED)
@@ -94,9 +100,10 @@ def _step(store: Store, job_id: str, event: Event) -> None:
     if state is State.PROCESSING and started is None:
         started = event["time"]
     store.execute(
-        "UPDATE jobs SET state = ?, reason = ?, reason_code = ?, reason_hint = ?, exit_code = ?, exit_by = ?, "
-        "started_us = coalesce(?, started_us), ended_us = coalesce(?, ended_us), changed_us = ?, next_try_us = ?, "
-        "intent = CASE WHEN ? AND intent IN ('halt', 'kill') THEN '' ELSE intent END WHERE id = ? AND attempt = ?",
+        "UPDATE jobs SET state = ?, reason = ?, reason_code = ?, reason_hint = ?, exit_code = ?, "
+        "exit_by = ?, started_us = coalesce(?, started_us), ended_us = coalesce(?, ended_us), "
+        "changed_us = ?, next_try_us = ?, intent = CASE WHEN ? AND intent IN ('halt', 'kill') THEN '' ELSE intent END "
+        "WHERE id = ? AND attempt = ?",
         (
             *shared,
             started,
@@ -122,8 +129,9 @@ def _step_attempt(store: Store, job_id: str, event: Event, shared: tuple[Any, ..
     if state is State.PROCESSING and event.get("started_us") is not None:
         time_us = event["started_us"]
     store.execute(
-        "UPDATE attempts SET state = ?, reason = ?, reason_code = ?, reason_hint = ?, exit_code = ?, exit_by = ?, "
-        f"{keep}, node = CASE WHEN ? <> '' THEN ? ELSE node END WHERE job_id = ? AND attempt = ?",
+        "UPDATE attempts SET state = ?, reason = ?, reason_code = ?, reason_hint = ?, exit_code = ?, "
+        f"exit_by = ?, {keep}, node = CASE WHEN ? <> '' THEN ? ELSE node END "
+        "WHERE job_id = ? AND attempt = ?",
         (*shared, time_us, event.get("node", ""), event.get("node", ""), job_id, event["attempt"]),
     )
 
@@ -150,8 +158,8 @@ def _learner(store: Store, job_id: str, event: Event) -> None:
     before = store.row("SELECT phase FROM learners WHERE job_id = ? AND attempt = ? AND learner = ?", key)
     reason = event.get("reason")
     store.execute(
-        "INSERT OR REPLACE INTO learners (job_id, attempt, learner, phase, exit_code, signal, reason, reason_code, "
-        "reason_hint, started_us, ended_us, decided, stopped, node, slots) "
+        "INSERT OR REPLACE INTO learners (job_id, attempt, learner, phase, exit_code, signal, reason, "
+        "reason_code, reason_hint, started_us, ended_us, decided, stopped, node, slots) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *key,
@@ -204,8 +212,8 @@ def _note(store: Store, job_id: str, event: Event) -> None:
 def _transition(store: Store, job_id: str, attempt: int | None, event: Event, kind: str, state: str) -> None:
     text, code, _ = _reason(event)
     store.execute(
-        "INSERT INTO transitions (job_id, id, attempt, time_us, kind, state, text, code, who, origin) VALUES (?, "
-        "(SELECT coalesce(max(id), 0) + 1 FROM transitions WHERE job_id = ?), "
+        "INSERT INTO transitions (job_id, id, attempt, time_us, kind, state, text, code, who, origin) "
+        "VALUES (?, (SELECT coalesce(max(id), 0) + 1 FROM transitions WHERE job_id = ?), "
         "coalesce(?, (SELECT attempt FROM jobs WHERE id = ?), 1), ?, ?, ?, ?, ?, ?, ?)",
         (
             job_id,

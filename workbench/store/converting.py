@@ -10,9 +10,9 @@ from workbench.job import Intent, JobId, LearnerPhase, Reason, State
 from workbench.store.rows import AttemptRow, JobRow, LearnerRow, PlaceRef, RequestRow, TransitionRow
 
 JOB_COLUMNS: Final = (
-    "id, seq, name, state, reason, reason_code, reason_hint, intent, exit_code, exit_by, attempt, place, owner, "
-    "submitted_us, started_us, ended_us, changed_us, seen_us, restarts, platform_restarts, next_try_us, learners, gpus, "
-    "cpus, memory_bytes, labels, tags, note, parent, trial, deleted_us, revision"
+    "id, seq, name, state, reason, reason_code, reason_hint, intent, exit_code, exit_by, attempt, place, "
+    "owner, submitted_us, started_us, ended_us, changed_us, seen_us, restarts, platform_restarts, "
+    "next_try_us, learners, gpus, cpus, memory_bytes, labels, tags, note, parent, trial, deleted_us, revision"
 )
 
 ATTEMPT_COLUMNS: Final = (

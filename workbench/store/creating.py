@@ -38,13 +38,15 @@ def prepare(connection: sqlite3.Connection, home: Home, *, migrate: bool) -> Non
         version = version_of(connection)
     if version > LATEST:
         raise ConfigError(
-            f"the store {home.database} is from a newer version of fabric (schema {version}, this one knows {LATEST})",
+            f"the store {home.database} is from a newer version of fabric "
+            f"(schema {version}, this one knows {LATEST})",
             hint="upgrade fabric",
         )
     if version < LATEST:
         if not migrate:
             raise ConfigError(
-                f"the store {home.database} is from an older version of fabric (schema {version}, this one needs {LATEST})",
+                f"the store {home.database} is from an older version of fabric "
+                f"(schema {version}, this one needs {LATEST})",
                 hint="the controller upgrades it when it starts: fabric controller status",
             )
         upgrade(connection, home)
@@ -78,7 +80,10 @@ def create(connection: sqlite3.Connection, home: Home) -> None:
 
 
 def upgrade(connection: sqlite3.Connection, home: Home) -> None:
-    """Apply the steps that are missing, each in a transaction of its own; one that fails leaves those before it."""
+    """Apply the steps that are missing, each in a transaction of its own.
+
+    One that fails leaves those before it.
+    """
     from sqlite_utils import Database
 
     from workbench.store.migrations import STEPS

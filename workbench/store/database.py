@@ -1,7 +1,7 @@
 """The open database: its connection, its transactions, and its failures in words.
 
-A :class:`Store` belongs to the thread that opened it. Readers hold no transaction across a refresh; nothing waits for a
-network inside one.
+A :class:`Store` belongs to the thread that opened it. Readers hold no transaction across a refresh; nothing
+waits for a network inside one.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ class Store:
 
     @classmethod
     def open(cls, home: Home, *, wait_seconds: float = 10.0, migrate: bool = False) -> Self:
-        """Open the store of a home; the home, its ``home.json`` and an empty database are made where they are missing.
+        """Open the store of a home.
 
-        ``wait_seconds`` is how long a locked database is waited for. ``migrate`` is for the holder of the controller
-        lock alone: it upgrades an older database.
+        The home, its ``home.json`` and an empty database are made where they are missing.
+
+        ``wait_seconds`` is how long a locked database is waited for. ``migrate`` is for the holder of the
+        controller lock alone: it upgrades an older database.
 
         Raises:
             CannotWrite: the home cannot be written, or its disk is full.
@@ -75,7 +77,10 @@ class Store:
 
     @contextmanager
     def atomic(self) -> Iterator[None]:
-        """All or nothing: a write transaction from its first moment on; blocks within blocks are savepoints."""
+        """All or nothing: a write transaction from its first moment on.
+
+        Blocks within blocks are savepoints.
+        """
         depth, mark = self._depth, len(self._undo)
         name = f"level_{depth}"
         self.execute(f"SAVEPOINT {name}" if depth else "BEGIN IMMEDIATE")
@@ -120,7 +125,10 @@ class Store:
         return found[0] if found else None
 
     def counter(self, name: str) -> int:
-        """Return a revision counter (``jobs``, ``transitions``, ``series``, ...): it moves when that table changes."""
+        """Return a revision counter (``jobs``, ``transitions``, ``series``, ...).
+
+        It moves when that table changes.
+        """
         found = self.row("SELECT value FROM counters WHERE name = ?", (name,))
         return found[0] if found else 0
 
@@ -151,7 +159,10 @@ class Store:
             return version_of(self.connection)
 
     def bind_controller(self, *, force: bool = False) -> None:
-        """Let this machine's controller alone work on a home on a network file system; ConfigError on any other."""
+        """Let this machine's controller alone work on a home on a network file system.
+
+        ConfigError on any other.
+        """
         with self.atomic():
             bind_controller(self.connection, self.home, force=force)
 

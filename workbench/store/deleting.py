@@ -27,7 +27,9 @@ _CHUNK: Final = 200_000
 
 
 def mark_deleted(store: Store, job_id: str, *, who: str = "", origin: str = "") -> None:
-    """Turn a job into a tombstone and remove its other rows. Its folder is left to the caller, to be removed afterwards.
+    """Turn a job into a tombstone and remove its other rows.
+
+    Its folder is left to the caller, to be removed afterwards.
 
     Pending requests for it are gone too; whoever waits for one sees the tombstone.
     """
@@ -37,7 +39,8 @@ def mark_deleted(store: Store, job_id: str, *, who: str = "", origin: str = "") 
     deleted_us = now_us()
     document = {
         "id": job_id, "seq": row.seq, "name": row.name, "owner": row.owner, "state": row.state.value,
-        "attempt": row.attempt, "learners": row.learners, "submitted_us": row.submitted_us, "deleted_us": deleted_us,
+        "attempt": row.attempt, "learners": row.learners, "submitted_us": row.submitted_us,
+        "deleted_us": deleted_us,
         "place": json.loads(store.rows("SELECT place FROM jobs WHERE id = ?", (job_id,))[0][0]),
         "who": who, "origin": origin,
     }  # fmt: skip
@@ -54,8 +57,8 @@ def bury(store: Store, document: dict[str, object]) -> None:
     place = document["place"]
     assert isinstance(place, dict)
     store.execute(
-        "INSERT INTO jobs (seq, id, name, state, place, backend, owner, submitted_us, changed_us, learners, gpus, "
-        "attempt, deleted_us) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?) "
+        "INSERT INTO jobs (seq, id, name, state, place, backend, owner, submitted_us, changed_us, learners, "
+        "gpus, attempt, deleted_us) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?) "
         "ON CONFLICT (id) DO UPDATE SET deleted_us = excluded.deleted_us, intent = '', next_try_us = NULL, "
         "reason = '', reason_code = '', reason_hint = '', labels = '{}', tags = '[]', note = ''",
         (

@@ -1,11 +1,12 @@
-"""``events.jsonl``: a job's history, one JSON event a line, written before the rows so that rows can be made of it again.
+"""A job's history, ``events.jsonl``: written before the rows, so that rows can be made of it again.
 
-All events of a job pass through :func:`record`, under the store's write lock. The row remembers how much of the file it
-holds; what a crash left in the file alone is applied before anything else is said of the job.
+All events of a job pass through :func:`record`, under the store's write lock. The row remembers how much of
+the file it holds; what a crash left in the file alone is applied before anything else is said of the job.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -23,7 +24,9 @@ DURABLE: Final = frozenset({"submit", "step", "attempt", "intent", "request", "s
 
 
 def record(store: Store, job_id: str, event: dict[str, Any]) -> None:
-    """Write an event to the job's history, then to the rows, all or nothing. ``time`` is filled in where it is missing.
+    """Write an event to the job's history, then to the rows, all or nothing.
+
+    ``time`` is filled in where it is missing.
 
     Raises:
         CannotWrite: the history cannot be written; nothing has changed.
@@ -55,7 +58,10 @@ def catch_up(store: Store, job_id: str) -> int:
 
 
 def read_events(file: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield each whole event from an offset on, and the offset behind it; a torn last line and lines of garbage are left out."""
+    """Yield each whole event from an offset on, and the offset behind it.
+
+    A torn last line and lines of garbage are left out.
+    """
     with file.open("rb") as stream:
         stream.seek(offset)
         for line in stream:
@@ -71,7 +77,9 @@ def read_events(file: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], i
 
 
 def append_event(home: Home, job_id: str, event: dict[str, Any], *, store: Store | None = None) -> int:
-    """Append one whole line to a job's history and return the offset behind it; a torn line before it is cut off.
+    """Append one whole line to a job's history and return the offset behind it.
+
+    A torn line before it is cut off.
 
     With ``store`` the line is taken back when the transaction that is open there fails.
     """
@@ -131,7 +139,5 @@ def _append(descriptor: int, line: bytes, start: int) -> None:
 
 
 def _cut(file: Path, size: int) -> None:
-    try:
+    with contextlib.suppress(FileNotFoundError):
         os.truncate(file, size)
-    except FileNotFoundError:
-        pass

@@ -1,4 +1,4 @@
-"""Which file system a home lies on: on a network one SQLite cannot use WAL and the controller is bound to one machine.
+"""Which file system a home lies on: on a network one SQLite cannot use WAL.
 
 The Linux and macOS ways to ask are behind the one seam :func:`filesystem_type`.
 """
@@ -12,8 +12,9 @@ from typing import Final
 
 NETWORK: Final = frozenset(
     {
-        "nfs", "nfs3", "nfs4", "cifs", "smb3", "smbfs", "smb2", "afs", "afpfs", "webdav", "9p", "ncpfs", "coda",
-        "lustre", "gpfs", "ceph", "beegfs", "fhgfs", "pvfs2", "orangefs", "panfs", "glusterfs", "ocfs2", "gfs2", "wekafs",
+        "nfs", "nfs3", "nfs4", "cifs", "smb3", "smbfs", "smb2", "afs", "afpfs", "webdav", "9p", "ncpfs",
+        "coda", "lustre", "gpfs", "ceph", "beegfs", "fhgfs", "pvfs2", "orangefs", "panfs", "glusterfs",
+        "ocfs2", "gfs2", "wekafs",
     }
 )  # fmt: skip
 """Types of file systems that several machines may have open at once."""
@@ -33,7 +34,10 @@ _NETWORK_FUSE: Final = (
 
 
 def filesystem_type(path: Path) -> str:
-    """Return the type of the file system that a path lies on, as the system names it; empty where it cannot be told."""
+    """Return the type of the file system that a path lies on, as the system names it.
+
+    Empty where it cannot be told.
+    """
     if told := os.environ.get("FABRIC_FILESYSTEM"):
         return told
     if sys.platform == "darwin":
@@ -88,7 +92,7 @@ def _by_mount_command(path: Path) -> str:
     real, best, kind = os.fsencode(os.path.realpath(path)), -1, ""
     for line in listing.splitlines():
         point, _, rest = line.partition(b" on ")[2].partition(b" (")
-        if real == point or real.startswith(point.rstrip(b"/") + b"/"):
-            if len(point) >= best:
-                best, kind = len(point), rest.partition(b",")[0].decode("ascii", "replace")
+        inside = real == point or real.startswith(point.rstrip(b"/") + b"/")
+        if inside and len(point) >= best:
+            best, kind = len(point), rest.partition(b",")[0].decode("ascii", "replace")
     return kind

@@ -1,7 +1,8 @@
-"""``home.json``: which home this is, so that its learners are told from those of other homes; and the home's folder."""
+"""The home's folder, and which home it is, so that its learners are told from those of others."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -16,7 +17,9 @@ FORMAT: Final = 1
 
 
 def make_home(home: Home, *, uuid_text: str = "") -> None:
-    """Make the home's folder (0700) and its ``home.json`` where they are missing; safe when two do it at once.
+    """Make the home's folder (0700) and its ``home.json`` where they are missing.
+
+    Safe when two do it at once.
 
     ``uuid_text`` names the home again whose ``home.json`` was lost.
 
@@ -44,7 +47,8 @@ def home_uuid(home: Home) -> str:
     document = _read(home.identity)
     if document.get("format", 0) > FORMAT:
         raise ConfigError(
-            f"{home.path} is from a newer version of fabric (format {document['format']}, this one knows {FORMAT})",
+            f"{home.path} is from a newer version of fabric "
+            f"(format {document['format']}, this one knows {FORMAT})",
             hint="upgrade fabric",
         )
     return str(document["uuid"])
@@ -71,9 +75,7 @@ def _write_once(file: Path, document: dict[str, Any]) -> None:
             json.dump(document, stream)
             stream.flush()
             os.fsync(stream.fileno())
-        try:
+        with contextlib.suppress(FileExistsError):
             os.link(temporary, file)
-        except FileExistsError:
-            pass
     finally:
         temporary.unlink(missing_ok=True)

@@ -1,4 +1,7 @@
-"""``job.json``: what was submitted, frozen. Written once, whole or not at all, before the job's first event."""
+"""``job.json``: what was submitted, frozen.
+
+Written once, whole or not at all, before the job's first event.
+"""
 
 from __future__ import annotations
 

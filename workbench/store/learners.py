@@ -12,7 +12,10 @@ from workbench.store.rows import LearnerRow
 
 
 def save_learner(store: Store, row: LearnerRow) -> bool:
-    """Write how a learner was found; return whether that was news. ``records_offset`` is ingestion's, not written here."""
+    """Write how a learner was found.
+
+    Return whether that was news. ``records_offset`` is ingestion's, not written here.
+    """
     with store.atomic():
         known = learners(store, row.job_id, row.attempt, learner=row.learner)
         if known and replace(row, records_offset=known[0].records_offset) == known[0]:

@@ -65,8 +65,8 @@ def list_jobs(
             values.append(value)
     if text:
         where.append(
-            "(id || char(10) || name || char(10) || owner || char(10) || backend || char(10) || tags || char(10) || labels "
-            "|| char(10) || note) LIKE ? ESCAPE '\\'"
+            "(id || char(10) || name || char(10) || owner || char(10) || backend || char(10) || tags "
+            "|| char(10) || labels || char(10) || note) LIKE ? ESCAPE '\\'"
         )
         values.append(f"%{_escaped(text)}%")
     if label is not None:
@@ -85,13 +85,19 @@ def list_jobs(
 
 
 def open_jobs(store: Store) -> list[JobRow]:
-    """List the jobs that the controller has to look after, oldest first: not ended, or with an intent or restart due."""
+    """List the jobs that the controller has to look after, oldest first.
+
+    Not ended, or with an intent or restart due.
+    """
     sql = f"SELECT {JOB_COLUMNS} FROM jobs WHERE deleted_us IS NULL AND {_OPEN} ORDER BY seq"
     return [job_row(row) for row in store.rows(sql)]
 
 
 def changed_jobs(store: Store, since: int) -> list[JobRow]:
-    """List the jobs, deleted ones too, that changed after a :func:`revision` was read; oldest change first."""
+    """List the jobs, deleted ones too, that changed after a :func:`revision` was read.
+
+    Oldest change first.
+    """
     sql = f"SELECT {JOB_COLUMNS} FROM jobs WHERE revision > ? ORDER BY revision"
     return [job_row(row) for row in store.rows(sql, (since,))]
 

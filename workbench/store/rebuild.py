@@ -27,8 +27,9 @@ TakeRecords = Callable[[Store, str, int, int, Path], bool]
 def rebuild(home: Home, *, ingest: TakeRecords) -> Report:
     """Make the database again of the job folders and put it in place of the one that is there.
 
-    Nothing of a place is touched, and no learner is stopped or removed because of it. The caller makes sure that no
-    controller runs. What is in no folder is lost: when places last answered, and what the screens remember.
+    Nothing of a place is touched, and no learner is stopped or removed because of it. The caller makes sure
+    that no controller runs. What is in no folder is lost: when places last answered, and what the screens
+    remember.
 
     Args:
         home: The home.
@@ -106,7 +107,10 @@ def _leaving_nothing(fresh: Path) -> Iterator[None]:
 
 
 def _recover_identity(home: Home) -> None:
-    """Take the home's uuid from a learner that it started, where ``home.json`` is lost: running learners carry it."""
+    """Take the home's uuid from a learner that it started, where ``home.json`` is lost.
+
+    Running learners carry it.
+    """
     if home.identity.exists():
         return
     for launch in sorted(home.jobs.glob("*/attempt-*/learner-*/launch.json"), reverse=True):

@@ -30,9 +30,12 @@ class Report:
 
 
 def reconcile(store: Store) -> Report:
-    """Apply all that histories hold and rows do not: after a power failure, and to an empty database for a rebuild.
+    """Apply all that histories hold and rows do not.
 
-    Cheap when there is nothing to do: one look at the size of each history. Only for the holder of the controller lock.
+    After a power failure, and to an empty database for a rebuild.
+
+    Cheap when there is nothing to do: one look at the size of each history. Only for the holder of the
+    controller lock.
     """
     report = Report()
     _bury_deleted(store, report)

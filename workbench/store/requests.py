@@ -24,7 +24,8 @@ def add_request(
             return request_id
         store.bump("next_request")
         store.execute(
-            "INSERT INTO requests (id, kind, job_id, payload, who, origin, time_us) VALUES (?, ?, '', ?, ?, ?, ?)",
+            "INSERT INTO requests (id, kind, job_id, payload, who, origin, time_us) "
+            "VALUES (?, ?, '', ?, ?, ?, ?)",
             (request_id, kind, dump(dict(payload)), who, origin, now_us()),
         )
         return request_id

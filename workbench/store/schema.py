@@ -1,4 +1,7 @@
-"""The first released schema, as SQL. Never edited once released: what comes later is a step in ``migrations.py``."""
+"""The first released schema, as SQL.
+
+Never edited once released: what comes later is a step in ``migrations.py``.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 -- Revisions (a screen reads a table again when its counter moved) and ids that are never given twice.
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO counters VALUES
-  ('jobs', 0), ('transitions', 0), ('learners', 0), ('requests', 0), ('series', 0), ('checkpoints', 0), ('slots', 0),
-  ('ui_state', 0), ('next_job', 1), ('next_request', 1);
+  ('jobs', 0), ('transitions', 0), ('learners', 0), ('requests', 0), ('series', 0), ('checkpoints', 0),
+  ('slots', 0), ('ui_state', 0), ('next_job', 1), ('next_request', 1);
 
 CREATE TABLE jobs (
   seq INTEGER PRIMARY KEY,
@@ -242,8 +245,8 @@ CREATE TRIGGER jobs_inserted AFTER INSERT ON jobs BEGIN
   UPDATE jobs SET revision = (SELECT value FROM counters WHERE name = 'jobs') WHERE seq = NEW.seq;
 END;
 CREATE TRIGGER jobs_updated AFTER UPDATE OF
-  name, state, reason, reason_code, reason_hint, intent, exit_code, exit_by, attempt, started_us, ended_us, changed_us,
-  seen_us, restarts, platform_restarts, next_try_us, labels, tags, note, parent, trial, deleted_us
+  name, state, reason, reason_code, reason_hint, intent, exit_code, exit_by, attempt, started_us, ended_us,
+  changed_us, seen_us, restarts, platform_restarts, next_try_us, labels, tags, note, parent, trial, deleted_us
 ON jobs BEGIN
   UPDATE counters SET value = value + 1 WHERE name = 'jobs';
   UPDATE jobs SET revision = (SELECT value FROM counters WHERE name = 'jobs') WHERE seq = NEW.seq;
@@ -274,7 +277,7 @@ CREATE TRIGGER ui_state_updated AFTER UPDATE ON ui_state BEGIN
 
 
 def statements(script: str) -> list[str]:
-    """Split a script into statements; unlike ``executescript`` running them one by one stays in the transaction."""
+    """Split a script into statements: one by one they stay in a transaction, which ``executescript`` ends."""
     found: list[str] = []
     text = ""
     for line in script.splitlines(keepends=True):

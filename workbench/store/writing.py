@@ -1,4 +1,7 @@
-"""Writing jobs: submit, steps, reasons, intents, attempts, deletion. Each goes through the job's history first."""
+"""Writing jobs: submit, steps, reasons, intents, attempts, deletion.
+
+Each goes through the job's history first.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ def who_am_i() -> str:
 
 
 def insert_job(store: Store, detail: JobDetail, *, who: str = "", origin: str = "") -> JobRow:
-    """Write a new job: ``job.json``, its history, its row and first attempt; return the row with its order and revision.
+    """Write a new job: ``job.json``, its history, its row and first attempt.
+
+    Return the row with its order and revision.
 
     Raises:
         CannotWrite: the home takes no more; nothing is left of the job.
@@ -73,10 +78,12 @@ def step(
     ended_us: int | None = None,
     next_try_us: int | None = None,
 ) -> None:
-    """Take one legal step of an attempt. A step to the state that it is in already changes at most the reason.
+    """Take one legal step of an attempt.
 
-    A terminal step fulfils an intent to halt or kill. ``started_us`` and ``ended_us`` are the learner's own times;
-    without them those of the step count.
+    A step to the state that it is in already changes at most the reason.
+
+    A terminal step fulfils an intent to halt or kill. ``started_us`` and ``ended_us`` are the learner's own
+    times; without them those of the step count.
 
     Raises:
         FabricError: the step is not legal: a bug of the caller's.
@@ -106,7 +113,10 @@ def step(
 
 
 def set_reason(store: Store, job_id: str, reason: Reason, next_try_us: int | None = None) -> None:
-    """Say why a job is in its state now, and when it is tried again; nothing is written when nothing changed."""
+    """Say why a job is in its state now, and when it is tried again.
+
+    Nothing is written when nothing changed.
+    """
     with store.atomic():
         row = _existing(store, job_id)
         if (row.reason, row.next_try_us) != (reason, next_try_us):
@@ -131,7 +141,10 @@ def new_attempt(
     restarts: int | None = None,
     platform_restarts: int | None = None,
 ) -> int:
-    """Start the next attempt of a job that ended, QUEUED; return its number. Counters that are left out stay."""
+    """Start the next attempt of a job that ended, QUEUED.
+
+    Return its number. Counters that are left out stay.
+    """
     with store.atomic():
         row = _existing(store, job_id)
         event = {
