@@ -1,0 +1,63 @@
+"""Print every figure beside its peer: ``python -m tests.bench [NAME ...] [--json] [--write docs/speed.md]``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+
+from tests.bench.harness import Row, as_json, table
+
+BENCHMARKS: Mapping[str, str] = {
+    "help": "command_line:help_rows",
+    "list": "command_line:list_rows",
+    "trivial": "command_line:trivial_rows",
+    "lines": "output:million_line_rows",
+    "latency": "output:latency_rows",
+    "points": "points:rows",
+    "tensorboard": "tensorboard:rows",
+    "idle": "idle:rows",
+    "screens": "bench_screens:rows",
+}
+
+
+def load(name: str) -> Callable[[], list[Row]]:
+    """Import one benchmark when its turn comes."""
+    module, function = BENCHMARKS[name].split(":")
+    found: Callable[[], list[Row]] = getattr(import_module(f"tests.bench.{module}"), function)
+    return found
+
+
+def page(rows: list[Row]) -> str:
+    """Return docs/speed.md."""
+    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+    return (
+        "# Speed\n\n"
+        "Every figure is a median of whole runs taken in turn with its peer on the same machine; only the ratios mean\n"
+        f"anything elsewhere. Made by `python -m tests.bench --write docs/speed.md` on {machine}.\n\n"
+        f"{table(rows)}\n"
+    )
+
+
+def main() -> None:
+    """Run the benchmarks that were named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], help="which; all when none is named")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--write", type=Path, help="write the page here")
+    options = parser.parse_args()
+    rows: list[Row] = []
+    for name in options.names or BENCHMARKS:
+        print(f"measuring {name}", file=sys.stderr, flush=True)
+        rows += load(name)()
+    if options.write:
+        options.write.write_text(page(rows))
+    print(as_json(rows) if options.json else table(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""How soon the command line answers: ``--help``, ``list`` over 10,000 jobs, a trivial job from start to exit."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.bench.harness import FABRIC, Row, fresh_home, in_turn, peer_python, seconds_of
+from tests.bench.seeding import seed_jobs
+from workbench.paths import Home
+
+
+def help_rows() -> list[Row]:
+    """``fabric --help`` beside an empty Python and ``torchx --help``."""
+    torchx = str(peer_python("torchx==0.7.0").with_name("torchx"))
+    with fresh_home() as environment:
+        ours, empty, theirs = in_turn(
+            lambda: seconds_of([FABRIC, "--help"], environment),
+            lambda: seconds_of([sys.executable, "-c", "pass"], environment),
+            lambda: seconds_of([torchx, "--help"], environment),
+            runs=15,
+        )
+    return [
+        Row("`fabric --help`", ours, "s", "empty Python", empty, "<= 8 x", ours <= 8 * empty),
+        Row("`fabric --help`", ours, "s", "`torchx --help`", theirs, "not slower", ours <= theirs),
+    ]
+
+
+def list_rows() -> list[Row]:
+    """``fabric list`` with 10,000 jobs in the store."""
+    with fresh_home() as environment:
+        seed_jobs(Home(Path(environment["FABRIC_HOME"])), 10_000)
+        ours, empty = in_turn(
+            lambda: seconds_of([FABRIC, "list"], environment),
+            lambda: seconds_of([sys.executable, "-c", "pass"], environment),
+            runs=15,
+        )
+    return [Row("`fabric list`, 10,000 jobs", ours, "s", "empty Python", empty, "<= 0.2 s", ours <= 0.2)]
+
+
+def trivial_rows() -> list[Row]:
+    """A job that does nothing, as a process: the whole ``fabric run`` beside ``torchx run`` on its local scheduler."""
+    torchx = str(peer_python("torchx==0.7.0").with_name("torchx"))
+    with fresh_home() as environment:
+        folder = Path(environment["HOME"]) / "work"
+        folder.mkdir()
+        run = [FABRIC, "run", "--runner", "process", "--", "true"]
+        peer = [torchx, "run", "-s", "local_cwd", "--wait", "utils.sh", "true"]
+
+        def in_folder(argv: list[str]) -> float:
+            return seconds_of(["/usr/bin/env", "-C", str(folder), *argv], environment)
+
+        def cold() -> float:
+            seconds_of([FABRIC, "controller", "stop"], environment, expect=None)
+            return in_folder(run)
+
+        cold_seconds, theirs = in_turn(cold, lambda: in_folder(peer))
+        warm_seconds, theirs_again = in_turn(lambda: in_folder(run), lambda: in_folder(peer))
+    name = "`torchx run -s local_cwd`"
+    return [
+        Row("trivial job, process, nothing running", cold_seconds, "s", name, theirs, "not slower", cold_seconds <= theirs),
+        Row("trivial job, process, controller up", warm_seconds, "s", name, theirs_again, "not slower", warm_seconds <= theirs_again),
+    ]

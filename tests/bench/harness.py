@@ -1,0 +1,107 @@
+"""What every benchmark shares: whole processes timed in turn with their peer, medians, and the table of results."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+FABRIC = str(Path(sys.executable).with_name("fabric"))
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fabric-bench"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure beside its floor or peer, both medians from the same run."""
+
+    what: str
+    ours: float
+    unit: str
+    peer: str
+    """What it was measured against, in words; empty when the target is absolute."""
+    theirs: float | None
+    target: str
+    met: bool
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours over theirs."""
+        return self.ours / self.theirs if self.theirs else None
+
+
+def seconds_of(argv: Sequence[str], environment: Mapping[str, str], *, expect: int | None = 0) -> float:
+    """Run a whole process, its output thrown away, and return how long it took."""
+    started = time.perf_counter()
+    ran = subprocess.run(argv, env=dict(environment), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    took = time.perf_counter() - started
+    if expect is not None and ran.returncode != expect:
+        raise SystemExit(f"{argv} ended with {ran.returncode}: {ran.stderr.decode(errors='replace')[-2000:]}")
+    return took
+
+
+def in_turn(*measures: Callable[[], float], runs: int = 9) -> list[float]:
+    """Call the measures in turn, one warm-up first, and return each one's median: drift hits all alike."""
+    for measure in measures:
+        measure()
+    rounds = [[measure() for measure in measures] for _ in range(runs)]
+    return [statistics.median(column) for column in zip(*rounds, strict=True)]
+
+
+@contextmanager
+def fresh_home() -> Iterator[dict[str, str]]:
+    """Give an environment with an empty home and a controller that ends with it."""
+    root = Path(tempfile.mkdtemp(prefix="fab-bench-"))
+    (root / "run").mkdir(mode=0o700)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(root),
+        "FABRIC_HOME": str(root / "fabric"),
+        "FABRIC_CONFIG": str(root / "config.toml"),
+        "FABRIC_LEASES": str(root / "leases"),
+        "XDG_RUNTIME_DIR": str(root / "run"),
+        "LANG": "C.UTF-8",
+    }
+    try:
+        yield environment
+    finally:
+        subprocess.run([FABRIC, "controller", "stop"], env=environment, capture_output=True)
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def peer_python(*packages: str) -> Path:
+    """Return the interpreter of a cached environment that has these packages: the peers are not ours to depend on."""
+    folder = CACHE / "-".join(package.replace("==", "-") for package in packages)
+    python = folder / "bin" / "python"
+    if not (folder / ".complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True)
+        (folder / ".complete").touch()
+    return python
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return the rows as a Markdown table."""
+    lines = ["| what | ours | peer or floor | ratio | target | met |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        theirs = f"{row.peer}: {row.theirs:.3g} {row.unit}" if row.theirs is not None else "-"
+        ratio = f"{row.ratio:.2f}" if row.ratio else "-"
+        lines.append(
+            f"| {row.what} | {row.ours:.3g} {row.unit} | {theirs} | {ratio} | {row.target} | "
+            f"{'yes' if row.met else '**no**'} |"
+        )
+    return "\n".join(lines)
+
+
+def as_json(rows: Sequence[Row]) -> str:
+    """Return the rows as one JSON document."""
+    return json.dumps([{name: getattr(row, name) for name in Row.__slots__} for row in rows], indent=2)
