@@ -82,9 +82,10 @@ class ManifestError(FabricError):
 
     exit_code = 65
 
-    def __init__(self, faults: Sequence[Fault], *, hint: str = "") -> None:
+    def __init__(self, faults: Sequence[Fault], *, hint: str = "", warnings: Sequence[Fault] = ()) -> None:
         super().__init__("\n".join(str(fault) for fault in faults), hint=hint)
         self.faults = tuple(faults)
+        self.warnings = tuple(warnings)
 
 
 class InputMissing(FabricError):

@@ -130,6 +130,11 @@ class JobFolder:
         return self.path / "job.json"
 
     @property
+    def manifest(self) -> Path:
+        """The manifest that was written for a job that was given as a command line."""
+        return self.path / "manifest.yml"
+
+    @property
     def events(self) -> Path:
         """Every transition and intent, written before the store: the store can be rebuilt from it."""
         return self.path / "events.jsonl"
@@ -193,6 +198,10 @@ class Home:
     def snapshot(self, code_hash: str) -> Path:
         """Return where the snapshot of that content lies."""
         return self.code / f"{code_hash}.tar.gz"
+
+    def scan(self, key: str) -> Path:
+        """Return what is remembered of one source of code, so that only what changed is looked at again."""
+        return self.code / "scans" / f"{key}.json"
 
     @property
     def environments(self) -> Path:

@@ -19,7 +19,7 @@ IMAGES: Final[Mapping[str, str]] = {
     "horovod": "uber/horovod",
     "pytorchmpi": "tomcli/pytorch",
 }
-"""FfDL's image repository of each framework name; ``custom`` takes the version's text as the whole reference."""
+"""FfDL's image repository of each framework name; ``custom`` takes the version as the whole reference."""
 
 FRAMEWORKS: Final = (*IMAGES, "custom")
 
@@ -31,7 +31,7 @@ class Framework:
     name: str = "custom"
     version: str = ""
     command: str = ""
-    """As it is to be run: newlines of plain and folded scalars are blanks already, a literal block is a script."""
+    """As it is to be run: newlines of plain and folded scalars are blanks already, others are meant."""
     image_tag: str = ""
     image_location: Mapping[str, str] = field(default_factory=dict)
 
@@ -84,7 +84,7 @@ class EvaluationMetrics:
     """FfDL's ``evaluation_metrics``, all spellings made one."""
 
     type: str = "plain"
-    """``plain``, ``tensorboard``, ``regex_extractor``, ``emetrics_file``, or a collector's entry point name."""
+    """``plain``, ``tensorboard``, ``regex_extractor``, ``emetrics_file``, or an entry point."""
     source: str = ""
     """``in:`` as written, with variables still in it."""
     line_lookahead: int = 4
@@ -136,7 +136,7 @@ class JobSpec:
     """The place that the manifest asks for; empty leaves it to the command line and configuration."""
     runner: str = ""
     code: str = ""
-    """The folder, zip or tar with the code, relative to the manifest's folder; empty for the manifest's folder itself."""
+    """The folder, zip or tar with the code, relative to the manifest's folder; empty for that folder itself."""
 
     @property
     def image(self) -> str:
@@ -145,7 +145,7 @@ class JobSpec:
 
 
 def spec_to_json(spec: JobSpec) -> dict[str, Any]:
-    """Turn a job's spec into plain JSON values, every field named; :func:`spec_from_json` reads it back equal."""
+    """Turn a job's spec into plain JSON values; :func:`spec_from_json` reads it back equal."""
     return {f.name: _plain(getattr(spec, f.name)) for f in fields(spec)}
 
 
@@ -171,7 +171,7 @@ def spec_from_json(document: Mapping[str, Any]) -> JobSpec:
     return JobSpec(**values)
 
 
-def _build(kind: Any, document: Mapping[str, Any]) -> Any:  # a dataclass's own type cannot be said more narrowly here
+def _build(kind: Any, document: Mapping[str, Any]) -> Any:  # whatever dataclass kind is
     known = {f.name for f in fields(kind)}
     return kind(**{key: value for key, value in document.items() if key in known})
 

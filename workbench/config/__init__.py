@@ -1,0 +1,47 @@
+"""The user's ``config.toml``: read by almost every command, changed by ``fabric backend``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.config.reading import (
+    LOCAL,
+    RUN_OPTIONS,
+    SCHEMES,
+    Config,
+    backend,
+    load_config,
+    type_of_address,
+)
+from workbench.config.run_options import resolve_option
+
+__all__ = [
+    "LOCAL",
+    "RUN_OPTIONS",
+    "SCHEMES",
+    "Config",
+    "add_backend",
+    "backend",
+    "load_config",
+    "remove_backend",
+    "resolve_option",
+    "type_of_address",
+]
+
+
+def add_backend(
+    name: str, type: str = "", address: str = "", options: Mapping[str, Any] | None = None
+) -> None:
+    """Add a named backend to the file; see :func:`workbench.config.editing.add_backend`."""
+    # Changing is rare, and what it needs is not cheap to load.
+    from workbench.config import editing
+
+    editing.add_backend(name, type, address, options)
+
+
+def remove_backend(name: str) -> None:
+    """Take a named backend out of the file; see :func:`workbench.config.editing.remove_backend`."""
+    from workbench.config import editing
+
+    editing.remove_backend(name)

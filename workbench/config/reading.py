@@ -1,0 +1,233 @@
+"""Reads the user's ``config.toml``: named backends, and defaults for manifests and commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from workbench.errors import ConfigError, UnknownName
+from workbench.paths import config_file
+
+LOCAL: Final = "local"
+SCHEMES: Final[Mapping[str, str]] = {"ssh": "ssh", "k8s": "kubernetes", "kubernetes": "kubernetes"}
+"""What an address begins with, and the backend type for it; any other scheme is a type of that name."""
+
+TABLES: Final = ("backends", "defaults")
+RUN_OPTIONS: Final[Mapping[str, type]] = {
+    "detach": bool,
+    "on_interrupt": str,
+    "no_prefix": bool,
+    "quiet": bool,
+    "timeout": str,
+}
+"""Options of ``fabric run`` that may have a default here, beside every key of a manifest."""
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_ADDRESS: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(\S*)")
+_BYTES_MAX: Final = 1 << 20
+_PLACE_IN_MESSAGE: Final = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What the configuration says."""
+
+    backends: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Each named backend: ``name``, ``type``, ``address`` and ``options``. ``local`` is always there."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Values of manifest keys and run options where nothing else says any."""
+    file: Path = Path()
+    warnings: tuple[str, ...] = ()
+    """Keys that mean nothing, each with its place and the nearest that does."""
+
+
+def load_config(file: Path | None = None) -> Config:
+    """Read ``config.toml``, or the file that ``FABRIC_CONFIG`` names; one that is not there says nothing.
+
+    Raises:
+        ConfigError: it cannot be read, is no TOML, or says something that cannot be; with file and line.
+    """
+    path = file or config_file()
+    text = read_text(path)
+    if not text.strip():
+        return Config(backends={LOCAL: local_backend()}, file=path)
+    return _Reader(path, text).config()
+
+
+def read_text(path: Path) -> str:
+    """Return the file's text, empty when there is none.
+
+    Raises:
+        ConfigError: it cannot be read or is not UTF-8.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_BYTES_MAX + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        raise ConfigError(f"the configuration {path} cannot be read: {error.strerror}") from error
+    if len(data) > _BYTES_MAX:
+        raise ConfigError(f"the configuration {path} is larger than {_BYTES_MAX:,} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: the byte 0x{data[error.start]:02x} is not UTF-8") from error
+
+
+def parse(path: Path, text: str) -> dict[str, Any]:
+    """Read TOML.
+
+    Raises:
+        ConfigError: it is none; with file, line and column.
+    """
+    import tomllib
+
+    try:
+        return tomllib.loads(text.replace("\r\n", "\n"))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        found = _PLACE_IN_MESSAGE.fullmatch(str(error))
+        place = f"{path}:{found[2]}:{found[3]}" if found else f"{path}"
+        raise ConfigError(f"{place}: this is not TOML: {found[1] if found else error}") from error
+
+
+def local_backend() -> dict[str, Any]:
+    """Return this machine, which needs no configuration."""
+    return {"name": LOCAL, "type": LOCAL, "address": "", "options": {}}
+
+
+def backend(name_or_address: str, config: Config | None = None) -> dict[str, Any]:
+    """Return a backend by its name, or by an address such as ``ssh://me@gpubox`` or ``k8s://context/namespace``.
+
+    Whether anything installed reaches an address of that type is for the caller to find out.
+
+    Raises:
+        UnknownName: there is no such backend; the hint names those there are.
+        ConfigError: the configuration is at fault.
+    """
+    if _ADDRESS.fullmatch(name_or_address):
+        return {
+            "name": name_or_address,
+            "type": type_of_address(name_or_address),
+            "address": name_or_address,
+            "options": {},
+        }
+    config = config or load_config()
+    found = config.backends.get(name_or_address)
+    if found is None:
+        from workbench.manifest.findings import nearest
+
+        known = ", ".join(sorted(config.backends))
+        close = nearest(name_or_address, config.backends)
+        hint = f"did you mean {close}? There are {known}" if close else f"there are {known}"
+        raise UnknownName(
+            f"there is no backend {name_or_address!r}",
+            hint=f"{hint}; fabric backend add NAME ssh://HOST adds one",
+        )
+    return {**found, "options": dict(found["options"])}
+
+
+def type_of_address(address: str) -> str:
+    """Return which type of backend an address is for; empty when it is no address."""
+    found = _ADDRESS.fullmatch(address)
+    return SCHEMES.get(found[1], found[1]) if found else ""
+
+
+class _Reader:
+    """One file's way from TOML to values."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self._path = path
+        self._text = text
+        self._warnings: list[str] = []
+
+    def config(self) -> Config:
+        """Read the whole file."""
+        document = parse(self._path, self._text)
+        for name in document:
+            if name not in TABLES:
+                self._warn_unknown(name, TABLES, "")
+        backends = {LOCAL: local_backend()}
+        for name, said in self._table(document, "backends").items():
+            backends[name] = self._backend(name, said)
+        defaults = self._table(document, "defaults")
+        self._check_defaults(defaults)
+        return Config(backends, defaults, self._path, tuple(self._warnings))
+
+    def _table(self, document: Mapping[str, Any], name: str) -> dict[str, Any]:
+        table = document.get(name, {})
+        if not isinstance(table, dict):
+            raise self._error(name, f"{name} must be a table; write [{name}] on a line of its own")
+        return table
+
+    def _backend(self, name: str, said: Any) -> dict[str, Any]:
+        if not NAME.fullmatch(name):
+            raise self._error(
+                name, f"{name!r} is no name of a backend; write letters, digits, '-', '_' and '.'"
+            )
+        if not isinstance(said, dict):
+            raise self._error(
+                name, f"backends.{name} must be a table; write [backends.{name}] on a line of its own"
+            )
+        for key in ("type", "address"):
+            if not isinstance(said.get(key, ""), str):
+                raise self._error(name, f"backends.{name}.{key} must be a text in quotes", key)
+        address = said.get("address", "")
+        kind = said.get("type") or (LOCAL if name == LOCAL else type_of_address(address))
+        if not kind:
+            raise self._error(name, f"backends.{name} lacks a type or an address such as ssh://me@gpubox")
+        if (name == LOCAL) != (kind == LOCAL):
+            raise self._error(
+                name, f"the backend local is this machine; backends.{name} cannot be of type {kind}"
+            )
+        options = {key: value for key, value in said.items() if key not in ("type", "address")}
+        return {"name": name, "type": kind, "address": address, "options": options}
+
+    def _check_defaults(self, defaults: Mapping[str, Any]) -> None:
+        if not defaults:
+            return
+        # The table of keys is needed only where there are defaults.
+        from workbench.manifest.keys import MANIFEST
+
+        known = (*MANIFEST.known(), *RUN_OPTIONS)
+        for name, value in defaults.items():
+            kind = RUN_OPTIONS.get(name)
+            if name not in known:
+                self._warn_unknown(name, known, "defaults.")
+            elif kind and not isinstance(value, kind):
+                words = "true or false" if kind is bool else "a text in quotes"
+                raise self._error(name, f"defaults.{name} must be {words}")
+
+    def _warn_unknown(self, name: str, known: tuple[str, ...], prefix: str) -> None:
+        from workbench.manifest.findings import nearest
+
+        close = nearest(name, known)
+        advice = f"; did you mean {close}?" if close else ""
+        self._warnings.append(f"{self._where(name)}: {prefix}{name} is no key of the configuration{advice}")
+
+    def _error(self, name: str, problem: str, key: str = "") -> ConfigError:
+        return ConfigError(f"{self._where(name, key)}: {problem}")
+
+    def _where(self, name: str, key: str = "") -> str:
+        line = line_of(self._text, name, key)
+        return f"{self._path}:{line}" if line else str(self._path)
+
+
+def line_of(text: str, name: str, key: str = "") -> int:
+    """Return the line on which a table or key is named, or 0; TOML's reader does not say."""
+    quoted = rf"[\"']?{re.escape(name)}[\"']?"
+    header = re.compile(rf"\s*(\[\s*(?:[\w\"'.-]+\.)?\s*{quoted}\s*[\].]|(?:[\w\"'-]+\.)*{quoted}\s*[.=])")
+    inside = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
+    found = 0
+    for number, row in enumerate(text.splitlines(), 1):
+        if not found and header.match(row):
+            found = number
+            if not key or re.search(rf"\b{re.escape(key)}\b", row.partition("=")[0].partition("]")[2]):
+                return number
+        elif found and key and inside.match(row):
+            return number
+    return found

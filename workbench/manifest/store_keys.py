@@ -1,0 +1,157 @@
+"""The keys of a data store: FfDL's, for every type that it knew, and those of our own types."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workbench.manifest.kinds import Choice, Text
+from workbench.manifest.tables import Key, Table
+from workbench.manifest.value_kinds import Yes
+
+OBJECT_STORES: Final = (
+    "mount_cos",
+    "s3_datastore",
+    "swift_datastore",
+    "softlayer_objectstore",
+    "bluemix_objectstore",
+)
+"""FfDL's stores that need an address and credentials."""
+
+SWIFT_STORES: Final = ("swift_datastore", "softlayer_objectstore", "bluemix_objectstore")
+
+FOLDER_STORES: Final = ("mount_volume", "host_path", "volume")
+
+STORE_TYPES: Final = (*OBJECT_STORES, *FOLDER_STORES, "inmem")
+
+CONNECTION_TYPES: Final = {**{name: name for name in STORE_TYPES}, "host_mount": "mount_volume"}
+"""What FfDL's older manifests repeat as ``connection.type``, and the store type that it stands for."""
+
+_CONTAINER = Key(
+    "container",
+    Text("the name of a bucket or a folder"),
+    "Name of the bucket or folder. `none` means none.",
+    ours=False,
+    example="tf_training_data",
+    spellings=("bucket",),
+)
+
+TRAINING_DATA: Final = Table(
+    _CONTAINER, what="training_data", instead="write training_data: with container: NAME below it"
+)
+
+TRAINING_RESULTS: Final = Table(
+    _CONTAINER, what="training_results", instead="write training_results: with container: NAME below it"
+)
+
+CONNECTION: Final = Table(
+    Key(
+        "type", Text(), "Repeats the store's type, as older manifests do.", ours=False, example="s3_datastore"
+    ),
+    Key(
+        "auth_url",
+        Text("the store's address"),
+        "Address of the store. Object stores need it.",
+        ours=False,
+        example="https://s3.example.com",
+    ),
+    Key(
+        "user_name",
+        Text("a user or access key id"),
+        "User or access key id. Object stores need it.",
+        ours=False,
+        example="me",
+    ),
+    Key(
+        "password",
+        Text("a password or secret key", length_max=10_000),
+        "Password or secret key. Object stores need it. It is kept out of every record and log.",
+        ours=False,
+        example="secret",
+    ),
+    Key("region", Text(), "Region of the store.", default="us-standard", ours=False, example="eu-de"),
+    Key("domain_name", Text(), "Swift's domain.", ours=False, example="default"),
+    Key("project_id", Text(), "Swift's project.", ours=False, example="4711"),
+    Key(
+        "path",
+        Text("an absolute path"),
+        "`mount_volume`, `host_path`: the folder of the host that holds the containers.",
+        ours=False,
+        example="/cosdata",
+    ),
+    Key("name", Text(), "`mount_volume`, `volume`: the volume's name.", ours=False, example="host-mount"),
+    what="a connection",
+    elsewhere={
+        "access_key_id": "write user_name:",
+        "secret_access_key": "write password:",
+        "endpoint_url": "write auth_url:",
+        "userId": "write user_name:",
+        "username": "write user_name:",
+        "url": "write auth_url:",
+        "container": "it stands below training_data: or training_results:",
+    },
+)
+
+DATA_STORE: Final = Table(
+    Key(
+        "id",
+        Text("a name of your own"),
+        "A label of your own.",
+        default="`store-1`, ...",
+        ours=False,
+        example="sl-internal-os",
+    ),
+    Key(
+        "type",
+        Choice(STORE_TYPES),
+        "What kind of store it is. `mount_cos` and `s3_datastore` speak S3, the Swift types OpenStack's,"
+        " `mount_volume` and `host_path` are folders of the host, `volume` a named volume, `inmem` FfDL's"
+        " own test double.",
+        default="`connection.type`",
+        ours=False,
+        example="mount_cos",
+    ),
+    Key(
+        "training_data",
+        TRAINING_DATA,
+        "What is read.",
+        default="none",
+        ours=False,
+        spellings=("trainingdata",),
+    ),
+    Key(
+        "training_results",
+        TRAINING_RESULTS,
+        "Where results go.",
+        default="they stay with the job",
+        ours=False,
+        spellings=("trainingresults",),
+    ),
+    Key("connection", CONNECTION, "How the store is reached.", default="none", ours=False),
+    Key(
+        "read_only", Yes(), "Whether the learner may not write to the data.", default="false", example="true"
+    ),
+    Key(
+        "path",
+        Text(),
+        "A folder inside the container that stands for the whole.",
+        default="the whole",
+        example="2024/train",
+    ),
+    Key(
+        "mount",
+        Yes(),
+        "Whether the container is mounted instead of copied.",
+        default="true for `mount_cos`, `mount_volume`, `host_path` and `volume`, else false",
+        example="true",
+    ),
+    what="a data store",
+    elsewhere={
+        "bucket": "it stands below training_data: as container:",
+        "container": "it stands below training_data: or training_results:",
+        "auth_url": "it stands below connection:",
+        "user_name": "it stands below connection:",
+        "password": "it stands below connection:",
+        "name": "write id:",
+        "data_store_id": "write id:",
+    },
+)

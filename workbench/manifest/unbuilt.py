@@ -1,0 +1,63 @@
+"""What a manifest may say that this version cannot do yet: valid, planned, but refused at the launch."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workbench.manifest.model import JobSpec
+
+_MPI_FRAMEWORKS: Final = ("horovod", "pytorchmpi")
+
+
+def not_built(spec: JobSpec) -> list[str]:
+    """Return a sentence with the way out for each thing of a job that cannot be done yet."""
+    return [
+        sentence
+        for sentence in (_stores(spec), _launcher(spec), _mpi(spec), _ports(spec), _priority(spec))
+        if sentence
+    ]
+
+
+def _stores(spec: JobSpec) -> str:
+    if not spec.data_stores:
+        return ""
+    types = ", ".join(dict.fromkeys(store.type for store in spec.data_stores))
+    return (
+        f"data stores ({types}) are not built yet; run without them by --set data_stores=[],"
+        " and let the command read its data from a path of its own"
+    )
+
+
+def _launcher(spec: JobSpec) -> str:
+    if spec.launcher == "none":
+        return ""
+    return (
+        f"the launcher {spec.launcher} is not built yet; start it in the command itself, with --set"
+        " launcher=none (MASTER_ADDR, MASTER_PORT, NODE_RANK and NUM_LEARNERS are there for it)"
+    )
+
+
+def _mpi(spec: JobSpec) -> str:
+    if spec.framework.name not in _MPI_FRAMEWORKS or (spec.learners == 1 and spec.gpus <= 1):
+        return ""
+    return (
+        f"the framework {spec.framework.name} starts the command under MPI, which is not built yet; run"
+        " one copy by --set learners=1 --gpus 1 (or 0), or independent copies by --set"
+        f" framework.name=custom --set framework.version={spec.image or 'IMAGE'}"
+    )
+
+
+def _ports(spec: JobSpec) -> str:
+    if not spec.ports:
+        return ""
+    return (
+        "forwarding ports is not built yet; run without by --set ports=[]: a process serves on its own"
+    )
+
+
+def _priority(spec: JobSpec) -> str:
+    if not spec.priority:
+        return ""
+    return (
+        "priorities are not built yet: jobs start first come, first served; run without by --set priority=0"
+    )
