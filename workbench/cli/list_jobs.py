@@ -90,7 +90,11 @@ def _rows(
 
 
 def _count(store: Store, states: Sequence[State], backend: str, text: str | None, label: str | None) -> int:
-    return len(_rows(store, states, backend, text, label, None))
+    if backend or text or label:
+        return len(_rows(store, states, backend, text, label, None))
+    from workbench.store.jobs import count_jobs
+
+    return sum(count for state, count in count_jobs(store).items() if not states or state in states)
 
 
 def _states(words: Sequence[str]) -> list[State]:

@@ -1,0 +1,80 @@
+"""Attaches this terminal to a job: follows it, obeys signals, and ends with the job's own exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from workbench.cli.console import narrate
+from workbench.cli.interruption import Detached, Interruption, Policy
+from workbench.errors import FabricError
+from workbench.job import EXIT_LOST, nine
+
+if TYPE_CHECKING:
+    from workbench.store.database import Store
+    from workbench.store.rows import JobRow
+
+
+ORIGIN = "cli"
+
+
+def attach_to(
+    store: Store,
+    row: JobRow,
+    *,
+    policy: Policy,
+    json: bool = False,
+    prefix: bool = True,
+    quiet: bool = False,
+    tail: int | None = None,
+    fresh: bool = False,
+) -> int:
+    """Follow a job to its end and return the exit code for this process.
+
+    Raises:
+        BrokenPipeError: nobody reads stdout any more; the job goes on.
+    """
+    from workbench.cli.following import Follower
+    from workbench.cli.views import TerminalView, view_for
+
+    sys.stdout.flush()
+    view = view_for(row.learners, json=json, prefix=prefix, quiet=quiet)
+    try:
+        with Interruption(policy, _stopper(store, row)):
+            ended = Follower(store, row, view, tail=tail, fresh=fresh).follow()
+    except Detached as left:
+        if isinstance(view, TerminalView):
+            view.close()
+        narrate(f"left {nine(row.id)} {row.name}; it goes on. `fabric attach {nine(row.id)}` comes back")
+        return left.exit_code
+    finally:
+        if isinstance(view, TerminalView):
+            view.close()
+    return exit_code_of(ended)
+
+
+def exit_code_of(row: JobRow) -> int:
+    """Return what a command that waited for this job ends with."""
+    return EXIT_LOST if row.exit_code is None else row.exit_code
+
+
+def _stopper(store: Store, row: JobRow) -> Callable[[Policy], None]:
+    home = store.home
+
+    def stop(kind: Policy) -> None:
+        from workbench.controller.client import ask, ensure_controller
+        from workbench.store.database import Store
+
+        # Called in a thread of its own; a store belongs to the thread that opened it.
+        try:
+            with Store.open(home) as own:
+                ask(own, row.id, kind, origin=ORIGIN)
+            ensure_controller(home)
+        except FabricError as error:
+            narrate(f"error: the {kind} could not be asked for: {error}")
+            return
+        more = "; a second signal kills it" if kind == "halt" else ""
+        narrate(f"{kind} of {nine(row.id)} asked for{more}")
+
+    return stop

@@ -1,0 +1,177 @@
+"""``fabric backend``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workbench.cli.command import Family, command
+from workbench.cli.completions import backend_names
+from workbench.cli.console import narrate, style
+from workbench.cli.options import Json
+
+if TYPE_CHECKING:
+    from backends.interface import Finding
+
+EXIT_UNREACHABLE = 69
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", autocompletion=backend_names)]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="The name that it gets.")]
+Address = Annotated[
+    str, typer.Argument(metavar="ADDRESS", help="ssh://me@host, k8s://context/namespace, ...")
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="KEY=VALUE", help="A setting of that place (repeatable)."),
+]
+Places = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME]...", help="Names or addresses; else all.", autocompletion=backend_names),
+]
+
+
+@command("list", "fabric backend list", "fabric backend list --json")
+def list_(json: Json = False) -> None:
+    """List the places that jobs can run at."""
+    from backends.registry import backend_types
+
+    from workbench.cli.places import backend_options, known_backends
+
+    installed = set(backend_types())
+    options = [backend_options(name) for name in known_backends()]
+    if json:
+        from workbench.cli.documents import print_document
+
+        print_document(
+            [
+                {
+                    "schema": "fabric.backend/1",
+                    "name": each.name,
+                    "type": each.type,
+                    "address": each.address,
+                    "options": dict(each.options),
+                    "installed": each.type in installed,
+                }
+                for each in options
+            ]
+        )
+        return
+    from workbench.cli.console import width
+    from workbench.cli.tables import Column, render
+
+    rows = [
+        [
+            each.name,
+            each.type if each.type in installed else f"{each.type} (not installed)",
+            each.address or "-",
+        ]
+        for each in options
+    ]
+    sys.stdout.write(
+        render([Column("NAME"), Column("TYPE"), Column("ADDRESS", stretch=True)], rows, width=width())
+    )
+
+
+@command(
+    "add",
+    "fabric backend add gpubox ssh://me@gpubox",
+    "fabric backend add lab ssh://lab -o python=python3.11",
+)
+def add(name: NewName, address: Address, option: Options = None) -> None:
+    """Give a place a name, in the user's configuration file."""
+    from backends.registry import backend_types
+
+    from workbench.cli.places import backend_options
+    from workbench.config import add_backend
+    from workbench.errors import UnknownName, UsageError
+
+    settings = {}
+    for word in option or []:
+        key, given, value = word.partition("=")
+        if not given or not key:
+            raise UsageError(f"--option {word}: a setting is KEY=VALUE")
+        settings[key] = value
+    kind = backend_options(address).type
+    if kind not in backend_types():
+        raise UnknownName(
+            f"nothing that is installed reaches '{address}'",
+            hint=f"installed are {', '.join(backend_types())}",
+        )
+    add_backend(name, kind, address, settings)
+    narrate(f"added {name}; `fabric backend test {name}` tries it, `fabric run --backend {name}` uses it")
+
+
+@command("remove", "fabric backend remove gpubox")
+def remove(name: Name) -> None:
+    """Take a place's name out of the configuration file; its jobs stay as they are."""
+    from workbench.config import remove_backend
+
+    remove_backend(name)
+    narrate(f"removed {name}")
+
+
+@command("test", "fabric backend test local", "fabric backend test --json")
+def test(names: Places = None, json: Json = False) -> int:
+    """Try places: what was found there, what is missing, and what to do about it.
+
+    The exit code is 69 when one of them cannot be used.
+    """
+    from workbench.cli.places import backend_options, known_backends, probe
+
+    results = {name: probe(backend_options(name)) for name in names or known_backends()}
+    if json:
+        from workbench.cli.documents import print_document
+
+        print_document(
+            [
+                {
+                    "schema": "fabric.backend-test/1",
+                    "name": name,
+                    "usable": _usable(findings),
+                    "findings": [finding_document(each) for each in findings],
+                }
+                for name, findings in results.items()
+            ]
+        )
+    else:
+        for name, findings in results.items():
+            print(f"{name}: {'usable' if _usable(findings) else 'cannot be used'}")
+            print_findings(findings)
+    return 0 if all(_usable(findings) for findings in results.values()) else EXIT_UNREACHABLE
+
+
+def _usable(findings: list[Finding]) -> bool:
+    return not any(each.level == "wrong" for each in findings)
+
+
+def finding_document(finding: Finding) -> dict[str, str]:
+    """Return a finding as ``--json`` gives it."""
+    return {
+        "subject": finding.subject,
+        "found": finding.found,
+        "level": finding.level,
+        "consequence": finding.consequence,
+        "remedy": finding.remedy,
+    }
+
+
+def print_findings(findings: list[Finding]) -> None:
+    """Print findings one a line, each lack with what follows from it and what to do."""
+    marks = {"ok": ("ok   ", "green"), "lack": ("lack ", "yellow"), "wrong": ("wrong", "red")}
+    wide = max((len(each.subject) for each in findings), default=0)
+    for each in findings:
+        mark, colour = marks[each.level]
+        print(f"  {style(mark, colour, sys.stdout)}  {each.subject:{wide}}  {each.found}")
+        for word, text in (("so", each.consequence), ("do", each.remedy)):
+            if text:
+                print(f"  {'':5}  {'':{wide}}  {word}: {text}")
+
+
+backend = Family(
+    "backend",
+    "List, add, remove and test the places that jobs run at.",
+    (list_, add, remove, test),
+    default="list",
+)

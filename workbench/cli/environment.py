@@ -1,0 +1,129 @@
+"""What is recorded of where a command was given: interpreter, packages, variables that pass, machine.
+
+Nothing here runs a program, since all of it is on the way of every start; what a place alone can know (image
+digest, resolved requirements) is recorded there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from workbench.version import VERSION
+
+PASSED: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "SHELL", "TMPDIR", "VIRTUAL_ENV")
+PASSED_PREFIXES: Final = ("LC_", "CONDA_")
+PROXIES: Final = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
+
+_CREDENTIALS: Final = re.compile(r"//[^/@\s]+@")
+_DISTRIBUTION: Final = re.compile(r"(?P<name>.+?)-(?P<version>[0-9][^-]*)(-.*)?\.(dist|egg)-info$")
+
+
+def active_interpreter(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the Python that a person means: the active environment's, else the first on PATH, else ours."""
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        if prefix := environ.get(variable):
+            python = Path(prefix) / "bin" / "python"
+            if python.exists():
+                return str(python)
+    for name in ("python3", "python"):
+        if found := shutil.which(name, path=environ.get("PATH")):
+            return str(Path(found).absolute())
+    return sys.executable
+
+
+def installed_packages(python: str) -> list[str]:
+    """List ``name==version`` of what an interpreter's own folders hold, by their names alone."""
+    found: set[str] = set()
+    for folder in _package_folders(Path(python)):
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            matches = [_DISTRIBUTION.match(entry.name) for entry in entries]
+        for match in matches:
+            if match:
+                found.add(f"{match['name']}=={match['version']}")
+    return sorted(found, key=str.lower)
+
+
+def _package_folders(python: Path) -> list[Path]:
+    own = python.parent.parent
+    if (own / "pyvenv.cfg").exists():
+        return sorted(own.glob("lib/python3*/site-packages"))
+    # A distribution's python3 is a link to python3.11 beside it, and other versions have folders there too.
+    real = python.resolve()
+    version = real.name if re.fullmatch(r"python3\.\d+", real.name) else "python3*"
+    prefixes = dict.fromkeys((own, real.parent.parent))
+    patterns = (
+        f"lib/{version}/site-packages",
+        f"local/lib/{version}/dist-packages",
+        f"lib/{version}/dist-packages",
+        "lib/python3/dist-packages",
+    )
+    return [folder for prefix in prefixes for pattern in patterns for folder in prefix.glob(pattern)]
+
+
+def passed_environment(environ: Mapping[str, str] = os.environ) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the variables that a process learner inherits, and those of them that hold a password.
+
+    A proxy's address may carry credentials: it is handed on as a secret then, and is in no record.
+    """
+    plain: dict[str, str] = {}
+    secret: dict[str, str] = {}
+    for name, value in environ.items():
+        if name.lower() in PROXIES:
+            (secret if _CREDENTIALS.search(value) else plain)[name] = value
+        elif name in PASSED or name.startswith(PASSED_PREFIXES):
+            plain[name] = value
+    return plain, secret
+
+
+def machine() -> dict[str, Any]:
+    """Describe this machine as far as files tell."""
+    system = os.uname()
+    described: dict[str, Any] = {
+        "name": socket.gethostname(),
+        "system": system.sysname,
+        "release": system.release,
+        "architecture": system.machine,
+        "cpus": os.cpu_count() or 1,
+    }
+    if "SC_PHYS_PAGES" in os.sysconf_names:
+        described["memory_bytes"] = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    driver = Path("/proc/driver/nvidia/version")
+    if driver.exists():
+        described["gpu_driver"] = driver.read_text(errors="replace").splitlines()[0].strip()
+        described["gpus"] = [
+            _gpu_model(path) for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+        ]
+    return described
+
+
+def _gpu_model(information: Path) -> str:
+    lines = information.read_text(errors="replace").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("Model")), "")
+
+
+def record(python: str, words: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return what design's section 9 wants of the client; git and code are added by who knows the folder."""
+    return {
+        "fabric": VERSION,
+        "python": python,
+        "environment": dict(environment),
+        "cwd": _working_folder(),
+        "host": machine(),
+        "packages": installed_packages(python),
+        "argv": words,
+    }
+
+
+def _working_folder() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        return ""

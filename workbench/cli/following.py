@@ -1,0 +1,176 @@
+"""Follows a job to its end: copies its output as it appears, tells its states, keeps a controller running."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from workbench.cli.progress_words import is_over
+from workbench.errors import FabricError, UnknownName
+from workbench.job import nine
+
+if TYPE_CHECKING:
+    from workbench.cli.views import View
+    from workbench.learner.watch import Watcher
+    from workbench.logs.journal import JournalReader
+    from workbench.paths import Home
+    from workbench.store.database import Store
+    from workbench.store.rows import JobRow
+
+COPY_BYTES = 1 << 20
+"""Read at once; what a signal may have to wait for."""
+
+METRICS_SECONDS = 0.25
+"""How often the latest values are read, at most."""
+
+
+class Keeper:
+    """Sees within a second that the controller is gone, and starts another, in a thread of its own.
+
+    ``at_once`` looks at the beginning, too; who has just woken the controller need not.
+    """
+
+    EVERY_SECONDS = 0.7
+
+    def __init__(self, home: Home, *, at_once: bool = True) -> None:
+        self._home = home
+        self._at_once = at_once
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="keeper", daemon=True)
+        self.trouble = ""
+        """Why no controller can be started, or empty."""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    def _keep(self) -> None:
+        from workbench.controller.client import ensure_controller
+
+        wait = 0.0 if self._at_once else self.EVERY_SECONDS
+        while not self._ended.wait(wait):
+            wait = self.EVERY_SECONDS
+            try:
+                ensure_controller(self._home)
+                self.trouble = ""
+            except (FabricError, OSError) as error:
+                self.trouble = f"no controller can be started: {error}"
+
+
+class Follower:
+    """Follows one job; ``follow`` returns when nothing more will happen to it by itself.
+
+    ``tail`` begins with the last so many lines; ``fresh`` says that the controller has just been woken.
+    """
+
+    def __init__(
+        self, store: Store, row: JobRow, view: View, *, tail: int | None = None, fresh: bool = False
+    ) -> None:
+        self._fresh = fresh
+        self._store = store
+        self._row = row
+        self._view = view
+        self._tail = tail
+        self._version = -1
+        self._seen_transition = 0
+        self._attempt = 0
+        self._journals: dict[int, JournalReader] = {}
+        self._offsets: dict[int, int] = {}
+        self._metrics_due = 0.0
+
+    def follow(self) -> JobRow:
+        """Follow to the end; raises UnknownName when the job is deleted meanwhile."""
+        from workbench.clock import elapsed_seconds
+        from workbench.learner.watch import Watcher
+
+        began = elapsed_seconds()
+        with ExitStack() as stack:
+            keeper = Keeper(self._store.home, at_once=not self._fresh)
+            if not is_over(self._row):
+                stack.enter_context(keeper)
+            watcher = Watcher()
+            try:
+                told = ""
+                while True:
+                    self._refresh()
+                    over = is_over(self._row)
+                    moved = self._copy(watcher)
+                    if over and not moved:
+                        break
+                    if keeper.trouble != told:
+                        told = keeper.trouble
+                        if told:
+                            self._view.trouble(told)
+                    self._view.tick()
+                    if not moved:
+                        # A short job's end is seen at once, a long one's costs next to nothing to wait for.
+                        watcher.wait(0.01 if elapsed_seconds() - began < 2 else 0.04)
+            finally:
+                watcher.close()
+        self._view.finish_output()
+        self._read_metrics()
+        self._view.ended(self._row, str(self._store.home.job(self._row.id).results))
+        return self._row
+
+    def _refresh(self) -> None:
+        version = self._store.data_version()
+        if version == self._version:
+            return
+        self._version = version
+        from workbench.clock import elapsed_seconds
+        from workbench.store.jobs import job, transitions
+
+        row = job(self._store, self._row.id)
+        if row is None or row.deleted_us is not None:
+            raise UnknownName(f"{nine(self._row.id)} was deleted while it was followed")
+        history = transitions(self._store, row.id, after=self._seen_transition)
+        if history:
+            self._seen_transition = history[-1].id
+        self._row = row
+        self._view.state(row, history)
+        if elapsed_seconds() >= self._metrics_due:
+            self._metrics_due = elapsed_seconds() + METRICS_SECONDS
+            self._read_metrics()
+        else:
+            self._version = -1  # read them in a moment
+
+    def _read_metrics(self) -> None:
+        from workbench.metrics import series
+
+        self._view.metrics(series(self._store, self._row.id))
+
+    def _copy(self, watcher: Watcher) -> bool:
+        """Copy what is published; an attempt is read to its end before the next one is begun."""
+        from workbench.logs.copying import copy_published
+
+        moved = False
+        for learner, journal in self._journals.items():
+            before = self._offsets[learner]
+            if (descriptor := self._view.descriptor(learner)) is not None:
+                self._offsets[learner] = copy_published(journal, descriptor, before)
+            elif data := journal.read(before, COPY_BYTES):
+                self._offsets[learner] += len(data)
+                self._view.output(self._attempt, learner, data)
+            moved = moved or self._offsets[learner] > before
+        if not moved and self._attempt < self._row.attempt:
+            self._begin_attempt(watcher)
+            moved = True
+        return moved
+
+    def _begin_attempt(self, watcher: Watcher) -> None:
+        from workbench.logs.journal import JournalReader
+
+        if self._journals:
+            self._view.finish_output()
+        self._attempt = self._attempt + 1 if self._attempt else self._row.attempt
+        folder = self._store.home.job(self._row.id).attempt(self._attempt)
+        for learner in range(1, self._row.learners + 1):
+            journal = JournalReader(folder.learner(learner))
+            self._journals[learner] = journal
+            self._offsets[learner] = 0 if self._tail is None else journal.tail_offset(self._tail)
+            watcher.add(str(folder.learner(learner).index))
+        self._tail = None

@@ -1,0 +1,168 @@
+"""Finds what belongs to no job: learners at places, files of deleted jobs, code that no job uses."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from workbench.cli.progress_words import is_over
+from workbench.errors import FabricError
+from workbench.job import nine
+
+if TYPE_CHECKING:
+    from backends.interface import BackendOptions
+    from runners.interface import LearnerRef, Runner
+    from workbench.store.database import Store
+
+HERE: Final = "this home"
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """One thing that belongs to nobody."""
+
+    kind: str
+    """``learner``, ``folder``, ``code``, ``secrets``."""
+    place: str
+    name: str
+    why: str
+    size_bytes: int | None = None
+    remove: Callable[[], None] | None = None
+    """None for what carries another home's mark."""
+
+
+def find(store: Store, backend: str) -> tuple[list[Leftover], list[str]]:
+    """Return what belongs to nobody, and in sentences which places could not be asked."""
+    from workbench.cli.places import backend_options, known_backends
+
+    found: list[Leftover] = []
+    troubles: list[str] = []
+    for name in [backend] if backend else known_backends():
+        try:
+            found += _learners(store, backend_options(name))
+        except FabricError as error:
+            troubles.append(f"{name} could not be asked: {error}")
+    if not backend:
+        found += [*_folders(store), *_secrets(store), *_code(store)]
+    return found, troubles
+
+
+def remove(found: Iterable[Leftover]) -> None:
+    """Remove what is ours."""
+    for each in found:
+        if each.remove is not None:
+            each.remove()
+
+
+def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
+    from backends.registry import load_backend
+    from runners.registry import load_runner
+    from workbench.store.database import home_uuid
+
+    ours = home_uuid(store.home)
+    backend = load_backend(options)
+    for runner_name in backend.runners():
+        with closing(backend.open()) as place:
+            runner: Runner = load_runner(runner_name)(place, home_uuid=ours)
+            with closing(runner):
+                refs = list(runner.leftovers())
+        for ref in refs:
+            name = f"{nine(ref.job_id)} attempt {ref.attempt} learner {ref.learner}"
+            if ref.home != ours:
+                yield Leftover("learner", options.name, name, f"of another home, {ref.home}")
+            elif why := _why_nobodys(store, ref):
+                action = partial(_remove_learner, options, runner_name, ref)
+                yield Leftover("learner", options.name, name, why, remove=action)
+
+
+def _why_nobodys(store: Store, ref: LearnerRef) -> str:
+    from workbench.store.jobs import job
+
+    row = job(store, ref.job_id)
+    if row is None:
+        return "the store knows no such job; `fabric doctor --rebuild` may"
+    if row.deleted_us is not None:
+        return "its job was deleted"
+    if ref.attempt != row.attempt or is_over(row):
+        return "its attempt is over"
+    return ""
+
+
+def _remove_learner(options: BackendOptions, runner_name: str, ref: LearnerRef) -> None:
+    from backends.registry import load_backend
+    from runners.interface import AttemptRef, StopRequest
+    from runners.registry import load_runner
+
+    attempt = AttemptRef(ref.home, ref.job_id, ref.attempt, ref.learner)
+    with closing(load_backend(options).open()) as place:
+        runner: Runner = load_runner(runner_name)(place, home_uuid=ref.home)
+        with closing(runner):
+            runner.stop(attempt, StopRequest("kill", 0.0, "gc"))
+            runner.remove(attempt)
+
+
+def _folders(store: Store) -> Iterator[Leftover]:
+    """Folders of jobs that were deleted; one that the store does not know may be a lost job and is left."""
+    from workbench.store.jobs import deleted_jobs, job
+
+    for row in deleted_jobs(store):
+        folder = store.home.job(row.id).path
+        if folder.exists():
+            yield _files("folder", row.id, "its job was deleted", folder)
+    if store.home.jobs.is_dir():
+        for folder in sorted(store.home.jobs.iterdir()):
+            if job(store, folder.name) is None and not (folder / "job.json").exists():
+                yield _files("folder", folder.name, "no job was ever submitted from it", folder)
+
+
+def _secrets(store: Store) -> Iterator[Leftover]:
+    from workbench.store.jobs import job
+
+    if not store.home.secrets.is_dir():
+        return
+    for file in sorted(store.home.secrets.glob("*.json")):
+        row = job(store, file.stem)
+        if row is None and store.home.job(file.stem).path.exists():
+            continue
+        if row is None or row.deleted_us is not None:
+            yield _files("secrets", file.stem, "its job is gone", file)
+
+
+def _code(store: Store) -> Iterator[Leftover]:
+    """Snapshots that no job was made of; none while there are job folders that the store does not know."""
+    from workbench.store.jobs import detail, job, list_jobs
+
+    folders = list(store.home.jobs.iterdir()) if store.home.jobs.is_dir() else []
+    if not store.home.code.is_dir() or any(job(store, folder.name) is None for folder in folders):
+        return
+    used = set()
+    for row in list_jobs(store):
+        try:
+            used.add(detail(store, row.id).code_hash)
+        except FabricError:
+            return
+    for file in sorted(store.home.code.glob("*.tar.gz")):
+        code_hash = file.name.removesuffix(".tar.gz")
+        if code_hash not in used:
+            yield _files("code", code_hash[:12], "no job uses it", file)
+
+
+def _files(kind: str, name: str, why: str, path: Path) -> Leftover:
+    return Leftover(kind, HERE, name, why, _size(path), partial(_remove_path, path))
+
+
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.lstat().st_size for file in files)
+
+
+def _remove_path(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,117 @@
+"""Which place a job goes to and which way it is run there, by flag, manifest and configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from backends.interface import Backend, BackendOptions, Finding
+    from workbench.manifest.model import JobSpec
+    from workbench.store.rows import PlaceRef
+
+DEFAULT = "local"
+
+
+def find_place(name: str, runner: str, spec: JobSpec) -> tuple[PlaceRef, list[str]]:
+    """Resolve a job's place, and say what is worth saying about it.
+
+    Args:
+        name: a backend's name or address; empty takes the manifest's, else this machine.
+        runner: a runner's name; empty takes the manifest's, else the one that the place prefers.
+        spec: the job.
+
+    Raises:
+        UnknownName: there is no such backend or runner.
+        UsageError: that runner does not work at that place.
+    """
+    from workbench.store.rows import PlaceRef
+
+    options = backend_options(name or spec.backend or DEFAULT)
+    wanted = runner or spec.runner
+    chosen, notes = _choose_runner(options, wanted, spec)
+    place = PlaceRef(
+        backend=options.name,
+        type=options.type,
+        runner=chosen,
+        address=options.address,
+        options=dict(options.options),
+    )
+    return place, notes
+
+
+def backend_options(name: str) -> BackendOptions:
+    """Return what the configuration says of a backend, or what an address says of itself.
+
+    Raises:
+        UnknownName: there is no such backend, or nothing installed reaches that kind of place.
+    """
+    from backends.interface import BackendOptions
+    from workbench.config import backend
+
+    told: Mapping[str, Any] = backend(name)
+    return BackendOptions(
+        name=told["name"], type=told["type"], address=told.get("address", ""), options=told.get("options", {})
+    )
+
+
+def open_backend(options: BackendOptions) -> Backend:
+    """Load the backend that these options name; nothing is reached yet."""
+    from backends.registry import load_backend
+
+    return load_backend(options)
+
+
+def _choose_runner(options: BackendOptions, wanted: str, spec: JobSpec) -> tuple[str, list[str]]:
+    from runners.registry import load_runner, runner_names
+
+    offered = list(open_backend(options).runners())
+    if wanted and wanted not in runner_names():
+        raise UnknownName(
+            f"there is no runner '{wanted}'", hint=f"there are {', '.join(sorted(runner_names()))}"
+        )
+    if wanted and wanted not in offered:
+        raise UsageError(
+            f"the runner '{wanted}' does not work at '{options.name}'",
+            hint=f"there it is {', '.join(offered)}",
+        )
+    if not offered:
+        raise UsageError(
+            f"no runner works at '{options.name}'", hint="`fabric backend test` says what is missing"
+        )
+    chosen = wanted or _preferred(offered, spec)
+    notes = []
+    if spec.image and not load_runner(chosen).capabilities.uses_image and not wanted:
+        notes.append(f"no container engine answers at '{options.name}': the image {spec.image} is not used")
+    return chosen, notes
+
+
+def _preferred(offered: list[str], spec: JobSpec) -> str:
+    # A job that names no image has nothing to run in a container.
+    from runners.registry import load_runner
+
+    with_image = [name for name in offered if load_runner(name).capabilities.uses_image]
+    without = [name for name in offered if name not in with_image]
+    if not spec.image and without:
+        return without[0]
+    return offered[0]
+
+
+def known_backends() -> list[str]:
+    """Name every place of the configuration; this machine is always one."""
+    from workbench.config import load_config
+
+    return list(dict.fromkeys((DEFAULT, *load_config().backends)))
+
+
+def probe(options: BackendOptions) -> list[Finding]:
+    """Ask a place what is there; a place that cannot be reached is a finding, too."""
+    from backends.interface import Finding
+    from workbench.errors import FabricError
+
+    try:
+        return list(open_backend(options).probe())
+    except FabricError as error:
+        return [Finding("reach", error.message, "wrong", "no job can run there", error.hint)]

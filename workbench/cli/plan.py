@@ -1,0 +1,52 @@
+"""``fabric plan``."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from workbench.cli import run
+from workbench.cli.command import command
+from workbench.cli.options import Backend, Json
+from workbench.cli.table import PROGRAM
+
+
+@command(
+    "plan",
+    "fabric plan manifest.yml",
+    "fabric plan --json manifest.yml src/",
+    "fabric plan --gpus 2 -- python train.py",
+    takes_command_line=True,
+)
+def plan(
+    context: typer.Context,
+    manifest: run.Manifest = "",
+    code: run.Code = "",
+    backend: Backend = "",
+    runner: run.Runner = "",
+    set: run.Set = None,
+    env: run.Variable = None,
+    name: run.Name = "",
+    gpus: run.Gpus = None,
+    image: run.Image = "",
+    json: Json = False,
+) -> int:
+    """Show exactly what a run would start, and start nothing."""
+    from workbench.cli.launching import Words
+    from workbench.cli.planning import show_plan
+
+    words = Words(
+        manifest=manifest,
+        code=code,
+        command=tuple(context.obj or ()),
+        backend=backend,
+        runner=runner,
+        overrides=tuple(set or ()),
+        environment=tuple(env or ()),
+        name=name,
+        gpus=gpus,
+        image=image,
+        argv=(PROGRAM, *sys.argv[1:]),
+    )
+    return show_plan(words, json=json)

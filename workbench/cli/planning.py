@@ -1,0 +1,121 @@
+"""Shows a runner's plan: exactly what a run would send, before anything is made."""
+
+from __future__ import annotations
+
+import json as json_text
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from workbench.cli.words import count, size
+
+if TYPE_CHECKING:
+    from runners.interface import Plan, Runner
+    from workbench.cli.launching import Prepared, Words
+
+PREVIEW_JOB = "training-previewed"
+"""Stands for the id that a real run is given."""
+
+
+def show_plan(words: Words, *, json: bool) -> int:
+    """Print what these words would start, as text or as one document."""
+    from workbench.cli.launching import prepare
+    from workbench.paths import Home, default_home
+
+    prepared = prepare(words, Home(default_home()))
+    plan = plan_of(prepared)
+    if json:
+        from workbench.cli.documents import print_document
+
+        print_document(plan_document(prepared, plan))
+    else:
+        sys.stdout.write(_plan_text(prepared, plan))
+    return 0
+
+
+def plan_of(prepared: Prepared) -> Plan:
+    """Ask the runner for its plan at the place that was chosen; raises LaunchRefused for what never works."""
+    from contextlib import closing
+
+    from runners.registry import load_runner
+
+    from backends.interface import BackendOptions
+    from runners.interface import AttemptRef, LaunchRequest
+    from workbench.cli.places import open_backend
+    from workbench.paths import Home, default_home
+    from workbench.store.database import home_uuid
+    from workbench.store.jobs import who_am_i
+
+    place = prepared.place
+    home = Home(default_home())
+    request = LaunchRequest(
+        attempt=AttemptRef(home_uuid(home), PREVIEW_JOB, 1, prepared.loaded.spec.learners),
+        spec=prepared.loaded.spec,
+        owner=who_am_i(),
+        code_hash=prepared.snapshot.code_hash if prepared.snapshot else "",
+        code_file=str(home.snapshot(prepared.snapshot.code_hash)) if prepared.snapshot else "",
+        recorded=prepared.recorded,
+    )
+    options = BackendOptions(place.backend, place.type, place.address, place.options)
+    with closing(open_backend(options).open()) as reached:
+        runner: Runner = load_runner(place.runner)(reached, home_uuid=home_uuid(home))
+        with closing(runner):
+            return runner.plan(request)
+
+
+def plan_document(prepared: Prepared, plan: Plan) -> dict[str, Any]:
+    """Return a plan as ``--json`` gives it."""
+    from workbench.manifest.model import spec_to_json
+
+    snapshot = prepared.snapshot
+    return {
+        "schema": "fabric.plan/1",
+        "name": prepared.loaded.spec.name,
+        "backend": prepared.place.backend,
+        "runner": plan.runner,
+        "spec": spec_to_json(prepared.loaded.spec),
+        "origins": dict(prepared.loaded.origins),
+        "code": None
+        if snapshot is None
+        else {"hash": snapshot.code_hash, "files": snapshot.files, "size_bytes": snapshot.size_bytes},
+        "slots_per_learner": plan.slots_per_learner,
+        "cpus_per_learner": plan.cpus_per_learner,
+        "learners": [
+            {"learner": each.learner, "name": each.name, "native": each.native} for each in plan.learners
+        ],
+        "warnings": [*prepared.warnings, *plan.warnings],
+        "notes": _notes(prepared, plan),
+    }
+
+
+def _notes(prepared: Prepared, plan: Plan) -> list[str]:
+    return list(dict.fromkeys((*prepared.notes, *plan.notes)))
+
+
+def _plan_text(prepared: Prepared, plan: Plan) -> str:
+    from workbench.cli.tables import fields
+
+    spec = prepared.loaded.spec
+    snapshot = prepared.snapshot
+    pairs = [
+        ("job", spec.name),
+        ("place", f"{prepared.place.backend}, as {plan.runner}"),
+        ("learners", str(spec.learners)),
+        ("GPUs", f"{plan.slots_per_learner} for each learner"),
+        ("CPUs", f"{plan.cpus_per_learner:g} for each learner" if plan.cpus_per_learner else "not reserved"),
+        ("memory", f"{size(spec.memory_bytes)} for each learner" if spec.memory_bytes else "not limited"),
+        ("command", spec.framework.command),
+        (
+            "code",
+            "none" if snapshot is None else f"{count(snapshot.files, 'file')}, {size(snapshot.size_bytes)}",
+        ),
+        *(("warning", text) for text in (*prepared.warnings, *plan.warnings)),
+        *(("note", text) for text in _notes(prepared, plan)),
+    ]
+    learners = (f"\n{learner.name}\n{_native(learner.native)}" for learner in plan.learners)
+    return fields(pairs) + "".join(learners)
+
+
+def _native(document: Mapping[str, Any]) -> str:
+    text = json_text.dumps(document, indent=2, ensure_ascii=False, sort_keys=True)
+    return "".join(f"  {line}\n" for line in text.splitlines())

@@ -1,0 +1,62 @@
+"""``fabric rerun``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workbench.cli.command import command
+from workbench.cli.options import Job, NoPrefix
+from workbench.cli.run import Detach, Json, OnInterrupt, Quiet
+
+if TYPE_CHECKING:
+    from workbench.store.rows import JobDetail
+
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Another name than the first one's.")]
+
+
+@command("rerun", "fabric rerun @last", "fabric rerun digits --name digits-again --detach")
+def rerun(
+    job: Job,
+    name: Name = "",
+    detach: Detach = False,
+    on_interrupt: OnInterrupt = None,
+    no_prefix: NoPrefix = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Run a job again with exactly its code, settings and Python.
+
+    What cannot be the same any more (packages, driver, machine) is named on stderr.
+    """
+    from workbench.cli.attaching import attach_to
+    from workbench.cli.interruption import policy_of
+    from workbench.cli.open_store import store_with
+    from workbench.cli.rerunning import differences, prepare_again
+    from workbench.cli.submitting import ControllerStart, submit, tell_detached
+    from workbench.store.jobs import detail
+
+    policy = policy_of(on_interrupt)
+    with store_with(job) as (store, row), ControllerStart(store.home):
+        whole = detail(store, row.id)
+        prepared = prepare_again(store, whole, name=name, argv=("fabric", *sys.argv[1:]))
+        _tell_differences(differences(whole.recorded, prepared.recorded), whole, quiet=quiet or json)
+        again = submit(store, prepared, keep_manifest=False, quiet=quiet or json)
+        if detach:
+            return tell_detached(again, json=json, quiet=quiet)
+        return attach_to(
+            store, again, policy=policy, json=json, prefix=not no_prefix, quiet=quiet, fresh=True
+        )
+
+
+def _tell_differences(found: list[str], whole: JobDetail, *, quiet: bool) -> None:
+    from workbench.cli.console import narrate
+    from workbench.cli.failures import warn
+    from workbench.job import nine
+
+    for text in found:
+        warn(f"differs from {nine(whole.row.id)}: {text}")
+    if not found and not quiet:
+        narrate(f"nothing that is known of differs from {nine(whole.row.id)}")

@@ -1,0 +1,114 @@
+"""A job once more: the same spec, code and interpreter, and in words what is not the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.cli import environment
+from workbench.cli.launching import Prepared, secret_values
+from workbench.errors import InputMissing
+from workbench.job import nine
+
+if TYPE_CHECKING:
+    from workbench.store.database import Store
+    from workbench.store.rows import JobDetail
+
+SHOWN_PACKAGES = 5
+
+MACHINE_FACTS = {
+    "name": "the machine",
+    "architecture": "its architecture",
+    "release": "its kernel",
+    "cpus": "its CPUs",
+    "gpu_driver": "its GPU driver",
+    "gpus": "its GPUs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Code that is there already."""
+
+    code_hash: str
+    files: int
+    size_bytes: int
+    cached: bool = True
+    warnings: tuple[str, ...] = ()
+
+
+def prepare_again(store: Store, whole: JobDetail, *, name: str, argv: Sequence[str]) -> Prepared:
+    """Make a submission of a job's own records; what interpreter and machine are like now is recorded anew.
+
+    Raises:
+        InputMissing: its code or its interpreter is not there any more.
+    """
+    from workbench.manifest import Loaded
+
+    old = whole.recorded
+    python = str(old.get("python") or environment.active_interpreter())
+    if whole.row.place.type == "local" and not Path(python).exists():
+        raise InputMissing(
+            f"the interpreter of {nine(whole.row.id)} is not there any more: {python}",
+            hint="`fabric run` with its manifest takes the one that is active now",
+        )
+    if whole.code_hash and not store.home.snapshot(whole.code_hash).exists():
+        raise InputMissing(f"the code of {nine(whole.row.id)} is not there any more: {whole.code_hash}")
+    _, proxies = environment.passed_environment()
+    recorded = environment.record(python, list(argv), old.get("environment") or {})
+    kept = {key: old[key] for key in ("git", "code", "seed", "cwd") if key in old}
+    recorded |= {**kept, "rerun_of": whole.row.id}
+    loaded = Loaded(
+        spec=replace(whole.spec, name=name) if name else whole.spec,
+        text=whole.manifest_text,
+        origins={**whole.origins, "name": "flag --name"} if name else whole.origins,
+        warnings=(),
+        source=whole.row.id,
+        folder=None,
+    )
+    return Prepared(
+        loaded=loaded,
+        place=whole.row.place,
+        snapshot=_code(whole),
+        recorded=recorded,
+        secrets={**proxies, **secret_values(whole.spec.secrets)},
+    )
+
+
+def _code(whole: JobDetail) -> Again | None:
+    if not whole.code_hash:
+        return None
+    code = whole.recorded.get("code") or {}
+    return Again(whole.code_hash, int(code.get("files", 0)), int(code.get("size_bytes", 0)))
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Say in words what is not as it was: fabric, interpreter, packages, machine."""
+    found = []
+    if old.get("fabric") != new.get("fabric"):
+        found.append(f"fabric is {new.get('fabric')}, was {old.get('fabric')}")
+    found += _packages(set(old.get("packages") or ()), set(new.get("packages") or ()))
+    was, now = old.get("host") or {}, new.get("host") or {}
+    for key, what in MACHINE_FACTS.items():
+        if was.get(key) != now.get(key):
+            found.append(f"{what} is {_plain(now.get(key))}, was {_plain(was.get(key))}")
+    return found
+
+
+def _packages(old: set[str], new: set[str]) -> list[str]:
+    before = dict(each.split("==", 1) for each in old)
+    after = dict(each.split("==", 1) for each in new)
+    both = sorted(before.keys() & after.keys())
+    changed = [f"{name} is {after[name]}, was {before[name]}" for name in both if after[name] != before[name]]
+    gone = [f"{name} {before[name]} is gone" for name in before if name not in after]
+    added = [f"{name} {after[name]} is new" for name in after if name not in before]
+    found = changed + sorted(gone) + sorted(added)
+    if len(found) > SHOWN_PACKAGES:
+        return [*found[:SHOWN_PACKAGES], f"and {len(found) - SHOWN_PACKAGES} more packages"]
+    return found
+
+
+def _plain(value: Any) -> str:
+    return "unknown" if value is None else ", ".join(value) if isinstance(value, list) else str(value)

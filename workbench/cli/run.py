@@ -1,0 +1,127 @@
+"""``fabric run``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from workbench.cli.command import command
+from workbench.cli.options import Backend, NoPrefix
+
+Manifest = Annotated[
+    str,
+    typer.Argument(
+        metavar="[MANIFEST]", help="A manifest, `-` for stdin; nothing where a command follows `--`."
+    ),
+]
+Code = Annotated[
+    str,
+    typer.Argument(metavar="[CODE]", help="Folder, zip or tar with the code; else the manifest's folder."),
+]
+Runner = Annotated[
+    str, typer.Option("--runner", metavar="NAME", help="The way to start it: process, container, pod.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override a key of the manifest, as `params.lr=0.1` (repeatable)."
+    ),
+]
+Variable = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        "-e",
+        metavar="KEY[=VALUE]",
+        help="Set a variable; without a value pass yours through as a secret.",
+    ),
+]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The job's name.")]
+Gpus = Annotated[int | None, typer.Option("--gpus", min=0, metavar="N", help="GPUs for each learner.")]
+Image = Annotated[str, typer.Option("--image", metavar="IMAGE", help="The image that learners run in.")]
+Detach = Annotated[bool, typer.Option("--detach", "-d", help="Start it, print its id, and return.")]
+OnInterrupt = Annotated[
+    str | None,
+    typer.Option(
+        "--on-interrupt",
+        metavar="detach|halt|kill",
+        help="What ctrl-c, SIGTERM and a hang-up do to the job; on a terminal detach, else halt.",
+    ),
+]
+OnlyPlan = Annotated[bool, typer.Option("--plan", help="Show what would be started, and start nothing.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the job's output, no narration.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print events, one JSON line each; with -d or --plan a document.")
+]
+
+
+@command(
+    "run",
+    "fabric run manifest.yml",
+    "fabric run manifest.yml src/ --set params.lr=0.01 --name quick",
+    "fabric run -d -e WANDB_API_KEY -e EPOCHS=3 manifest.yml",
+    "fabric run --gpus 1 -- python train.py --lr 0.1",
+    takes_command_line=True,
+)
+def run(
+    context: typer.Context,
+    manifest: Manifest = "",
+    code: Code = "",
+    backend: Backend = "",
+    runner: Runner = "",
+    set: Set = None,
+    env: Variable = None,
+    name: Name = "",
+    gpus: Gpus = None,
+    image: Image = "",
+    detach: Detach = False,
+    on_interrupt: OnInterrupt = None,
+    plan: OnlyPlan = False,
+    no_prefix: NoPrefix = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Run a training job and follow it.
+
+    The job's output goes to stdout byte for byte, everything else to stderr; the exit code is the job's own.
+    The job lives on when this command ends: ctrl-c only leaves it (`fabric attach` comes back), unless there
+    is no terminal: then it halts the job.
+    """
+    from workbench.cli.launching import Words
+    from workbench.cli.table import PROGRAM
+
+    words = Words(
+        manifest=manifest,
+        code=code,
+        command=tuple(context.obj or ()),
+        backend=backend,
+        runner=runner,
+        overrides=tuple(set or ()),
+        environment=tuple(env or ()),
+        name=name,
+        gpus=gpus,
+        image=image,
+        argv=(PROGRAM, *sys.argv[1:]),
+    )
+    if plan:
+        from workbench.cli.planning import show_plan
+
+        return show_plan(words, json=json)
+    from workbench.cli.interruption import policy_of
+    from workbench.cli.launching import prepare
+    from workbench.cli.open_store import open_store
+    from workbench.cli.submitting import ControllerStart, submit
+
+    policy = policy_of(on_interrupt)
+    with open_store() as store, ControllerStart(store.home):
+        prepared = prepare(words, store.home, launch=True)
+        row = submit(store, prepared, keep_manifest=not manifest, quiet=quiet or json)
+        if detach:
+            from workbench.cli.submitting import tell_detached
+
+            return tell_detached(row, json=json, quiet=quiet)
+        from workbench.cli.attaching import attach_to
+
+        return attach_to(store, row, policy=policy, json=json, prefix=not no_prefix, quiet=quiet, fresh=True)

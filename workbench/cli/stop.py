@@ -1,0 +1,137 @@
+"""``fabric halt``, ``kill`` and ``resume``: requests that are kept until the place confirms them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from workbench.cli.command import command
+from workbench.cli.console import narrate, state_style
+from workbench.cli.options import Job, Jobs, Json
+from workbench.cli.progress_words import is_over
+from workbench.errors import UsageError
+from workbench.job import nine
+
+if TYPE_CHECKING:
+    from workbench.store.database import Store
+    from workbench.store.rows import JobRow
+
+ORIGIN = "cli"
+
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is asked for.")]
+Follow = Annotated[bool, typer.Option("--attach", "-a", help="Follow it, as `fabric attach` does.")]
+
+
+@command("halt", "fabric halt @last", "fabric halt digits other --no-wait")
+def halt(jobs: Jobs, no_wait: NoWait = False, json: Json = False) -> int:
+    """Ask a job to checkpoint and stop; it can be resumed.
+
+    Its processes get SIGTERM and, when the grace period is over, SIGKILL. Everything is kept. The command
+    waits until the place confirms; what was asked for stands if it is interrupted.
+    """
+    return _stop("halt", jobs, wait=not no_wait, json=json)
+
+
+@command("kill", "fabric kill @last", "fabric kill digits --no-wait")
+def kill(jobs: Jobs, no_wait: NoWait = False, json: Json = False) -> int:
+    """Stop a job at once; it can be resumed."""
+    return _stop("kill", jobs, wait=not no_wait, json=json)
+
+
+@command("resume", "fabric resume @last", "fabric resume digits --attach")
+def resume(job: Job, attach: Follow = False, no_wait: NoWait = False, json: Json = False) -> int:
+    """Start a halted or failed job again from its checkpoints.
+
+    It is the same job with the same folders for results and checkpoints, and one attempt more.
+    """
+    from workbench.cli.documents import job_document, print_document
+    from workbench.cli.interruption import policy_of
+    from workbench.cli.open_store import store_with
+    from workbench.store.jobs import job as current
+
+    with store_with(job) as (store, row):
+        _check_resumable(row)
+        request = _ask(store, row, "resume")
+        if not no_wait and not attach:
+            _wait_for_answer(store, row, request)
+        row = current(store, row.id) or row
+        if attach:
+            from workbench.cli.attaching import attach_to
+
+            _wait_for_answer(store, row, request)
+            row = current(store, row.id) or row
+            return attach_to(store, row, policy=policy_of(None), json=json)
+        if json:
+            print_document(job_document(row))
+        else:
+            narrate(f"{nine(row.id)} {row.name}: resumed; `fabric attach {nine(row.id)}` follows it")
+    return 0
+
+
+def _check_resumable(row: JobRow) -> None:
+    from workbench.job import State
+
+    if row.state is State.COMPLETED:
+        raise UsageError(
+            f"{nine(row.id)} completed; there is nothing to resume",
+            hint=f"`fabric rerun {nine(row.id)}` runs it again",
+        )
+    if not is_over(row):
+        raise UsageError(
+            f"{nine(row.id)} is {row.state.lower()}, not halted or failed",
+            hint=f"`fabric attach {nine(row.id)}` follows it",
+        )
+
+
+def _stop(kind: Literal["halt", "kill"], names: list[str], *, wait: bool, json: bool) -> int:
+    from workbench.cli.documents import job_document, print_document
+    from workbench.cli.open_store import store_with
+    from workbench.cli.wait import wait_until
+    from workbench.store.jobs import job, resolve
+
+    with store_with(names[0]) as (store, first):
+        rows = [first, *(resolve(store, name) for name in names[1:])]
+        for row in rows:
+            if is_over(row):
+                narrate(f"{nine(row.id)} {row.name} has ended already: {row.state.lower()}")
+            else:
+                _ask(store, row, kind)
+        if wait:
+            rows, _ = wait_until(store, rows, lambda now: all(is_over(row) for row in now))
+        rows = [job(store, row.id) or row for row in rows]
+    if json:
+        print_document([job_document(row) for row in rows])
+    else:
+        for row in rows:
+            said = state_style(row.state) if is_over(row) else f"{kind} asked for"
+            narrate(f"{nine(row.id)} {row.name}: {said}")
+    return 0
+
+
+def _ask(store: Store, row: JobRow, kind: str) -> int:
+    from workbench.controller.client import ask, ensure_controller
+
+    request = ask(store, row.id, kind, origin=ORIGIN)
+    ensure_controller(store.home)
+    return request
+
+
+def _wait_for_answer(store: Store, row: JobRow, request: int) -> None:
+    """Wait until the controller has taken or refused a request.
+
+    Raises:
+        TryAgain: it refused; the message says why.
+    """
+    from workbench.cli.wait import wait_until
+    from workbench.errors import TryAgain
+    from workbench.store.requests import request as current
+
+    def answered(rows: list[JobRow]) -> bool:
+        found = current(store, request)
+        return found is None or bool(found.outcome)
+
+    wait_until(store, [row], answered)
+    found = current(store, request)
+    if found is not None and found.outcome not in ("", "done"):
+        raise TryAgain(f"{nine(row.id)}: {found.outcome}")

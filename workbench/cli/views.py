@@ -1,0 +1,278 @@
+"""Who looks at a job that is followed: a person at a terminal, a log file, or a program that reads JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from workbench.cli.console import is_terminal, narrate, state_style
+from workbench.cli.progress_words import MICROSECONDS, VERBS, ended_lines, metrics_line, state_line
+from workbench.cli.sink import STDOUT, Prefixed, write_all
+from workbench.cli.status_line import StatusLine
+from workbench.cli.words import duration
+from workbench.clock import elapsed_seconds, now_us
+from workbench.job import TERMINAL, nine
+
+if TYPE_CHECKING:
+    from workbench.logs.sanitise import Sanitiser
+    from workbench.store.rows import JobRow, SeriesRow, TransitionRow
+
+
+class View(Protocol):
+    """What a follower tells; every call returns soon, but for output that nobody reads."""
+
+    def state(self, row: JobRow, history: Sequence[TransitionRow]) -> None:
+        """Take the job as it is now, and what happened since the last call."""
+
+    def output(self, attempt: int, learner: int, data: bytes) -> None:
+        """Take bytes that a learner printed."""
+
+    def descriptor(self, learner: int) -> int | None:
+        """Return where a learner's bytes may be copied to as they are; None: give them to ``output``."""
+
+    def finish_output(self) -> None:
+        """Take note that this attempt prints no more."""
+
+    def metrics(self, series: Sequence[SeriesRow]) -> None:
+        """Take the latest values."""
+
+    def trouble(self, text: str) -> None:
+        """Take a sentence about what hinders the following, not the job."""
+
+    def tick(self) -> None:
+        """Take the chance to draw what depends on time alone."""
+
+    def ended(self, row: JobRow, results: str) -> None:
+        """Take the end."""
+
+
+class PlainView:
+    """Output to stdout, narration in plain lines to stderr."""
+
+    SETTLE_SECONDS = 0.4
+    """A state that lasts less is not worth a line."""
+    METRICS_SECONDS = 5.0
+
+    def __init__(self, learners: int, *, prefix: bool = True, quiet: bool = False) -> None:
+        self._prefixed = _prefixes(learners) if learners > 1 and prefix else {}
+        self._quiet = quiet
+        self._row: JobRow | None = None
+        self._due: tuple[float, str] | None = None
+        self._metrics = ""
+        self._metrics_told = ""
+        self._metrics_due = 0.0
+        self._sanitiser: Sanitiser | None = None
+        if is_terminal(sys.stdout):
+            from workbench.logs.sanitise import Sanitiser
+
+            self._sanitiser = Sanitiser()
+
+    def state(self, row: JobRow, history: Sequence[TransitionRow]) -> None:
+        """Say a state once it has lasted a moment, everything else that people should know at once."""
+        for event in history:
+            if event.kind == "note" or (event.kind == "request" and event.text not in ("", "submit")):
+                self._say(f"{nine(row.id)} {_told(event)}")
+        line = state_line(row)
+        if self._row is None or line != state_line(self._row):
+            self._due = None if row.state in TERMINAL else (elapsed_seconds() + self.SETTLE_SECONDS, line)
+        self._row = row
+
+    def output(self, attempt: int, learner: int, data: bytes) -> None:
+        """Print bytes as they are; those of several learners by whole lines, each with its prefix."""
+        prefixed = self._prefixed.get(learner)
+        self._print(prefixed.take(data) if prefixed else data)
+
+    def descriptor(self, learner: int) -> int | None:
+        """Return stdout, where nothing has to be done to the bytes."""
+        return None if self._sanitiser or self._prefixed else STDOUT
+
+    def finish_output(self) -> None:
+        """Print what the learners left without an end of line."""
+        for prefixed in self._prefixed.values():
+            self._print(prefixed.finish())
+        if self._sanitiser:
+            write_all(self._sanitiser.finish())
+
+    def metrics(self, series: Sequence[SeriesRow]) -> None:
+        """Say the latest values now and then."""
+        self._metrics = metrics_line(series)
+
+    def trouble(self, text: str) -> None:
+        """Say it in a line."""
+        self._say(text)
+
+    def tick(self) -> None:
+        """Say what is due."""
+        now = elapsed_seconds()
+        if self._due and now >= self._due[0]:
+            self._say(self._due[1])
+            self._due = None
+        if self._metrics != self._metrics_told and now >= self._metrics_due:
+            self._tell_metrics()
+            self._metrics_due = now + self.METRICS_SECONDS
+
+    def ended(self, row: JobRow, results: str) -> None:
+        """Say the last values, how it ended, where its results are, and what goes on from there."""
+        if self._metrics != self._metrics_told:
+            self._tell_metrics()
+        first, *rest = ended_lines(row, results)
+        verb = VERBS[row.state]
+        self._say(first.replace(verb, state_style(row.state, verb), 1))
+        for line in rest:
+            self._say(line)
+
+    def _tell_metrics(self) -> None:
+        self._say(f"metrics: {self._metrics}")
+        self._metrics_told = self._metrics
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            narrate(text)
+
+    def _print(self, data: bytes) -> None:
+        if data:
+            write_all(self._sanitiser.feed(data) if self._sanitiser else data)
+
+
+class TerminalView(PlainView):
+    """The same on a terminal, with state, time and latest values in a line that is drawn in place."""
+
+    DRAW_SECONDS = 0.1
+
+    def __init__(self, learners: int, *, prefix: bool = True, quiet: bool = False) -> None:
+        super().__init__(learners, prefix=prefix, quiet=quiet)
+        self._line = StatusLine()
+        self._draw_due = 0.0
+
+    def tick(self) -> None:
+        """Draw the line anew, at most ten times a second."""
+        now = elapsed_seconds()
+        if self._row is None or now < self._draw_due:
+            return
+        self._draw_due = now + self.DRAW_SECONDS
+        self._line.draw(self._status(self._row))
+
+    def ended(self, row: JobRow, results: str) -> None:
+        """Take the line away and say the end."""
+        self._line.clear()
+        super().ended(row, results)
+
+    def close(self) -> None:
+        """Take the line away."""
+        self._line.clear()
+
+    def _status(self, row: JobRow) -> str:
+        since = row.started_us if row.started_us and row.state.value == "PROCESSING" else row.changed_us
+        words = [f"[{row.state.lower()} {duration((now_us() - since) / MICROSECONDS)}]"]
+        if self._metrics:
+            words.append(self._metrics)
+        elif row.reason.text:
+            words.append(row.reason.text)
+        words.append(f"{nine(row.id)} {row.name}")
+        return "  ".join(words)
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            self._line.say(text)
+
+    def _print(self, data: bytes) -> None:
+        if data:
+            self._line.before_output(data)
+            super()._print(data)
+
+
+class EventView:
+    """One JSON line an event on stdout."""
+
+    def __init__(self) -> None:
+        self._rest: dict[tuple[int, int], bytes] = {}
+        self._values: dict[tuple[int, str], int] = {}
+        self._last: dict[str, Any] = {}
+
+    def state(self, row: JobRow, history: Sequence[TransitionRow]) -> None:
+        """Print each thing that happened, and the job where it changed."""
+        from workbench.cli.documents import job_document, print_event
+        from workbench.cli.words import iso
+
+        for event in history:
+            if event.kind != "state":
+                words = {"text": event.text, "code": event.code, "who": event.who, "origin": event.origin}
+                print_event(event.kind, {"id": row.id, "time": iso(event.time_us), **words})
+        document = job_document(row)
+        known = {key: document[key] for key in ("state", "reason", "attempt", "exit_code", "intent")}
+        if known != self._last:
+            self._last = known
+            print_event("state", {**document, "schema": "fabric.event/1"})
+
+    def output(self, attempt: int, learner: int, data: bytes) -> None:
+        """Print each whole line."""
+        lines = (self._rest.pop((attempt, learner), b"") + data).split(b"\n")
+        self._rest[attempt, learner] = lines.pop()
+        for line in lines:
+            self._print_line(attempt, learner, line)
+
+    def descriptor(self, learner: int) -> int | None:
+        """Return None: bytes become events."""
+        return None
+
+    def finish_output(self) -> None:
+        """Print what was left without an end of line."""
+        for (attempt, learner), line in self._rest.items():
+            if line:
+                self._print_line(attempt, learner, line)
+        self._rest.clear()
+
+    def metrics(self, series: Sequence[SeriesRow]) -> None:
+        """Print the latest value of each series that moved."""
+        from workbench.cli.documents import print_event
+        from workbench.cli.words import iso
+
+        for row in series:
+            if self._values.get((row.learner, row.name)) != row.points:
+                self._values[row.learner, row.name] = row.points
+                place = {"learner": row.learner, "name": row.name, "kind": row.kind, "points": row.points}
+                last = {"step": row.last_step, "value": row.last, "time": iso(row.last_time_us)}
+                print_event("metric", {**place, **last})
+
+    def trouble(self, text: str) -> None:
+        """Print it as an event."""
+        from workbench.cli.documents import print_event
+
+        print_event("trouble", {"text": text})
+
+    def tick(self) -> None:
+        """Nothing is drawn by time."""
+
+    def ended(self, row: JobRow, results: str) -> None:
+        """Print the job once more, with the folder of its results."""
+        from workbench.cli.documents import job_document, print_event
+
+        print_event("end", {**job_document(row), "schema": "fabric.event/1", "results": results})
+
+    def _print_line(self, attempt: int, learner: int, line: bytes) -> None:
+        from workbench.cli.documents import print_event
+
+        print_event("output", {"attempt": attempt, "learner": learner, "text": line.decode(errors="replace")})
+
+
+def view_for(learners: int, *, json: bool, prefix: bool, quiet: bool) -> PlainView | TerminalView | EventView:
+    """Choose by what is asked for and what stderr is."""
+    if json:
+        return EventView()
+    if is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb" and not quiet:
+        return TerminalView(learners, prefix=prefix)
+    return PlainView(learners, prefix=prefix, quiet=quiet)
+
+
+def _prefixes(learners: int) -> dict[int, Prefixed]:
+    from workbench.logs.follow import labels
+
+    numbers = range(1, learners + 1)
+    return {number: Prefixed(label) for number, label in zip(numbers, labels(numbers), strict=True)}
+
+
+def _told(event: TransitionRow) -> str:
+    who = f" by {event.who}" if event.kind == "request" and event.who else ""
+    return f"{event.text}{who}"
