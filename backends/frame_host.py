@@ -121,11 +121,6 @@ class FrameHost(Host):
         seconds = told + max(SLACK_SECONDS, LONG_SECONDS.get(operation, 0.0))
         return self._client.request(operation, arguments, seconds=seconds)
 
-    def interrupt(self) -> None:
-        """Make an ``observe`` that waits return; a lost connection makes it return anyway."""
-        with contextlib.suppress(PlaceUnreachable):
-            self._client.request("interrupt", {}, seconds=SLACK_SECONDS)
-
     def connect(self, path: str) -> socket.socket:
         """Open a stream to a unix socket at the place, carried through the pipe."""
         call = self._client.open("connect", {"path": path}, seconds=SLACK_SECONDS)

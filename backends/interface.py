@@ -212,9 +212,6 @@ class Host(ABC):
         marker, inventory of GPUs): one function there, the same over every host.
         """
 
-    def interrupt(self) -> None:  # noqa: B027 - a host whose calls never wait has nothing to interrupt
-        """Make an ``observe`` operation that waits, or the next one, return at once. From any thread."""
-
     @abstractmethod
     def connect(self, path: str) -> socket.socket:
         """Open a stream to a unix socket at the place (a container engine)."""

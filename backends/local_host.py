@@ -93,10 +93,6 @@ class LocalHost(Host):
         with translated():
             return self._place.call(operation, arguments)
 
-    def interrupt(self) -> None:
-        """Make an ``observe`` that waits return."""
-        self._place.interrupt()
-
     def connect(self, path: str) -> socket.socket:
         """Open a stream to a unix socket."""
         stream = socket.socket(socket.AF_UNIX)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import Any, BinaryIO, Callable, Dict, List, Mapping
 
-from workbench.learner import host_files, host_learners, host_machine, host_processes
+from workbench.learner import host_files, host_learners, host_machine
+from workbench.learner.cpus import Cpus
 from workbench.learner.failure import Failure, of_os_error
+from workbench.learner.survey import survey
 from workbench.learner.watches import Watches
 
 Operation = Callable[..., Any]  # its arguments and its answer are JSON
@@ -20,15 +22,15 @@ class Place:
     """The operations at this place, and what they keep between calls: the files that are watched."""
 
     def __init__(self) -> None:
-        self.observer = host_learners.Observer()
         self.watches = Watches()
+        self._observers = host_learners.Observers()
+        self._cpus = Cpus()
         self._operations: Dict[str, Operation] = {
             "identity": host_machine.identity,
+            "survey": survey,
             "folder": host_machine.folder,
             "secret_folder": host_machine.secret_folder,
             "bindable": host_machine.bindable,
-            "processors": host_machine.processors,
-            "memory": host_machine.memory,
             "make_folders": host_files.make_folders,
             "remove": host_files.remove,
             "existing": host_files.existing,
@@ -36,7 +38,10 @@ class Place:
             "unpack": _unpack,
             "learner": host_learners.learner,
             "read_object": host_learners.read_object,
-            "observe": self._observe,
+            "observe": self._observers.observe,
+            "interrupt": self._observers.interrupt,
+            "forget": self._observers.forget,
+            "choose_cpus": self._cpus.choose,
             "watch": self.watches.wait,
             "markers": host_learners.markers,
             "end_marked": _end_marked,
@@ -54,18 +59,10 @@ class Place:
             raise Failure("failed", f"The agent at this place does not know {operation!r}: it is older.")
         return guarded(found, **arguments)
 
-    def interrupt(self) -> None:
-        """Make an ``observe`` that waits return."""
-        self.observer.interrupt()
-
     def close(self) -> None:
         """Give everything back; calls that wait return."""
         self.watches.close()
-        self.observer.close()
-
-    def _observe(self, known: Mapping[str, str], timeout_seconds: float) -> Dict[str, Any]:
-        host_processes.reap()
-        return self.observer.observe(known, timeout_seconds)
+        self._observers.close()
 
 
 def guarded(function: Operation, *arguments: Any, **named: Any) -> Any:

@@ -9,7 +9,7 @@ import time
 import zlib
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
-from workbench.learner import leases, process_table, system
+from workbench.learner import host_processes, leases, process_table, system
 from workbench.learner.watch import Watcher
 
 LOCK_SECONDS = 1.0
@@ -87,13 +87,53 @@ def learner(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
     state = _object(content)
     if state is not None and not alive and state.get("lockless"):
         alive = _runs(state)
-    launched = os.path.exists(os.path.join(folder, "launch.json"))
-    fingerprint = f"{len(content)}-{zlib.crc32(content):x}-{alive:d}{launched:d}"
-    return {"fingerprint": fingerprint, "launched": launched, "alive": alive, "state": state}
+    launch = read_object(os.path.join(folder, "launch.json"))
+    return {
+        "fingerprint": f"{len(content)}-{zlib.crc32(content):x}-{alive:d}{launch is not None:d}",
+        "launched": launch is not None,
+        "alive": alive,
+        "state": state,
+        "slots": list((launch or {}).get("slots") or ()),
+    }
+
+
+class Observers:
+    """One observer for every asker, so that none waits for another's answer or is interrupted with it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._observers: Dict[str, Observer] = {}
+
+    def observe(self, asker: str, known: Mapping[str, str], timeout_seconds: float) -> Dict[str, Any]:
+        """Say how learners are; see :meth:`Observer.observe`."""
+        host_processes.reap()
+        return self._of(asker).observe(known, timeout_seconds)
+
+    def interrupt(self, asker: str) -> None:
+        """Make an asker's call that waits, or its next one, return at once."""
+        self._of(asker).interrupt()
+
+    def forget(self, asker: str) -> None:
+        """Give back what is kept for an asker."""
+        with self._lock:
+            observer = self._observers.pop(asker, None)
+        if observer is not None:
+            observer.close()
+
+    def close(self) -> None:
+        """Give everything back."""
+        for asker in list(self._observers):
+            self.forget(asker)
+
+    def _of(self, asker: str) -> Observer:
+        with self._lock:
+            if asker not in self._observers:
+                self._observers[asker] = Observer()
+            return self._observers[asker]
 
 
 def markers(variable: str = "FABRIC_LEARNER") -> Dict[str, List[int]]:
-    """Return every learner that has processes at this place, of all homes, with their pids, by its marker."""
+    """Return what processes here have in an environment variable, of all homes, each with their pids."""
     found: Dict[str, List[int]] = {}
     prefix = os.fsencode(variable) + b"="
     for pid in process_table.read():

@@ -34,7 +34,6 @@ class Server:
             "write_lock": self._write_lock,
             "release": self._release,
             "connect": self._connect,
-            "interrupt": self._interrupt,
         }
 
     def run(self) -> int:
@@ -136,10 +135,6 @@ class Server:
         number, self._next_lock = self._next_lock, self._next_lock + 1
         self._locks[number] = lease
         return number
-
-    def _interrupt(self, call: _Call) -> Answer:
-        self._place.interrupt()
-        return None, b""
 
     def _connect(self, call: _Call) -> Answer:
         with socket.socket(socket.AF_UNIX) as stream:

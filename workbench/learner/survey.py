@@ -1,0 +1,49 @@
+"""What a runner must know of a place before it plans, in one answer: each question costs a round trip."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any, Dict
+
+from workbench.learner import host_machine
+
+LEASES = "/tmp/fabric-leases"
+"""Where GPUs are leased unless ``FABRIC_LEASES`` says otherwise."""
+
+_KEPT = frozenset(
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"),
+        *("LD_LIBRARY_PATH", "XDG_RUNTIME_DIR"),
+        *("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY"),
+    )
+)
+_OF_A_JOB = (
+    "FABRIC_LEARNER",
+    "FABRIC_GUARD",
+    "FABRIC_PARAM",
+    "FABRIC_REPORT",
+    "FABRIC_STOP",
+    "FABRIC_SEED",
+    "FABRIC_ENVIRONMENT",
+)
+
+
+def survey() -> Dict[str, Any]:
+    """Return what :func:`host_machine.identity` says, and what there is for learners."""
+    return {
+        **host_machine.identity(),
+        "environment": {name: value for name, value in os.environ.items() if _passes(name)},
+        "processors": host_machine.processors(),
+        "memory_bytes": host_machine.memory()["total"],
+        "leases": os.environ.get("FABRIC_LEASES") or LEASES,
+        "bash": shutil.which("bash") or "",
+        "uv": shutil.which("uv") or "",
+    }
+
+
+def _passes(name: str) -> bool:
+    """Say whether an agent that is started here keeps an environment variable."""
+    own = name.startswith("FABRIC_") and not name.startswith(_OF_A_JOB)
+    return own or name in _KEPT or name.startswith("LC_")
