@@ -17,15 +17,27 @@ JOB = "fabric.job/1"
 
 
 def print_document(document: Any) -> None:
-    """Print one whole document, indented, ``NaN`` and infinities as JSON has them: null and texts."""
-    sys.stdout.write(json.dumps(clean(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    """Print one whole document: an object indented, of an array one element a line."""
+    if isinstance(document, list):
+        # One line an element: the standard library indents ten times slower than it writes.
+        body = ",\n".join(_dump(element) for element in document)
+        sys.stdout.write(f"[\n{body}\n]\n" if document else "[]\n")
+    else:
+        sys.stdout.write(_dump(document, indent=2) + "\n")
 
 
 def print_event(kind: str, fields: Mapping[str, Any]) -> None:
     """Print one line of a stream, at once."""
-    line = {"schema": "fabric.event/1", "event": kind, **fields}
-    sys.stdout.write(json.dumps(clean(line), ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.write(_dump({"schema": "fabric.event/1", "event": kind, **fields}) + "\n")
     sys.stdout.flush()
+
+
+def _dump(value: Any, *, indent: int | None = None) -> str:
+    """Write JSON; NaN and infinities, which it does not have, are null and texts."""
+    try:
+        return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(clean(value), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def job_document(row: JobRow) -> dict[str, Any]:

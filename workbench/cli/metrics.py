@@ -44,7 +44,10 @@ def metrics(
     csv: Csv = False,
     json: JsonStream = False,
 ) -> None:
-    """Print what a job measured: one row a step."""
+    """Print what a job measured.
+
+    A table has one row for each step of each learner; --csv and --json hold all of them.
+    """
     from workbench.cli.open_store import store_with
     from workbench.errors import UsageError
 

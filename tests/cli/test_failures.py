@@ -1,0 +1,142 @@
+"""What goes wrong is one sentence on stderr with a hint and sysexits' code, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import EXECUTABLE, Fabric
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        (["lst"], "there is no command 'lst'", "did you mean `fabric list`?"),
+        (["zzzzzz"], "there is no command 'zzzzzz'", "`fabric --help` lists the commands"),
+        (["list", "--jsn"], "list has no option '--jsn'", "did you mean --json?"),
+        (["list", "--limit", "many"], "--limit", "`fabric list --help` shows"),
+        (["list", "--limit"], "--limit", "`fabric list --help` shows"),
+        (["list", "a", "b"], "unexpected extra argument", "`fabric list --help` shows"),
+        (["show"], "missing argument 'JOB'", "`fabric show --help` shows"),
+        (["backend", "ad"], "no such command 'ad'", "`fabric backend --help` shows"),
+        (["list", "--state", "running"], "there is no state 'running'", "states are queued"),
+        (["show", "nothing"], "there is no job 'nothing'", "`fabric run` starts one"),
+        (["attach", "x", "--on-interrupt", "cry"], "--on-interrupt takes detach, halt, kill", ""),
+        (["metrics", "x", "--csv", "--json"], "--csv and --json exclude each other", ""),
+        (["download", "x", "everything"], "there is no 'everything' to download", "code, logs"),
+        (["completion", "tcsh"], "no completion for the shell 'tcsh'", "bash, zsh, fish"),
+        (["run"], "run what?", "fabric run MANIFEST"),
+        (["run", "--backend", "nowhere", "--", "true"], "nowhere", "local"),
+        (["run", "--runner", "magic", "--", "true"], "there is no runner 'magic'", "process"),
+        (["run", "-e", "1x=2", "--", "true"], "'1x' is no name of a variable", "-e KEY"),
+        (["run", "-e", "NOT_SET_ANYWHERE", "--", "true"], "NOT_SET_ANYWHERE", "export"),
+        (["run", "--on-interrupt", "cry", "--", "true"], "--on-interrupt takes", ""),
+    ],
+)
+def test_wrong_words_exit_64_with_a_hint(fabric: Fabric, words: list[str], error: str, hint: str) -> None:
+    ran = fabric(*words, expect=64)
+
+    said, *more = ran.stderr.splitlines()
+    assert said.startswith("error: ")
+    assert error in said
+    assert ran.stdout == ""
+    if hint:
+        assert more[0].startswith("hint: ")
+        assert hint in more[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["run", "missing.yml"], 66),
+        (["run", "folder"], 66),
+        (["run", "empty.yml"], 65),
+        (["run", "faulty.yml"], 65),
+        (["run", "good.yml", "missing-code"], 66),
+        (["run", "stores.yml"], 65),
+        (["plan", "missing.yml"], 66),
+        (["validate", "missing.yml"], 66),
+        (["validate", "faulty.yml"], 65),
+        (["validate", "good.yml", "faulty.yml"], 65),
+    ],
+)
+def test_bad_manifests_and_code_have_their_codes(fabric: Fabric, words: list[str], code: int) -> None:
+    (fabric.folder / "folder").mkdir()
+    (fabric.folder / "empty.yml").write_text("")
+    (fabric.folder / "faulty.yml").write_text("name: x\nlearners: -1\nframework: {command: 'true'}\n")
+    (fabric.folder / "good.yml").write_text("name: x\nframework: {command: 'true'}\n")
+    (fabric.folder / "stores.yml").write_text(
+        "name: x\nframework: {command: 'true'}\n"
+        "data_stores:\n"
+        "- {id: a, type: mount_volume, training_data: {container: b}, connection: {path: /c}}\n"
+    )
+
+    ran = fabric(*words, expect=code)
+
+    assert ran.stderr.startswith("error: ") or words[0] == "validate"
+
+
+def test_nothing_is_made_by_a_run_that_is_refused(fabric: Fabric) -> None:
+    fabric("run", "missing.yml", expect=66)
+
+    assert fabric.json("list", "--json") == []
+    assert list((fabric.folder.parent / "fabric").glob("jobs/*")) == []
+
+
+def test_looking_makes_nothing(fabric: Fabric, clean_environment: Path) -> None:
+    for words in ("list", "list --json", "gc", "version", "controller status", "backend list"):
+        fabric(*words.split())
+
+    assert not (clean_environment / "fabric").exists()
+
+
+def test_a_bug_is_said_in_a_sentence_and_shown_on_demand(fabric: Fabric) -> None:
+    (fabric.folder.parent / "config.toml").write_text("[defaults\n")
+
+    quiet = fabric("backend", "list", expect=78)
+    loud = subprocess.run(
+        [EXECUTABLE, "backend", "list"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "FABRIC_DEBUG": "1"},
+    )
+
+    assert quiet.stderr.startswith("error: ")
+    assert "Traceback" in loud.stderr
+
+
+def test_a_closed_pipe_is_silent(fabric: Fabric) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    ran = subprocess.run([EXECUTABLE, "schema"], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+
+    assert ran.returncode == 141
+    assert ran.stderr == b""
+
+
+def test_a_full_disk_behind_stdout_is_said(fabric: Fabric) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    with Path("/dev/full").open("wb") as full:
+        ran = subprocess.run([EXECUTABLE, "list", "--json"], stdout=full, stderr=subprocess.PIPE, text=True)
+
+    assert ran.returncode == 73
+    assert ran.stderr.startswith("error: no space left on device")
+
+
+def test_missing_streams_are_no_traceback(fabric: Fabric) -> None:
+    ran = subprocess.run(["sh", "-c", f'"{EXECUTABLE}" list >&-'], capture_output=True, text=True)
+
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_home_that_cannot_be_written_exits_73(fabric: Fabric) -> None:
+    (fabric.folder / "file").write_text("")
+
+    ran = fabric("run", "--", "true", expect=73, FABRIC_HOME=str(fabric.folder / "file" / "home"))
+
+    assert ran.stderr.startswith("error: ")
