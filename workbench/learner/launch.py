@@ -1,0 +1,111 @@
+"""What a learner's agent was told to do: ``launch.json`` as values, with defaults for what is left out."""
+
+from __future__ import annotations
+
+import json
+import os
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Mapping
+
+
+class Launch:
+    """One learner's launch document; sizes in bytes, times in seconds."""
+
+    __slots__ = (
+        "attempt",
+        "attempt_dir",
+        "command",
+        "cpus",
+        "cwd",
+        "document",
+        "ends_when",
+        "env",
+        "grace_seconds",
+        "home",
+        "job",
+        "learner",
+        "learners",
+        "log_dir",
+        "log_dir_shared",
+        "max_runtime_seconds",
+        "memory_bytes",
+        "metrics",
+        "secrets_file",
+        "settle_seconds",
+        "setup",
+        "shell",
+        "slots",
+        "usage_seconds",
+    )
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = document
+        """As it was read, for collectors."""
+        get = document.get
+        self.home = str(get("home") or "")
+        self.job = str(get("job") or "")
+        self.attempt = int(get("attempt") or 1)
+        self.learner = int(get("learner") or 1)
+        self.learners = int(get("learners") or 1)
+        self.command = str(get("command") or "")
+        self.setup = str(get("setup") or "")
+        self.shell = str(get("shell") or "sh")
+        self.cwd = str(get("cwd") or "/")
+        self.env: dict[str, str] = dict(get("env") or {})
+        self.secrets_file = str(get("secrets_file") or "")
+        self.grace_seconds = _seconds(get("grace_seconds"), 30.0)
+        self.settle_seconds = _seconds(get("settle_seconds"), 60.0)
+        self.ends_when: str | int = get("ends_when") or "first"
+        self.max_runtime_seconds: float | None = get("max_runtime_seconds")
+        self.memory_bytes: int | None = get("memory_bytes")
+        self.cpus: list[int] = list(get("cpus") or ())
+        self.slots: list[str] = list(get("slots") or ())
+        self.usage_seconds = _seconds(get("usage_seconds"), 2.0)
+        self.attempt_dir = str(get("attempt_dir") or "")
+        self.log_dir = str(get("log_dir") or "")
+        self.log_dir_shared = bool(get("log_dir_shared"))
+        self.metrics: dict[str, Any] | None = get("metrics")
+
+    @property
+    def marker(self) -> str:
+        """What every process of the learner carries in ``FABRIC_LEARNER``."""
+        return "%s/%s/%d/%d" % (self.home, self.job, self.attempt, self.learner)
+
+    def secrets(self) -> dict[str, str]:
+        """Return the secret values by name; none where no file is named.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: it is not a JSON object.
+        """
+        if not self.secrets_file:
+            return {}
+        document = _object(self.secrets_file)
+        return {str(name): str(value) for name, value in document.items()}
+
+
+def read(folder: str) -> Launch:
+    """Read the launch document in a learner's folder.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not what a launch document should be.
+    """
+    try:
+        return Launch(_object(os.path.join(folder, "launch.json")))
+    except (TypeError, AttributeError) as error:
+        raise ValueError("launch.json: %s" % error) from error
+
+
+def _object(path: str) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        document = json.loads(file.read())
+    if not isinstance(document, dict):
+        raise ValueError("%s is no JSON object" % os.path.basename(path))
+    return document
+
+
+def _seconds(value: Any, default: float) -> float:
+    return default if value is None else float(value)

@@ -1,0 +1,105 @@
+"""The agent's commands: ``guard LEARNER_DIR``, ``host`` and ``version``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from workbench.learner.launch import Launch
+
+USAGE = "usage: agent guard LEARNER_DIR | host | version\n"
+EXIT_USAGE = 64
+EXIT_NO_INPUT = 66
+
+_LOCK_TRIES = 50
+_LOCK_PAUSE_SECONDS = 0.01
+
+
+def main(arguments: list[str]) -> int:
+    """Run one of the agent's commands and return its exit code."""
+    if arguments == ["version"]:
+        from workbench.learner.version import VERSION
+
+        sys.stdout.write(VERSION + "\n")
+        return 0
+    if arguments == ["host"]:
+        from workbench.learner.host import serve
+
+        return serve(sys.stdin.buffer, sys.stdout.buffer)
+    if len(arguments) == 2 and arguments[0] == "guard":
+        return guard(os.path.abspath(arguments[1]))
+    sys.stderr.write(USAGE)
+    return EXIT_USAGE
+
+
+def guard(folder: str) -> int:
+    """Keep the learner of a folder from its start to its end, unless somebody does or did.
+
+    It never starts a command twice: where an agent lives, or an end is recorded, there is nothing to do;
+    where an agent was killed after the start, what is left of the learner is ended and that is recorded.
+    """
+    from workbench.learner import launch, state, system
+
+    system.keep_descriptors_from_children()
+    try:
+        lock = _take_lock(folder)
+        told = launch.read(folder)
+        secrets = told.secrets()
+    except (OSError, ValueError) as error:
+        sys.stderr.write("%s cannot be started: %s\n" % (folder, error))
+        return EXIT_NO_INPUT
+    if lock is None:
+        return 0
+    os.chdir("/")
+    found = state.read(folder)
+    phase = found.get(
+        "phase", "unknown" if os.path.exists(os.path.join(folder, "state.json")) else "starting"
+    )
+    if phase == "exited":
+        return 0
+    if phase != "starting":
+        _take_over(folder, told, secrets)
+        return 0
+    from workbench.learner.guard import Guard
+
+    Guard(folder, told, secrets).run()
+    return 0
+
+
+def _take_lock(folder: str) -> int | None:
+    """Return the descriptor that holds the learner's lock; None when an agent holds it.
+
+    Others hold it for a moment to see whether it is held: it is tried a few times.
+    """
+    import fcntl
+
+    lock = os.open(os.path.join(folder, "agent.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            time.sleep(_LOCK_PAUSE_SECONDS)
+    return None
+
+
+def _take_over(folder: str, told: Launch, secrets: dict[str, str]) -> None:
+    """End a learner whose agent was killed, keep what its pipe still holds, and record that."""
+    from workbench.learner.masking import Mask
+    from workbench.learner.orphan import rescued_pipes
+    from workbench.learner.scribe import RETRY_SECONDS, Scribe
+    from workbench.learner.scribe_process import open_channels
+
+    pipes = rescued_pipes(folder, told)
+    while True:
+        try:
+            channels = open_channels(folder, told, Mask(secrets.values()), pipes)
+            break
+        except (
+            OSError
+        ):  # the disk is full, and whoever looks at the learner sees that nobody has recorded its end
+            time.sleep(RETRY_SECONDS)
+    Scribe(folder, told, channels).run()
