@@ -1,0 +1,83 @@
+"""``fabric download`` copies whole folders or nothing, and over nothing without being told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Fabric
+from tests.cli.jobs import add_job
+from tests.cli.journals import folder_of, write_output
+from workbench.cli.copying import write_folder
+from workbench.errors import CannotWrite
+from workbench.job import State
+from workbench.paths import Home
+from workbench.store.database import Store
+from workbench.store.rows import JobRow
+
+
+@pytest.fixture
+def row(home: Home) -> JobRow:
+    with Store.open(home) as store:
+        row = add_job(store, "done", State.COMPLETED)
+    folder = home.job(row.id)
+    (folder.results / "deep").mkdir(parents=True)
+    (folder.results / "deep" / "model.bin").write_bytes(b"\x00\x01")
+    (folder.results / "link").symlink_to("deep/model.bin")
+    folder.checkpoints.mkdir(exist_ok=True)
+    (folder.checkpoints / "step-1").write_text("1")
+    write_output(folder_of(home, row), [b"printed\n"])
+    return row
+
+
+def test_results_come_to_a_folder_named_after_the_job(fabric: Fabric, row: JobRow) -> None:
+    said = fabric("download", "done").stdout
+
+    there = fabric.folder / row.id / "results"
+    assert said == f"{row.id}/results\n"
+    assert (there / "deep" / "model.bin").read_bytes() == b"\x00\x01"
+    assert (there / "link").is_symlink()
+
+
+def test_several_kinds_at_once(fabric: Fabric, row: JobRow) -> None:
+    written = fabric.json("download", "done", "checkpoints", "logs", "--to", "out", "--json")["folders"]
+
+    assert (Path(written["checkpoints"]) / "step-1").read_text() == "1"
+    assert (Path(written["logs"]) / "learner-1.log").read_bytes() == b"printed\n"
+
+
+def test_what_is_there_is_kept_unless_told(fabric: Fabric, row: JobRow) -> None:
+    fabric("download", "done")
+    kept = fabric.folder / row.id / "results" / "mine"
+    kept.write_text("mine")
+
+    refused = fabric("download", "done", expect=73)
+    assert "is there already" in refused.stderr
+    assert "--force" in refused.stderr
+    assert kept.exists()
+
+    fabric("download", "done", "--force")
+    assert not kept.exists()
+    assert sorted(path.name for path in (fabric.folder / row.id).iterdir()) == ["results"]
+
+
+def test_what_a_job_does_not_have_is_said(fabric: Fabric, row: JobRow) -> None:
+    assert "has no code" in fabric("download", "done", "code", expect=66).stderr
+    assert not (fabric.folder / row.id / "code").exists()
+
+
+def test_a_failure_on_the_way_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    target = tmp_path / "results"
+    target.mkdir()
+    (target / "old").write_text("old")
+
+    def fail(place: Path) -> None:
+        (place / "half").write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(CannotWrite, match="No space left on device"):
+        write_folder(target, fail, force=True)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+    assert (target / "old").read_text() == "old"
