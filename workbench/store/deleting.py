@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from workbench.clock import now_us
+from workbench.store.applying import at_least
 from workbench.store.converting import dump
 from workbench.store.database import Store
-from workbench.store.events import append_line
+from workbench.store.events import append_line, catch_up
 from workbench.store.reading import job
 
 _BY_JOB: Final = (
@@ -33,6 +35,7 @@ def mark_deleted(store: Store, job_id: str, *, who: str = "", origin: str = "") 
 
     Pending requests for it are gone too; whoever waits for one sees the tombstone.
     """
+    catch_up(store, job_id)
     row = job(store, job_id)
     if row is None or row.deleted_us is not None:
         return
@@ -42,25 +45,24 @@ def mark_deleted(store: Store, job_id: str, *, who: str = "", origin: str = "") 
         "attempt": row.attempt, "learners": row.learners, "submitted_us": row.submitted_us,
         "deleted_us": deleted_us,
         "place": json.loads(store.rows("SELECT place FROM jobs WHERE id = ?", (job_id,))[0][0]),
+        # Numbers of its requests must not be given again, and nothing else remembers them.
+        "next_request": store.counter("next_request"),
         "who": who, "origin": origin,
     }  # fmt: skip
     with store.atomic():
         append_line(store.home.tombstones, document, durable=True, store=store)
         bury(store, document)
-        for table in _BY_JOB:
-            store.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
     purge_metrics(store, job_id)
 
 
-def bury(store: Store, document: dict[str, object]) -> None:
-    """Make the row of a job what its tombstone says, whether there is one or not."""
+def bury(store: Store, document: Mapping[str, Any]) -> None:
+    """Make the row of a job what its tombstone says, whether there is one or not; its other rows go."""
+    for table in _BY_JOB:
+        store.execute(f"DELETE FROM {table} WHERE job_id = ?", (document["id"],))
     place = document["place"]
-    assert isinstance(place, dict)
     store.execute(
-        "INSERT INTO jobs (seq, id, name, state, place, backend, owner, submitted_us, changed_us, learners, "
-        "gpus, attempt, deleted_us) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?) "
-        "ON CONFLICT (id) DO UPDATE SET deleted_us = excluded.deleted_us, intent = '', next_try_us = NULL, "
-        "reason = '', reason_code = '', reason_hint = '', labels = '{}', tags = '[]', note = ''",
+        "INSERT OR REPLACE INTO jobs (seq, id, name, state, place, backend, owner, submitted_us, changed_us, "
+        "learners, gpus, attempt, deleted_us) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?)",
         (
             document["seq"],
             document["id"],
@@ -76,9 +78,8 @@ def bury(store: Store, document: dict[str, object]) -> None:
             document["deleted_us"],
         ),
     )
-    store.execute(
-        "UPDATE counters SET value = max(value, ?) WHERE name = 'next_job'", (int(str(document["seq"])) + 1,)
-    )
+    at_least(store, "next_job", document["seq"] + 1)
+    at_least(store, "next_request", document.get("next_request", 1))
 
 
 def purge_metrics(store: Store, job_id: str) -> None:

@@ -41,7 +41,9 @@ def record(store: Store, job_id: str, event: dict[str, Any]) -> None:
 def catch_up(store: Store, job_id: str) -> int:
     """Apply what the history holds and the rows do not (after a crash); return how many events that were."""
     file = store.home.job(job_id).events
-    held = store.row("SELECT events_size FROM jobs WHERE id = ?", (job_id,))
+    held = store.row("SELECT events_size, deleted_us FROM jobs WHERE id = ?", (job_id,))
+    if held and held[1] is not None:
+        return 0  # a deleted job's folder may still be there, its rows are not wanted back
     try:
         size = file.stat().st_size
     except FileNotFoundError:

@@ -9,7 +9,7 @@ from typing import Any
 from workbench.errors import FabricError
 from workbench.paths import Home
 from workbench.store.database import Store
-from workbench.store.deleting import bury
+from workbench.store.deleting import bury, purge_metrics
 from workbench.store.events import catch_up
 
 
@@ -88,6 +88,7 @@ def _bury_deleted(store: Store, report: Report) -> None:
             continue
         with store.atomic():
             bury(store, document)
+        purge_metrics(store, document["id"])
         report.tombstones += 1
 
 

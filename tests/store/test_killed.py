@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import contextlib
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.store.test_rebuild import contents
+from workbench.metrics import ingest
+from workbench.paths import Home
+from workbench.store.database import Store
+from workbench.store.rebuild import rebuild
+from workbench.store.recovering import reconcile
+
+WRITER = """
+import sys
+from pathlib import Path
+from tests.store.test_rebuild import Life
+from workbench.paths import Home
+from workbench.store.database import Store
+
+life = Life(Store.open(Home(Path(sys.argv[1]))), int(sys.argv[2]))
+print("ready", flush=True)
+life.go(1_000_000)
+"""
+
+
+def written(home: Home) -> int:
+    total = 0
+    for file in home.jobs.glob("*/events.jsonl"):
+        with contextlib.suppress(FileNotFoundError):  # the writer deletes jobs, too
+            total += file.stat().st_size
+    return total
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_writer_killed_at_any_instant_leaves_rows_that_the_histories_give(seed: int) -> None:
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="fab-") as folder:
+        home = Home(Path(folder) / "home")
+        for round_ in range(3):
+            before = written(home) if round_ else 0
+            arguments = [sys.executable, "-c", WRITER, str(home.path), str(seed * 10 + round_)]
+            writer = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+            try:
+                assert writer.stdout is not None
+                assert writer.stdout.readline() == "ready\n"
+                enough, deadline = before + chance.randint(1, 20_000), time.monotonic() + 60
+                while written(home) < enough and writer.poll() is None and time.monotonic() < deadline:
+                    pass
+            finally:
+                writer.kill()
+                writer.communicate()
+            assert writer.returncode == -9
+
+            with Store.open(home) as store:
+                assert reconcile(store).problems == []
+                found = contents(store)
+                assert store.rows("PRAGMA integrity_check") == [("ok",)]
+            assert rebuild(home, ingest=ingest).problems == []
+            with Store.open(home) as store:
+                assert contents(store) == found

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.store.building import add_job, make_detail
+from workbench.errors import AmbiguousName, UnknownName
+from workbench.job import JobId, nine
+from workbench.paths import Home
+from workbench.store.database import Store
+from workbench.store.jobs import insert_job, mark_deleted, resolve
+from workbench.store.rows import JobRow
+
+
+@pytest.fixture
+def store(home: Home) -> Store:
+    return Store.open(home)
+
+
+def named(store: Store, body: str, name: str) -> JobRow:
+    from dataclasses import replace
+
+    detail = make_detail(name)
+    return insert_job(store, replace(detail, row=replace(detail.row, id=JobId(f"training-{body}"))))
+
+
+def test_ids_prefixes_names_and_last_all_stand_for_a_job(store: Store) -> None:
+    first = named(store, "abcdefghj", "mnist")
+    second = named(store, "abxyz2345", "digits run")
+
+    for text in ("training-abcdefghj", "abcdefghj", "abc", "training-abc", "mnist", " ABC ", "mnist "):
+        assert resolve(store, text).id == first.id, text
+    for text in ("@last", "digits run", "abx"):
+        assert resolve(store, text).id == second.id, text
+
+
+def test_an_ambiguous_prefix_names_the_candidates(store: Store) -> None:
+    named(store, "abcdefghj", "mnist")
+    named(store, "abxyz2345", "digits")
+
+    with pytest.raises(
+        AmbiguousName, match=r"'ab' fits 2 jobs: abxyz2345 \(digits, QUEUED\), abcdefghj"
+    ) as caught:
+        resolve(store, "ab")
+    assert caught.value.exit_code == 64
+
+
+def test_a_name_of_several_jobs_is_ambiguous(store: Store) -> None:
+    rows = [add_job(store, "mnist") for _ in range(7)]
+
+    with pytest.raises(AmbiguousName, match="'mnist' fits 7 jobs") as caught:
+        resolve(store, "mnist")
+    assert nine(rows[-1].id) in caught.value.message
+    assert "and 2 more" in caught.value.message
+
+
+def test_a_whole_id_goes_before_a_name_and_a_name_before_a_prefix(store: Store) -> None:
+    first = named(store, "abcdefghj", "plain")
+    second = named(store, "xyz234567", "abcdefghj")
+    third = named(store, "cat222222", "other")
+    fourth = named(store, "dog222222", "cat")
+
+    assert resolve(store, "abcdefghj").id == first.id
+    assert resolve(store, "cat").id == fourth.id
+    assert resolve(store, "cat2").id == third.id
+    assert second.name == "abcdefghj"
+
+
+@pytest.mark.parametrize(
+    "text", ["abcdefghk", "training-", "", "  ", "%", "_________", "@last~1", "training-%"]
+)
+def test_what_stands_for_nothing_is_unknown(store: Store, text: str) -> None:
+    named(store, "abcdefghj", "mnist")
+
+    with pytest.raises(UnknownName, match="there is no job"):
+        resolve(store, text)
+
+
+def test_an_unknown_name_hints_at_the_nearest(store: Store) -> None:
+    named(store, "abcdefghj", "mnist-large")
+
+    with pytest.raises(UnknownName) as caught:
+        resolve(store, "mnist-lrage")
+    assert caught.value.hint == "did you mean mnist-large?"
+    with pytest.raises(UnknownName) as caught:
+        resolve(store, "abcdefghk")
+    assert "abcdefghj" in caught.value.hint
+
+
+def test_deleted_jobs_are_not_meant(store: Store) -> None:
+    row = named(store, "abcdefghj", "mnist")
+    mark_deleted(store, row.id)
+
+    for text in ("abc", "mnist", row.id, "@last"):
+        with pytest.raises(UnknownName):
+            resolve(store, text)
+
+
+def test_last_of_an_empty_store_says_how_to_begin(store: Store) -> None:
+    with pytest.raises(UnknownName, match="no jobs yet"):
+        resolve(store, "@last")
