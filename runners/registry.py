@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import Final
 
 from runners.interface import Runner
 from workbench.errors import RunnerError, UnknownName
+from workbench.plugins import load_plugin, plugins
 
 GROUP: Final = "fabric.runners"
 
 
 def runner_names() -> list[str]:
     """Name every installed runner, without importing any."""
-    return sorted({entry.name for entry in entry_points(group=GROUP)})
+    return sorted(plugins(GROUP))
 
 
 def load_runner(name: str) -> type[Runner]:
@@ -23,19 +23,18 @@ def load_runner(name: str) -> type[Runner]:
         UnknownName: no runner of that name is installed; names those that are.
         RunnerError: it is installed and broken.
     """
-    found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
-    if not found:
+    value = plugins(GROUP).get(name)
+    if value is None:
         raise UnknownName(
             f"There is no runner {name!r}.", hint=f"Installed are: {', '.join(runner_names()) or 'none'}."
         )
-    entry = found[0]
     try:
-        loaded = entry.load()
+        loaded = load_plugin(value)
     except Exception as error:  # a plug-in may fail in any way, and must not take fabric down
         raise RunnerError(
-            f"The runner {name!r} ({entry.value}) cannot be loaded: {error}.",
+            f"The runner {name!r} ({value}) cannot be loaded: {error}.",
             hint="Reinstall or remove the package that brings it.",
         ) from error
     if not (isinstance(loaded, type) and issubclass(loaded, Runner)):
-        raise RunnerError(f"The runner {name!r} ({entry.value}) is no runners.interface.Runner.")
+        raise RunnerError(f"The runner {name!r} ({value}) is no runners.interface.Runner.")
     return loaded

