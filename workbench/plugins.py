@@ -1,7 +1,7 @@
 """Finds installed plug-ins by their entry points, in a tenth of the time that ``importlib.metadata`` takes.
 
-That module imports mail and archive libraries; every command and the controller would pay for it when they look up
-a name. Here the ``entry_points.txt`` of each installed distribution is read as the text that it is.
+That module imports mail and archive libraries; every command and the controller would pay for it when they
+look up a name. Here the ``entry_points.txt`` of each installed distribution is read as the text that it is.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ def test_a_plugin_that_is_installed_is_found_and_loaded(
     info = tmp_path / "other-1.0.dist-info"
     info.mkdir()
     (info / "entry_points.txt").write_text(
-        "# written by hand\n[fabric.backends]\nmoon = moon_backend:Family.Moon [extra] # far\n\n[else]\nmoon = wrong\n"
+        "# written by hand\n[fabric.backends]\nmoon = moon_backend:Family.Moon [extra] # far\n"
+        "\n[else]\nmoon = wrong\n"
     )
     (tmp_path / "moon_backend.py").write_text("class Family:\n    class Moon:\n        pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
