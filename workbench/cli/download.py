@@ -82,7 +82,12 @@ def _fetch(store: Store, row: JobRow, kind: str, target: Path, *, force: bool) -
             raise InputMissing(f"the code of {nine(row.id)} is not there any more: {snapshot}")
         from workbench.data.snapshot import unpack
 
-        return write_folder(target, lambda place: unpack(snapshot, place), force=force)
+
+        def write(place: Path) -> None:
+            place.rmdir()  # it is to be made by who unpacks
+            unpack(snapshot, place)
+
+        return write_folder(target, write, force=force)
     if kind == "logs":
         return write_folder(target, lambda place: _write_logs(store, row, place), force=force)
     source = folder.results if kind == "results" else folder.checkpoints
