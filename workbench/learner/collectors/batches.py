@@ -66,7 +66,8 @@ class Batches:
                 record["cursor"] = {"at": self.begin, "to": moved, "done": done}
             self._ready.append(record)
         self.begin, self._done, self.until = position, 0, None
-        self._closed_us = now_us
+        if records:
+            self._closed_us = now_us
 
     def take(self) -> List[Record]:
         """Return the records that are finished, in order."""

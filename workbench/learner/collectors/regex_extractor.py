@@ -42,7 +42,7 @@ class RegexCollector(StreamCollector):
             return
         for path, name, below in walk(self._path, self.context, self._is_log, depth=1):
             if not is_own_output(path, self.context):
-                yield Source(path, name, subid="" if os.path.isabs(below) else below)
+                yield Source(path, name, subid=below)
 
     def _is_log(self, name: str) -> bool:
         if self._whole:

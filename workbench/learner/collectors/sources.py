@@ -33,7 +33,7 @@ def path_of(source: str, context: Context) -> str:
     known = {"JOB_STATE_DIR": context.job_state_dir, "LOG_DIR": context.log_dir, **context.environment}
     path = expand(source.strip(), known)
     if not path:
-        return context.log_dir
+        return os.path.normpath(context.log_dir)
     if path.startswith(_CONTAINER_JOB_DIR + "/") and not os.path.isdir(_CONTAINER_JOB_DIR):
         path = path[len(_CONTAINER_JOB_DIR) + 1 :]
     return os.path.normpath(os.path.join(context.job_state_dir, path))
@@ -48,30 +48,31 @@ def is_own_output(path: str, context: Context) -> bool:
 def walk(
     folder: str, context: Context, wanted: Callable[[str], bool], *, depth: int
 ) -> Iterator[Tuple[str, str, str]]:
-    """Yield path, name and folder (both below LOG_DIR if it lies there) of the files with a wanted base name.
+    """Yield path, name and folder of the files with a wanted base name.
 
-    ``folder`` may be a file, which is then the only one, wanted or not. Links to folders are not followed.
+    Name and folder are below LOG_DIR, or below what is walked where that lies elsewhere. ``folder`` may be
+    a file, which is then the only one, wanted or not. Links to folders are not followed.
     """
     if os.path.isfile(folder):
-        name = _below(folder, context)
+        name = os.path.relpath(folder, _base(os.path.dirname(folder), context))
         yield folder, name, os.path.dirname(name)
         return
+    base = _base(folder, context)
     levels = folder.rstrip(os.sep).count(os.sep)
     for here, folders, files in os.walk(folder):
         folders.sort()
         if here.count(os.sep) - levels >= depth:
             folders[:] = []
-        below = _below(here, context)
+        below = os.path.relpath(here, base)
+        below = "" if below == os.curdir else below
         for file in sorted(files):
             if wanted(file):
                 yield os.path.join(here, file), os.path.join(below, file), below
 
 
-def _below(path: str, context: Context) -> str:
-    relative = os.path.relpath(path, context.log_dir) if context.log_dir else path
-    if relative == os.curdir:
-        return ""
-    return path if relative.startswith(os.pardir) else relative
+def _base(folder: str, context: Context) -> str:
+    inside = os.path.join(folder, "").startswith(os.path.join(context.log_dir, ""))
+    return context.log_dir if context.log_dir and inside else folder
 
 
 def subid_of(folder: str) -> str:

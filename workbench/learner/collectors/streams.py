@@ -148,8 +148,10 @@ class StreamCollector(Collector):
     def _stream(self, key: str, source: Optional[Source]) -> Stream:
         stream = self._streams.get(key)
         if stream is None:
-            until = (self._batches.until or {}).get(key)
-            stream = self.open_stream(source, int(self._batches.begin.get(key, 0)), until)
+            offset = int(self._batches.begin.get(key, 0))
+            # Nothing of a stream that did not move belongs to the batch that was cut off.
+            until = None if self._batches.until is None else int(self._batches.until.get(key, offset))
+            stream = self.open_stream(source, offset, until)
             self._streams[key] = stream
         return stream
 

@@ -103,7 +103,7 @@ class _EventStream(Stream):
         self._count = count
         self._scanner = ScalarScanner()
         self._damaged = False
-        self._before: Optional[Dict[str, Series]] = None
+        self._before: Optional[Dict[str, Series]] = {} if until is not None and until <= offset else None
         """What lies before ``until``, once that was reached."""
         self._time_us = 0
 
@@ -160,7 +160,8 @@ class _EventStream(Stream):
 def _blocks(series: Mapping[str, Series], source: Source, time_us: int) -> Iterator[Record]:
     """Make records: tags that were written at the same steps share a block."""
     alike: Dict[Tuple[int, ...], List[Tuple[Series, List[str]]]] = {}
-    for tag, found in series.items():
+    for tag in sorted(series):  # the order of writing depends on where reading began
+        found = series[tag]
         key = (len(found.steps), found.steps[0], found.steps[-1])
         for first, tags in alike.setdefault(key, []):
             if first.steps == found.steps:
