@@ -82,7 +82,6 @@ def _fetch(store: Store, row: JobRow, kind: str, target: Path, *, force: bool) -
             raise InputMissing(f"the code of {nine(row.id)} is not there any more: {snapshot}")
         from workbench.data.snapshot import unpack
 
-
         def write(place: Path) -> None:
             place.rmdir()  # it is to be made by who unpacks
             unpack(snapshot, place)

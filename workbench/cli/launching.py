@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from workbench.errors import InputMissing, UsageError
+from workbench.cli.run_words import Words, read_manifest, refuse_unbuilt, sort_out
+from workbench.errors import FabricError, InputMissing, UsageError
 
 if TYPE_CHECKING:
     from workbench.data.snapshot import Snapshot
     from workbench.manifest import Loaded
     from workbench.paths import Home
     from workbench.store.rows import PlaceRef
-
-ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """What was said on the command line."""
-
-    manifest: str = ""
-    code: str = ""
-    command: tuple[str, ...] = ()
-    """The user's own command line, after ``--``."""
-    backend: str = ""
-    runner: str = ""
-    overrides: tuple[str, ...] = ()
-    environment: tuple[str, ...] = ()
-    name: str = ""
-    gpus: int | None = None
-    image: str = ""
-    argv: tuple[str, ...] = ()
 
 
 class Code(Protocol):
@@ -91,102 +73,26 @@ def prepare(words: Words, home: Home, *, launch: bool = False) -> Prepared:
     from workbench.cli import environment
     from workbench.cli.places import find_place
 
-    words = _sort_out(words)
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        folder = _likely_folder(words)
-        git = pool.submit(_describe_git, folder)
-        loaded = _load(words)
-        if launch:
-            refuse_unbuilt(loaded)
-        code = _code_of(words, loaded)
-        place, notes = find_place(words.backend, words.runner, loaded.spec)
-        passed, proxies = environment.passed_environment()
-        secrets = {**proxies, **loaded.credentials, **secret_values(loaded.spec.secrets)}
-        snapshot = _snap(code, home) if code else None
-        recorded = environment.record(environment.active_interpreter(), list(words.argv), passed)
-        recorded["seed"] = loaded.spec.seed
-        recorded["git"] = described = _git_of(code, folder, git)
-        diff = str(described.pop("diff", "") or "")
+    words = sort_out(words)
+    git = _GitLook(_likely_folder(words))
+    git.start()
+    loaded = read_manifest(words)
+    if launch:
+        refuse_unbuilt(loaded)
+    code = _code_of(words, loaded)
+    place, notes = find_place(words.backend, words.runner, loaded.spec)
+    passed, proxies = environment.passed_environment()
+    secrets = {**proxies, **loaded.credentials, **secret_values(loaded.spec.secrets)}
+    snapshot = _snap(code, home) if code else None
+    recorded = environment.record(environment.active_interpreter(), list(words.argv), passed)
+    recorded["seed"] = loaded.spec.seed
+    recorded["git"] = described = git.of(code)
+    diff = str(described.pop("diff", "") or "")
     warnings = [str(fault) for fault in loaded.warnings]
     if snapshot:
         warnings += [str(text) for text in snapshot.warnings]
         recorded["code"] = {"source": str(code), "files": snapshot.files, "size_bytes": snapshot.size_bytes}
     return Prepared(loaded, place, snapshot, recorded, secrets, diff, tuple(notes), tuple(warnings))
-
-
-def _sort_out(words: Words) -> Words:
-    """Tell MANIFEST and CODE apart where a command line is given too."""
-    from dataclasses import replace
-
-    if not words.command:
-        if not words.manifest:
-            raise UsageError("run what?", hint="fabric run MANIFEST [CODE], or fabric run -- COMMAND")
-        return words
-    if words.manifest and not words.code and _is_code(words.manifest):
-        return replace(words, manifest="", code=words.manifest)
-    return words
-
-
-def _is_code(text: str) -> bool:
-    return text != "-" and (Path(text).is_dir() or text.lower().endswith(ARCHIVES))
-
-
-def _load(words: Words) -> Loaded:
-    import shlex
-
-    from workbench.manifest import from_command, load, load_text
-
-    flags = _flags(words)
-    if words.manifest:
-        if words.command:
-            flags["framework.command"] = shlex.join(words.command)
-        return load(words.manifest, overrides=words.overrides, flags=flags)
-    # The text is kept as the job's manifest, so it says all that the flags say.
-    keys = {key: value for key, value in flags.items() if key in ("env", "secrets")}
-    text = from_command(
-        words.command, name=words.name or None, gpus=words.gpus or 0, image=words.image, keys=keys
-    )
-    return load_text(text, "command line", overrides=words.overrides, flags=flags)
-
-
-def _flags(words: Words) -> dict[str, Any]:
-    env, secrets = split_environment(words.environment)
-    said = {
-        "name": words.name,
-        "gpus": words.gpus,
-        "image": words.image,
-        "env": env,
-        "secrets": secrets,
-    }
-    return {key: value for key, value in said.items() if value or value == 0}
-
-
-def refuse_unbuilt(loaded: Loaded) -> None:
-    """Refuse a job that says what this version cannot do yet; no key is silently without effect.
-
-    Raises:
-        ManifestError: with a sentence for each such key.
-    """
-    from workbench.errors import Fault, ManifestError
-    from workbench.manifest import not_built
-
-    if sentences := not_built(loaded.spec):
-        raise ManifestError([Fault(loaded.source, 0, 0, "", sentence) for sentence in sentences])
-
-
-def split_environment(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the ``KEY=VALUE`` of ``-e`` as variables and the bare ``KEY`` as names of secrets."""
-    env: dict[str, str] = {}
-    secrets: list[str] = []
-    for word in words:
-        name, given, value = word.partition("=")
-        if not name.isidentifier():
-            raise UsageError(f"-e {word}: '{name}' is no name of a variable", hint="-e KEY=VALUE, or -e KEY")
-        if given:
-            env[name] = value
-        else:
-            secrets.append(name)
-    return env, secrets
 
 
 def secret_values(names: Sequence[str]) -> dict[str, str]:
@@ -230,12 +136,25 @@ def _likely_folder(words: Words) -> Path:
     return Path(words.manifest).parent if words.manifest not in ("", "-") else Path()
 
 
-def _git_of(code: Path | None, looked_at: Path, git: Future[dict[str, Any]]) -> dict[str, Any]:
-    if code is None or not code.is_dir():
-        return {}
-    if code.absolute() == looked_at.absolute():
-        return git.result()
-    return _describe_git(code)
+class _GitLook(threading.Thread):
+    """Asks git about a folder while the manifest is read: its answer takes as long."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(name="git", daemon=True)
+        self._folder = folder.absolute()
+        self._described: dict[str, Any] = {}
+
+    def run(self) -> None:
+        """Ask."""
+        with contextlib.suppress(FabricError, OSError, ValueError):
+            self._described = _describe_git(self._folder)
+
+    def of(self, code: Path | None) -> dict[str, Any]:
+        """Return what git knows of the code, which most often is the folder that was asked about."""
+        self.join()
+        if code is None or not code.is_dir():
+            return {}
+        return self._described if code.absolute() == self._folder else _describe_git(code)
 
 
 def _describe_git(folder: Path) -> dict[str, Any]:

@@ -33,8 +33,8 @@ def plan(
     json: Json = False,
 ) -> int:
     """Show exactly what a run would start, and start nothing."""
-    from workbench.cli.launching import Words
     from workbench.cli.planning import show_plan
+    from workbench.cli.run_words import Words
 
     words = Words(
         manifest=manifest,

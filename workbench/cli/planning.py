@@ -11,7 +11,8 @@ from workbench.cli.words import count, size
 
 if TYPE_CHECKING:
     from runners.interface import Plan, Runner
-    from workbench.cli.launching import Prepared, Words
+    from workbench.cli.launching import Prepared
+    from workbench.cli.run_words import Words
 
 PREVIEW_JOB = "training-previewed"
 """Stands for the id that a real run is given."""
@@ -37,10 +38,9 @@ def plan_of(prepared: Prepared) -> Plan:
     """Ask the runner for its plan at the place that was chosen; raises LaunchRefused for what never works."""
     from contextlib import closing
 
-    from runners.registry import load_runner
-
     from backends.interface import BackendOptions
     from runners.interface import AttemptRef, LaunchRequest
+    from runners.registry import load_runner
     from workbench.cli.places import open_backend
     from workbench.paths import Home, default_home
     from workbench.store.database import home_uuid

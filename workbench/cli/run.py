@@ -89,7 +89,7 @@ def run(
     The job lives on when this command ends: ctrl-c only leaves it (`fabric attach` comes back), unless there
     is no terminal: then it halts the job.
     """
-    from workbench.cli.launching import Words
+    from workbench.cli.run_words import Words
     from workbench.cli.table import PROGRAM
 
     words = Words(

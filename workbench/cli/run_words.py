@@ -1,0 +1,107 @@
+"""The words of ``run`` and ``plan``: what they say, and the manifest that they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from workbench.manifest import Loaded
+
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What was said on the command line."""
+
+    manifest: str = ""
+    code: str = ""
+    command: tuple[str, ...] = ()
+    """The user's own command line, after ``--``."""
+    backend: str = ""
+    runner: str = ""
+    overrides: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    name: str = ""
+    gpus: int | None = None
+    image: str = ""
+    argv: tuple[str, ...] = ()
+
+
+def sort_out(words: Words) -> Words:
+    """Tell MANIFEST and CODE apart where a command line is given too."""
+    if not words.command:
+        if not words.manifest:
+            raise UsageError("run what?", hint="fabric run MANIFEST [CODE], or fabric run -- COMMAND")
+        return words
+    if words.manifest and not words.code and _is_code(words.manifest):
+        return replace(words, manifest="", code=words.manifest)
+    return words
+
+
+def _is_code(text: str) -> bool:
+    return text != "-" and (Path(text).is_dir() or text.lower().endswith(ARCHIVES))
+
+
+def read_manifest(words: Words) -> Loaded:
+    """Read the manifest that was named, or make one of the command line; flags and ``--set`` lie over it."""
+    import shlex
+
+    from workbench.manifest import from_command, load, load_text
+
+    flags = _flags(words)
+    if words.manifest:
+        if words.command:
+            flags["framework.command"] = shlex.join(words.command)
+        return load(words.manifest, overrides=words.overrides, flags=flags)
+    # The text is kept as the job's manifest, so it says all that the flags say.
+    keys = {key: value for key, value in flags.items() if key in ("env", "secrets")}
+    text = from_command(
+        words.command, name=words.name or None, gpus=words.gpus or 0, image=words.image, keys=keys
+    )
+    return load_text(text, "command line", overrides=words.overrides, flags=flags)
+
+
+def _flags(words: Words) -> dict[str, Any]:
+    env, secrets = split_environment(words.environment)
+    said = {
+        "name": words.name,
+        "gpus": words.gpus,
+        "image": words.image,
+        "env": env,
+        "secrets": secrets,
+    }
+    return {key: value for key, value in said.items() if value or value == 0}
+
+
+def refuse_unbuilt(loaded: Loaded) -> None:
+    """Refuse a job that says what this version cannot do yet; no key is silently without effect.
+
+    Raises:
+        ManifestError: with a sentence for each such key.
+    """
+    from workbench.errors import Fault, ManifestError
+    from workbench.manifest import not_built
+
+    if sentences := not_built(loaded.spec):
+        raise ManifestError([Fault(loaded.source, 0, 0, "", sentence) for sentence in sentences])
+
+
+def split_environment(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the ``KEY=VALUE`` of ``-e`` as variables and the bare ``KEY`` as names of secrets."""
+    env: dict[str, str] = {}
+    secrets: list[str] = []
+    for word in words:
+        name, given, value = word.partition("=")
+        if not name.isidentifier():
+            raise UsageError(f"-e {word}: '{name}' is no name of a variable", hint="-e KEY=VALUE, or -e KEY")
+        if given:
+            env[name] = value
+        else:
+            secrets.append(name)
+    return env, secrets
