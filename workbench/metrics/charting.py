@@ -67,13 +67,17 @@ def buckets(
         return []
     window = _Window(
         by,
-        _LOWEST if x_from is None else max(x_from, _LOWEST),
-        _HIGHEST if x_to is None else min(x_to, _HIGHEST),
+        _LOWEST if x_from is None else _bounded(x_from),
+        _HIGHEST if x_to is None else _bounded(x_to),
         x_from is None and x_to is None,
     )
     wanted = max(2, 2 * width)
     parts = _descend(store, series_id, total, window, wanted)
     return _merge([part.bucket for part in _refine(store, series_id, window, parts)], wanted)
+
+
+def _bounded(x: int) -> int:
+    return min(max(x, _LOWEST), _HIGHEST)
 
 
 def _descend(store: Store, series: int, total: int, window: _Window, wanted: int) -> list[_Part]:

@@ -112,7 +112,7 @@ def _float(cell: Any) -> float | None:  # whatever JSON holds
         try:
             value = float(cell)
         except OverflowError:
-            value = math.copysign(math.inf, cell)
+            value = math.inf if cell > 0 else -math.inf
         except TypeError as error:
             raise ValueError("no number") from error
     return None if value != value else value

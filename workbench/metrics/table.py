@@ -30,7 +30,7 @@ class MetricRow:
     attempt: int
     step: int | None
     time_us: int
-    """Of the first value."""
+    """Of the earliest of its values."""
     values: Mapping[str, float]
     """By name; NaN is one, a metric that was not reported for this step is left out."""
 
@@ -68,16 +68,26 @@ def _key(learner: int, point: Point) -> _Key:
 
 
 def _grouped(cells: Iterator[tuple[_Key, str, Point]]) -> Iterator[MetricRow]:
+    group: list[tuple[str, Point]] = []
     key: _Key | None = None
-    first: Point | None = None
-    values: dict[str, float] = {}
+    names: set[str] = set()
     for cell_key, name, point in cells:
         # A metric that was reported twice for one step stands in two rows.
-        if first is not None and key is not None and (cell_key != key or name in values):
-            yield MetricRow(key[0], key[1], first.step, first.time_us, values)
-            first, values = None, {}
-        if first is None:
-            key, first = cell_key, point
-        values[name] = math.nan if point.value is None else point.value
-    if first is not None and key is not None:
-        yield MetricRow(key[0], key[1], first.step, first.time_us, values)
+        if key is not None and (cell_key != key or name in names):
+            yield _row(key, group)
+            group, names = [], set()
+        key = cell_key
+        group.append((name, point))
+        names.add(name)
+    if key is not None:
+        yield _row(key, group)
+
+
+def _row(key: _Key, group: list[tuple[str, Point]]) -> MetricRow:
+    return MetricRow(
+        learner=key[0],
+        attempt=key[1],
+        step=group[0][1].step,
+        time_us=min(point.time_us for _, point in group),
+        values={name: math.nan if point.value is None else point.value for name, point in group},
+    )
