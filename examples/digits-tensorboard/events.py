@@ -1,6 +1,6 @@
 """A writer of TensorBoard event files, with nothing but the standard library.
 
-The format: records of a length, its checksum, the data and its checksum; the data is a protocol buffer ``Event`` with wall
+The format: records of a length, its checksum, the data and its checksum. The data is a protocol buffer ``Event`` with wall
 time (1), step (2), file version (3) or a summary (5) whose values (1) have a tag (1) and a simple value (2).
 """
 

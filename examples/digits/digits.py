@@ -1,6 +1,6 @@
 """Handwritten digits and a small network that learns them, with nothing but the standard library.
 
-Everything random comes from the seed and the epoch's number, so that a run which is halted and resumed learns exactly what
+Everything random comes from the seed and the number of the epoch, so that a run which is halted and resumed learns just what
 an uninterrupted run learns, and a rerun writes the same bytes.
 """
 
@@ -29,7 +29,9 @@ class Network:
     def __init__(self, hidden, seed):
         draw = random.Random(seed)
         self.inner = [[draw.gauss(0, 1 / 8) for _ in range(PIXELS + 1)] for _ in range(hidden)]
-        self.outer = [[draw.gauss(0, 1 / math.sqrt(hidden)) for _ in range(hidden + 1)] for _ in range(CLASSES)]
+        self.outer = [
+            [draw.gauss(0, 1 / math.sqrt(hidden)) for _ in range(hidden + 1)] for _ in range(CLASSES)
+        ]
 
     def forward(self, pixels):
         """Return what the hidden layer says and the probability of each digit."""
@@ -89,7 +91,9 @@ def save(path, data):
 
 def newest_checkpoint(folder):
     """Return (epochs done, path) of the newest checkpoint, or (0, None)."""
-    found = sorted(name for name in os.listdir(folder) if name.startswith("epoch-") and name.endswith(".weights"))
+    found = sorted(
+        name for name in os.listdir(folder) if name.startswith("epoch-") and name.endswith(".weights")
+    )
     return (int(found[-1][6:9]), os.path.join(folder, found[-1])) if found else (0, None)
 
 

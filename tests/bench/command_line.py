@@ -58,6 +58,22 @@ def trivial_rows() -> list[Row]:
         warm_seconds, theirs_again = in_turn(lambda: in_folder(run), lambda: in_folder(peer))
     name = "`torchx run -s local_cwd`"
     return [
-        Row("trivial job, process, nothing running", cold_seconds, "s", name, theirs, "not slower", cold_seconds <= theirs),
-        Row("trivial job, process, controller up", warm_seconds, "s", name, theirs_again, "not slower", warm_seconds <= theirs_again),
+        Row(
+            "trivial job, process, nothing running",
+            cold_seconds,
+            "s",
+            name,
+            theirs,
+            "not slower",
+            cold_seconds <= theirs,
+        ),
+        Row(
+            "trivial job, process, controller up",
+            warm_seconds,
+            "s",
+            name,
+            theirs_again,
+            "not slower",
+            warm_seconds <= theirs_again,
+        ),
     ]

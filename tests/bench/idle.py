@@ -22,7 +22,9 @@ def rows() -> list[Row]:
         folder.mkdir()
 
         def fabric(*arguments: str) -> str:
-            ran = subprocess.run([FABRIC, *arguments], env=environment, cwd=folder, check=True, capture_output=True, text=True)
+            ran = subprocess.run(
+                [FABRIC, *arguments], env=environment, cwd=folder, check=True, capture_output=True, text=True
+            )
             return ran.stdout
 
         for _ in range(JOBS):

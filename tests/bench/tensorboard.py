@@ -38,7 +38,8 @@ import sys, time
 from workbench.learner.collectors import make
 from workbench.learner.collectors.interface import Context
 started = time.perf_counter()
-context = Context(log_dir=sys.argv[1], job_state_dir=sys.argv[1], learner=1, environment={}, owns_log_dir=True)
+folder = sys.argv[1]
+context = Context(folder, folder, folder, 1, {}, True)
 points = 0
 (collector,) = [c for c in make({"type": "tensorboard"}, context) if c.name == "tensorboard"]
 while points < int(sys.argv[2]):
@@ -50,7 +51,9 @@ print(time.perf_counter() - started)
 
 def seconds_inside(python: str, code: str, folder: str) -> float:
     """Run code in a fresh interpreter; it prints how long its own work took, imports left out."""
-    ran = subprocess.run([python, "-c", code, folder, str(SCALARS)], check=True, capture_output=True, text=True)
+    ran = subprocess.run(
+        [python, "-c", code, folder, str(SCALARS)], check=True, capture_output=True, text=True
+    )
     return float(ran.stdout)
 
 
@@ -66,5 +69,13 @@ def rows() -> list[Row]:
             runs=5,
         )
     return [
-        Row("100,000 TensorBoard scalars to points", ours, "s", "EventAccumulator", theirs, "<= 0.25 x", ours <= theirs / 4)
+        Row(
+            "100,000 TensorBoard scalars to points",
+            ours,
+            "s",
+            "EventAccumulator",
+            theirs,
+            "<= 0.25 x",
+            ours <= theirs / 4,
+        )
     ]

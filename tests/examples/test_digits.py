@@ -23,7 +23,9 @@ def fabric(clean_environment: Path) -> Any:
     """Run the real command; the controller that it started is ended with the test."""
 
     def run(*arguments: str | Path, code: int = 0) -> str:
-        ran = subprocess.run([FABRIC, *arguments], capture_output=True, text=True, cwd=clean_environment, timeout=150)
+        ran = subprocess.run(
+            [FABRIC, *arguments], capture_output=True, text=True, cwd=clean_environment, timeout=150
+        )
         assert ran.returncode == code, ran.stdout + ran.stderr
         return ran.stdout
 
@@ -94,7 +96,9 @@ def test_digits_goes_on_from_its_checkpoint_after_a_halt(fabric: Any, clean_envi
 def test_every_way_to_say_a_metric_gives_the_same_series(
     fabric: Any, example: str, clean_environment: Path
 ) -> None:
-    fabric("run", ROOT / f"examples/{example}/manifest.yml", "--runner", "process", "--set", "params.epochs=3")
+    fabric(
+        "run", ROOT / f"examples/{example}/manifest.yml", "--runner", "process", "--set", "params.epochs=3"
+    )
 
     rows = json.loads(fabric("metrics", job_of(fabric)["id"], "--json"))
 

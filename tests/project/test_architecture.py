@@ -1,4 +1,4 @@
-"""The shape of the code, kept by tests: arrows point one way, and heavy libraries load only where they are used."""
+"""The shape of the code: arrows point one way, and heavy libraries load only where they are used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def loaded_by(*arguments: str, home: Path) -> set[str]:
     """Run ``fabric`` with these arguments and return the top-level modules that it loaded."""
     code = (
         "import sys, atexit\n"
-        "atexit.register(lambda: print('\\nLOADED', *sorted({m.split('.')[0] for m in sys.modules}), file=sys.stderr))\n"
+        "names = lambda: sorted({name.split('.')[0] for name in sys.modules})\n"
+        "atexit.register(lambda: print('\\nLOADED', *names(), file=sys.stderr))\n"
         f"sys.argv = ['fabric', *{list(arguments)!r}]\n"
         "from fabric_workbench import main\n"
         "main()\n"
@@ -40,7 +41,9 @@ def test_import_contract_holds() -> None:
 
 @pytest.mark.parametrize("arguments", [("--help",), ("list",), ("version",), ("list", "--json")])
 def test_everyday_commands_load_no_heavy_library(arguments: tuple[str, ...], clean_environment: Path) -> None:
-    loaded_by("list", home=clean_environment)  # the first of all makes the database, which needs its migrations
+    loaded_by(
+        "list", home=clean_environment
+    )  # the first of all makes the database, which needs its migrations
 
     assert loaded_by(*arguments, home=clean_environment).isdisjoint(HEAVY)
 

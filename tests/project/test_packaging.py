@@ -52,7 +52,9 @@ def test_installed_command_trains_outside_the_checkout_beside_decoy_folders(
     uv = [find_uv()] if find_uv() else [sys.executable, "-m", "uv"]
     subprocess.run([*uv, "venv", "-q", "--python", sys.executable, str(environment)], check=True)
     python = environment / "bin" / "python"
-    subprocess.run([*uv, "pip", "install", "-q", "--python", str(python), str(wheel)], check=True, timeout=170)
+    subprocess.run(
+        [*uv, "pip", "install", "-q", "--python", str(python), str(wheel)], check=True, timeout=170
+    )
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     manifest = tmp_path / "examples" / "digits" / "manifest.yml"
 
