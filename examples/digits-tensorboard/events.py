@@ -1,7 +1,8 @@
 """A writer of TensorBoard event files, with nothing but the standard library.
 
-The format: records of a length, its checksum, the data and its checksum. The data is a protocol buffer ``Event`` with wall
-time (1), step (2), file version (3) or a summary (5) whose values (1) have a tag (1) and a simple value (2).
+The format: records of a length, its checksum, the data and its checksum. The data is a protocol buffer
+``Event`` with wall time (1), step (2), file version (3) or a summary (5) whose values (1) have a tag (1) and a simple
+value (2).
 """
 
 import os

@@ -1,7 +1,7 @@
 """Handwritten digits and a small network that learns them, with nothing but the standard library.
 
-Everything random comes from the seed and the number of the epoch, so that a run which is halted and resumed learns just what
-an uninterrupted run learns, and a rerun writes the same bytes.
+Everything random comes from the seed and the number of the epoch, so that a run which is halted and resumed
+learns just what an uninterrupted run learns, and a rerun writes the same bytes.
 """
 
 import gzip
