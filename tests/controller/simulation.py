@@ -278,7 +278,7 @@ class Simulation:
     def _save(self) -> None:
         for learner in self.tracked.unsaved():
             self.rows.setdefault(self.row.attempt, {})[learner.learner] = learner
-            self.tracked.saved[learner.learner] = learner
+        self.tracked.saved_all()
 
     def _finish(self, finish: Finish) -> None:
         attempt = self.row.attempt

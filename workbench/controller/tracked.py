@@ -12,7 +12,7 @@ from workbench.controller.restarts import backoff_seconds
 from workbench.controller.scheduling import Verdict, Wish
 from workbench.controller.sightings import absent, lost, merge, row_of, seen_of
 from workbench.controller.view import Doing, Preparing, StopSent, Trouble, View
-from workbench.job import TERMINAL, Intent, State
+from workbench.job import TERMINAL, Intent, LearnerPhase, State
 from workbench.manifest.model import JobSpec
 from workbench.store.rows import JobRow, LearnerRow
 
@@ -35,6 +35,8 @@ class Tracked:
     previous_gone: bool | None = None
     doing: Doing = Doing.NOTHING
     calling_off: bool = False
+    stopping: Literal["halt", "kill"] = "halt"
+    """What the stop under way asks for."""
     launches: int = 0
     launched_at: float | None = None
     fault: Trouble | None = None
@@ -43,6 +45,7 @@ class Tracked:
     """How many calls in a row have failed."""
     not_before: float | None = None
     busy: str = ""
+    """Why its slots were not to be had, until they are known to be free."""
     busy_until: float | None = None
     verdict: Verdict | None = None
     note: str = ""
@@ -69,7 +72,7 @@ class Tracked:
         fresh = Tracked(row, self.spec, self.home, draw=self.draw, asked_by=self.asked_by)
         for name in self.__slots__:
             setattr(self, name, getattr(fresh, name))
-        self.saved = {one.learner: one for one in known}
+        self.saved = {one.learner: replace(one, records_offset=0) for one in known}
         self.seen = {one.learner: seen_of(one, self.home) for one in known}
         self.previous_gone = True if row.attempt == 1 else previous_gone
 
@@ -77,6 +80,11 @@ class Tracked:
     def attempt(self) -> AttemptRef:
         """The attempt that is current."""
         return AttemptRef(self.home, self.row.id, self.row.attempt, self.spec.learners)
+
+    @property
+    def attempt_before(self) -> AttemptRef:
+        """The attempt before the current one."""
+        return AttemptRef(self.home, self.row.id, self.row.attempt - 1, self.spec.learners)
 
     @property
     def is_launched(self) -> bool:
@@ -126,16 +134,20 @@ class Tracked:
             unreachable=self.unreachable,
         )
 
-    def wish(self, now: float) -> Wish:
+    def wish(self) -> Wish:
         """Return what the job wants of its place."""
-        busy = self.busy if self.busy_until is not None and now < self.busy_until else ""
         count = self.spec.learners
-        return Wish(self.row.id, self.row.seq, (self.spec.cpus or 0.0) * count, self.spec.gpus * count, busy)
+        cpus, slots = (self.spec.cpus or 0.0) * count, self.spec.gpus * count
+        return Wish(self.row.id, self.row.seq, cpus, slots, self.busy)
 
     def unsaved(self) -> list[LearnerRow]:
-        """List the learners of whom the store does not know the latest."""
-        rows = (row_of(seen) for seen in self.seen.values())
-        return [row for row in rows if not _same(self.saved.get(row.learner), row)]
+        """List the learners of whom the store does not know the latest; a start alone is not worth a row."""
+        rows = (row_of(seen) for seen in self.seen.values() if seen.phase is not LearnerPhase.STARTING)
+        return [row for row in rows if self.saved.get(row.learner) != row]
+
+    def saved_all(self) -> None:
+        """Note that the store knows all that is to be known."""
+        self.saved |= {row.learner: row for row in self.unsaved()}
 
     def stepped(self, row: JobRow) -> None:
         """Take in the row after a step. Out of QUEUED nothing was launched, so there is no need to look."""
@@ -227,7 +239,3 @@ class Tracked:
 
     def _ref(self, learner: int) -> LearnerRef:
         return LearnerRef(self.home, self.row.id, self.row.attempt, learner)
-
-
-def _same(saved: LearnerRow | None, row: LearnerRow) -> bool:
-    return saved is not None and replace(saved, records_offset=row.records_offset) == row

@@ -1,0 +1,130 @@
+"""A loop in a thread over a place in memory, for tests of the controller without processes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.controller.memory_place import MemoryPlace
+from tests.controller.waiting import wait_for
+from workbench.controller.client import Submission, ask, submit
+from workbench.controller.events import Ended, Woken
+from workbench.controller.log import Log
+from workbench.controller.loop import Loop, Settings
+from workbench.job import TERMINAL, State
+from workbench.manifest.model import Framework, JobSpec
+from workbench.paths import Home
+from workbench.store.database import Store
+from workbench.store.jobs import job
+from workbench.store.rows import JobRow, PlaceRef
+
+MEMORY = PlaceRef(backend="local", type="local", runner="memory")
+
+
+class Bench:
+    """A home, a place in memory, and a controller's loop that can be stopped and started."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.place = MemoryPlace()
+        self.store = Store.open(home)
+        self.loop: Loop | None = None
+        self._thread: threading.Thread | None = None
+        self.ended = ""
+
+    def start(self, **settings: Any) -> None:
+        """Start the loop."""
+        settings.setdefault("open_place", self.place.open)
+        ready = threading.Event()
+
+        def work() -> None:
+            log = Log(self.home.controller_log)
+            with Store.open(self.home) as store:
+                self.loop = Loop(self.home, store, log, Settings(**settings))
+                ready.set()
+                self.ended = self.loop.run()
+            log.close()
+
+        self._thread = threading.Thread(target=work, daemon=True)
+        self._thread.start()
+        assert ready.wait(10)
+
+    def stop(self) -> None:
+        """End the loop, as a signal would."""
+        if self.loop is not None and self._thread is not None:
+            self.loop.post(Ended("the test is over"))
+            self._thread.join(10)
+            assert not self._thread.is_alive()
+            self.loop = None
+
+    def submit(self, **keys: Any) -> str:
+        """Submit a job and wake the loop; return its id."""
+        secrets = keys.pop("secret_values", {})
+        spec = JobSpec(name="test", framework=Framework(command="true"), secrets=tuple(secrets), **keys)
+        submission = Submission(
+            spec=spec, manifest_text="", origins={}, place=MEMORY, code_hash="", recorded={}, secrets=secrets
+        )
+        row = submit(self.store, submission, origin="test")
+        self.wake()
+        return row.id
+
+    def ask(self, job_id: str, kind: str) -> int:
+        """Ask for something and wake the loop."""
+        request = ask(self.store, job_id, kind, origin="test")
+        self.wake()
+        return request
+
+    def wake(self) -> None:
+        """Tell the loop that there is something new."""
+        if self.loop is not None:
+            self.loop.post(Woken())
+
+    def row(self, job_id: str) -> JobRow:
+        """Read a job's row."""
+        found = job(self.store, job_id)
+        assert found is not None
+        return found
+
+    def reaches(self, job_id: str, *states: State, attempt: int | None = None) -> JobRow:
+        """Wait until a job is in one of these states."""
+
+        def there() -> bool:
+            row = self.row(job_id)
+            return row.state in states and attempt in (None, row.attempt)
+
+        wait_for(there, lambda: f"{self.row(job_id)}\n{self.log()}")
+        return self.row(job_id)
+
+    def ends(self, job_id: str, attempt: int | None = None) -> JobRow:
+        """Wait for a job's end."""
+        return self.reaches(job_id, *TERMINAL, attempt=attempt)
+
+    def runs(self, job_id: str, attempt: int | None = None) -> JobRow:
+        """Wait until its command runs."""
+        return self.reaches(job_id, State.PROCESSING, attempt=attempt)
+
+    def says(self, job_id: str, words: str) -> JobRow:
+        """Wait until its reason holds these words."""
+        wait_for(lambda: words in self.row(job_id).reason.text, lambda: f"{self.row(job_id)}\n{self.log()}")
+        return self.row(job_id)
+
+    def log(self) -> str:
+        """Read what the controller had to say."""
+        return self.home.controller_log.read_text() if self.home.controller_log.exists() else ""
+
+
+@pytest.fixture
+def bench(home: Home) -> Iterator[Bench]:
+    """A bench whose loop runs."""
+    made = Bench(home)
+    made.start()
+    yield made
+    made.stop()
+    made.store.close()
+    assert "defect" not in made.log()
+
+
+Starter = Callable[..., Bench]

@@ -1,0 +1,219 @@
+"""A place that is nothing but memory, with a runner that keeps every promise unless told to break some."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from backends.interface import Chunk, Cluster, Host
+from runners.interface import (
+    AttemptRef,
+    Capabilities,
+    ExecSession,
+    LaunchRequest,
+    LearnerPlan,
+    LearnerRef,
+    Observation,
+    Plan,
+    Progress,
+    Runner,
+    Seen,
+    StopRequest,
+)
+from workbench.controller.events import Measured
+from workbench.controller.opening import Opened
+from workbench.controller.scheduling import Capacity
+from workbench.errors import RunnerError
+from workbench.job import LearnerPhase, Reason, learner_name
+from workbench.store.rows import PlaceRef
+
+Key = tuple[str, int, int]
+
+
+@dataclass
+class MemoryPlace:
+    """The place itself: what is on it outlives runners and controllers."""
+
+    cpus: float = 2.0
+    slots: int = 0
+
+    def __post_init__(self) -> None:
+        self.changed = threading.Condition()
+        self.version = 0
+        self.learners: dict[Key, Seen] = {}
+        self.stops: list[tuple[AttemptRef, StopRequest]] = []
+        self.starts: list[Key] = []
+        self.removed: list[AttemptRef] = []
+        self.launches: list[Plan] = []
+        self.open_failure: Exception | None = None
+        self.on_launch: Callable[[Plan, Progress], None] = lambda plan, progress: None
+        self.on_plan: Callable[[LaunchRequest], None] = lambda request: None
+        self.on_observe: Callable[[], None] = lambda: None
+        self.on_stop: Callable[[AttemptRef, StopRequest], None] = self.obey
+        self.leftovers: list[LearnerRef] = []
+        self.free_slots: int | None = None
+
+    def open(self, ref: PlaceRef, home_uuid: str) -> Opened:
+        """Reach it; what the loop is given as its opener."""
+        if self.open_failure is not None:
+            raise self.open_failure
+        return _OpenMemory(self, home_uuid)
+
+    def start(self, ref: LearnerRef) -> None:
+        """Start a learner, unless it was started before."""
+        key = (ref.job_id, ref.attempt, ref.learner)
+        with self.changed:
+            if key not in self.learners:
+                self.starts.append(key)
+                self._set(
+                    key, Seen(ref, LearnerPhase.RUNNING, started_us=time.time_ns() // 1000, node="memory")
+                )
+
+    def exit(
+        self, job_id: str, attempt: int = 1, learner: int = 1, code: int = 0, *, stopped: str = ""
+    ) -> None:
+        """End a learner."""
+        self.change(
+            job_id,
+            attempt,
+            learner,
+            phase=LearnerPhase.EXITED,
+            exit_code=code,
+            stopped=stopped,
+            ended_us=_now_us(),
+        )
+
+    def lose(self, job_id: str, attempt: int = 1, learner: int = 1) -> None:
+        """Let a learner vanish."""
+        self.change(job_id, attempt, learner, phase=LearnerPhase.LOST, reason=Reason("it is gone", "S104"))
+
+    def change(self, job_id: str, attempt: int, learner: int, **how: object) -> None:
+        """Change how a learner is."""
+        with self.changed:
+            key = (job_id, attempt, learner)
+            self._set(key, replace(self.learners[key], **how))  # type: ignore[arg-type] # a test says what fits
+
+    def obey(self, attempt: AttemptRef, request: StopRequest) -> None:
+        """Stop at once, as learners do that respect their signals."""
+        for key, seen in list(self.learners.items()):
+            if key[:2] == (attempt.job_id, attempt.attempt) and seen.phase is LearnerPhase.RUNNING:
+                code = 137 if request.kind == "kill" else 143
+                self.exit(*key, code=code, stopped=request.kind)
+
+    def shake(self) -> None:
+        """Let watches return."""
+        with self.changed:
+            self.version += 1
+            self.changed.notify_all()
+
+    def _set(self, key: Key, seen: Seen) -> None:
+        with self.changed:
+            self.learners[key] = seen
+            self.version += 1
+            self.changed.notify_all()
+
+
+class _OpenMemory:
+    def __init__(self, place: MemoryPlace, home_uuid: str) -> None:
+        self._place = place
+        self._home_uuid = home_uuid
+
+    def runner(self) -> Runner:
+        return MemoryRunner(self._place, home_uuid=self._home_uuid)
+
+    def measure(self, place: str) -> Measured:
+        found = self._place
+        free = found.slots if found.free_slots is None else found.free_slots
+        return Measured(place, Capacity(found.cpus, found.slots), free, "GPU 0 by somebody else")
+
+    def close(self) -> None:
+        return
+
+
+class MemoryRunner(Runner):
+    """The runner of that place."""
+
+    name: ClassVar[str] = "memory"
+    capabilities: ClassVar[Capabilities] = Capabilities(needs="host")
+
+    def __init__(self, place: MemoryPlace | Host | Cluster, *, home_uuid: str) -> None:
+        assert isinstance(place, MemoryPlace)
+        self.memory = place
+        self.home_uuid = home_uuid
+        self._told: dict[Key, Seen] = {}
+        self._asked: set[AttemptRef] = set()
+        self._interrupted = False
+
+    def plan(self, request: LaunchRequest) -> Plan:
+        self.memory.on_plan(request)
+        attempt = request.attempt
+        learners = tuple(
+            LearnerPlan(number, learner_name(attempt.job_id, attempt.attempt, number), {})
+            for number in range(1, attempt.learners + 1)
+        )
+        return Plan(request, self.name, learners, request.spec.gpus, request.spec.cpus or 0.0)
+
+    def launch(self, plan: Plan, progress: Progress) -> None:
+        self.memory.launches.append(plan)
+        self.memory.on_launch(plan, progress)
+        attempt = plan.request.attempt
+        for learner in plan.learners:
+            self.memory.start(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, learner.learner))
+
+    def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
+        until = time.monotonic() + timeout_seconds
+        asked, first = set(attempts), not self._asked
+        new, self._asked = asked - self._asked, asked
+        with self.memory.changed:
+            while True:
+                self.memory.on_observe()
+                news = self._news(asked)
+                if news or new or first or self._interrupted or time.monotonic() >= until:
+                    self._interrupted = False
+                    return Observation(tuple(news), whole=first)
+                self.memory.changed.wait(until - time.monotonic())
+
+    def _news(self, asked: set[AttemptRef]) -> list[Seen]:
+        wanted = {(one.job_id, one.attempt) for one in asked}
+        mine = {
+            key: seen
+            for key, seen in self.memory.learners.items()
+            if key[:2] in wanted and seen.ref.home == self.home_uuid
+        }
+        news = [seen for key, seen in mine.items() if self._told.get(key) != seen]
+        self._told.update(mine)
+        return news
+
+    def interrupt(self) -> None:
+        with self.memory.changed:
+            self._interrupted = True
+            self.memory.changed.notify_all()
+
+    def journal(self, learner: LearnerRef, offsets: Mapping[str, int]) -> Mapping[str, Chunk]:
+        return {}
+
+    def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
+        self.memory.stops.append((attempt, request))
+        self.memory.on_stop(attempt, request)
+
+    def remove(self, attempt: AttemptRef) -> None:
+        self.memory.removed.append(attempt)
+        with self.memory.changed:
+            for key in [key for key in self.memory.learners if key[:2] == (attempt.job_id, attempt.attempt)]:
+                del self.memory.learners[key]
+
+    def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
+        raise RunnerError("nothing can be run in memory")
+
+    def close(self) -> None:
+        return
+
+    def leftovers(self) -> Iterator[LearnerRef]:
+        return iter(self.memory.leftovers)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,392 @@
+"""The loop over a place in memory: jobs from submit to end, requests, restarts, queue, trouble."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from runners.interface import AttemptRef, LaunchRequest, LearnerRef, Plan, Progress, StopRequest
+from tests.controller.conftest import Bench
+from tests.controller.waiting import wait_for
+from workbench.errors import CannotWrite, LaunchRefused, PlaceUnreachable, RunnerError, SlotsBusy
+from workbench.job import Intent, LearnerPhase, State
+from workbench.store.database import home_uuid
+from workbench.store.jobs import attempts, transitions
+from workbench.store.learners import learners
+from workbench.store.requests import request, requests
+
+
+def states(bench: Bench, job_id: str) -> list[str]:
+    return [one.state for one in transitions(bench.store, job_id) if one.kind == "state"]
+
+
+def test_a_job_goes_from_submit_to_its_end_with_every_step_on_record(bench: Bench) -> None:
+    job_id = bench.submit()
+    bench.runs(job_id)
+    bench.place.exit(job_id)
+    row = bench.ends(job_id)
+
+    assert (row.state, row.exit_code, row.exit_by) == (State.COMPLETED, 0, "job")
+    assert states(bench, job_id) == ["QUEUED", "PENDING", "PROCESSING", "STORING", "COMPLETED"]
+    assert [(one.phase, one.exit_code) for one in learners(bench.store, job_id)] == [(LearnerPhase.EXITED, 0)]
+    assert row.started_us is not None and row.ended_us is not None
+    assert [one.outcome for one in requests(bench.store, job_id)] == ["done"]
+
+
+def test_a_failing_command_gives_its_exit_code_and_a_reason(bench: Bench) -> None:
+    job_id = bench.submit()
+    bench.runs(job_id)
+    bench.place.exit(job_id, code=3)
+    row = bench.ends(job_id)
+
+    assert (row.state, row.exit_code, row.reason.code) == (State.FAILED, 3, "C201")
+
+
+@pytest.mark.parametrize(("kind", "code", "by"), [("halt", 143, "halt"), ("kill", 137, "kill")])
+def test_stopping_a_running_job_and_asking_twice(bench: Bench, kind: str, code: int, by: str) -> None:
+    job_id = bench.submit()
+    bench.runs(job_id)
+    asked = [bench.ask(job_id, kind) for _ in range(2)]
+    row = bench.ends(job_id)
+
+    assert (row.state, row.exit_code, row.exit_by, row.intent) == (State.HALTED, code, by, Intent.NONE)
+    assert row.reason.text.startswith(("halted by ", "killed by "))
+    for one in asked:
+        wait_for(lambda one=one: request(bench.store, one).outcome == "done")  # type: ignore[misc,union-attr] # of a test
+    assert bench.place.stops[0][1].kind == kind
+
+
+def test_a_queued_job_is_halted_at_once_and_nothing_is_asked_of_the_place(bench: Bench) -> None:
+    holder = bench.submit(cpus=2.0)
+    bench.runs(holder)
+    waiting = bench.submit(cpus=1.0)
+    bench.says(waiting, f"waits for 1 CPU: {holder} holds 2 of 2 CPUs")
+    bench.ask(waiting, "halt")
+
+    assert bench.ends(waiting).exit_code == 143
+    assert [plan.request.attempt.job_id for plan in bench.place.launches] == [holder]
+    assert bench.place.stops == []
+
+
+def test_resume_begins_the_next_attempt_with_the_same_job(bench: Bench) -> None:
+    job_id = bench.submit()
+    bench.runs(job_id)
+    bench.ask(job_id, "halt")
+    bench.ask(job_id, "resume")
+    bench.runs(job_id, attempt=2)
+    bench.place.exit(job_id, attempt=2)
+    row = bench.ends(job_id, attempt=2)
+
+    assert row.state is State.COMPLETED
+    assert [one.state for one in attempts(bench.store, job_id)] == [State.HALTED, State.COMPLETED]
+    wait_for(lambda: [one.outcome for one in requests(bench.store, job_id)] == ["done"] * 3)
+
+
+def test_the_next_attempt_does_not_start_while_anything_of_the_last_one_is_there(bench: Bench) -> None:
+    job_id = bench.submit()
+    bench.runs(job_id)
+    bench.place.exit(job_id, code=1)
+    bench.ends(job_id)
+    # A learner that turns up again after it was seen to be over.
+    bench.place.change(job_id, 1, 1, phase=LearnerPhase.RUNNING, exit_code=None)
+    bench.place.on_stop = lambda attempt, request: None
+    bench.ask(job_id, "resume")
+    wait_for(lambda: bool(bench.place.stops))
+
+    assert bench.place.stops[0][1].kind == "kill"
+    assert len(bench.place.starts) == 1
+    bench.place.exit(job_id, code=137)
+    bench.runs(job_id, attempt=2)
+
+
+def test_a_completed_job_is_not_resumed_and_the_request_says_why(bench: Bench) -> None:
+    job_id = bench.submit()
+    bench.runs(job_id)
+    bench.place.exit(job_id)
+    bench.ends(job_id)
+    asked = bench.ask(job_id, "resume")
+
+    wait_for(lambda: "rerun" in request(bench.store, asked).outcome)  # type: ignore[union-attr] # it was made above
+    assert bench.row(job_id).attempt == 1
+
+
+def test_deleting_a_running_job_stops_removes_and_leaves_a_tombstone_alone(bench: Bench) -> None:
+    job_id = bench.submit(secret_values={"TOKEN": "hunter2"})
+    bench.runs(job_id)
+    bench.ask(job_id, "delete")
+    wait_for(lambda: not bench.home.job(job_id).path.exists(), bench.log)
+
+    row = bench.row(job_id)
+    assert row.deleted_us is not None and row.state is State.HALTED
+    assert bench.place.removed == [AttemptRef(home_uuid(bench.home), job_id, 1, 1)]
+    assert bench.place.learners == {}
+    assert list(bench.home.secrets.iterdir()) == []
+
+
+def test_a_failure_is_restarted_as_often_as_asked_for_with_a_pause_that_grows(bench: Bench) -> None:
+    job_id = bench.submit(max_restarts=1)
+    bench.runs(job_id)
+    bench.place.exit(job_id, code=9)
+    waiting = bench.says(job_id, "restart 1 of 1 in 1 s, since the command ended with exit code 9")
+    assert (waiting.state, waiting.attempt, waiting.restarts) == (State.QUEUED, 2, 1)
+    assert waiting.next_try_us is not None
+
+    bench.runs(job_id, attempt=2)
+    bench.place.exit(job_id, attempt=2, code=9)
+    row = bench.ends(job_id, attempt=2)
+
+    assert (row.state, row.exit_code, row.attempt) == (State.FAILED, 9, 2)
+
+
+def test_a_lost_learner_is_the_platforms_fault_and_ends_the_others(bench: Bench) -> None:
+    job_id = bench.submit(learners=2, max_platform_restarts=0)
+    wait_for(lambda: len(bench.place.starts) == 2)
+    bench.runs(job_id)
+    bench.place.lose(job_id, learner=1)
+    row = bench.ends(job_id)
+
+    assert (row.state, row.exit_code, row.exit_by, row.reason.code) == (State.FAILED, 75, "lost", "S104")
+    assert bench.place.learners[job_id, 1, 2].stopped == "halt"
+
+
+def test_a_runner_that_raises_anything_fails_the_job_with_the_sentence_and_nothing_else(bench: Bench) -> None:
+    def fail(plan: Plan, progress: Progress) -> None:
+        raise KeyError("no such thing: hunter2")
+
+    bench.place.on_launch = fail
+    job_id = bench.submit(max_platform_restarts=0, secret_values={"TOKEN": "hunter2"})
+    row = bench.ends(job_id)
+
+    assert (row.state, row.exit_code, row.reason.code) == (State.FAILED, 75, "S101")
+    assert row.reason.text == "KeyError: 'no such thing: *******'"
+    assert "hunter2" not in bench.log()
+    bench.place.on_launch = lambda plan, progress: None
+    bench.runs(bench.submit())
+
+
+def test_a_refusal_is_final_and_nothing_of_it_was_started(bench: Bench) -> None:
+    def refuse(request: LaunchRequest) -> None:
+        raise LaunchRefused("asks for 64 GiB of memory; this machine has 24 GiB", hint="ask for less")
+
+    bench.place.on_plan = refuse
+    row = bench.ends(bench.submit(max_restarts=5))
+
+    assert (row.state, row.exit_code, row.reason.code, row.attempt) == (State.FAILED, 65, "C104", 1)
+    assert row.reason.hint == "ask for less"
+    assert bench.place.stops == []
+
+
+def test_a_place_that_cannot_be_reached_is_no_state(bench: Bench) -> None:
+    bench.place.open_failure = PlaceUnreachable("gpubox does not answer")
+    job_id = bench.submit()
+    waiting = bench.says(job_id, "gpubox does not answer")
+    assert waiting.state is State.PENDING
+
+    bench.place.open_failure = None
+    bench.runs(job_id)
+
+
+def test_a_running_job_keeps_its_state_while_its_place_is_away(bench: Bench) -> None:
+    job_id = bench.submit()
+    bench.runs(job_id)
+
+    def away() -> None:
+        raise PlaceUnreachable("the link is down")
+
+    bench.place.on_observe = away
+    bench.place.shake()
+    bench.place.exit(job_id)
+    row = bench.says(job_id, "the link is down")
+    assert (row.state, row.seen_us is not None) == (State.PROCESSING, True)
+
+    bench.place.on_observe = lambda: None
+    assert bench.ends(job_id).state is State.COMPLETED
+
+
+def test_a_hanging_launch_holds_up_no_other_job(bench: Bench) -> None:
+    hanging, release = threading.Event(), threading.Event()
+
+    def hang(plan: Plan, progress: Progress) -> None:
+        if plan.request.spec.gpus == 0 and plan.request.attempt.job_id == slow:
+            hanging.set()
+            release.wait(30)
+
+    slow = ""
+    bench.place.on_launch = hang
+    bench.stop()
+    slow = bench.submit()
+    bench.start()
+    assert hanging.wait(10)
+    quick = bench.submit()
+    bench.runs(quick)
+
+    assert bench.row(slow).state is State.PENDING
+    release.set()
+    bench.runs(slow)
+
+
+def test_a_halt_calls_off_a_long_launch(bench: Bench) -> None:
+    begun, told = threading.Event(), threading.Event()
+
+    def build(plan: Plan, progress: Progress) -> None:
+        begun.set()
+        while not told.wait(0.01):
+            progress("builds the environment", stage="preparing")
+
+    bench.place.on_launch = build
+    job_id = bench.submit()
+    assert begun.wait(10)
+    bench.reaches(job_id, State.DOWNLOADING)
+    bench.says(job_id, "builds the environment")
+    bench.ask(job_id, "halt")
+    row = bench.ends(job_id)
+    told.set()
+
+    assert (row.state, row.exit_code) == (State.HALTED, 143)
+    assert bench.place.starts == []
+
+
+def test_slots_that_others_hold_send_the_job_back_to_the_queue_until_they_are_free(bench: Bench) -> None:
+    def busy(plan: Plan, progress: Progress) -> None:
+        if bench.place.free_slots == 0:
+            raise SlotsBusy("GPU 0 is held by anna (training-x)")
+
+    bench.place.slots, bench.place.free_slots = 1, 0
+    bench.place.on_launch = busy
+    job_id = bench.submit(gpus=1)
+    row = bench.says(job_id, "GPU 0 is held by anna")
+    assert row.state is State.QUEUED
+
+    bench.says(job_id, "waits for 1 GPU: GPU 0 by somebody else")
+    bench.place.free_slots = 1
+    bench.runs(job_id)
+
+
+def test_jobs_that_ask_for_cpus_run_in_turn_and_the_rest_beside_them(bench: Bench) -> None:
+    first = bench.submit(cpus=64.0)
+    assert "asks for 64 CPUs and gets the 2 that there are" in bench.runs(first).reason.text
+    second, third = bench.submit(cpus=1.0), bench.submit(cpus=1.0)
+    bench.says(second, "waits for 1 CPU")
+    bench.says(third, f"waits behind {second}")
+    bench.runs(bench.submit())
+
+    bench.place.exit(first)
+    bench.runs(second)
+    bench.runs(third)
+
+
+def test_ends_when_all_waits_for_all(bench: Bench) -> None:
+    job_id = bench.submit(learners=2, ends_when="all")
+    bench.runs(job_id)
+    bench.place.exit(job_id, learner=2)
+    wait_for(lambda: [one.phase for one in learners(bench.store, job_id)][1:] == [LearnerPhase.EXITED])
+    assert bench.row(job_id).state is State.PROCESSING
+
+    bench.place.exit(job_id, learner=1)
+    assert bench.ends(job_id).state is State.COMPLETED
+
+
+def test_a_stop_that_the_place_does_not_obey_is_asked_for_again(bench: Bench) -> None:
+    bench.place.on_stop = lambda attempt, request: None
+    job_id = bench.submit(grace_seconds=0.0)
+    bench.runs(job_id)
+    bench.ask(job_id, "kill")
+    wait_for(lambda: len(bench.place.stops) == 2)
+    bench.place.exit(job_id, code=137, stopped="kill")
+
+    assert bench.ends(job_id).exit_code == 137
+
+
+def test_a_stop_that_raises_is_tried_again(bench: Bench) -> None:
+    failures = iter([RunnerError("the engine is busy")])
+
+    def stop(attempt: AttemptRef, request: StopRequest) -> None:
+        for failure in failures:
+            raise failure
+        bench.place.obey(attempt, request)
+
+    bench.place.on_stop = stop
+    job_id = bench.submit()
+    bench.runs(job_id)
+    bench.ask(job_id, "kill")
+
+    assert bench.ends(job_id).exit_code == 137
+
+
+def test_a_full_disk_at_the_place_is_waited_for_and_the_reason_says_so(bench: Bench) -> None:
+    full = [CannotWrite("cannot write /home/x: the disk is full", hint="make room, then try again")]
+
+    def launch(plan: Plan, progress: Progress) -> None:
+        if full:
+            raise full[0]
+
+    bench.place.on_launch = launch
+    job_id = bench.submit()
+    row = bench.says(job_id, "the disk is full")
+    assert (row.state, row.reason.code) == (State.PENDING, "S204")
+    full.clear()
+    bench.runs(job_id)
+
+
+def test_a_job_folder_deleted_under_it_ends_the_job_and_nothing_else(bench: Bench) -> None:
+    import shutil
+
+    job_id = bench.submit()
+    bench.runs(job_id)
+    shutil.rmtree(bench.home.job(job_id).path)
+    bench.place.lose(job_id)
+    row = bench.ends(job_id)
+
+    assert row.state in (State.FAILED, State.QUEUED)
+    bench.ask(job_id, "delete")
+    wait_for(lambda: bench.row(job_id).deleted_us is not None, bench.log)
+
+
+def test_a_new_controller_goes_on_where_the_last_one_was(bench: Bench) -> None:
+    running, ended = bench.submit(), bench.submit()
+    bench.runs(running)
+    bench.runs(ended)
+    bench.stop()
+    bench.place.exit(ended, code=4)
+    halted = bench.ask(running, "halt")
+    bench.start()
+
+    assert bench.ends(ended).exit_code == 4
+    assert bench.ends(running).exit_code == 143
+    wait_for(lambda: request(bench.store, halted).outcome == "done")  # type: ignore[union-attr] # it was made above
+    assert len(bench.place.starts) == 2
+
+
+def test_learners_of_this_home_that_should_not_be_there_are_ended_and_no_others(bench: Bench) -> None:
+    mine = home_uuid(bench.home)
+    over = bench.submit()
+    bench.runs(over)
+    bench.place.exit(over)
+    bench.ends(over)
+    deleted = bench.submit()
+    bench.runs(deleted)
+    bench.ask(deleted, "delete")
+    wait_for(lambda: bench.row(deleted).deleted_us is not None)
+    bench.stop()
+    bench.place.stops.clear()
+    bench.place.removed.clear()
+    bench.place.leftovers = [
+        LearnerRef(mine, over, 1, 1),
+        LearnerRef(mine, deleted, 1, 1),
+        LearnerRef(mine, "training-unknown22", 1, 1),
+        LearnerRef("another-home", over, 1, 1),
+    ]
+    bench.start()
+    bench.runs(bench.submit())
+    wait_for(lambda: len(bench.place.removed) == 1)
+
+    assert {(one.home, one.job_id) for one, _ in bench.place.stops} == {(mine, over), (mine, deleted)}
+    assert [one.job_id for one in bench.place.removed] == [deleted]
+
+
+def test_it_lingers_and_then_ends_by_itself(bench: Bench) -> None:
+    bench.stop()
+    bench.start(linger_seconds=0.0)
+
+    wait_for(lambda: bench.ended == "nothing was left to do")

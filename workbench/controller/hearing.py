@@ -1,0 +1,187 @@
+"""Takes news from the places' threads into the working memory of the jobs that it concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from runners.interface import AttemptRef, LearnerRef, StopRequest
+from workbench.controller.acting import Acting
+from workbench.controller.board import Board
+from workbench.controller.events import (
+    Called,
+    CalledOff,
+    CallFailed,
+    Drained,
+    Event,
+    Forgotten,
+    LeftBehind,
+    Observed,
+    Progressed,
+    Unreachable,
+)
+from workbench.controller.tracked import Tracked
+from workbench.controller.view import Doing, StopSent, Trouble
+from workbench.errors import FabricError
+from workbench.job import TERMINAL, Reason
+from workbench.store.jobs import job, mark_seen
+from workbench.store.learners import learners
+
+
+class Hearing:
+    """Says of each piece of news which jobs are to be decided on again."""
+
+    def __init__(self, board: Board, acting: Acting) -> None:
+        self._board = board
+        self._acting = acting
+
+    def take(self, event: Event) -> set[str]:
+        """Take news in; return the jobs that it concerns."""
+        match event:
+            case Observed():
+                return self._observed(event)
+            case Unreachable(place, text):
+                return self._unreachable(place, text)
+            case Progressed(attempt, text, stage):
+                return self._with(attempt, lambda job: job.prepares(text, stage, self._board.now()))
+            case Called():
+                return self._called(event)
+            case CalledOff(attempt):
+                return self._with(attempt, Tracked.called_off)
+            case CallFailed():
+                return self._failed(event)
+            case LeftBehind():
+                self._left_behind(event)
+            case Drained(job_id, number):
+                tracked = self._board.jobs.get(job_id)
+                if tracked is not None and tracked.row.attempt == number:
+                    tracked.drained = True
+                    return {job_id}
+            case Forgotten():
+                return self._forgotten(event)
+        return set()
+
+    def _observed(self, event: Observed) -> set[str]:
+        told = set(event.attempts)
+        touched: set[str] = set()
+        for tracked in self._board.at(event.place):
+            job_id, look = tracked.row.id, self._board.looks.get(tracked.row.id)
+            if tracked.unreachable:
+                tracked.unreachable = ""
+                touched.add(job_id)
+            if look is not None and event.whole and 0 <= look.serial <= event.serial:
+                touched.add(job_id)
+                self._looked(tracked, event)
+            elif tracked.attempt in told and tracked.is_launched:
+                shown = [seen for seen in event.seen if _is_of(seen.ref, tracked.attempt)]
+                if shown or event.whole:
+                    tracked.observed(shown, whole=event.whole)
+                    touched.add(job_id)
+        return touched
+
+    def _looked(self, tracked: Tracked, event: Observed) -> None:
+        look = self._board.looks.pop(tracked.row.id)
+        if look.attempt == tracked.row.attempt:
+            shown = [seen for seen in event.seen if _is_of(seen.ref, tracked.attempt)]
+            tracked.looked_at(shown, stopped=look.stopped)
+        elif look.attempt == tracked.row.attempt - 1:
+            before = [seen for seen in event.seen if _is_of(seen.ref, tracked.attempt_before)]
+            tracked.looked_at_previous(before, self._board.now())
+            self._board.watch(self._board.place(tracked.row.place))
+
+    def _unreachable(self, place: str, text: str) -> set[str]:
+        touched: set[str] = set()
+        for tracked in self._board.at(place):
+            said = f"{tracked.row.place.backend} cannot be reached: {text}"
+            if tracked.unreachable != said:
+                if not tracked.unreachable:
+                    self._note_last_seen(tracked)
+                tracked.unreachable = said
+                touched.add(tracked.row.id)
+        return touched
+
+    def _note_last_seen(self, tracked: Tracked) -> None:
+        try:
+            with self._board.atomic():
+                mark_seen(self._board.store, tracked.row.id)
+        except FabricError as error:
+            self._board.log.say(f"{tracked.row.id}: {error}")
+
+    def _called(self, event: Called) -> set[str]:
+        tracked = self._board.jobs.get(event.attempt.job_id)
+        if tracked is None or tracked.doing is not event.doing:
+            return set()
+        match event.doing:
+            case Doing.LAUNCH if event.attempt == tracked.attempt:
+                tracked.launched(self._board.now())
+                tracked.note = "; ".join(text for text in (tracked.note, *event.notes) if text)
+                self._board.orders.pop(tracked.row.id, None)
+            case Doing.STOP if event.attempt == tracked.attempt:
+                times = 1 if tracked.stop_sent is None else tracked.stop_sent.times + 1
+                sent = StopSent(tracked.stopping, self._board.now(), times)
+                self._acting.look(tracked, tracked.attempt, sent)
+            case Doing.STOP if event.attempt == tracked.attempt_before:
+                self._acting.look(tracked, tracked.attempt_before)
+            case Doing.REMOVE:
+                tracked.removed_all()
+        return {tracked.row.id}
+
+    def _failed(self, event: CallFailed) -> set[str]:
+        tracked = self._board.jobs.get(event.attempt.job_id)
+        if tracked is None or tracked.doing is not event.doing:
+            return set()
+        self._board.orders.pop(tracked.row.id, None)
+        trouble = event.trouble
+        self._board.log.say(f"{tracked.row.id}: {event.doing}: {trouble.reason.text}")
+        if event.doing is Doing.REMOVE and trouble.kind == "refused" and not self._was_launched(tracked):
+            # There is no such place or way any more, and nothing was ever seen there.
+            tracked.removed_all()
+        else:
+            tracked.call_failed(trouble, self._board.now())
+        return {tracked.row.id}
+
+    def _was_launched(self, tracked: Tracked) -> bool:
+        return bool(learners(self._board.store, tracked.row.id))
+
+    def _forgotten(self, event: Forgotten) -> set[str]:
+        tracked = self._board.jobs.get(event.job_id)
+        if tracked is None:
+            return set()
+        if not event.failure:
+            self._board.drop(tracked)
+            self._board.jobs_changed()
+            return set()
+        self._board.log.say(f"{event.job_id} is not removed yet: {event.failure}")
+        tracked.call_failed(Trouble("unreachable", Reason(event.failure, "S200")), self._board.now())
+        return {event.job_id}
+
+    def _left_behind(self, event: LeftBehind) -> None:
+        """End learners that should not be there: of deleted jobs, and of attempts that are over.
+
+        Of what the store does not know nothing is touched: it may be new, or have been rebuilt.
+        """
+        place = self._board.places[event.place]
+        for ref in event.learners:
+            row = job(self._board.store, ref.job_id)
+            if row is None or ref.home != self._board.uuid:
+                continue
+            over = ref.attempt < row.attempt or (ref.attempt == row.attempt and row.state in TERMINAL)
+            if row.deleted_us is None and not over:
+                continue
+            attempt = AttemptRef(ref.home, ref.job_id, ref.attempt, row.learners)
+            self._board.log.say(
+                f"{ref.job_id}: attempt {ref.attempt} is over, but learner {ref.learner} is there"
+            )
+            place.stop(attempt, StopRequest("kill", 0.0, by="the controller"))
+            if row.deleted_us is not None:
+                place.remove([attempt])
+
+    def _with(self, attempt: AttemptRef, tell: Callable[[Tracked], None]) -> set[str]:
+        tracked = self._board.jobs.get(attempt.job_id)
+        if tracked is None or tracked.attempt != attempt or tracked.doing is not Doing.LAUNCH:
+            return set()
+        tell(tracked)
+        return {attempt.job_id}
+
+
+def _is_of(ref: LearnerRef, attempt: AttemptRef) -> bool:
+    return (ref.home, ref.job_id, ref.attempt) == (attempt.home, attempt.job_id, attempt.attempt)

@@ -1,0 +1,282 @@
+"""The loop: takes news from its mailbox, decides job by job, acts. It waits for news and SQLite only."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Final
+
+from workbench.clock import now_us
+from workbench.controller.acting import Acting, random_share
+from workbench.controller.asking import Asking
+from workbench.controller.board import Board
+from workbench.controller.events import Ended, Event, Measured, Woken
+from workbench.controller.hearing import Hearing
+from workbench.controller.journals import Journals
+from workbench.controller.lanes import drain
+from workbench.controller.log import Log
+from workbench.controller.opening import OpenedPlace, Opener
+from workbench.controller.queueing import Queueing
+from workbench.controller.reconcile import decide
+from workbench.controller.removal import remove_leftovers
+from workbench.controller.restarts import LONGEST_DELAY_SECONDS
+from workbench.controller.tracked import Tracked
+from workbench.controller.view import Close, Forget
+from workbench.errors import FabricError
+from workbench.job import State
+from workbench.manifest.model import JobSpec
+from workbench.paths import Home
+from workbench.store.database import Store, home_uuid
+from workbench.store.jobs import detail, open_jobs
+from workbench.store.learners import learners
+from workbench.store.rows import JobRow
+
+HEARTBEAT_SECONDS: Final = 30.0
+"""How often it looks up by itself: is its lock still its own, did a client fail to wake it?"""
+
+STORE_AGAIN_SECONDS: Final = 1.0
+"""When it tries again what the store did not take."""
+
+BUG_AGAIN_SECONDS: Final = 30.0
+
+STEPS: Final = 50
+"""More than this for one job in one go is a defect: it is left alone for a while."""
+
+SWEEP_AFTER_SECONDS: Final = 2.0
+"""When a place that was opened is looked through for learners that should not be there."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """What a test or a caller may want otherwise."""
+
+    open_place: Opener = OpenedPlace
+    linger_seconds: float = 60.0
+    door: Callable[[bool], None] = field(default=lambda is_open: None)
+    """Opens or closes the way in; once it is closed nobody is told that he was heard who was not."""
+    is_ours: Callable[[], bool] = field(default=lambda: True)
+    """Whether the lock is still held."""
+
+
+class Loop:
+    """One home's controller, in the thread that calls :meth:`run`."""
+
+    def __init__(self, home: Home, store: Store, log: Log, settings: Settings | None = None) -> None:
+        self._settings = settings or Settings()
+        self._log = log
+        self._mailbox: SimpleQueue[Event] = SimpleQueue()
+        writing = threading.Lock()
+        self._board = Board(
+            home=home,
+            uuid=home_uuid(home),
+            store=store,
+            log=log,
+            post=self.post,
+            open_place=self._settings.open_place,
+            journals=Journals(home, self.post, log, writing),
+            writing=writing,
+        )
+        self._acting = Acting(self._board)
+        self._asking = Asking(self._board, self._track)
+        self._queueing = Queueing(self._board)
+        self._hearing = Hearing(self._board, self._acting)
+        self._due: dict[str, float] = {}
+        self._queue_at: float | None = None
+        self._requests_at: float | None = 0.0
+        self._sweep_at: dict[str, float] = {}
+        self._idle_since: float | None = None
+        self._woken = True
+        self._loaded = False
+        self._again: list[Event] = []
+        self._ended = ""
+        self._said: set[str] = set()
+
+    def post(self, event: Event) -> None:
+        """Tell it something, from any thread or a signal handler."""
+        self._mailbox.put(event)
+
+    def open_jobs(self) -> int:
+        """Return how many jobs it looks after."""
+        return len(self._board.jobs)
+
+    def run(self) -> str:
+        """Work until it is told to end or there is nothing left to do for a while; return why it ended."""
+        board = self._board
+        board.journals.start()
+        try:
+            while not self._ended:
+                self._turn(drain(self._mailbox, self._timeout()))
+        finally:
+            for place in board.places.values():
+                place.close()
+            board.journals.end()
+        return self._ended
+
+    def _turn(self, events: list[Event]) -> None:
+        touched: set[str] = set()
+        again, self._again = self._again, []
+        for event in (*again, *events):
+            touched |= self._guarded(lambda one=event: self._take(one), failed=event)  # type: ignore[misc] # mypy cannot infer the default
+        now = self._board.now()
+        if not events or self._woken or (self._requests_at is not None and now >= self._requests_at):
+            touched |= self._guarded(self._answer_requests)
+        touched |= {job_id for job_id, at in self._due.items() if now >= at}
+        while touched or self._board.stirred or self._is_queue_due(now):
+            if self._is_queue_due(now):
+                touched |= self._look_at_queue()
+            for job_id in sorted(touched):
+                self._settle(job_id)
+            touched = set()
+            if self._board.stirred:
+                # What just ended may have been waited for by others, and by who asked for it.
+                self._queueing.freed()
+                touched = self._guarded(self._answer_requests)
+        self._look_around(now, idle=not events)
+
+    def _take(self, event: Event) -> set[str]:
+        match event:
+            case Woken():
+                self._woken = True
+                return set()
+            case Ended(why):
+                self._ended = why
+                return set()
+            case Measured():
+                self._queueing.measured(event)
+                self._board.queue_stale = True
+                return set()
+        return self._hearing.take(event)
+
+    def _load(self) -> None:
+        remove_leftovers(self._board.home, self._board.store)
+        for row in open_jobs(self._board.store):
+            self._due[row.id] = 0.0
+            self._track(row)
+
+    def _answer_requests(self) -> set[str]:
+        self._woken, self._board.stirred = False, False
+        if not self._loaded:
+            self._load()
+            self._loaded = True
+        touched = self._asking.look()
+        self._requests_at = None
+        self._board.queue_stale |= bool(touched)
+        return touched
+
+    def _is_queue_due(self, now: float) -> bool:
+        return self._board.queue_stale or (self._queue_at is not None and now >= self._queue_at)
+
+    def _look_at_queue(self) -> set[str]:
+        """Ask the queue; return the jobs that its verdict changed for."""
+        self._board.queue_stale = False
+        before = {tracked.row.id: tracked.verdict for tracked in self._board.jobs.values()}
+        self._queue_at = self._queueing.look()
+        return {
+            tracked.row.id
+            for tracked in self._board.jobs.values()
+            if tracked.row.state is State.QUEUED and tracked.verdict != before[tracked.row.id]
+        }
+
+    def _settle(self, job_id: str) -> None:
+        """Decide and act until there is nothing to do for a job now."""
+        self._due.pop(job_id, None)
+        tracked = self._board.jobs.get(job_id)
+        if tracked is None:
+            return
+        again: float | None = None
+        try:
+            again = self._act(tracked)
+        except FabricError as error:
+            self._say_once(f"{job_id}: {error}; it is tried again")
+            again = self._board.now() + STORE_AGAIN_SECONDS
+        except Exception as error:
+            # A defect of ours must stop no other job.
+            self._log.bug(f"{job_id}", error)
+            again = self._board.now() + BUG_AGAIN_SECONDS
+        if again is not None and job_id in self._board.jobs:
+            self._due[job_id] = again
+
+    def _act(self, tracked: Tracked) -> float | None:
+        for _ in range(STEPS):
+            decision = decide(tracked.view(self._board.now()))
+            for action in decision.actions:
+                self._acting.do(tracked, action)
+                if isinstance(action, Close | Forget):
+                    return None
+            if not decision.actions:
+                self._acting.save_learners(tracked)
+                return decision.until
+            self._said.clear()
+        raise RuntimeError(f"no rest after {STEPS} steps: {decision}")
+
+    def _track(self, row: JobRow) -> Tracked:
+        board = self._board
+        try:
+            spec = detail(board.store, row.id).spec
+        except FabricError as error:
+            # Its folder is gone: it can still be seen, stopped and deleted.
+            self._log.say(f"{row.id}: {error}")
+            spec = JobSpec(name=row.name, learners=row.learners, gpus=row.gpus, cpus=row.cpus)
+        known = learners(board.store, row.id, row.attempt)
+        tracked = Tracked.load(row, spec, board.uuid, known)
+        tracked.draw = random_share()
+        if row.next_try_us is not None:
+            # A clock that jumped must not make it wait for ever.
+            left = min(max(0.0, (row.next_try_us - now_us()) / 1e6), LONGEST_DELAY_SECONDS)
+            tracked.not_before = board.now() + left
+        board.jobs[row.id] = tracked
+        place = board.place(row.place)
+        self._sweep_at.setdefault(place.key, board.now() + SWEEP_AFTER_SECONDS)
+        if tracked.is_launched:
+            board.journals.follow(row.id, row.attempt, spec.learners)
+            board.watch(place)
+        return tracked
+
+    def _look_around(self, now: float, *, idle: bool) -> None:
+        """Do what is due though nothing happened."""
+        for key, at in list(self._sweep_at.items()):
+            if now >= at:
+                self._sweep_at[key] = float("inf")
+                self._board.places[key].sweep()
+        if idle and not self._settings.is_ours():
+            self._ended = self._ended or "its lock file was removed"
+        if self._board.jobs:
+            self._idle_since = None
+            return
+        self._idle_since = now if self._idle_since is None else self._idle_since
+        if now >= self._idle_since + self._settings.linger_seconds:
+            self._settings.door(False)
+            if self._mailbox.empty():
+                self._ended = self._ended or "nothing was left to do"
+            else:
+                self._settings.door(True)
+
+    def _timeout(self) -> float:
+        now = self._board.now()
+        times = [now + HEARTBEAT_SECONDS, *self._due.values(), *self._sweep_at.values()]
+        times += [at for place in self._board.places.values() if (at := place.check(now)) is not None]
+        times += [at for at in (self._queue_at, self._requests_at) if at is not None]
+        if self._idle_since is not None:
+            times.append(self._idle_since + self._settings.linger_seconds)
+        return max(0.0, min(times) - now)
+
+    def _guarded(self, do: Callable[[], set[str]], *, failed: Event | None = None) -> set[str]:
+        """Do something with the store; what it does not take now is tried again, an event too."""
+        try:
+            return do()
+        except FabricError as error:
+            self._say_once(f"{error}; it is tried again")
+            self._requests_at = self._board.now() + STORE_AGAIN_SECONDS
+            if failed is not None:
+                self._again.append(failed)
+        except Exception as error:
+            self._log.bug("news" if failed is not None else "requests", error)
+            self._requests_at = self._board.now() + BUG_AGAIN_SECONDS
+        return set()
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._log.say(text)

@@ -1,0 +1,190 @@
+"""The controller's process: takes the lock, answers on its socket in moments, works until it may end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from workbench.clock import now_us
+from workbench.controller.events import Ended, Woken
+from workbench.controller.lock import ControllerLock
+from workbench.controller.log import Log
+from workbench.controller.server import Server, socket_path
+from workbench.errors import CannotWrite, FabricError, TryAgain
+from workbench.paths import Home, default_home
+from workbench.store.identity import home_uuid
+from workbench.version import VERSION
+
+if TYPE_CHECKING:
+    from workbench.controller.loop import Loop
+    from workbench.store.database import Store
+
+SUCCESSION_SECONDS: Final = 10.0
+"""How long one that is to follow another waits for its end."""
+
+LINGER_SECONDS: Final = 60.0
+
+STORE_AGAIN_SECONDS: Final = 0.5
+
+
+class Process:
+    """What the socket's thread, the signals and the loop share."""
+
+    def __init__(self, uuid: str) -> None:
+        self._uuid = uuid
+        self._began_us = now_us()
+        self._lock = threading.Lock()
+        self._is_open = True
+        self._ended = ""
+        self.loop: Loop | None = None
+
+    def answer(self, what: str) -> Mapping[str, Any]:
+        """Answer a client's word."""
+        about = {"pid": os.getpid(), "version": VERSION, "home": self._uuid}
+        with self._lock:
+            if what not in ("wake", "status", "stop"):
+                return {
+                    "ok": False,
+                    "error": f"'{what}' is not understood: wake, status and stop are",
+                    **about,
+                }
+            if not self._is_open:
+                return {"ok": False, "error": "it is about to end", **about}
+            if what == "stop":
+                self._is_open = False
+                self.end("a client asked for it")
+            elif what == "wake" and self.loop is not None:
+                self.loop.post(Woken())
+            jobs = self.loop.open_jobs() if self.loop is not None else 0
+            return {"ok": True, **about, "open_jobs": jobs, "started_us": self._began_us}
+
+    def door(self, is_open: bool) -> None:
+        """Let clients in, or send them away to start another."""
+        with self._lock:
+            self._is_open = is_open
+
+    def end(self, why: str) -> None:
+        """Have the loop end, also if it has not begun."""
+        self._ended = why
+        if self.loop is not None:
+            self.loop.post(Ended(why))
+
+    def set_loop(self, loop: Loop) -> None:
+        """Let the loop have what comes in from now on; it looks for itself what came before."""
+        with self._lock:
+            self.loop = loop
+        if self._ended:
+            loop.post(Ended(self._ended))
+
+    @property
+    def ended(self) -> str:
+        """Why it is to end, or empty."""
+        return self._ended
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Be the controller of a home; return the exit code. The loser of a race for the lock ends with 0."""
+    home, waits = _read(arguments)
+    _detach(home)
+    try:
+        uuid = home_uuid(home)
+        lock = ControllerLock.take(home, wait_seconds=SUCCESSION_SECONDS if waits else 0.0)
+    except FabricError as error:
+        print(f"controller: {error}", file=sys.stderr)
+        return error.exit_code
+    if lock is None:
+        return 0
+    log = Log(home.controller_log)
+    try:
+        return _run(home, uuid, lock, log)
+    except FabricError as error:
+        log.say(f"ends: {error}")
+        return error.exit_code
+    finally:
+        lock.release()
+        log.close()
+
+
+def _run(home: Home, uuid: str, lock: ControllerLock, log: Log) -> int:
+    process = Process(uuid)
+    # Clients that write after this can wake us; what they wrote before is read when the store is opened.
+    server = Server(socket_path(uuid), process.answer)
+    try:
+        lock.say(str(server.path))
+        server.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, _: process.end(f"{signal.Signals(number).name} came"))
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        from workbench.controller.loop import Loop, Settings
+
+        store = _open(home, process, log)
+        if store is None:
+            return 0
+        with store:
+            settings = Settings(linger_seconds=_linger(), door=process.door, is_ours=lock.is_ours)
+            loop = Loop(home, store, log, settings)
+            process.set_loop(loop)
+            log.say(f"version {VERSION} looks after {home.path}")
+            why = loop.run()
+        log.say(f"ends: {why}")
+        return 0
+    finally:
+        if lock.is_ours():
+            server.close()
+            lock.say("")
+
+
+def _open(home: Home, process: Process, log: Log) -> Store | None:
+    """Open and upgrade the store; None when told to end while the disk is full or the store locked."""
+    from workbench.store.database import Store
+
+    said = ""
+    while not process.ended:
+        try:
+            store = Store.open(home, migrate=True)
+            store.bind_controller()
+            return store
+        except (CannotWrite, TryAgain) as error:
+            if str(error) != said:
+                said = str(error)
+                log.say(f"{error}; it is tried again")
+            time.sleep(STORE_AGAIN_SECONDS)
+    return None
+
+
+def _read(arguments: Sequence[str]) -> tuple[Home, bool]:
+    # Two options of our own are not worth the 10 ms that argparse takes to load.
+    home, waits = Home(default_home()), False
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word == "--home" and rest:
+            home = Home(Path(rest.pop(0)).absolute())
+        elif word == "--wait":
+            waits = True
+        else:
+            sys.exit(f"controller: what is '{word}'? It knows --home FOLDER and --wait")
+    return home, waits
+
+
+def _detach(home: Home) -> None:
+    """Belong to no terminal and no folder; places find the home where we do."""
+    with contextlib.suppress(OSError):  # it leads a session already
+        os.setsid()
+    os.chdir("/")
+    os.umask(0o077)
+    os.environ["FABRIC_HOME"] = str(home.path)
+
+
+def _linger() -> float:
+    try:
+        return float(os.environ["FABRIC_LINGER_SECONDS"])
+    except (KeyError, ValueError):
+        return LINGER_SECONDS

@@ -1,0 +1,65 @@
+"""Opens the place of a job by the registries of backends and runners: a place loads when it is first used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from backends.interface import BackendOptions, Inventory
+from runners.interface import Runner
+from workbench.controller.events import Measured
+from workbench.controller.scheduling import Capacity
+from workbench.store.rows import PlaceRef
+
+
+class Opened(Protocol):
+    """A place that was reached."""
+
+    def runner(self) -> Runner:
+        """Make a runner; each thread has its own."""
+
+    def measure(self, place: str) -> Measured:
+        """Say what the place has."""
+
+    def close(self) -> None:
+        """Give it back."""
+
+
+Opener = Callable[[PlaceRef, str], Opened]
+"""Reaches a place for the home with this uuid; raises errors of ours."""
+
+
+class OpenedPlace:
+    """A place as the installed backends and runners have it."""
+
+    def __init__(self, ref: PlaceRef, home_uuid: str) -> None:
+        from backends.registry import load_backend
+        from runners.registry import load_runner
+
+        self._kind = load_runner(ref.runner)
+        self._backend = load_backend(BackendOptions(ref.backend, ref.type, ref.address, ref.options))
+        self._place = self._backend.open()
+        self._home_uuid = home_uuid
+
+    def runner(self) -> Runner:
+        """Make a runner at the place."""
+        return self._kind(self._place, home_uuid=self._home_uuid)
+
+    def measure(self, place: str) -> Measured:
+        """Say what the place has; a cluster queues by itself."""
+        if self._kind.capabilities.needs == "cluster":
+            return Measured(place, None, 0, "")
+        return measured(place, self._backend.inventory())
+
+    def close(self) -> None:
+        """Give the place back."""
+        self._place.close()
+
+
+def measured(place: str, inventory: Inventory) -> Measured:
+    """Sum up what a place has."""
+    slots = [slot for node in inventory.nodes for slot in node.slots]
+    cpus = sum(node.cpus for node in inventory.nodes)
+    taken = [f"GPU {slot.index} by {slot.holder or slot.foreign}" for slot in slots if not slot.free]
+    holders = ", ".join(taken)
+    return Measured(place, Capacity(cpus, len(slots)), sum(1 for slot in slots if slot.free), holders)

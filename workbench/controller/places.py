@@ -1,0 +1,220 @@
+"""One place as the loop sees it: calls go out, come back as events, and none of them is ever waited for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from runners.interface import AttemptRef, LaunchRequest, Runner, StopRequest
+from workbench.controller.events import Called, CalledOff, CallFailed, Event, LeftBehind, Progressed
+from workbench.controller.lanes import Call, Lane, Post
+from workbench.controller.observing import Observing
+from workbench.controller.opening import Opened, Opener
+from workbench.controller.troubles import trouble_of
+from workbench.controller.view import Doing, Trouble
+from workbench.errors import FabricError
+from workbench.job import Reason
+from workbench.store.rows import PlaceRef
+
+LAUNCHES_AT_ONCE: Final = 4
+"""One that builds an environment for minutes holds up no other."""
+
+LAUNCH_SILENCE_SECONDS: Final = 1800.0
+STOP_SECONDS: Final = 60.0
+REMOVE_SECONDS: Final = 600.0
+MEASURE_SECONDS: Final = 60.0
+
+
+class _CalledOff(FabricError):
+    """Raised out of a launch's progress when the launch was called off."""
+
+
+@dataclass(slots=True)
+class LaunchOrder:
+    """A launch that is to be made."""
+
+    attempt: AttemptRef
+    request: Callable[[], LaunchRequest]
+    """Reads what is needed, in the thread that makes the launch."""
+    called_off: threading.Event = field(default_factory=threading.Event)
+
+
+class Place:
+    """One place and one way of starting learners there."""
+
+    def __init__(self, key: str, ref: PlaceRef, home_uuid: str, post: Post, open_place: Opener) -> None:
+        self.key = key
+        self.ref = ref
+        self._home_uuid = home_uuid
+        self._post = post
+        self._open_place = open_place
+        self._opening = threading.Lock()
+        self._opened: Opened | None = None
+        self._mine = threading.local()
+        self._launching = Lane(f"launch {key}", post, width=LAUNCHES_AT_ONCE)
+        self._control = Lane(f"control {key}", post)
+        self._observing = Observing(key, self._make_runner, post)
+
+    def watch(self, attempts: Iterable[AttemptRef]) -> None:
+        """Say whose learners matter from now on."""
+        self._observing.want(attempts)
+
+    def look(self) -> int:
+        """Ask for a look at everything that is watched; return the number that its answer carries."""
+        return self._observing.look()
+
+    def launch(self, order: LaunchOrder) -> None:
+        """Plan and launch an attempt."""
+        call = self._call(
+            Doing.LAUNCH,
+            order.attempt,
+            lambda: self._launch(order, call),
+            LAUNCH_SILENCE_SECONDS,
+            started=True,
+        )
+        late = call.overdue
+
+        def overdue() -> Event | None:
+            order.called_off.set()  # should it come back, it must not go on
+            return late()
+
+        call.overdue = overdue
+        self._launching.submit(call)
+
+    def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
+        """Ask an attempt's learners to stop."""
+
+        def run() -> Event:
+            self._runner().stop(attempt, request)
+            return Called(Doing.STOP, attempt)
+
+        self._control.submit(self._call(Doing.STOP, attempt, run, STOP_SECONDS))
+
+    def remove(self, attempts: Sequence[AttemptRef]) -> None:
+        """Remove all that these attempts of one job left; told by the last of them."""
+
+        def run() -> Event:
+            for attempt in attempts:
+                self._runner().remove(attempt)
+            return Called(Doing.REMOVE, attempts[-1])
+
+        self._control.submit(self._call(Doing.REMOVE, attempts[-1], run, REMOVE_SECONDS))
+
+    def measure(self) -> None:
+        """Find out what the place has."""
+
+        def run() -> Event | None:
+            try:
+                return self._open().measure(self.key)
+            except BaseException:
+                return None  # asked again; that the place does not answer is told by its watch
+
+        self._control.submit(Call(run, lambda: None, MEASURE_SECONDS))
+
+    def sweep(self) -> None:
+        """Find out which learners of this home the place has."""
+
+        def run() -> Event | None:
+            try:
+                found = [one for one in self._runner().leftovers() if one.home == self._home_uuid]
+            except BaseException:
+                return None  # looked for again when the place is next opened
+            return LeftBehind(self.key, tuple(found)) if found else None
+
+        self._control.submit(Call(run, lambda: None, REMOVE_SECONDS))
+
+    def check(self, now: float) -> float | None:
+        """Leave behind what hangs; return when it is to be checked next, None while nothing is asked."""
+        due = [self._launching.check(now), self._control.check(now)]
+        if self._observing.overdue(now):
+            self._observing.end()
+            self._let_go()
+            self._observing = self._observing.successor(self._make_runner)
+        due.append(self._observing.due())
+        return min((one for one in due if one is not None), default=None)
+
+    def close(self) -> None:
+        """Give everything back, as far as it answers; learners live on."""
+        self._observing.end()
+        for lane in (self._launching, self._control):
+            lane.close()
+
+    def _launch(self, order: LaunchOrder, call: Call) -> Event:
+        if order.called_off.is_set():
+            return CalledOff(order.attempt)
+
+        def progress(text: str, *, stage: Literal["preparing", "waiting", "starting"]) -> None:
+            if order.called_off.is_set():
+                raise _CalledOff("called off")
+            call.heartbeat()
+            self._post(Progressed(order.attempt, text, stage))
+
+        secrets: Mapping[str, str] = {}
+        started = False
+        try:
+            request = order.request()
+            secrets = request.secrets
+            runner = self._runner()
+            plan = runner.plan(request)
+            started = True
+            runner.launch(plan, progress)
+        except _CalledOff:
+            return CalledOff(order.attempt)
+        except BaseException as error:
+            # Whatever a plug-in raises is a sentence in the job's reason, and nobody else's business.
+            trouble = trouble_of(error, started=started, secrets=secrets.values())
+            return CallFailed(Doing.LAUNCH, order.attempt, trouble)
+        return Called(Doing.LAUNCH, order.attempt, plan.notes)
+
+    def _call(
+        self,
+        doing: Doing,
+        attempt: AttemptRef,
+        run: Callable[[], Event],
+        deadline_seconds: float,
+        *,
+        started: bool = False,
+    ) -> Call:
+        def guarded() -> Event:
+            try:
+                return run()
+            except BaseException as error:
+                return CallFailed(doing, attempt, trouble_of(error, started=started))
+
+        def overdue() -> Event:
+            self._let_go()
+            text = f"{self.ref.backend} has not answered for {deadline_seconds:.0f} s"
+            return CallFailed(doing, attempt, Trouble("unreachable", Reason(text, "S200"), started))
+
+        return Call(guarded, overdue, deadline_seconds)
+
+    def _runner(self) -> Runner:
+        """Return this thread's runner at the place as it is open now."""
+        opened = self._open()
+        mine: tuple[Opened, Runner] | None = getattr(self._mine, "runner", None)
+        if mine is None or mine[0] is not opened:
+            mine = self._mine.runner = (opened, opened.runner())
+        return mine[1]
+
+    def _make_runner(self) -> Runner:
+        return self._open().runner()
+
+    def _open(self) -> Opened:
+        opened = self._opened
+        if opened is not None:
+            return opened
+        opening = self._opening
+        with opening:
+            if self._opened is not None:
+                return self._opened
+            opened = self._open_place(self.ref, self._home_uuid)
+            if opening is self._opening:
+                self._opened = opened
+            return opened
+
+    def _let_go(self) -> None:
+        """Open the place anew next time. Whoever hangs in opening it keeps the old lock for itself."""
+        self._opening = threading.Lock()
+        self._opened = None

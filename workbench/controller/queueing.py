@@ -1,0 +1,109 @@
+"""Asks the queue of each place who may start, when something changed; measures a place when that matters."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workbench.controller.board import Board
+from workbench.controller.events import Measured
+from workbench.controller.places import Place
+from workbench.controller.restarts import backoff_seconds
+from workbench.controller.scheduling import Verdict, schedule
+from workbench.controller.tracked import Tracked
+from workbench.job import State
+
+MEASURE_AGAIN_SECONDS: Final = 10.0
+"""After this a measurement that nothing was heard of is asked for again."""
+
+BUSY_LONGEST_SECONDS: Final = 30.0
+"""How long slots that others hold are left alone at most before they are looked at again."""
+
+
+class Queueing:
+    """The queues of all places. A machine that is reached in two ways is one queue."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._measured: dict[str, Measured] = {}
+        self._asked: dict[str, float] = {}
+
+    def look(self) -> float | None:
+        """Give every job that waits its verdict; return when to look again though nothing happens."""
+        waiting: dict[str, list[Tracked]] = {}
+        running: dict[str, list[Tracked]] = {}
+        for tracked in self._board.jobs.values():
+            if tracked.row.state is State.QUEUED:
+                waiting.setdefault(_machine(tracked), []).append(tracked)
+            elif tracked.is_launched:
+                running.setdefault(_machine(tracked), []).append(tracked)
+        times = [self._queue(jobs, running.get(machine, [])) for machine, jobs in waiting.items()]
+        return min((at for at in times if at is not None), default=None)
+
+    def measured(self, found: Measured) -> None:
+        """Take in what a place has. Slots that others held may be free now."""
+        board = self._board
+        self._asked.pop(found.place, None)
+        for tracked in board.at(found.place):
+            self._measured[_machine(tracked)] = found
+            if tracked.busy and tracked.busy_until is not None and board.now() >= tracked.busy_until:
+                wanted = tracked.wish().slots
+                if found.free_slots >= wanted:
+                    tracked.busy, tracked.busy_until = "", None
+                else:
+                    self._still_busy(tracked, found, wanted)
+
+    def freed(self) -> None:
+        """Note that a job let go of what it held: who waits for slots looks again at once."""
+        for tracked in self._board.jobs.values():
+            if tracked.busy:
+                tracked.busy_until = self._board.now()
+
+    def _queue(self, waiting: list[Tracked], running: list[Tracked]) -> float | None:
+        now = self._board.now()
+        wishing, times = [], []
+        for tracked in waiting:
+            wish = tracked.wish()
+            if not (wish.cpus or wish.slots):
+                tracked.verdict = Verdict(True)
+            elif tracked.not_before is not None and now < tracked.not_before:
+                tracked.verdict = None  # it is not in the queue before its time
+                times.append(tracked.not_before)
+            else:
+                wishing.append(tracked)
+        if not wishing:
+            return min(times, default=None)
+        known = self._measured.get(_machine(wishing[0]))
+        looks = [at for tracked in wishing if tracked.busy and (at := tracked.busy_until) is not None]
+        if known is None or any(at <= now for at in looks):
+            looks.append(self._measure(self._board.place(wishing[0].row.place)))
+        times += looks
+        if known is not None and known.capacity is None:
+            for tracked in wishing:
+                tracked.verdict = Verdict(True)
+        elif known is not None and known.capacity is not None:
+            holding = [one.wish() for one in running]
+            verdicts = schedule(known.capacity, holding, [one.wish() for one in wishing])
+            for tracked in wishing:
+                tracked.verdict = verdicts[tracked.row.id]
+        return min((at for at in times if at > now), default=None)
+
+    def _measure(self, place: Place) -> float:
+        now = self._board.now()
+        asked = self._asked.get(place.key)
+        if asked is None or now >= asked + MEASURE_AGAIN_SECONDS:
+            asked = self._asked[place.key] = now
+            place.measure()
+        return asked + MEASURE_AGAIN_SECONDS
+
+    def _still_busy(self, tracked: Tracked, found: Measured, wanted: int) -> None:
+        tracked.tries += 1
+        pause = min(backoff_seconds(tracked.tries, tracked.draw), BUSY_LONGEST_SECONDS)
+        tracked.busy_until = self._board.now() + pause
+        if found.holders:
+            count = f"{wanted} GPU" + ("" if wanted == 1 else "s")
+            tracked.busy = f"waits for {count}: {found.holders}"
+
+
+def _machine(tracked: Tracked) -> str:
+    place = tracked.row.place
+    return f"{place.type} {place.address or place.backend}"

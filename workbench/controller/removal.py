@@ -1,0 +1,64 @@
+"""The end of a deleted job: tombstone, secrets, folder, in this order, so that nothing is left unknown."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from workbench.controller.events import Forgotten
+from workbench.controller.lanes import Post
+from workbench.controller.secrets import forget_secrets
+from workbench.controller.troubles import sentence
+from workbench.paths import Home
+from workbench.store.database import Store
+from workbench.store.jobs import deleted_jobs, mark_deleted
+
+
+def forget(home: Home, job_id: str, who: str, post: Post) -> None:
+    """Remove all that there is of a deleted job but its tombstone, and tell so. For a thread of its own."""
+    try:
+        with Store.open(home) as store:
+            mark_deleted(store, job_id, who=who, origin="controller")
+        forget_secrets(home, job_id)
+        remove_folder(home.job(job_id).path)
+    except Exception as error:
+        post(Forgotten(job_id, sentence(error)))
+        return
+    post(Forgotten(job_id))
+
+
+def remove_leftovers(home: Home, store: Store) -> int:
+    """Remove folders of jobs whose tombstone is there already; return how many there were."""
+    try:
+        there = {path.name for path in home.jobs.iterdir()}
+    except OSError:
+        return 0
+    found = [row.id for row in deleted_jobs(store) if row.id in there] if there else []
+    for job_id in found:
+        forget_secrets(home, job_id)
+        remove_folder(home.job(job_id).path)
+    return len(found)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder and all in it, also what its owner made read-only.
+
+    Raises:
+        OSError: something in it cannot be removed.
+    """
+    import shutil
+
+    def make_room(function: Any, path: str, _: Any) -> None:
+        parent = Path(path).parent
+        for one in (parent, Path(path)):
+            if one.is_dir() and not one.is_symlink():
+                one.chmod(stat.S_IRWXU)
+        if function in (os.open, os.scandir, os.listdir):
+            shutil.rmtree(path)
+        else:
+            function(path)
+
+    if folder.exists():
+        shutil.rmtree(folder, onerror=make_room)

@@ -1,0 +1,114 @@
+"""The controller's socket: clients say one JSON line, ``wake``, ``status`` or ``stop``, and get one back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import stat
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from workbench.errors import CannotWrite, NotAllowed
+from workbench.paths import runtime_folder
+from workbench.store.failures import write_failure
+
+PATH_BYTES: Final = 100
+"""What a unix socket's path may have everywhere (104 on macOS, 108 on Linux)."""
+
+PATIENCE_SECONDS: Final = 2.0
+"""How long a client may take to say its line."""
+
+LINE_BYTES: Final = 4096
+
+Answer = Callable[[str], Mapping[str, Any]]
+
+
+def socket_path(uuid: str) -> Path:
+    """Return where a home's socket lies; its folder is made, 0700, where it is missing.
+
+    Raises:
+        NotAllowed: the folder is another's, or open to others.
+        CannotWrite: it cannot be made.
+    """
+    name = f"controller-{uuid}.sock"
+    folder = runtime_folder()
+    if len(os.fsencode(folder / name)) > PATH_BYTES:
+        folder = Path(f"/tmp/fabric-{os.getuid()}")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise write_failure(error, folder) from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise NotAllowed(
+            f"{folder} is not a folder of yours alone, so no socket is put there",
+            hint="remove it, or let XDG_RUNTIME_DIR name another",
+        )
+    return folder / name
+
+
+class Server:
+    """Answers clients in a thread of its own. Only the holder of the controller lock makes one."""
+
+    def __init__(self, path: Path, answer: Answer) -> None:
+        self.path = path
+        self._answer = answer
+        self._listener = _listen(path)
+        self._thread = threading.Thread(target=self._serve, name="socket", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer; who connected before is answered now."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering and remove the socket."""
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # else accept would go on blocking
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection, contextlib.suppress(OSError, ValueError):
+                connection.settimeout(PATIENCE_SECONDS)
+                connection.sendall(json.dumps(self._reply(_line(connection))).encode() + b"\n")
+
+    def _reply(self, line: bytes) -> Mapping[str, Any]:
+        document = json.loads(line)
+        if not isinstance(document, dict) or not isinstance(document.get("do"), str):
+            return {"ok": False, "error": 'say one JSON object such as {"do": "wake"}'}
+        return self._answer(document["do"])
+
+
+def _listen(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        path.unlink(missing_ok=True)  # what a killed controller left
+        listener.bind(str(path))
+        listener.listen(64)
+    except OSError as error:
+        listener.close()
+        raise CannotWrite(f"cannot make the socket {path}: {error.strerror or error}") from error
+    finally:
+        os.umask(mask)
+    return listener
+
+
+def _line(connection: socket.socket) -> bytes:
+    data = b""
+    while not data.endswith(b"\n") and len(data) < LINE_BYTES:
+        more = connection.recv(LINE_BYTES)
+        if not more:
+            break
+        data += more
+    return data
