@@ -117,15 +117,16 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: Log) -> int:
     # Clients that write after this can wake us; what they wrote before is read when the store is opened.
     server = Server(socket_path(uuid), process.answer)
     try:
-        lock.say(str(server.path))
-        server.start()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, _: process.end(f"{signal.Signals(number).name} came"))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        lock.say(str(server.path))
+        server.start()
         from workbench.controller.loop import Loop, Settings
 
         store = _open(home, process, log)
         if store is None:
+            log.say(f"ends: {process.ended}")
             return 0
         with store:
             settings = Settings(linger_seconds=_linger(), door=process.door, is_ours=lock.is_ours)

@@ -1,0 +1,79 @@
+"""Real controllers of a home, seen from outside; none is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.controller.waiting import wait_for
+from workbench.controller.client import ControllerStatus, status, stop_controller
+from workbench.paths import Home
+
+_started: list[subprocess.Popen[bytes]] = []
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def controller(home: Home, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+    """Start a controller as a client would, but as our child, so that its end can be waited for."""
+    main = ROOT / "workbench" / "controller" / "__main__.py"
+    environment = {**os.environ, **options.pop("env", {})}
+    started = subprocess.Popen(
+        [sys.executable, "-P", str(main), "--home", str(home.path), *arguments],
+        stdin=subprocess.DEVNULL,
+        env=environment,
+        **options,
+    )
+    _started.append(started)
+    return started
+
+
+def answers(home: Home) -> ControllerStatus:
+    """Wait until a controller answers; return what it says."""
+    found: list[ControllerStatus] = []
+
+    def there() -> bool:
+        said = status(home)
+        if said is not None:
+            found.append(said)
+        return said is not None
+
+    wait_for(there, lambda: log_of(home))
+    return found[-1]
+
+
+def log_of(home: Home) -> str:
+    """Read what the controllers of a home had to say."""
+    return home.controller_log.read_text() if home.controller_log.exists() else ""
+
+
+def end_all(home: Home) -> None:
+    """End whatever controller a home has, and wait for its end."""
+    said = status(home)
+    if said is not None:
+        stop_controller(home)
+        wait_for(lambda: not alive(said.pid), lambda: log_of(home))
+    while _started:
+        _started.pop().wait(20)
+
+
+def alive(pid: int) -> bool:
+    """Say whether a process runs; one that has ended and is not yet buried does not."""
+    if pid not in [one.pid for one in _started]:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def kill(pid: int) -> None:
+    """Kill a process and wait until it is gone."""
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not alive(pid))

@@ -1,0 +1,254 @@
+"""The controller as a process: one a home, quick to answer, harmless when killed, gone when nothing is left to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controller.processes import alive, answers, controller, end_all, kill, log_of
+from tests.controller.waiting import wait_for
+from workbench.controller.client import ensure_controller, status, stop_controller, wake
+from workbench.controller.lock import ControllerLock, read_lock
+from workbench.controller.server import Server, socket_path
+from workbench.errors import NotAllowed
+from workbench.paths import Home, runtime_folder
+from workbench.store.database import Store, home_uuid
+from workbench.version import VERSION
+
+
+@pytest.fixture
+def made(home: Home) -> Iterator[Home]:
+    """A home with a store; whatever controller it has at the end is ended."""
+    Store.open(home).close()
+    yield home
+    end_all(home)
+
+
+def test_it_is_started_on_demand_and_answers_who_it_is(made: Home) -> None:
+    ensure_controller(made)
+    said = answers(made)
+
+    assert (said.version, said.home, said.open_jobs) == (VERSION, home_uuid(made), 0)
+    assert alive(said.pid)
+    held = read_lock(made)
+    assert held is not None and (held.pid, held.host) == (said.pid, socket.gethostname())
+
+
+def test_asking_again_wakes_the_one_there_is(made: Home) -> None:
+    ensure_controller(made)
+    first = answers(made)
+    ensure_controller(made)
+
+    assert wake(made)
+    assert answers(made).pid == first.pid
+
+
+def test_it_belongs_to_no_terminal_no_folder_and_keeps_no_descriptor_of_who_started_it(made: Home) -> None:
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    ensure_controller(made)
+    os.close(writing)
+    pid = answers(made).pid
+
+    assert os.getsid(pid) == pid
+    assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
+    assert Path(f"/proc/{pid}/fd/0").readlink() == Path("/dev/null")
+    assert Path(f"/proc/{pid}/fd/1").readlink() == made.controller_log
+    assert os.read(reading, 1) == b"", "it holds a pipe of the command that started it"
+    os.close(reading)
+
+
+def test_folders_of_the_users_that_are_called_like_ours_are_not_imported(
+    made: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("workbench", "runners", "backends", "socket"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"raise SystemExit('the decoy {name} was imported')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    ensure_controller(made)
+
+    assert answers(made).version == VERSION
+    assert "decoy" not in log_of(made)
+
+
+def test_of_many_that_start_at_once_one_stays_and_the_others_end_with_0(made: Home) -> None:
+    started = [controller(made) for _ in range(4)]
+    said = answers(made)
+    others = [one for one in started if one.pid != said.pid]
+
+    assert [one.wait(20) for one in others] == [0, 0, 0]
+    assert status(made) is not None
+    stop_controller(made)
+    [stayed] = [one for one in started if one.pid == said.pid]
+    assert stayed.wait(20) == 0
+
+
+def test_a_signal_ends_it_cleanly_and_leaves_no_socket(made: Home) -> None:
+    process = controller(made)
+    path = Path(answers(made).socket)
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait(20) == 0
+    assert not path.exists()
+    assert "SIGTERM came" in log_of(made)
+    assert status(made) is None
+
+
+def test_a_client_can_end_it(made: Home) -> None:
+    process = controller(made)
+    answers(made)
+
+    assert stop_controller(made)
+    assert process.wait(20) == 0
+    assert not stop_controller(made)
+
+
+def test_after_a_kill_the_next_client_starts_another_over_what_it_left(made: Home) -> None:
+    ensure_controller(made)
+    first = answers(made)
+    kill(first.pid)
+    assert Path(first.socket).exists() and not wake(made)
+
+    ensure_controller(made)
+    wait_for(lambda: (said := status(made)) is not None and said.pid != first.pid)
+
+
+def test_it_ends_when_nothing_was_left_to_do_for_a_while(made: Home) -> None:
+    process = controller(made, env={"FABRIC_LINGER_SECONDS": "0.05"})
+
+    assert process.wait(20) == 0
+    assert "nothing was left to do" in log_of(made)
+
+
+def test_a_client_that_comes_while_it_ends_starts_another(made: Home) -> None:
+    for _ in range(5):
+        controller_process = controller(made, env={"FABRIC_LINGER_SECONDS": "0.0"})
+        while controller_process.poll() is None:
+            # Whoever is told "yes" is heard; whoever is not starts another one.
+            wake(made)
+        assert controller_process.returncode == 0
+
+
+def test_it_ends_when_its_lock_file_is_removed_so_that_there_are_never_two(made: Home) -> None:
+    lock = ControllerLock.take(made)
+    assert lock is not None and lock.is_ours()
+    assert ControllerLock.take(made) is None
+    made.controller_lock.unlink()
+
+    assert not lock.is_ours()
+    other = ControllerLock.take(made)
+    assert other is not None and other.is_ours() and not lock.is_ours()
+    other.release()
+    lock.release()
+
+
+def test_who_waits_gets_the_lock_when_it_is_let_go(made: Home) -> None:
+    first = ControllerLock.take(made)
+    assert first is not None
+    threading.Timer(0.05, first.release).start()
+
+    second = ControllerLock.take(made, wait_seconds=10)
+    assert second is not None
+    second.release()
+
+
+def test_an_older_one_is_asked_to_step_down_for_a_newer_client(
+    made: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensure_controller(made)
+    first = answers(made)
+    monkeypatch.setattr("workbench.controller.client.VERSION", "99.0.0")
+    ensure_controller(made)
+
+    wait_for(lambda: (said := status(made)) is not None and said.pid != first.pid, lambda: log_of(made))
+
+
+def test_its_socket_is_for_its_owner_alone_and_its_path_never_too_long(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = socket_path("u" * 36)
+    server = Server(path, lambda what: {"ok": True})
+    server.start()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(runtime_folder().stat().st_mode) == 0o700
+    server.close()
+
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
+    assert len(str(socket_path("u" * 36))) <= 100
+
+
+def test_a_runtime_folder_that_is_open_to_others_is_refused(home: Home) -> None:
+    runtime_folder().mkdir(mode=0o755)
+    runtime_folder().chmod(0o755)
+
+    with pytest.raises(NotAllowed, match="not a folder of yours alone"):
+        socket_path("u" * 36)
+
+
+def test_it_answers_nonsense_with_a_sentence_and_goes_on(made: Home) -> None:
+    ensure_controller(made)
+    path = answers(made).socket
+
+    def say(line: bytes) -> bytes:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(5)
+            connection.connect(path)
+            connection.sendall(line)
+            connection.shutdown(socket.SHUT_WR)
+            return connection.recv(4096)
+
+    assert b"not understood" in say(b'{"do": "dance"}\n')
+    assert b"say one JSON object" in say(b"[]\n")
+    for garbage in (b"", b"\0\xff\n", b"{" * 10_000, b"x" * 100_000):
+        try:
+            say(garbage)
+        except (BrokenPipeError, ConnectionResetError):
+            continue  # it hung up in the middle
+    assert json.loads(say(b'{"do": "status"}\n'))["ok"]
+
+
+def test_a_stopped_controller_blocks_no_client_for_long(made: Home) -> None:
+    process = controller(made)
+    answers(made)
+    process.send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        ensure_controller(made)
+        assert time.monotonic() - began < 5
+    finally:
+        process.send_signal(signal.SIGCONT)
+    assert wake(made)
+
+
+def test_two_homes_have_a_controller_each(made: Home, tmp_path: Path) -> None:
+    other = Home(tmp_path / "other")
+    Store.open(other).close()
+    ensure_controller(made)
+    ensure_controller(other)
+    first, second = answers(made), answers(other)
+
+    assert first.pid != second.pid and first.home != second.home
+    end_all(other)
+    assert wake(made)
+
+
+def test_it_waits_for_a_store_that_is_locked_and_says_so(made: Home) -> None:
+    with Store.open(made) as store:
+        store.connection.execute("BEGIN EXCLUSIVE")
+        process = controller(made)
+        answers(made)
+        assert process.poll() is None
+        store.connection.execute("ROLLBACK")
+    wait_for(lambda: "looks after" in log_of(made))
