@@ -11,7 +11,10 @@ from workbench.manifest.metric_keys import COLLECTORS, EVENT_TYPES, LINE_LOOKAHE
 from workbench.manifest.model import EvaluationMetrics, MetricGroup, TypedValue
 from workbench.manifest.nodes import Map, place_of
 
-_MACRO: Final = re.compile(r"%\{(\w+)(?::\w+)?\}")
+MACROS: Final = ("GLOG_STAMP", "TIMESTAMP", "FLOAT", "INT", "INT_ANY", "HEX")
+"""FfDL's macro library by name; the patterns are the collector's, which nothing here has to load."""
+
+_MACRO: Final = re.compile(r"%\{(\w+)(?::(\w+))?\}")
 _USED_BY: Final = {
     "groups": "regex_extractor",
     "line_lookahead": "regex_extractor",
@@ -100,9 +103,6 @@ def _references(group: MetricGroup) -> Iterator[tuple[str, str]]:
 
 def _bound_names(path: str, regex: str, root: Map, findings: Findings) -> set[str] | None:
     """Return the names that an expression binds; None when it is none, which is noted."""
-    # Needed only where there are groups, and part of what runs at the place.
-    from workbench.learner.collectors.macros import MACROS, expand
-
     place = place_of(root, path)
     unknown = [found[1] for found in _MACRO.finditer(regex) if found[1] not in MACROS]
     for name in unknown:
@@ -112,7 +112,12 @@ def _bound_names(path: str, regex: str, root: Map, findings: Findings) -> set[st
     if unknown:
         return None
     try:
-        return set(re.compile(expand(regex), re.MULTILINE | re.DOTALL).groupindex)
+        return set(re.compile(_MACRO.sub(_stand_in, regex), re.MULTILINE | re.DOTALL).groupindex)
     except (re.error, OverflowError, RecursionError) as error:
         findings.fault(place, path, f"is not a regular expression: {str(error) or 'it is nested too deep'}")
         return None
+
+
+def _stand_in(found: re.Match[str]) -> str:
+    """Put any text in a macro's place: only whether the rest is an expression is asked."""
+    return f"(?P<{found[2]}>.*)" if found[2] else "(?:.*)"

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from workbench.manifest.findings import Findings
 from workbench.manifest.model import DataStore
-from workbench.manifest.nodes import Map, Place, place_of
+from workbench.manifest.nodes import Map, Place, found_at, place_of
 from workbench.manifest.store_keys import CONNECTION_TYPES, FOLDER_STORES, OBJECT_STORES
 
 _MOUNTED: Final = ("mount_cos", *FOLDER_STORES)
@@ -36,6 +36,9 @@ class _Said:
 
     def warn(self, key: str, problem: str, hint: str = "") -> None:
         self._findings.warn(self._place(key), self._key(key), problem, hint)
+
+    def is_there(self, key: str) -> bool:
+        return found_at(self._root, self._key(key)) is not None
 
     def _key(self, key: str) -> str:
         return f"{self._path}.{key}" if key else self._path
@@ -67,7 +70,7 @@ def _container(values: Mapping[str, Any] | None) -> str:
 
 
 def _check(store: DataStore, said: _Said) -> None:
-    if not store.type:
+    if not store.type and not said.is_there("type"):
         said.fault("type", f"is missing; write one of {', '.join((*OBJECT_STORES, *FOLDER_STORES))}")
     if store.type in OBJECT_STORES:
         _check_credentials(store, said)

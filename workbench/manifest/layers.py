@@ -76,7 +76,12 @@ class _Setter:
         self, node: Node | None, name: str, kind: Kind, parts: Sequence[str], done: str
     ) -> Node | None:
         if isinstance(kind, Table) and name in kind.moved:
-            return self.put(node, kind, parts[1:], done)
+            if len(parts) > 1:
+                return self.put(node, kind, parts[1:], done)
+            if not isinstance(self._value, Map):
+                kind.wrong(self._value, self._path, self._findings)
+                return node
+            return laid_over(node, kind.canonical(self._value, done, self._findings))
         if not (node is None or isinstance(node, Map) or _is_null(node)):
             self._fault(f"there is no map at {done or 'the top'} to set this in")
             return node

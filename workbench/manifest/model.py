@@ -1,7 +1,7 @@
 """What a manifest says, once it has been read: frozen values that the whole of fabric works with.
 
-Nothing here checks or converts (``workbench.manifest`` does), so that reading a stored job costs no import of a
-validation library.
+Nothing here checks or converts (``workbench.manifest`` does), so that reading a stored job costs no import of
+a YAML parser.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class JobSpec:
     """The place that the manifest asks for; empty leaves it to the command line and configuration."""
     runner: str = ""
     code: str = ""
-    """The folder, zip or tar with the code, relative to the manifest's folder; empty for that folder itself."""
+    """The folder, zip or tar with the code, relative to the manifest's folder; empty for that folder."""
 
     @property
     def image(self) -> str:
@@ -182,7 +182,8 @@ def _metrics(document: Mapping[str, Any] | None) -> EvaluationMetrics | None:
     groups = {name: _group(group) for name, group in (document.get("groups") or {}).items()}
     plain = {key: value for key, value in document.items() if key != "groups"}
     plain["event_types"] = tuple(plain.get("event_types") or ())
-    return _build(EvaluationMetrics, {**plain, "groups": groups})  # type: ignore[no-any-return] # built of that type
+    built: EvaluationMetrics = _build(EvaluationMetrics, {**plain, "groups": groups})
+    return built
 
 
 def _group(document: Mapping[str, Any]) -> MetricGroup:

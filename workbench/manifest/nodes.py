@@ -134,6 +134,14 @@ def place_of(root: Node, path: str) -> Place:
     return node.place
 
 
+def found_at(root: Node, path: str) -> Node | None:
+    """Return the value at a dotted path, or None when there is none."""
+    node: Node | None = root
+    for part in path.split("."):
+        node = child(node, part) if node is not None else None
+    return node
+
+
 def child(node: Node, part: str) -> Node | None:
     """Return what is at a key or an index, or None."""
     if isinstance(node, Map) and part in node.entries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from workbench.manifest.findings import Findings, nearest
@@ -84,7 +84,9 @@ class Table(Kind):
         for written, entry in self._flattened(node):
             name = self._names.get(written)
             where = _joined(path, written)
-            if name is None:
+            if written in self.moved:
+                self.wrong(entry.node, where, findings)
+            elif name is None:
                 what = f"{shortened(written)!r} is not a key of {self.what} and has no effect"
                 findings.warn(entry.place, where, what, self.advice(written))
             elif name in entries:
@@ -239,18 +241,6 @@ class ListOf(Kind):
         """An array."""
         array = {"type": "array", "items": self.kind.schema()}
         return {"anyOf": [self.kind.schema(), array]} if self._one_is_enough else array
-
-
-@dataclass(frozen=True, slots=True)
-class Chapter:
-    """A table with its place in the documentation."""
-
-    title: str
-    path: str
-    """``framework``, ``data_stores[]``, ...; empty for the manifest itself."""
-    table: Table
-    about: str = ""
-    notes: tuple[str, ...] = field(default_factory=tuple)
 
 
 def _joined(path: str, name: str) -> str:

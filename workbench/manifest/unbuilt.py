@@ -50,9 +50,7 @@ def _mpi(spec: JobSpec) -> str:
 def _ports(spec: JobSpec) -> str:
     if not spec.ports:
         return ""
-    return (
-        "forwarding ports is not built yet; run without by --set ports=[]: a process serves on its own"
-    )
+    return "forwarding ports is not built yet; run without by --set ports=[]: a process serves on its own"
 
 
 def _priority(spec: JobSpec) -> str:

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def modules_after(code: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+def test_values_of_manifests_cost_no_parser() -> None:
+    loaded = modules_after("import workbench.manifest, workbench.manifest.model")
+
+    assert not loaded & {"yaml", "pydantic", "workbench.manifest.loading"}
+
+
+def test_reading_a_manifest_costs_no_library_that_it_does_not_need() -> None:
+    text = "name: a\\nframework: {command: x}"
+    code = f"from workbench.manifest import load_text; load_text('{text}', 'm', environ={{}})"
+
+    loaded = modules_after(code)
+
+    assert "yaml" in loaded
+    assert not loaded & {
+        "pydantic",
+        "difflib",
+        "tomllib",
+        "importlib.metadata",
+        "typer",
+        "rich",
+        "jsonschema",
+    }

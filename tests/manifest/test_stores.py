@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.manifest.support import SMALL, faults_of, loaded
+
+CONNECTION = "{auth_url: 'http://x', user_name: u, password: p}"
+COS = f"type: mount_cos, training_data: {{container: a}}, connection: {CONNECTION}"
+
+
+def stores(*items: str) -> str:
+    return SMALL + "data_stores:\n" + "".join(f"  - {{{item}}}\n" for item in items)
+
+
+def test_several_stores_are_read_and_named() -> None:
+    found = loaded(
+        stores(COS, "type: volume, training_data: {container: b}, connection: {name: v}, read_only: true")
+    )
+
+    first, second = found.spec.data_stores
+    assert (first.id, first.mount, first.read_only) == ("store-1", True, False)
+    assert (second.id, second.mount, second.read_only, second.path) == ("store-2", True, True, "")
+
+
+def test_a_store_of_a_folder_may_name_it_absolutely_or_below_a_path() -> None:
+    found = loaded(
+        stores(
+            "type: host_path, training_data: {container: /data/mnist}, path: train",
+            "type: mount_volume, training_data: {container: mnist}, connection: {path: /data}",
+        )
+    )
+
+    assert found.warnings == ()
+    assert found.spec.data_stores[0].path == "train"
+
+
+def test_a_store_takes_its_type_from_its_connection() -> None:
+    text = "training_data: {container: a}, connection: {type: host_mount, path: /data}"
+
+    assert loaded(stores(text)).spec.data_stores[0].type == "mount_volume"
+
+
+def test_no_bucket_is_no_data() -> None:
+    found = loaded(stores(COS.replace("container: a", "container: none")))
+
+    assert found.spec.data_stores[0].training_data == ""
+    assert "does nothing" in found.warnings[0].problem
+
+
+@pytest.mark.parametrize(
+    ("item", "key", "said"),
+    [
+        ("training_data: {container: a}", "data_stores.0.type", "is missing"),
+        ("type: s4, training_data: {container: a}", "data_stores.0.type", "mount_cos"),
+        (COS.replace(", password: p", ""), "data_stores.0.connection", "lacks password"),
+        (
+            "type: s3_datastore, training_data: {container: a}",
+            "data_stores.0.connection",
+            "auth_url, user_name, password",
+        ),
+        ("type: host_path, training_data: {container: a}", "data_stores.0.connection.path", "is missing"),
+        ("type: host_path, training_data: {container: /a}, path: ../b", "data_stores.0.path", "leads out"),
+        (
+            "type: host_path, training_data: {container: ../b}, connection: {path: /a}",
+            "data_stores.0.training_data.container",
+            "leads out",
+        ),
+        (
+            "type: host_path, training_data: {container: a}, connection: {path: b}",
+            "data_stores.0.connection.path",
+            "absolute",
+        ),
+        ("type: volume, training_data: {container: a}", "data_stores.0.connection.name", "is missing"),
+        (f"{COS}, read_only: yes", "data_stores.0.read_only", "YAML 1.2"),
+        (COS.replace("{container: a}", "a"), "data_stores.0.training_data", "container: NAME"),
+    ],
+)
+def test_what_a_store_lacks_is_named(item: str, key: str, said: str) -> None:
+    faults = faults_of(stores(item))
+
+    assert [fault.key for fault in faults if said in f"{fault.problem} {fault.hint}"] == [key]
+
+
+def test_two_stores_of_one_id_are_refused() -> None:
+    (fault,) = faults_of(stores(f"id: x, {COS}", f"id: x, {COS}"))
+
+    assert (fault.key, fault.line) == ("data_stores.1.id", 6)
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        (COS.replace("'http://x'", "test"), "placeholder"),
+        (COS.replace("'http://x'", "s3.example.com"), "no address"),
+        (COS.replace("p}", "<your password>}"), "placeholder"),
+        (COS.replace("{auth_url", "{type: s3_datastore, auth_url"), "is the one that counts"),
+        (f"bucket: b, {COS}", "below training_data"),
+    ],
+)
+def test_what_is_doubtful_in_a_store_is_a_warning(item: str, said: str) -> None:
+    (warning,) = loaded(stores(item)).warnings
+
+    assert said in f"{warning.problem} {warning.hint}"

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.manifest.support import SMALL, loaded, spec_of
+from workbench.manifest import not_built
+
+STORE = "data_stores: [{type: host_path, training_data: {container: /data}}]\n"
+
+
+def test_an_ordinary_job_lacks_nothing() -> None:
+    spec = spec_of(
+        "learners: 2\ngpus: 1\nenv: {A: 1}\nsetup: make\nmax_restarts: 1\nseed: 1\nlabels: {a: b}\n"
+    )
+
+    assert not_built(spec) == []
+
+
+@pytest.mark.parametrize(
+    ("extra", "way_out"),
+    [
+        (STORE, ["data_stores=[]"]),
+        ("launcher: torchrun\n", ["launcher=none"]),
+        ("ports: [80]\n", ["ports=[]"]),
+        ("priority: 3\n", ["priority=0"]),
+    ],
+)
+def test_what_is_not_built_names_a_way_out_that_works(extra: str, way_out: list[str]) -> None:
+    (sentence,) = not_built(spec_of(extra))
+
+    assert all(f"--set {text}" in sentence for text in way_out)
+    assert not_built(spec_of(extra, *way_out)) == []
+
+
+@pytest.mark.parametrize("framework", ["horovod", "pytorchmpi"])
+def test_frameworks_under_mpi_name_a_way_out_that_works(framework: str) -> None:
+    text = (
+        SMALL.replace("  command", f"  name: {framework}\n  version: x\n  command") + "learners: 2\ngpus: 2\n"
+    )
+
+    (sentence,) = not_built(loaded(text).spec)
+
+    assert "--set learners=1" in sentence
+    assert not_built(loaded(text, sets=["learners=1", "gpus=1"]).spec) == []
+    assert not_built(loaded(text, sets=["framework.name=custom"]).spec) == []
