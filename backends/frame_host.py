@@ -71,11 +71,11 @@ class FrameHost(Host):
         env: Mapping[str, str],
         cwd: str,
         output: str,
-        holding: Lock | None = None,
+        holding: Sequence[Lock] = (),
     ) -> int:
         """Start a process that outlives the connection."""
-        number = holding.number if isinstance(holding, PipeLock) else 0
-        arguments = {"argv": list(argv), "env": dict(env), "cwd": cwd, "output": output, "holding": number}
+        held = [lock.number for lock in holding if isinstance(lock, PipeLock)]
+        arguments = {"argv": list(argv), "env": dict(env), "cwd": cwd, "output": output, "holding": held}
         return int(self._client.request("spawn", arguments, seconds=SLACK_SECONDS))
 
     def put(self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600) -> None:

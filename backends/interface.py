@@ -170,7 +170,7 @@ class Host(ABC):
         env: Mapping[str, str],
         cwd: str,
         output: str,
-        holding: Lock | None = None,
+        holding: Sequence[Lock] = (),
     ) -> int:
         """Start a process that outlives the connection, in its own session; return its pid.
 

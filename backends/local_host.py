@@ -56,10 +56,11 @@ class LocalHost(Host):
         env: Mapping[str, str],
         cwd: str,
         output: str,
-        holding: Lock | None = None,
+        holding: Sequence[Lock] = (),
     ) -> int:
         """Start a process that outlives us."""
-        descriptors = holding.descriptors() if isinstance(holding, leases.Lease) else []
+        ours = [lock for lock in holding if isinstance(lock, leases.Lease)]
+        descriptors = [descriptor for lock in ours for descriptor in lock.descriptors()]
         with translated():
             return host_processes.spawn(argv, env, cwd, output, descriptors)
 

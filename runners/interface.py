@@ -1,23 +1,25 @@
 """The contract of runners: eight methods that turn a job's attempt into learners at a place, and back into nothing.
 
-A runner is loaded by name through the entry points ``fabric.runners``; ours register there too. It gets an open
-:class:`~backends.interface.Host` or :class:`~backends.interface.Cluster` and is written once for all of them. It raises
-:class:`workbench.errors.RunnerError` or a subclass, or the place's own errors, never a foreign exception. Its promises are
-written as tests in ``runners.conformance``; a runner of your own subclasses that suite.
+A runner is loaded by name through the entry points ``fabric.runners``; ours register there too. It gets
+an open :class:`~backends.interface.Host` or :class:`~backends.interface.Cluster` and is written once for
+all of them. It raises :class:`workbench.errors.RunnerError` or a subclass, or the place's own errors,
+never a foreign exception. Its promises are written as tests in ``runners.conformance``; a runner of your
+own subclasses that suite.
 
 What a runner promises:
 
 1. Launching the same attempt twice starts nothing twice, at whatever instant the first launch was cut off.
 2. All learners of an attempt get their slots, or none does.
 3. A learner goes on when the runner, the controller or the connection dies.
-4. Every learner that ended is seen as exited, with its code or signal and its true times, or as lost with a reason.
+4. Every learner that ended is seen as exited, with its code or signal and its true times, or as lost with
+a reason.
 5. A stop that was asked for ends every process of the learner, double-forked ones too.
 6. The journal gives the bytes that were printed, from any offset, as often as asked.
 7. After remove nothing of the attempt is left at the place but what other attempts share.
 8. What carries another home's uuid is never touched.
 
-What it does not promise: that a learner notices its stop before the grace period ends; that output arrives in less than
-10 ms; that usage samples are complete.
+What it does not promise: that a learner notices its stop before the grace period ends; that output
+arrives in less than 10 ms; that usage samples are complete.
 """
 
 from __future__ import annotations
@@ -191,8 +193,9 @@ class Runner(ABC):
     def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
         """Say how these attempts' learners are: at once and whole the first time, then when something changes.
 
-        Blocks until something changed since this runner's last answer, or the time is over (then nothing is seen). With
-        attempts that were not asked for the last time it answers at once. One call covers the whole place.
+        Blocks until something changed since this runner's last answer, or the time is over (then nothing
+        is seen). With attempts that were not asked for the last time it answers at once. One call covers
+        the whole place.
         """
 
     @abstractmethod
@@ -221,8 +224,8 @@ class Runner(ABC):
     def interrupt(self) -> None:  # noqa: B027 - a runner may leave it out
         """Make a blocked :meth:`observe`, or the next one, return early, from any thread.
 
-        The controller calls it when an attempt was launched while it waits for others. A runner that leaves this
-        out is asked in short turns instead.
+        The controller calls it when an attempt was launched while it waits for others. A runner that
+        leaves this out is asked in short turns instead.
         """
 
     def leftovers(self) -> Iterator[LearnerRef]:

@@ -254,7 +254,7 @@ def test_a_spawned_process_holds_its_part_of_a_lock_without_a_gap(host: Host, tm
     assert lock is not None
     mine = lock.part(["a"])
     output = str(tmp_path / "output")
-    pid = host.spawn(["sleep", "300"], env={}, cwd="/", output=output, holding=mine)
+    pid = host.spawn(["sleep", "300"], env={}, cwd="/", output=output, holding=[mine])
     mine.release()
     lock.release()
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any, BinaryIO, Callable, Dict, List, Mapping
 
-from workbench.learner import host_files, host_learners, host_machine
+from workbench.learner import host_files, host_learners, host_machine, host_processes, leases
+from workbench.learner.conda import find_conda
 from workbench.learner.cpus import Cpus
 from workbench.learner.failure import Failure, of_os_error
 from workbench.learner.survey import survey
@@ -32,9 +33,12 @@ class Place:
             "secret_folder": host_machine.secret_folder,
             "bindable": host_machine.bindable,
             "make_folders": host_files.make_folders,
+            "touch": host_files.touch,
             "remove": host_files.remove,
             "existing": host_files.existing,
             "write_files": _write_files,
+            "runnable": host_files.runnable,
+            "find_conda": find_conda,
             "unpack": _unpack,
             "learner": host_learners.learner,
             "read_object": host_learners.read_object,
@@ -43,8 +47,11 @@ class Place:
             "forget": self._observers.forget,
             "choose_cpus": self._cpus.choose,
             "watch": self.watches.wait,
+            "is_free": lambda path: not leases.is_held(path),
             "markers": host_learners.markers,
             "end_marked": _end_marked,
+            "kill_agents": host_processes.kill_agents,
+            "unpack_agent": _unpack_agent,
             "inventory": _inventory,
         }
 
@@ -96,6 +103,12 @@ def _end_marked(marker: str, grace_seconds: float) -> List[int]:
     from workbench.learner.processes import end
 
     return end(marker, grace_seconds)
+
+
+def _unpack_agent(archive: str) -> str:
+    from workbench.learner.bootstrap import unpack
+
+    return unpack(archive)
 
 
 def _inventory(leases_folder: str) -> Dict[str, Any]:

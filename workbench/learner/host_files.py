@@ -28,6 +28,17 @@ def make_folders(paths: Iterable[str]) -> None:
                 os.mkdir(folder, 0o700)
 
 
+def runnable(paths: Iterable[str]) -> Sequence[str]:
+    """Return those files that we may execute."""
+    return [path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)]
+
+
+def touch(paths: Iterable[str]) -> None:
+    """Make empty files where there are none; what is there is left as it is."""
+    for path in paths:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
 def remove(paths: Iterable[str]) -> None:
     """Remove files and whole folders; links are not followed, and what is not there is no error."""
     for path in paths:

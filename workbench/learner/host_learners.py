@@ -88,12 +88,14 @@ def learner(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
     if state is not None and not alive and state.get("lockless"):
         alive = _runs(state)
     launch = read_object(os.path.join(folder, "launch.json"))
+    told = launch or {}
     return {
         "fingerprint": f"{len(content)}-{zlib.crc32(content):x}-{alive:d}{launch is not None:d}",
         "launched": launch is not None,
         "alive": alive,
         "state": state,
-        "slots": list((launch or {}).get("slots") or ()),
+        "slots": list(told.get("slots") or ()),
+        "secrets_file": told.get("secrets_file"),
     }
 
 

@@ -11,6 +11,7 @@ import tempfile
 import time
 from typing import BinaryIO, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
+from workbench.learner import process_table
 from workbench.learner.failure import Failure
 from workbench.learner.host_files import make_folders
 
@@ -106,6 +107,18 @@ def reap() -> None:
         if ended:
             with contextlib.suppress(ValueError):
                 _spawned.remove(pid)
+
+
+def kill_agents(marker: str) -> None:
+    """Kill the agents of a learner, which carry its marker in ``FABRIC_GUARD``, until none is left."""
+    for _ in range(100):
+        pids = process_table.carriers("FABRIC_GUARD", marker, process_table.read())
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if not pids:
+            return
+        time.sleep(_LOOK_SECONDS)
 
 
 def end_running() -> None:

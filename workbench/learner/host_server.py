@@ -95,8 +95,8 @@ class Server:
 
     def _spawn(self, call: _Call) -> Answer:
         arguments = dict(call.arguments)
-        lock = self._locks.get(arguments.pop("holding", 0))
-        holding = lock.descriptors() if lock is not None else []
+        locks = [self._locks[number] for number in arguments.pop("holding")]
+        holding = [descriptor for lock in locks for descriptor in lock.descriptors()]
         return host_processes.spawn(holding=holding, **arguments), b""
 
     def _put(self, call: _Call) -> Answer:

@@ -1,0 +1,150 @@
+"""The runner ``process``: learners as ordinary processes of a host, each kept by an agent."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+from backends.interface import Chunk, Cluster, Host
+from runners.environments import environment_of
+from runners.interface import (
+    AttemptRef,
+    Capabilities,
+    ExecSession,
+    LaunchRequest,
+    LearnerRef,
+    Observation,
+    Plan,
+    Progress,
+    Runner,
+    StopRequest,
+)
+from runners.interpreters import Interpreter, find_interpreter
+from runners.process_agents import agent_kind
+from runners.process_environment import marker
+from runners.process_launch import Launching
+from runners.process_observe import Observing
+from runners.process_plan import make_plan
+from runners.process_sightings import is_over
+from runners.process_site import Site, look_at
+from workbench.errors import RunnerError
+from workbench.job import learner_name
+from workbench.paths import AttemptFolder, LearnerFolder
+
+JOURNAL_BYTES = 4 << 20
+"""How much of each file of a journal is read at once."""
+
+
+class ProcessRunner(Runner):
+    """Starts learners as processes.
+
+    Each method may be called from another thread than the others: what they share is made once and not
+    changed.
+    """
+
+    name: ClassVar[str] = "process"
+    capabilities: ClassVar[Capabilities] = Capabilities(needs="host")
+
+    def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
+        super().__init__(place, home_uuid=home_uuid)
+        if not isinstance(place, Host):
+            raise RunnerError("The runner 'process' needs a host, and this place is a cluster.")
+        self._host = place
+        self._looking = threading.Lock()
+        self._looked: Site | None = None
+        self._observing = Observing(place)
+
+    def plan(self, request: LaunchRequest) -> Plan:
+        """Say exactly what would be sent."""
+        site = self._site()
+        return make_plan(request, site, self._interpreter(request, site), agent_kind(site))
+
+    def launch(self, plan: Plan, progress: Progress) -> None:
+        """Bring what learners need, lease all slots or none, and start them; what has begun is left alone."""
+        Launching(plan, self._host, self._site(), progress).launch()
+
+    def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
+        """Say how these attempts' learners are, when something has changed."""
+        return self._observing.observe(attempts, self._site(), timeout_seconds)
+
+    def interrupt(self) -> None:
+        """Make a blocked observe, or the next one, return early."""
+        self._observing.interrupt()
+
+    def journal(self, learner: LearnerRef, offsets: Mapping[str, int]) -> Mapping[str, Chunk]:
+        """Read a learner's output, index and records from these offsets on."""
+        folder = self._learner(learner)
+        paths = {"output": folder.output, "index": folder.index, "records": folder.records}
+        wanted = {str(paths[name]): offset for name, offset in offsets.items()}
+        chunks = self._host.read(wanted, limit_bytes=JOURNAL_BYTES)
+        return {name: chunks[str(paths[name])] for name in offsets if str(paths[name]) in chunks}
+
+    def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
+        """Ask all learners to stop; a kill is not taken back by a halt that comes late."""
+        document = {"kind": request.kind, "grace_seconds": request.grace_seconds, "by": request.by}
+        files = {}
+        for number in range(1, attempt.learners + 1):
+            folder = self._folder(attempt).learner(number)
+            facts = self._host.call("learner", folder=str(folder.path))
+            asked = self._host.call("read_object", path=str(folder.stop)) or {}
+            if facts["launched"] and not is_over(facts) and asked.get("kind") not in ("kill", request.kind):
+                files[str(folder.stop)] = json.dumps(document) + "\n"
+        if files:
+            self._host.call("write_files", files=files)
+
+    def remove(self, attempt: AttemptRef) -> None:
+        """End what is left of an attempt and remove its files, here all but the journal."""
+        folder = self._folder(attempt)
+        for number in range(1, attempt.learners + 1):
+            ref = LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number)
+            self._end(ref)
+        secrets = self._host.call("secret_folder")
+        names = [
+            f"{secrets}/{attempt.home}.{learner_name(attempt.job_id, attempt.attempt, number)}.json"
+            for number in range(1, attempt.learners + 1)
+        ]
+        models = [str(folder.model(number)) for number in range(1, attempt.learners + 1)]
+        self._host.call("remove", paths=[*names, *(models if self._host.here else [str(folder.path)])])
+
+    def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
+        """Not offered: a command beside a process is a command on the machine."""
+        raise RunnerError(
+            "The runner 'process' runs no commands beside a learner.",
+            hint="It is an ordinary process: use a terminal on that machine.",
+        )
+
+    def close(self) -> None:
+        """Give back what the place keeps for this runner."""
+        self._observing.close()
+
+    def leftovers(self) -> Iterator[LearnerRef]:
+        """Name every learner that has processes at the place, of all homes."""
+        for text in self._host.call("markers"):
+            parts = text.rsplit("/", 3)
+            if len(parts) == 4 and parts[2].isdigit() and parts[3].isdigit():
+                yield LearnerRef(parts[0], parts[1], int(parts[2]), int(parts[3]))
+
+    def _end(self, ref: LearnerRef) -> None:
+        """End an agent and all processes of its learner."""
+        self._host.call("kill_agents", marker=marker(ref))
+        self._host.call("end_marked", marker=marker(ref), grace_seconds=0.0)
+
+    def _interpreter(self, request: LaunchRequest, site: Site) -> Interpreter:
+        found = find_interpreter(request, site, self._host)
+        if request.spec.python != "requirements":
+            return found
+        return environment_of(request, found, site, self._host).interpreter
+
+    def _site(self) -> Site:
+        with self._looking:
+            if self._looked is None:
+                self._looked = look_at(self._host, self.home_uuid)
+            return self._looked
+
+    def _folder(self, attempt: AttemptRef) -> AttemptFolder:
+        return self._site().home.job(attempt.job_id).attempt(attempt.attempt)
+
+    def _learner(self, ref: LearnerRef) -> LearnerFolder:
+        return self._site().home.job(ref.job_id).attempt(ref.attempt).learner(ref.learner)

@@ -1,0 +1,80 @@
+"""The two agents that a process job can have: in Python, and in POSIX shell where there is no Python."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from backends.interface import Host
+from runners.process_site import Site
+from workbench.paths import Home, LearnerFolder, default_home
+
+AgentKind = Literal["python", "sh"]
+
+FORCED: Final = "FABRIC_AGENT"
+"""Set to ``sh`` it hides Python from the runner, for tests."""
+
+
+class Agent(ABC):
+    """An agent that is at the place, ready to be started."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        """What it is started from."""
+
+    @property
+    @abstractmethod
+    def importable(self) -> str:
+        """What the job's code finds ``report()`` in, or empty."""
+
+    @abstractmethod
+    def argv(self, folder: LearnerFolder) -> list[str]:
+        """Return the command that keeps a learner."""
+
+    @abstractmethod
+    def files(self, folder: LearnerFolder, document: Mapping[str, Any]) -> dict[str, str]:
+        """Return what is to be written into a learner's folder."""
+
+
+class PythonAgent(Agent):
+    """The archive of ``workbench.learner``, started from its unpacked copy, which is quicker."""
+
+    def __init__(self, path: str, unpacked: str, python: str) -> None:
+        super().__init__(path)
+        self._python = python
+        self._program = f"{unpacked}/__main__.py" if unpacked != path else path
+
+    @property
+    def importable(self) -> str:
+        """The archive itself."""
+        return self.path
+
+    def argv(self, folder: LearnerFolder) -> list[str]:
+        """Return the command that keeps a learner."""
+        # Without site, which takes longest of all.
+        return [self._python, "-I", "-S", self._program, "guard", str(folder.path)]
+
+    def files(self, folder: LearnerFolder, document: Mapping[str, Any]) -> dict[str, str]:
+        """Return the launch document."""
+        return {str(folder.launch): json.dumps(document) + "\n"}
+
+
+def agent_kind(site: Site) -> AgentKind:
+    """Say which agent a place gets."""
+    return "sh" if not site.python or os.environ.get(FORCED) == "sh" else "python"
+
+
+def bring_agent(host: Host, site: Site, kind: AgentKind) -> Agent:
+    """Put an agent at the place, by the name of its content, unless it is there."""
+    from workbench.learner.archive import build
+
+    built = Path(build(str((site.home if site.here else Home(default_home())).agents)))
+    path = str(site.home.agents / built.name)
+    if not site.here:
+        with built.open("rb") as stream:
+            host.put(stream, path, sha256=built.stem)
+    return PythonAgent(path, host.call("unpack_agent", archive=path), site.python)

@@ -1,0 +1,98 @@
+"""Whether learners' agents have begun: which are not started again, and how a launch knows it worked."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final
+
+from backends.interface import Host
+from runners.interface import Plan
+from runners.process_environment import marker
+from runners.process_plan import ref_of
+from runners.process_sightings import is_begun
+from workbench.errors import RunnerError
+from workbench.paths import AttemptFolder
+
+BEGIN_SECONDS: Final = 20.0
+"""How long an agent may take to begin."""
+
+LOOK_SECONDS: Final = 1.0
+"""After which it is looked whether it still runs at all."""
+
+
+class Begin:
+    """The beginnings of one attempt's learners."""
+
+    def __init__(self, plan: Plan, host: Host, attempt: AttemptFolder) -> None:
+        self._plan = plan
+        self._host = host
+        self._attempt = attempt
+
+    def not_begun(self) -> list[int]:
+        """List the learners that are to be started; agents that are just starting are waited for first."""
+        learners = [one.learner for one in self._plan.learners]
+        facts = {learner: self._facts(learner) for learner in learners}
+        cut_off = [one for one in learners if facts[one]["launched"] and not is_begun(facts[one])]
+        if cut_off:
+            running = self._agents()
+            self._wait([one for one in cut_off if self._marker(one) in running])
+            facts |= {learner: self._facts(learner) for learner in cut_off}
+        return [learner for learner in learners if not is_begun(facts[learner])]
+
+    def await_begin(self, learners: Sequence[int]) -> None:
+        """Wait until the agents of these learners have begun.
+
+        Raises:
+            RunnerError: one ended without having begun; says its last words.
+        """
+        for learner in self._wait(learners):
+            log = str(self._attempt.learner(learner).path / "guard.log")
+            said = self._host.read({log: 0})
+            lines = said[log].data.decode("utf-8", "replace").strip().splitlines() if log in said else []
+            raise RunnerError(
+                f"The agent of learner {learner} could not be started" + (f": {lines[-1]}" if lines else "."),
+                hint=f"See {log}.",
+            )
+
+    def stop_others(self, learners: Sequence[int]) -> None:
+        """Kill the learners that have begun, all but these."""
+        request = json.dumps({"kind": "kill", "grace_seconds": 0.0, "by": "an incomplete launch"}) + "\n"
+        others = [one.learner for one in self._plan.learners if one.learner not in learners]
+        files = {str(self._attempt.learner(learner).stop): request for learner in others}
+        self._host.call("write_files", files=files)
+
+    def _wait(self, learners: Sequence[int]) -> list[int]:
+        """Wait until agents have begun; return those that did not, and do not run any more."""
+        folders = {str(self._attempt.learner(learner).path): learner for learner in learners}
+        known = dict.fromkeys(folders, "")
+        asker = f"begin-{uuid.uuid4().hex}"
+        until = time.monotonic() + BEGIN_SECONDS
+        try:
+            while known and time.monotonic() < until:
+                answer = self._host.call("observe", asker=asker, known=known, timeout_seconds=LOOK_SECONDS)
+                for path, facts in answer["learners"].items():
+                    if is_begun(facts):
+                        del known[path]
+                    else:
+                        known[path] = facts["fingerprint"]
+                if not answer["learners"] and known:
+                    running = self._agents()
+                    if all(self._marker(folders[path]) not in running for path in known):
+                        break
+            return [folders[path] for path in known]
+        finally:
+            self._host.call("forget", asker=asker)
+
+    def _facts(self, learner: int) -> dict[str, Any]:
+        facts: dict[str, Any] = self._host.call("learner", folder=str(self._attempt.learner(learner).path))
+        return facts
+
+    def _agents(self) -> dict[str, list[int]]:
+        running: dict[str, list[int]] = self._host.call("markers", variable="FABRIC_GUARD")
+        return running
+
+    def _marker(self, learner: int) -> str:
+        return marker(ref_of(self._plan, learner))

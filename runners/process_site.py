@@ -1,0 +1,54 @@
+"""What the process runner knows of a place before it plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from backends.interface import Host
+from workbench.paths import Home
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One place, as it was when it was first looked at."""
+
+    home: Home
+    """That home's folder there; its paths are the place's."""
+    here: bool
+    """Whether it is this machine, and the folder the home itself."""
+    hostname: str
+    boot_id: str
+    python: str
+    """What runs the agent; empty where there is no Python."""
+    environment: Mapping[str, str]
+    """What an agent that is started there keeps of its environment."""
+    processors: tuple[int, ...]
+    memory_bytes: int
+    leases: str
+    bash: str
+    uv: str
+
+    @property
+    def name(self) -> str:
+        """What to call it in a sentence."""
+        return "this machine" if self.here else self.hostname
+
+
+def look_at(host: Host, home_uuid: str) -> Site:
+    """Look at a place."""
+    found = host.call("survey")
+    return Site(
+        home=Home(Path(host.folder(home_uuid))),
+        here=host.here,
+        hostname=found["hostname"],
+        boot_id=found["boot_id"],
+        python=found["python"],
+        environment=found["environment"],
+        processors=tuple(found["processors"]),
+        memory_bytes=found["memory_bytes"],
+        leases=found["leases"],
+        bash=found["bash"],
+        uv=found["uv"],
+    )

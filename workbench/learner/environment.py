@@ -1,0 +1,75 @@
+"""Builds a virtual environment at a place, as a program of its own: a build outlives who asked for it.
+
+``python environment.py FOLDER REQUIREMENTS PYTHON UV``: in the end FOLDER holds ``.complete`` or ``.failed``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import List
+
+
+def build(folder: str, requirements: str, python: str, uv: str) -> int:
+    """Build the environment and return the exit code of what failed, 0 when nothing did."""
+    inside = os.path.join(folder, "bin", "python")
+    for argv in _with_uv(uv, python, folder) if _works(uv) else _with_pip(python, folder):
+        code = _run([*argv, "-r", requirements] if "install" in argv else argv)
+        if code:
+            return code
+    lister = [uv, "pip", "freeze", "--python", inside] if _works(uv) else [inside, "-m", "pip", "freeze"]
+    with open(os.path.join(folder, "packages.txt"), "wb") as listing:
+        return subprocess.call(lister, stdout=listing)
+
+
+def _with_uv(uv: str, python: str, folder: str) -> List[List[str]]:
+    inside = os.path.join(folder, "bin", "python")
+    return [
+        [uv, "venv", "--quiet", "--python", python, folder],
+        [uv, "pip", "install", "--python", inside],
+    ]
+
+
+def _with_pip(python: str, folder: str) -> List[List[str]]:
+    inside = os.path.join(folder, "bin", "python")
+    return [
+        [python, "-m", "venv", folder],
+        [inside, "-m", "pip", "install", "--no-input", "--disable-pip-version-check"],
+    ]
+
+
+def _works(uv: str) -> bool:
+    """Say whether uv is there and runs: what is found under its name may be a shim of something else."""
+    if not uv:
+        return False
+    try:
+        return subprocess.call([uv, "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
+    except OSError:
+        return False
+
+
+def _run(argv: List[str]) -> int:
+    print("$ " + " ".join(argv), flush=True)
+    try:
+        return subprocess.call(argv)
+    except OSError as error:
+        print("%s cannot be started: %s" % (argv[0], error.strerror), flush=True)
+        return 127
+
+
+def main(folder: str, requirements: str, python: str, uv: str) -> int:
+    """Build, and say in a file how it ended."""
+    code = build(folder, requirements, python, uv)
+    os.makedirs(folder, exist_ok=True)
+    new = os.path.join(folder, ".new")
+    with open(new, "w", encoding="ascii") as stream:
+        stream.write("%d\n" % code)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.rename(new, os.path.join(folder, ".failed" if code else ".complete"))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:5]))
