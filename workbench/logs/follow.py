@@ -20,7 +20,7 @@ LINE_MAX: Final = 1 << 20
 
 _ENTRIES: Final = 4096
 
-Wait = Callable[[Sequence[str]], None]
+Wait = Callable[[Sequence[str]], object]
 """Blocks until one of these files changes, or for a moment: ``Watcher(paths).wait``."""
 
 

@@ -18,9 +18,9 @@ _WORDS: Final = {
     "month": 30 * 86400.0, "year": 365 * 86400.0, "millisecond": 1e-3,
 }  # fmt: skip
 
-_DURATION: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h|d|w)")
-_AGO: Final = re.compile(r"(\d+(?:\.\d+)?|an?)\s*([a-z]+?)s?\s+ago")
-_CLOCK: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?\s*(am|pm)?", re.IGNORECASE)
+_DURATION: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h|d|w)", re.ASCII)
+_AGO: Final = re.compile(r"(\d+(?:\.\d+)?|an?)\s*([a-z]+?)s?\s+ago", re.ASCII)
+_CLOCK: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?\s*(am|pm)?", re.IGNORECASE | re.ASCII)
 
 _FORMATS: Final = (
     "%a %b %d %H:%M:%S %Y",  # ANSI C, FfDL's ANSIC

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.logs.display import fitted, last_state, width
+from workbench.logs.levels import Level, Levels, classify, level_of
+from workbench.logs.lines import LineIndex
+
+N, D, I, W, E, T, B = Level  # noqa: E741 - one letter a level keeps the tables below readable
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("step 5 loss 0.3", N),
+        ("2026-05-01 12:00:00,123 - train - DEBUG - x", D),
+        ("[INFO] started", I),
+        ("INFO:root:ok", I),
+        ("I0501 12:00:00.123456 1 main.cc:5] ok", I),
+        ("WARNING:tensorflow:old", W),
+        ("[WARN] x", W),
+        ("/a/b.py:5: UserWarning: look", W),
+        ("W0501 12:00:00.123456 1 main.cc:5] x", W),
+        ("warning: unused variable", W),
+        ("ERROR: it failed", E),
+        ("RuntimeError: CUDA error: out of memory", E),
+        ("E0501 12:00:00.123456 1 main.cc:5] x", E),
+        ("CRITICAL x", E),
+        ("main.c:5:3: error: expected ;", E),
+        ("fatal: not a git repository", E),
+        ("panic: runtime error", E),
+        ("Segmentation fault (core dumped)", E),
+        ("bash: line 1: ERROR", E),
+        ('{"level": "error", "msg": "x"}', E),
+        ("level=warning msg=x", W),
+        ("time=1 level=info", I),
+        ('{"levelname": "DEBUG"}', D),
+        ("Traceback (most recent call last):", T),
+        # Words that only look like it.
+        ("error_rate 0.05", N),
+        ("INFORMATION", N),
+        ("TERRORS", N),
+        ("0 errors, 0 warnings", N),
+        ("mean error 0.3", N),
+        ("std::error::x", N),
+        ("DEBUGGING", N),
+    ],
+)
+def test_what_a_line_is(line: str, level: Level) -> None:
+    assert level_of(line.encode()) is level
+
+
+def test_of_two_levels_the_higher_counts() -> None:
+    assert level_of(b"INFO retry after ERROR") is E
+
+
+TRACE = b"""before
+Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    main()
+
+  File "x.py", line 9, in main
+ValueError: bad
+after
+"""
+
+
+def test_a_traceback_is_one_thing_with_a_beginning() -> None:
+    kinds, inside = classify(TRACE)
+
+    assert [Level(kind) for kind in kinds] == [N, T, B, B, B, B, B, N]
+    assert not inside
+
+
+def test_two_tracebacks_in_a_row_have_two_beginnings() -> None:
+    text = TRACE + b"\nDuring handling of the above exception, another exception occurred:\n\n" + TRACE
+    kinds, _ = classify(text)
+
+    assert kinds.count(T) == 2
+    assert kinds.count(B) == 10
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 400), max_size=5))
+def test_levels_do_not_depend_on_where_the_file_had_grown_to(cuts: list[int]) -> None:
+    import tempfile
+
+    text = b"INFO a\n" + TRACE + b"ERROR x\nE0501 12:00:00 y\n" + TRACE + b"WARN z\nlast ERROR"
+    expected, _ = classify(text)
+    with tempfile.TemporaryDirectory(prefix="fab-") as folder:
+        file = Path(folder) / "output.log"
+        file.touch()
+        index = LineIndex(file)
+        levels = Levels(index)
+        position = 0
+        for cut in [*sorted(cuts), len(text)]:
+            with file.open("ab") as stream:
+                stream.write(text[position:cut])
+            position = max(position, min(cut, len(text)))
+            index.update()
+            levels.advance()
+
+        assert levels.kinds == expected
+
+
+def test_errors_are_jumped_to_both_ways(tmp_path: Path) -> None:
+    file = tmp_path / "output.log"
+    file.write_bytes(b"fine\nERROR one\n" + TRACE + b"fine\nERROR two\nunfinished ERROR")
+    index = LineIndex(file)
+    index.update()
+    levels = Levels(index)
+    assert levels.find(-1) is None
+    assert levels.advance()
+    assert not levels.advance()
+
+    assert [levels.find(at) for at in (-1, 1, 3, 11)] == [1, 3, 11, None]
+    assert [levels.find(at, backward=True) for at in (99, 11, 3, 1, 0)] == [11, 3, 1, None, None]
+    assert levels.counts()[E] == 2
+    file.write_bytes(b"ERROR\n")
+    index.update()
+    levels.advance()
+    assert list(levels.kinds) == [E]
+
+
+@given(st.text(), st.integers(0, 30))
+def test_what_is_fitted_takes_no_more_cells_than_there_are(text: str, cells: int) -> None:
+    from workbench.logs.sanitise import plain, sanitise
+
+    shown = plain(fitted(sanitise(text), cells))
+    assert width(shown.removesuffix("…")) <= cells
+    assert shown == plain(text) or shown.endswith("…")
+
+
+def test_fitting_keeps_colours_whole_and_ends_them() -> None:
+    assert fitted("\x1b[31mabcdef\x1b[0m", 3) == "\x1b[31mabc…\x1b[0m"
+    assert fitted("\x1b[31mabc\x1b[0m", 3) == "\x1b[31mabc\x1b[0m"
+    assert fitted("日本語", 5) == "日本…"
+    assert fitted("日本語", 6) == "日本語"
+    assert fitted("e\u0301x", 2) == "e\u0301x"
+    assert fitted("abc", 3, cut=True) == "abc…"
+
+
+def test_the_last_state_of_a_line_is_what_it_shows() -> None:
+    assert last_state(b"1%\r2%\r3%") == b"3%"
+    assert last_state(b"1%\r2%\r\r") == b"2%"
+    assert last_state(b"dos\r") == b"dos"
+    assert last_state(b"") == b""
