@@ -15,6 +15,22 @@ from workbench.paths import Home
 KEPT = ("PATH", "LANG", "LC_ALL", "TERM", "TMPDIR", "UV_CACHE_DIR", "PYTHONDONTWRITEBYTECODE")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--chaos-rounds",
+        type=int,
+        default=None,
+        help="how many rounds each chaos test does (default: few, fixed seeds)",
+    )
+
+
+@pytest.fixture
+def chaos_rounds(request: pytest.FixtureRequest) -> int | None:
+    """How many rounds were asked for; None leaves it to the test."""
+    rounds: int | None = request.config.getoption("--chaos-rounds")
+    return rounds
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A short temporary folder (unix sockets allow 100 characters) that HOME and all of fabric's folders lie in."""

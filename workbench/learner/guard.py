@@ -26,6 +26,7 @@ LEFTOVER_SECONDS = 2.0
 
 _RETRY_SECONDS = 0.25
 _LONGEST_WAIT_SECONDS = 10.0
+_LET_GO_SECONDS = 2.0
 
 
 class Guard:
@@ -107,9 +108,7 @@ class Guard:
 
     def _turn(self) -> None:
         self._hear_signals()
-        childless = self._reap()
-        if self._kept and not childless and not self._out_of_reach:
-            self._end_straggler()
+        self._reap()
         self._hear_scribe()
         self._obey()
         self._enforce_limits()
@@ -266,19 +265,18 @@ class Guard:
 
     def _end_straggler(self) -> None:
         """End what was born while we looked for what was left, and keep what it printed."""
-        self._kept = self._finishing = False
+        self._finishing = False
         self._ending = processes.Ending(self._members, 0.0)
         self._ending_at = system.elapsed_seconds()
 
-    def _reap(self) -> bool:
-        """Bury who has died; return whether no child is left."""
+    def _reap(self) -> None:
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return True
+                return
             if pid == 0:
-                return False
+                return
             if pid == self._scribe.pid:
                 self._scribe_ended(status)
             elif self._main is not None and pid == self._main.pid:
@@ -355,7 +353,6 @@ class Guard:
 
     def _scribe_ended(self, status: int) -> None:
         self._hear_scribe()
-        self._kept = self._finishing and status == 0
         self._scribe_at = system.elapsed_seconds() + self._scribe.ended(status)
         self._state.update(stall="")  # the next one says it again if it is still so
 
@@ -364,8 +361,12 @@ class Guard:
             word, _, rest = line.partition(" ")
             if word == "stall":
                 self._state.update(stall=rest)
-            elif word == "lost":
+            elif word == "kept":
                 self._lost_bytes = int(rest)
+                if self._left_something() and not self._out_of_reach:
+                    self._end_straggler()
+                else:
+                    self._kept = True
 
     def _finish(self) -> None:
         """All processes are gone: let the scribe keep what is left."""
@@ -387,6 +388,7 @@ class Guard:
         while not self._state.write(durable=True):
             select.poll().poll(_RETRY_SECONDS * 1000)
         self._state.clear()
+        self._scribe.let_go(_LET_GO_SECONDS)
 
 
 def _seconds(value: Any, default: float) -> float:

@@ -44,13 +44,11 @@ def pids() -> set[int]:
 
 def of(pid: int) -> Process | None:
     """Return one process; None when it is dead, a zombie that waits for its parent too. Linux only."""
-    stat = system.read_bytes("/proc/%d/stat" % pid)
     # The name in brackets may hold blanks and brackets itself.
-    fields = stat[stat.rfind(b")") + 2 :].split(b" ", 20)
-    # A process whose first thread has ended looks like a zombie while its other threads run on.
-    if len(fields) < 20 or fields[0] == b"X" or (fields[0] == b"Z" and int(fields[17]) <= 1):
+    fields = system.read_text("/proc/%d/stat" % pid).rpartition(")")[2].split()
+    if len(fields) < 20 or system.is_dead(fields[0], fields[17]):
         return None
-    return Process(int(fields[1]), int(fields[19]), fields[0] in (b"T", b"t"))
+    return Process(int(fields[1]), int(fields[19]), fields[0] in ("T", "t"))
 
 
 def carriers(variable: str, value: str, among: Iterable[int]) -> set[int]:

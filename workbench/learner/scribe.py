@@ -12,7 +12,7 @@ import os
 import select
 import time
 
-from workbench.learner import system
+from workbench.learner import state, system
 from workbench.learner.orphan import Orphan
 from workbench.learner.publisher import PUBLISH_SECONDS
 
@@ -82,6 +82,8 @@ class Scribe:
         self._stall = ""
         self._finishing_since: float | None = None
         self._given_up = False
+        self._kept = False
+        self._recorded = False
         self._orphan: Orphan | None = None
         self._orphan_ended = False
         self._orphan_at = 0.0
@@ -100,19 +102,18 @@ class Scribe:
         self._keep({"time": system.now_us(), "kind": "note", "level": "error", "text": text})
 
     def run(self) -> None:
-        """Serve until all is kept and, where the guard is dead, the end is recorded."""
+        """Serve until all is kept and the end is recorded: by the guard, or here when that is dead."""
         behind = True
-        while True:
+        while not self._recorded:
             self._wait(0.0 if behind else self._timeout())
             self._listen()
             self._end_orphan()
             if self._finishing_since is None:
                 behind = self._serve()
                 self._note_usage()
-            elif self._finished():
-                return
-            else:
-                behind = not self._stall and (self._orphan is None or self._orphan_ended)
+            elif not self._kept:
+                self._finish()
+                behind = not self._kept and not self._stall and (self._orphan is None or self._orphan_ended)
 
     # What it waits for
 
@@ -124,6 +125,8 @@ class Scribe:
 
     def _descriptors(self) -> list[int]:
         descriptors = [] if self._control is None else [self._control]
+        if self._kept:
+            return descriptors
         if self._sampler is not None:
             descriptors.append(self._sampler.pipe)
         now = time.monotonic()
@@ -140,14 +143,14 @@ class Scribe:
             if channel.stalled:
                 times.append(RETRY_SECONDS)
                 continue
-            due = channel.transcriber.due_seconds()
+            due = None if self._kept else channel.transcriber.due_seconds()
             if due is not None:
                 times.append(due)
             if channel.rest_until > now:
                 times.append(channel.rest_until - now)
-        if self._finishing_since is not None:
+        if self._finishing_since is not None and not self._kept:
             times.append(RETRY_SECONDS)
-        if self._sampler is None and self._make_sampler is not None:
+        if self._sampler is None and self._make_sampler is not None and self._finishing_since is None:
             times.append(self._sample_from - now)
         if self._orphan is not None and not self._orphan_ended:
             times.append(self._orphan_at - now)
@@ -211,6 +214,7 @@ class Scribe:
     def _obey(self, line: str) -> None:
         word, _, rest = line.partition(" ")
         if word == "finish":
+            self._kept = False
             self._finishing_since = time.monotonic()
         elif word == "give-up":
             self._given_up = True
@@ -234,6 +238,10 @@ class Scribe:
     # How it ends
 
     def _guard_died(self) -> None:
+        if self._kept and state.read(self._folder).get("phase") == "exited":
+            self._recorded = True
+            return
+        self._kept = False
         self._orphan = Orphan(self._folder, self._launch)
         self._orphan_at = time.monotonic()
 
@@ -248,20 +256,20 @@ class Scribe:
         if self._finishing_since is None:
             self._finishing_since = time.monotonic()
 
-    def _finished(self) -> bool:
-        """Keep what is left, a slice of time at a time; return whether all is kept and said."""
+    def _finish(self) -> None:
+        """Keep what is left, a slice of time at a time; once all is kept, record the end or let the guard do it."""
         lost = 0
         for channel in self._channels:
             if not self._emptied(channel):
                 if not self._patience_over():
-                    return False
+                    return
                 lost += channel.pump.waiting_bytes() if channel.pump is not None else 0
         self._tell_stall("")
-        if lost:
-            self._tell("lost %d" % lost)
         if self._orphan is None:
-            return True
-        return self._orphan_ended and self._orphan.record(lost)
+            self._kept = True
+            self._tell("kept %d" % lost)
+        elif self._orphan_ended:
+            self._recorded = self._orphan.record(lost)
 
     def _emptied(self, channel: Channel) -> bool:
         try:

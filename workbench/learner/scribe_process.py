@@ -122,6 +122,20 @@ class ScribeProcess:
         self._faults = self._faults + 1 if quickly and not killed else 0
         return _PAUSE_SECONDS if self._faults else 0.0
 
+    def let_go(self, patience_seconds: float) -> None:
+        """Let it end, now that the end is recorded, and wait for that: with it the learner's lock is free."""
+        if self._control is not None:
+            os.close(self._control)
+            self._control = None
+        give_up = time.monotonic() + patience_seconds
+        while self.pid and time.monotonic() < give_up:
+            try:
+                if os.waitpid(self.pid, os.WNOHANG)[0]:
+                    return
+            except ChildProcessError:
+                return
+            time.sleep(0.0005)
+
     def _run(self, control: int, report: int) -> None:
         """Be the scribe; never returns."""
         code = 70

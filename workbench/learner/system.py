@@ -42,14 +42,22 @@ def boot_id() -> str:
 
 
 def start_ticks(pid: int) -> int:
-    """Return when a process was started, in ticks since boot; 0 when there is no such process.
+    """Return when a process was started, in ticks since boot; 0 when it is dead or there is no such process.
 
     A pid means nothing without it. Elsewhere than on Linux these are seconds since 1970.
     """
     if LINUX:
         fields = read_text("/proc/%d/stat" % pid).rpartition(")")[2].split()
-        return int(fields[19]) if len(fields) > 19 else 0
+        return int(fields[19]) if len(fields) > 19 and not is_dead(fields[0], fields[17]) else 0
     return seconds_of_date(told(["ps", "-o", "lstart=", "-p", str(pid)]))
+
+
+def is_dead(letter: str, threads: str) -> bool:
+    """Say whether a process is dead by two fields of its ``stat``, though its parent has not buried it.
+
+    One whose first thread has ended looks like a zombie while its other threads run on.
+    """
+    return letter == "X" or (letter == "Z" and int(threads) <= 1)
 
 
 def seconds_of_date(text: str) -> int:

@@ -1,0 +1,207 @@
+"""A learner in a folder, kept by its real agent in real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from workbench.learner import archive, processes
+from workbench.learner.journal import ENTRY, HEADER
+
+HOME_UUID = "0b9c2f4e-home"
+JOB = "training-abcdefghj"
+Found = TypeVar("Found")
+
+
+def until(condition: Callable[[], Found], seconds: float = 20.0) -> Found:
+    """Wait for a condition and return what it gave; fail when it does not come true."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.002)
+
+
+def oldest_python() -> str | None:
+    """Find a Python 3.8, as old as the agent promises to run on."""
+    candidates = [shutil.which("python3.8") or ""]
+    # The tests have a home of their own: the user's is found through the password file.
+    home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    for folder, pattern in (
+        (home / ".pyenv/versions", "3.8.*/bin/python3.8"),
+        (home / ".local/share/uv/python", "cpython-3.8.*/bin/python3.8"),
+        (Path("/opt"), "python3.8*/bin/python3.8"),
+    ):
+        candidates += map(str, sorted(folder.glob(pattern)))
+    return next((path for path in candidates if path and _runs(path)), None)
+
+
+def _runs(python: str) -> bool:
+    told = subprocess.run(
+        [python, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True, check=False
+    )
+    return told.stdout.strip() == b"(3, 8)"
+
+
+class Learner:
+    """One learner of an attempt. ``document`` overrides keys of its launch document."""
+
+    def __init__(
+        self, attempt: Path, command: str, *, learner: int = 1, python: str = sys.executable, **document: Any
+    ) -> None:
+        self.folder = attempt / f"learner-{learner}"
+        self.folder.mkdir(parents=True)
+        self.work = attempt / f"work-{learner}"
+        self.work.mkdir()
+        (attempt / "job" / "logs").mkdir(parents=True, exist_ok=True)
+        self.python = python
+        self.process: subprocess.Popen[bytes] | None = None
+        self.launch: dict[str, Any] = {
+            "format": 1,
+            "home": HOME_UUID,
+            "owner": "me@box",
+            "job": JOB,
+            "attempt": 1,
+            "learner": learner,
+            "learners": 1,
+            "command": command,
+            "setup": "",
+            "shell": "bash",
+            "cwd": str(self.work),
+            # Unique a test, so that a leftover of another one is never taken for ours.
+            "env": {"PATH": os.environ["PATH"], "WORK": str(self.work), "PYTHON": sys.executable},
+            "secrets_file": None,
+            "grace_seconds": 10.0,
+            "settle_seconds": 60.0,
+            "ends_when": "first",
+            "max_runtime_seconds": None,
+            "memory_bytes": None,
+            "cpus": None,
+            "slots": [],
+            "usage_seconds": 0,
+            "attempt_dir": str(attempt),
+            "log_dir": str(attempt / "job" / "logs"),
+            "log_dir_shared": True,
+            "metrics": None,
+        }
+        self.launch.update(document)
+        self.launch["attempt"] = document.get("attempt", _number(attempt))
+        (self.folder / "launch.json").write_text(json.dumps(self.launch))
+
+    @property
+    def marker(self) -> str:
+        return f"{HOME_UUID}/{JOB}/{self.launch['attempt']}/{self.launch['learner']}"
+
+    def argv(self) -> list[str]:
+        agents = Path(os.environ["HOME"]) / "agents"
+        return archive.guard_argv(self.python, archive.build(str(agents)), str(self.folder))
+
+    def start(self) -> subprocess.Popen[bytes]:
+        with (self.folder / "agent.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                self.argv(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        return self.process
+
+    def run(self, seconds: float = 30.0) -> dict[str, Any]:
+        """Keep it from start to end; return its state."""
+        self.start()
+        return self.wait(seconds)
+
+    def wait(self, seconds: float = 30.0) -> dict[str, Any]:
+        """Wait until its guard has ended; return its state."""
+        assert self.process is not None
+        code = self.process.wait(seconds)
+        assert code == 0, (code, self.said())
+        state = self.state()
+        assert state.get("phase") == "exited", (state, self.said())
+        return state
+
+    def said(self) -> str:
+        path = self.folder / "agent.log"
+        return path.read_text() if path.exists() else ""
+
+    def state(self) -> dict[str, Any]:
+        try:
+            document: dict[str, Any] = json.loads((self.folder / "state.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return document
+
+    def until_phase(self, phase: str) -> dict[str, Any]:
+        return until(lambda: self.state() if self.state().get("phase") == phase else {})
+
+    def until_printed(self, text: bytes) -> bytes:
+        return until(lambda: self.output() if text in self.output() else b"")
+
+    def stop(self, kind: str = "halt", **more: Any) -> None:
+        new = self.folder / "stop.json.new"
+        new.write_text(json.dumps({"kind": kind, "by": "me@box", **more}))
+        new.rename(self.folder / "stop.json")
+
+    def entries(self, name: str = "output") -> list[tuple[int, int, int]]:
+        path = self.folder / f"{name}.idx"
+        data = path.read_bytes() if path.exists() else b""
+        whole = (len(data) - HEADER.size) // ENTRY.size
+        return [ENTRY.unpack_from(data, HEADER.size + n * ENTRY.size) for n in range(max(0, whole))]
+
+    def output(self, name: str = "output") -> bytes:
+        """Return what is published."""
+        entries = self.entries(name)
+        return (self.folder / f"{name}.log").read_bytes()[: entries[-1][0]] if entries else b""
+
+    def records(self, kind: str = "") -> list[dict[str, Any]]:
+        lines = (self.folder / "records.jsonl").read_bytes().splitlines(keepends=True)
+        records = [json.loads(line) for line in lines[1:] if line.endswith(b"\n")]
+        return [record for record in records if not kind or record["kind"] == kind]
+
+    def scribe(self) -> int:
+        return int(self.state().get("scribe_pid") or 0)
+
+    def left(self) -> list[int]:
+        """Return what still runs of it."""
+        return processes.find(self.marker)
+
+    def clear(self) -> list[int]:
+        """Leave nothing behind; return what had to be ended."""
+        if self.process is not None and self.process.poll() is None:
+            self.stop("kill")
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        left = self.left()
+        processes.end(self.marker, 0.0)
+        return left
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> bool:
+    """Signal a process; return whether there was one."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def lines_of(text: str, pieces: int) -> Iterator[str]:
+    """Number the same text again and again."""
+    for piece in range(pieces):
+        yield f"{piece} {text}\n"
+
+
+def _number(attempt: Path) -> int:
+    """Make a number of a folder's name that hardly another test's has."""
+    return abs(hash(str(attempt))) % 10**9 + 1

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.learner.agent import Learner, until
+from workbench.learner import system
+
+Make = Callable[..., Learner]
+
+
+def test_a_command_runs_and_its_end_is_recorded(learner: Make, python: str) -> None:
+    one = learner("echo out; echo err >&2", python=python)
+    before_us = system.now_us()
+
+    state = one.run()
+
+    assert one.output() == b"out\nerr\n"
+    assert (state["exit_code"], state["signal"], state["reason"], state["stopped"]) == (0, None, None, "")
+    assert before_us <= state["started_us"] <= state["ended_us"] <= system.now_us()
+    assert (state["home"], state["job"], state["learner"]) == (one.launch["home"], one.launch["job"], 1)
+    assert state["boot_id"] == system.boot_id()
+    assert state["decided"] is True
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "text"),
+    [
+        ("echo ValueError: bad; exit 3", "C201", "the command failed with exit code 3: ValueError: bad"),
+        ("no-such-command", "C202", "no-such-command: command not found"),
+        ("touch f; ./f", "C202", "./f: Permission denied"),
+    ],
+)
+def test_a_command_that_fails_says_why(learner: Make, command: str, code: str, text: str) -> None:
+    state = learner(command).run()
+
+    assert state["exit_code"] == {"C201": 3}.get(code, 127 if "such" in text else 126)
+    assert state["reason"]["code"] == code
+    assert text in state["reason"]["text"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_a_command_that_a_signal_ended_is_recorded_with_it(learner: Make, number: signal.Signals) -> None:
+    state = learner(f"kill -{number.value} $$").run()
+
+    assert (state["exit_code"], state["signal"]) == (None, number)
+    assert number.name in state["reason"]["text"]
+    assert state["reason"]["code"] == "C201"
+
+
+def test_a_command_without_output_leaves_an_empty_journal(learner: Make) -> None:
+    one = learner("true")
+
+    assert one.run()["exit_code"] == 0
+    assert one.output() == b"" and one.entries() == []
+    assert one.records() == []
+    header = json.loads((one.folder / "records.jsonl").read_text().splitlines()[0])
+    assert (header["format"], header["job"]) == (1, one.launch["job"])
+
+
+def test_a_command_that_reads_its_input_finds_none(learner: Make) -> None:
+    one = learner('read line || echo "nothing to read"')
+
+    one.run()
+
+    assert one.output() == b"nothing to read\n"
+
+
+def test_a_command_sees_its_environment_and_marker_and_nothing_else(
+    learner: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEAK", "1")
+    one = learner("env; pwd; ls /proc/self/fd", env={"PATH": os.environ["PATH"], "COLOUR": "red"})
+
+    one.run()
+
+    lines = one.output().decode().split()
+    assert "COLOUR=red" in lines and str(one.work) in lines
+    assert f"FABRIC_LEARNER={one.marker}" in lines
+    assert not any(line.startswith("LEAK") for line in lines)
+    assert [line for line in lines if line.isdigit()] == ["0", "1", "2", "3"]  # 3 is the listing's own
+
+
+def test_signals_are_as_a_shell_would_have_them(learner: Make, python: str) -> None:
+    one = learner(
+        "grep -E 'Sig(Ign|Blk)' /proc/self/status; yes | head -n 1 >/dev/null; echo ${PIPESTATUS[0]}",
+        python=python,
+    )
+
+    one.run()
+
+    lines = one.output().decode().split("\n")
+    assert [line.split()[1] for line in lines if line.startswith("Sig")] == ["0" * 16] * 2
+    assert lines[-2] == str(128 + signal.SIGPIPE)
+
+
+def test_a_command_runs_under_sh_where_bash_is_missing_and_a_note_says_so(learner: Make) -> None:
+    one = learner("echo $0", shell="no-such-shell")
+
+    assert one.run()["exit_code"] == 0
+    assert one.output() == b"sh\n"
+    assert "no-such-shell is not here" in one.records("note")[0]["text"]
+
+
+def test_a_script_that_is_too_long_for_an_argument_runs(learner: Make) -> None:
+    one = learner("# " + "x" * 200_000 + "\necho done")
+
+    assert one.run()["exit_code"] == 0
+    assert one.output() == b"done\n"
+
+
+def test_a_working_folder_that_is_not_there_is_the_platforms_fault(learner: Make) -> None:
+    state = learner("echo never", cwd="/no/such/folder").run()
+
+    assert state["reason"]["code"] == "S101"
+    assert "/no/such/folder" in state["reason"]["text"]
+
+
+def test_a_second_agent_for_a_living_learner_starts_nothing(learner: Make, python: str) -> None:
+    one = learner('echo ran >> "$WORK/runs"; until [ -e "$WORK/go" ]; do sleep 0.01; done', python=python)
+    one.start()
+    until(lambda: (one.work / "runs").exists())
+
+    assert subprocess.run(one.argv(), check=False).returncode == 0
+
+    (one.work / "go").touch()
+    one.wait()
+    assert (one.work / "runs").read_text() == "ran\n"
+
+
+def test_an_agent_for_a_learner_that_has_ended_starts_nothing(learner: Make) -> None:
+    one = learner('echo ran >> "$WORK/runs"')
+    state = one.run()
+
+    assert one.run() == state
+    assert (one.work / "runs").read_text() == "ran\n"
+
+
+def test_many_agents_at_once_start_a_command_once(learner: Make) -> None:
+    one = learner('echo ran >> "$WORK/runs"; sleep 0.1')
+    agents = [subprocess.Popen(one.argv()) for _ in range(6)]
+
+    assert [agent.wait(30) for agent in agents] == [0] * 6
+
+    assert one.state()["phase"] == "exited"
+    assert (one.work / "runs").read_text() == "ran\n"
+
+
+def test_a_guard_waits_for_somebody_who_looks_whether_the_lock_is_held(learner: Make) -> None:
+    import fcntl
+
+    one = learner("echo ran")
+    with (one.folder / "agent.lock").open("w") as looking:
+        fcntl.flock(looking, fcntl.LOCK_EX)
+        one.start()
+    assert one.wait()["exit_code"] == 0
+
+
+def test_the_lock_is_held_until_the_end_and_not_by_the_command(learner: Make) -> None:
+    import fcntl
+
+    one = learner(
+        'echo started; until [ -e "$WORK/go" ]; do sleep 0.01; done; ls -l /proc/self/fd | grep -c lock'
+    )
+    one.start()
+    one.until_printed(b"started")
+
+    with (one.folder / "agent.lock").open() as lock:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (one.work / "go").touch()
+        one.wait()
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert one.output() == b"started\n0\n"
+
+
+def test_what_the_guard_was_handed_ends_with_it_and_is_not_the_commands(learner: Make) -> None:
+    """A lease's descriptor is inherited by the guard: guard and scribe hold it, never the command."""
+    import fcntl
+
+    one = learner('ls /proc/self/fd | wc -l; echo started; until [ -e "$WORK/go" ]; do sleep 0.01; done')
+    lease = one.work / "lease"
+    with lease.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        process = subprocess.Popen(one.argv(), pass_fds=[held.fileno()])
+    one.process = process
+    one.until_printed(b"started")
+
+    with lease.open() as again:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (one.work / "go").touch()
+        one.wait()
+        fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert one.output().split()[0] == b"4"
+
+
+def test_affinity_is_the_commands(learner: Make) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    one = learner('"$PYTHON" -c "import os; print(sorted(os.sched_getaffinity(0)))"', cpus=[cpu, 4000])
+
+    one.run()
+
+    assert one.output() == f"[{cpu}]\n".encode()
+
+
+def test_a_launch_document_that_cannot_be_read_starts_nothing(tmp_path: Path) -> None:
+    from workbench.learner.main import main
+
+    (tmp_path / "launch.json").write_text("{")
+    assert main(["guard", str(tmp_path)]) == 66
+    assert not (tmp_path / "state.json").exists()
+    assert main(["guard", str(tmp_path / "missing")]) == 66
+
+
+def test_other_words_are_a_usage_error(capfd: pytest.CaptureFixture[str]) -> None:
+    from workbench.learner.main import main
+
+    assert main(["guard"]) == 64
+    assert "usage" in capfd.readouterr().err
+
+
+def test_the_version_is_the_distributions(capfd: pytest.CaptureFixture[str]) -> None:
+    import tomllib
+
+    from workbench.learner.main import main
+
+    assert main(["version"]) == 0
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert capfd.readouterr().out.strip() == project["project"]["version"]
+
+
+def test_a_short_learner_is_quick(learner: Make) -> None:
+    """Far above what was measured (30 ms): this notices a wait that should not be there."""
+    one = learner("true")
+    one.argv()  # builds the archive
+
+    took = []
+    for _ in range(3):
+        began = system.elapsed_seconds()
+        one.run()
+        took.append(system.elapsed_seconds() - began)
+        for path in one.folder.glob("[!l]*"):
+            path.unlink()
+
+    assert min(took) < 1.0, (took, sys.version)

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.learner.agent import until
+from workbench.learner.journal import ENTRY_BYTES
+from workbench.learner.masking import Mask
+from workbench.learner.publisher import PUBLISH_SECONDS, Publisher
+
+
+def publisher(folder: Path, *secrets: str) -> Publisher:
+    return Publisher(str(folder / "output.log"), str(folder / "output.idx"), Mask(secrets))
+
+
+def printed(folder: Path, data: bytes) -> None:
+    with (folder / "output.log").open("ab") as file:
+        file.write(data)
+
+
+def published(folder: Path, one: Publisher) -> bytes:
+    return (folder / "output.log").read_bytes()[: one.end]
+
+
+def test_the_first_line_is_published_at_once_and_the_next_after_a_pause(tmp_path: Path) -> None:
+    one = publisher(tmp_path)
+    printed(tmp_path, b"first\n")
+    assert one.publish()
+    printed(tmp_path, b"second\n")
+
+    assert one.publish() is False
+    assert one.due_seconds() is not None and (one.due_seconds() or 0) <= PUBLISH_SECONDS
+    until(one.publish)
+
+    assert published(tmp_path, one) == b"first\nsecond\n"
+    assert one.index.count == 2
+    assert one.due_seconds() is None
+
+
+def test_much_output_has_an_entry_every_64_kib_with_its_newlines(tmp_path: Path) -> None:
+    data = b"".join(b"%d\n" % n for n in range(200_000))
+    printed(tmp_path, data)
+    one = publisher(tmp_path)
+
+    one.publish()
+
+    entries = [one.index.entry(n) for n in range(one.index.count)]
+    ends = [0, *(entry.end for entry in entries)]
+    assert ends[-1] == len(data)
+    assert all(after - before <= ENTRY_BYTES for before, after in pairwise(ends))
+    assert len(entries) == -(-len(data) // ENTRY_BYTES)
+    assert [entry.newlines for entry in entries] == [data.count(b"\n", 0, entry.end) for entry in entries]
+
+
+def test_a_new_publisher_goes_on_where_the_last_one_was_killed(tmp_path: Path) -> None:
+    printed(tmp_path, b"one\n")
+    publisher(tmp_path).publish()
+    printed(tmp_path, b"two secret-value\n")
+
+    again = publisher(tmp_path, "secret-value")
+    again.publish()
+
+    assert published(tmp_path, again) == b"one\ntwo ************\n"
+    assert (again.index.count, again.index.last.newlines) == (2, 2)
+
+
+def test_a_secret_larger_than_a_chunk_is_found(tmp_path: Path) -> None:
+    secret = "ab" * 200_000
+    printed(tmp_path, b"x" + secret.encode() + b"y")
+    one = publisher(tmp_path, secret)
+
+    one.publish(final=True)
+
+    assert published(tmp_path, one) == b"x" + b"*" * 400_000 + b"y"
+
+
+def test_what_could_become_a_secret_is_published_at_the_end(tmp_path: Path) -> None:
+    one = publisher(tmp_path, "secret-value")
+    printed(tmp_path, b"a secret-")
+    one.publish()
+    assert published(tmp_path, one) == b"a "
+
+    one.publish(final=True)
+
+    assert published(tmp_path, one) == b"a secret-"
+
+
+@given(st.lists(st.binary(max_size=300).map(lambda data: data + b"\n"), max_size=12), st.data())
+def test_whatever_is_printed_and_however_often_it_is_restarted_all_is_published(
+    pieces: list[bytes], data: st.DataObject
+) -> None:
+    folder = Path(os.environ["HOME"])
+    for name in ("output.log", "output.idx"):
+        (folder / name).unlink(missing_ok=True)
+    one = publisher(folder)
+
+    for piece in pieces:
+        printed(folder, piece)
+        one.publish(final=data.draw(st.booleans()))
+        if data.draw(st.booleans()):
+            one.close()
+            one = publisher(folder)
+    one.publish(final=True)
+
+    assert published(folder, one) == b"".join(pieces)
+    assert one.index.last.newlines == b"".join(pieces).count(b"\n")
+    one.close()

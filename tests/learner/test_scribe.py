@@ -1,0 +1,131 @@
+"""A scribe that is killed: nothing of what was printed is lost, nothing comes twice, the command notices nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.learner.agent import Learner, kill, until
+
+Make = Callable[..., Learner]
+
+COUNT = 'n=0; until [ -e "$WORK/go" ]; do n=$((n+1)); echo "line $n"; done; echo "$n" > "$WORK/count"'
+
+
+def counted(one: Learner) -> bytes:
+    count = int((one.work / "count").read_text())
+    return b"".join(b"line %d\n" % (n + 1) for n in range(count))
+
+
+def killed(one: Learner, pid: int) -> int:
+    """Kill a scribe and wait for the next one."""
+    kill(pid)
+    return until(lambda: one.scribe() if one.scribe() != pid else 0)
+
+
+def test_a_killed_scribe_is_replaced_and_output_is_complete(learner: Make, python: str) -> None:
+    one = learner(COUNT, python=python)
+    one.start()
+    one.until_printed(b"line 100\n")
+
+    pid = one.scribe()
+    for _ in range(5):
+        pid = killed(one, pid)
+    (one.work / "go").touch()
+    state = one.wait()
+
+    assert state["exit_code"] == 0
+    assert one.output() == counted(one)
+    assert one.entries()[-1][2] == one.output().count(b"\n")
+
+
+def test_a_scribe_that_dies_by_its_own_fault_is_replaced_too(learner: Make) -> None:
+    one = learner(COUNT)
+    one.start()
+    one.until_printed(b"line 1\n")
+    pid = one.scribe()
+
+    kill(pid, signal.SIGSEGV)
+    until(lambda: one.scribe() != pid)
+    (one.work / "go").touch()
+
+    assert one.wait()["exit_code"] == 0
+    assert one.output() == counted(one)
+
+
+def test_signals_that_ask_do_not_end_a_scribe(learner: Make) -> None:
+    one = learner(COUNT)
+    one.start()
+    one.until_printed(b"line 1\n")
+    pid = one.scribe()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        kill(pid, number)
+    (one.work / "go").touch()
+    one.wait()
+
+    assert one.state()["scribe_pid"] == pid
+    assert one.output() == counted(one)
+
+
+def test_a_scribe_killed_after_the_command_has_ended_loses_nothing(learner: Make) -> None:
+    """The scribe is held while the command prints its last and ends; what it did not take is in the pipe."""
+    one = learner('echo first; until [ -e "$WORK/go" ]; do sleep 0.01; done; seq 1000; exit 3')
+    one.start()
+    one.until_printed(b"first\n")
+    pid = one.scribe()
+    kill(pid, signal.SIGSTOP)
+    (one.work / "go").touch()
+    until(lambda: one.state()["exit_code"] == 3)
+
+    kill(pid)
+    state = one.wait()
+
+    assert (state["exit_code"], state["phase"]) == (3, "exited")
+    assert one.output() == b"first\n" + b"".join(b"%d\n" % (n + 1) for n in range(1000))
+
+
+def test_secrets_stay_masked_when_the_scribe_is_killed(learner: Make) -> None:
+    import json
+
+    one = learner(COUNT.replace("line $n", "line $n $TOKEN"))
+    path = one.work / "secrets"
+    path.write_text(json.dumps({"TOKEN": "not-to-be-seen"}))
+    one.launch["secrets_file"] = str(path)
+    (one.folder / "launch.json").write_text(json.dumps(one.launch))
+    one.start()
+    one.until_printed(b"line 50 ")
+    path.unlink()
+
+    pid = one.scribe()
+    for _ in range(4):
+        pid = killed(one, pid)
+    (one.work / "go").touch()
+    one.wait()
+
+    assert one.output() == counted(one).replace(b"\n", b" **************\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "splice"), reason="this Python has no os.splice to compare with")
+def test_output_is_the_same_without_splice(learner: Make) -> None:
+    """As on macOS: bytes pass through memory."""
+    import subprocess
+
+    one = learner("seq 200000")
+    code = (
+        "import sys\n"
+        f"sys.path.insert(0, {one.argv()[-3].rpartition('/')[0]!r})\n"
+        "from workbench.learner import system\n"
+        "def none(*_): raise OSError(38, 'no splice')\n"
+        "system.splice = none\n"
+        "from workbench.learner.main import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+
+    one.process = subprocess.Popen([one.python, "-I", "-S", "-c", code, "guard", str(one.folder)])
+    one.wait()
+
+    assert one.output() == b"".join(b"%d\n" % (n + 1) for n in range(200000))

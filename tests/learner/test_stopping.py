@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.learner.agent import Learner, kill, until
+from workbench.learner import system
+
+Make = Callable[..., Learner]
+
+FOREVER = 'echo ready; until [ -e "$WORK/go" ]; do sleep 0.01; done'
+STUBBORN = "trap '' TERM; echo ready; while :; do sleep 1; done"
+
+
+def started(one: Learner) -> Learner:
+    one.start()
+    one.until_printed(b"ready\n")
+    return one
+
+
+def test_a_halt_asks_and_says_who(learner: Make, python: str) -> None:
+    one = started(learner(FOREVER, python=python))
+
+    one.stop("halt", by="ada@box")
+    state = one.wait()
+
+    assert (state["signal"], state["exit_code"], state["stopped"]) == (signal.SIGTERM, None, "halt")
+    assert state["reason"] == {"text": "halted by ada@box", "code": "", "hint": ""}
+    assert state["decided"] is False
+
+
+def test_a_halt_kills_when_the_grace_period_is_over(learner: Make, python: str) -> None:
+    one = started(learner(STUBBORN, python=python))
+    began = time.monotonic()
+
+    one.stop("halt", grace_seconds=0.3)
+    state = one.wait()
+
+    assert (state["signal"], state["stopped"]) == (signal.SIGKILL, "halt")
+    assert 0.3 <= time.monotonic() - began < 5
+
+
+def test_a_halt_is_seen_while_the_command_saves(learner: Make) -> None:
+    one = started(learner(STUBBORN))
+
+    one.stop("halt", grace_seconds=60)
+    state = one.until_phase("stopping")
+    assert (state["stopped"], state["reason"]["text"]) == ("halt", "halted by me@box")
+
+    one.stop("kill")
+    assert one.wait()["stopped"] == "kill"
+
+
+def test_a_kill_does_not_wait_and_hastens_a_halt(learner: Make, python: str) -> None:
+    one = started(learner(STUBBORN, python=python))
+    one.stop("halt", grace_seconds=60)
+    one.until_phase("stopping")
+    began = time.monotonic()
+
+    one.stop("kill", by="root@box")
+    state = one.wait()
+
+    assert (state["signal"], state["stopped"]) == (signal.SIGKILL, "kill")
+    assert state["reason"]["text"] == "killed by root@box"
+    assert time.monotonic() - began < 5
+
+
+def test_children_that_save_have_the_whole_grace_period(learner: Make) -> None:
+    """The shell dies of the first signal; the child that it waited for does not."""
+    code = (
+        "import signal, sys, time\n"
+        "def save(*_): time.sleep(2.5); print('saved', flush=True); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        "print('ready', flush=True)\n"
+        "while True: signal.pause()\n"
+    )
+    one = started(learner(f'"$PYTHON" -c "{code}"; echo not reached'))
+
+    one.stop("halt", grace_seconds=30)
+    state = one.wait()
+
+    assert one.output() == b"ready\nsaved\n"
+    assert state["signal"] == signal.SIGTERM
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": "halt", "grace_seconds": "soon"}'])
+def test_a_request_that_is_not_what_it_should_be_halts(learner: Make, text: str) -> None:
+    one = started(learner(FOREVER, grace_seconds=0.2))
+
+    (one.folder / "stop.new").write_text(text)
+    (one.folder / "stop.new").rename(one.folder / "stop.json")
+
+    assert one.wait()["stopped"] == "halt"
+
+
+def test_a_request_that_came_before_the_start_starts_nothing(learner: Make, python: str) -> None:
+    one = learner('touch "$WORK/ran"', python=python)
+    one.stop("halt")
+
+    state = one.run()
+
+    assert (state["stopped"], state["exit_code"], state["started_us"]) == ("halt", None, None)
+    assert not (one.work / "ran").exists()
+
+
+def test_a_stopped_process_can_be_halted(learner: Make) -> None:
+    one = started(learner("sh -c 'echo ready; kill -STOP $$'; echo woken"))
+
+    one.stop("halt", grace_seconds=60)
+
+    assert one.wait(20)["stopped"] == "halt"
+
+
+def test_a_command_is_stopped_when_its_time_is_over(learner: Make, python: str) -> None:
+    one = learner(FOREVER, max_runtime_seconds=0.5, python=python)
+    began = time.monotonic()
+
+    state = one.run()
+
+    assert (state["stopped"], state["signal"], state["reason"]["code"]) == (
+        "max_runtime",
+        signal.SIGTERM,
+        "C204",
+    )
+    assert "0.5 s" in state["reason"]["text"]
+    assert time.monotonic() - began >= 0.5
+    assert state["decided"] is True
+
+
+def test_time_limits_do_not_depend_on_the_wall_clock(learner: Make) -> None:
+    """The agent's wall clock is a year ahead, then a year behind: neither ends nor delays the command."""
+    for jump in (365 * 86400, -365 * 86400):
+        one = learner("echo a; sleep 0.4; echo b", max_runtime_seconds=5.0, grace_seconds=0.1)
+        jumping = (
+            "import sys, time\n"
+            f"sys.path.insert(0, {one.argv()[-3].rpartition('/')[0]!r})\n"
+            "real, began = time.time_ns, time.monotonic()\n"
+            f"jump = {jump} * 10**9\n"
+            "time.time_ns = lambda: real() + (jump if time.monotonic() - began > 0.2 else 0)\n"
+            "from workbench.learner.main import main\n"
+            "sys.exit(main(sys.argv[1:]))\n"
+        )
+        import subprocess
+
+        one.process = subprocess.Popen([one.python, "-I", "-S", "-c", jumping, "guard", str(one.folder)])
+        state = one.wait()
+
+        assert (state["exit_code"], state["stopped"]) == (0, "")
+        assert one.output() == b"a\nb\n"
+        (_, first, _), (_, second, _) = one.entries()
+        assert abs((second - first) - jump * 10**6) < 10 * 10**6
+
+
+def test_a_learner_over_its_memory_limit_is_ended_and_told_why(learner: Make, python: str) -> None:
+    code = "x = b'x' * 300_000_000; import time; print('held', flush=True); time.sleep(60)"
+    one = learner(f'"$PYTHON" -c "{code}"; echo not reached', memory_bytes=100 << 20, python=python)
+
+    state = one.run()
+
+    assert (state["stopped"], state["signal"], state["reason"]["code"]) == ("memory", signal.SIGKILL, "C203")
+    assert "its limit of 100.00 MiB" in state["reason"]["text"]
+    assert state["decided"] is True
+
+
+def test_memory_that_processes_share_counts_once(learner: Make) -> None:
+    code = (
+        "import os, time\n"
+        "x = bytearray(60_000_000)\n"
+        "for _ in range(4):\n"
+        "    if os.fork() == 0: time.sleep(1); os._exit(0)\n"
+        "for _ in range(4): os.wait()\n"
+    )
+    one = learner(f'exec "$PYTHON" -c "{code}"', memory_bytes=150 << 20)
+
+    assert one.run()["exit_code"] == 0
+
+
+def test_a_guard_that_is_told_to_end_ends_its_learner_and_says_so(learner: Make) -> None:
+    one = started(learner(FOREVER))
+    assert one.process is not None
+
+    one.process.terminate()
+    state = one.wait()
+
+    assert (state["signal"], state["stopped"], state["reason"]["code"]) == (signal.SIGTERM, "", "S202")
+
+
+def test_setup_runs_before_the_command_with_a_log_of_its_own(learner: Make, python: str) -> None:
+    one = learner(
+        'echo run; cat "$WORK/made"', setup='echo preparing; echo made > "$WORK/made"', python=python
+    )
+
+    state = one.run()
+
+    assert state["exit_code"] == 0
+    assert one.output() == b"run\nmade\n"
+    assert one.output("setup") == b"preparing\n"
+
+
+def test_a_setup_that_fails_is_the_reason_with_its_last_line(learner: Make, python: str) -> None:
+    one = learner("echo never", setup="echo one; echo no such package > /dev/stderr; exit 4", python=python)
+
+    state = one.run()
+
+    assert (state["exit_code"], state["reason"]["code"], state["started_us"]) == (4, "C206", None)
+    assert state["reason"]["text"] == "setup failed with exit code 4: no such package"
+    assert one.output() == b""
+    assert one.output("setup") == b"one\nno such package\n"
+
+
+def test_a_setup_can_be_halted(learner: Make) -> None:
+    one = learner("echo never", setup="echo ready; sleep 1000")
+    one.start()
+    until(lambda: one.output("setup") == b"ready\n")
+    assert one.state()["phase"] == "setup"
+
+    one.stop()
+
+    assert one.wait()["stopped"] == "halt"
+    assert one.output() == b""
+
+
+def test_what_setup_leaves_running_lives_as_long_as_the_command(learner: Make) -> None:
+    one = learner(
+        'echo hello > "$WORK/pipe"; until [ -e "$WORK/heard" ]; do sleep 0.01; done',
+        setup='cd "$WORK"; mkfifo pipe; (cat pipe > heard.new; mv heard.new heard; sleep 1000) & echo ready',
+    )
+
+    state = one.run()
+
+    assert state["exit_code"] == 0
+    assert (one.work / "heard").read_text() == "hello\n"
+    assert one.output("setup") == b"ready\n"
+
+
+def test_processes_of_a_learner_are_known_by_pid_and_start(learner: Make) -> None:
+    one = started(learner(FOREVER))
+    state = one.state()
+
+    assert state["pid"] == (one.process.pid if one.process else 0)
+    assert state["start_ticks"] == system.start_ticks(state["pid"])
+    assert state["command_ticks"] == system.start_ticks(state["command_pid"])
+    assert kill(state["command_pid"], 0) and kill(state["scribe_pid"], 0)
+    (one.work / "go").touch()
+    one.wait()
+
+
+def test_the_command_can_see_that_it_is_to_stop_and_where_to_report(learner: Make) -> None:
+    one = learner(
+        'trap \'\' TERM; echo ready; until [ -e "$FABRIC_STOP_FILE" ]; do :; done; echo "$FABRIC_REPORT"',
+        shell="sh",
+    )
+    started(one)
+
+    one.stop("halt", grace_seconds=30)
+    state = one.wait()
+
+    assert state["exit_code"] == 0
+    assert one.output().decode() == f"ready\n{one.folder / 'report.jsonl'}\n"
