@@ -1,0 +1,221 @@
+"""Everything that can be done on the screens: the table that keys, help, palette and docs are made from.
+
+A *pane* is what has the focus; a key means one thing in a pane. Who carries an action out is its ``owner``:
+the pane itself, its screen, or the app. Nothing here draws or acts.
+"""
+
+# ruff: noqa: E501 - one action a line reads as the table that it is
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from textual.binding import BindingType
+
+RUNS_PANES: Final = ("runs", "preview")
+PAGES: Final = ("overview", "usage", "config", "files", "events")
+"""Panes of one job that are read from top to bottom."""
+RUN_PANES: Final = ("logs", "charts", *PAGES)
+ALL_PANES: Final = (*RUNS_PANES, *RUN_PANES)
+TITLES: Final = {
+    "runs": "Runs: the table",
+    "preview": "Runs: the preview",
+    "overview": "Run: overview",
+    "logs": "Run: logs",
+    "charts": "Run: charts",
+    "usage": "Run: usage",
+    "config": "Run: configuration",
+    "files": "Run: files and checkpoints",
+    "events": "Run: events",
+}
+"""What help and docs call each pane."""
+
+Owner = Literal["pane", "screen", "app"]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing that can be done, by key, palette or command."""
+
+    id: str
+    """``job.halt``: unique; a user's configuration names it to give it other keys."""
+    keys: tuple[str, ...]
+    """Textual's names of keys, the first of which is shown."""
+    panes: tuple[str, ...]
+    """Where the keys work."""
+    owner: Owner
+    title: str
+    """A few words, as footer and palette show it."""
+    help: str
+    """One sentence."""
+    footer: int = 0
+    """Place in the footer, from 1; 0 is not shown there."""
+    changes: bool = False
+    """Whether it changes a job: such actions are off with ``--readonly``."""
+
+    @property
+    def method(self) -> str:
+        """The name of the owner's ``action_`` method."""
+        return self.id.replace(".", "_").replace("-", "_")
+
+    @property
+    def target(self) -> str:
+        """The action as Textual writes it for a binding of the pane."""
+        return self.method if self.owner == "pane" else f"{self.owner}.{self.method}"
+
+
+def _move(panes: tuple[str, ...]) -> tuple[Action, ...]:
+    return (
+        Action("move.down", ("j", "down"), panes, "pane", "down", "One line or row down."),
+        Action("move.up", ("k", "up"), panes, "pane", "up", "One line or row up."),
+        Action("move.page-down", ("ctrl+d", "pagedown"), panes, "pane", "page down", "One page down."),
+        Action("move.page-up", ("ctrl+u", "pageup"), panes, "pane", "page up", "One page up."),
+        Action("move.top", ("g", "home"), panes, "pane", "top", "To the first line or row."),
+        Action("move.bottom", ("G", "end"), panes, "pane", "bottom", "To the last line or row."),
+    )
+
+
+_JOB: Final = (*RUNS_PANES, *RUN_PANES)
+_WITHOUT_OWN_L: Final = (*RUNS_PANES, *PAGES)
+
+ACTIONS: Final[tuple[Action, ...]] = (
+    # Everywhere
+    Action("app.help", ("question_mark", "f1"), ALL_PANES, "app", "help", "What every key does here.", 90),
+    Action("app.palette", ("ctrl+p",), ALL_PANES, "app", "palette", "Find an action by its name.", 91),
+    Action("app.command", ("colon",), ALL_PANES, "app", "command", "Type a command: :run abc, :logs abc, :q."),
+    Action("app.back", ("escape",), ALL_PANES, "app", "back", "Clear the filter, or go back one screen.", 80),
+    Action("app.close", ("q",), ALL_PANES, "app", "close", "Go back one screen; on the first, leave."),
+    Action("app.quit", ("ctrl+q",), ALL_PANES, "app", "quit", "Leave; jobs go on, and it says which.", 92),
+    Action("app.pause", ("p",), ALL_PANES, "app", "pause", "Hold the view still; collection goes on."),
+    Action("app.theme", ("T",), ALL_PANES, "app", "theme", "The next theme, among them one for colour-blind eyes."),
+    Action("app.next-pane", ("tab",), ALL_PANES, "app", "next pane", "Give the next pane the focus."),
+    Action("app.maximise", ("z",), ALL_PANES, "app", "maximise", "Give the focused pane the whole screen, or take it back."),
+    Action("app.last", ("minus",), tuple(p for p in ALL_PANES if p != "charts"), "app", "last screen", "Back to the job that was open last."),
+    Action("app.debug", ("f12",), ALL_PANES, "app", "debug", "Versions, paths, and where configuration comes from."),
+    # The table of runs
+    *_move(ALL_PANES),
+    Action("runs.open", ("enter",), RUNS_PANES, "screen", "open", "Open the job under the cursor.", 1),
+    Action("runs.filter", ("slash",), RUNS_PANES, "screen", "filter", "Show only what fits: state:running name:mnist loss<0.3 !tag:old words.", 5),
+    Action("runs.problems", ("exclamation_mark",), RUNS_PANES, "screen", "problems", "Show only what failed or waits with a fault, or all again.", 6),
+    Action("runs.sort", ("s",), RUNS_PANES, "screen", "sort", "Sort by the next column; a click on a heading does it too.", 7),
+    Action("runs.reverse", ("S",), RUNS_PANES, "screen", "reverse", "Turn the order round."),
+    Action("runs.mark", ("space",), ("runs",), "pane", "mark", "Mark the job under the cursor, for several at once.", 8),
+    Action("runs.mark-range", ("v",), ("runs",), "pane", "mark range", "Mark all from the last mark to the cursor."),
+    Action("runs.unmark", ("ctrl+backslash",), ("runs",), "pane", "unmark", "Take all marks away."),
+    Action("runs.preview", ("i",), RUNS_PANES, "screen", "preview", "Show or hide the preview."),
+    # One job, from the table or its own screen
+    Action("job.halt", ("x",), _JOB, "screen", "halt", "Ask the job to save and stop; it can be resumed.", 10, True),
+    Action("job.kill", ("X",), _JOB, "screen", "kill", "Stop the job now.", 11, True),
+    Action("job.resume", ("u",), _JOB, "screen", "resume", "Start a halted or failed job again, with what it has saved.", 12, True),
+    Action("job.delete", ("D",), _JOB, "screen", "delete", "Remove the job, its files and what it left at its place.", 0, True),
+    Action("job.logs", ("l",), _WITHOUT_OWN_L, "screen", "logs", "The job's log.", 2),
+    Action("job.charts", ("m",), tuple(p for p in _JOB if p not in ("logs", "charts")), "screen", "charts", "The job's metrics as charts.", 3),
+    Action("job.overview", ("d",), tuple(p for p in _JOB if p != "overview"), "screen", "overview", "State, reason, times, command, places of results.", 4),
+    Action("job.copy", ("y",), (*RUNS_PANES, *PAGES), "screen", "copy", "Copy the job's name, id, folder or command."),
+    Action("run.next-tab", ("right_square_bracket",), RUN_PANES, "screen", "next tab", "The next tab of the job.", 20),
+    Action("run.previous-tab", ("left_square_bracket",), RUN_PANES, "screen", "previous tab", "The tab before."),
+    Action("run.tab", ("1", "2", "3", "4", "5", "6", "7"), PAGES, "screen", "tab", "The tab of that number."),
+    Action("run.open-folder", ("o",), ("files", "overview"), "screen", "copy folder", "Copy the path of the job's folder."),
+    Action("run.editor", ("e",), ("config",), "screen", "editor", "Read the manifest in $EDITOR."),
+    # The log
+    Action("log.follow", ("f",), ("logs",), "pane", "follow", "Stay at the end as lines come; scrolling up stops it.", 1),
+    Action("log.find", ("slash",), ("logs",), "pane", "find", "Find a text or /regular expression/.", 2),
+    Action("log.next", ("n",), ("logs",), "pane", "next", "To the next hit."),
+    Action("log.previous", ("N",), ("logs",), "pane", "previous", "To the hit before."),
+    Action("log.filter", ("backslash",), ("logs",), "pane", "hide others", "Show only lines that fit; an empty text shows all again.", 3),
+    Action("log.error", ("e",), ("logs",), "pane", "next error", "To the next error or traceback.", 4),
+    Action("log.error-back", ("E",), ("logs",), "pane", "error before", "To the error or traceback before."),
+    Action("log.wrap", ("w",), ("logs",), "pane", "wrap", "Break long lines, or cut them off.", 5),
+    Action("log.times", ("t",), ("logs",), "pane", "times", "Times: none, since the start, of day.", 6),
+    Action("log.level", ("L",), ("logs",), "pane", "level", "Show all lines, warnings and errors, or errors only."),
+    Action("log.learner", ("R",), ("logs",), "pane", "learner", "All learners merged by time, or one after the other."),
+    Action("log.attempt", ("a",), ("logs",), "pane", "attempt", "The log of the attempt before, and round again."),
+    Action("log.window", ("0", "1", "2", "3", "4", "5", "6"), ("logs",), "pane", "window", "0 all, 1 the start, then the last 1, 5, 15, 30 and 60 minutes."),
+    Action("log.goto", ("ctrl+g",), ("logs",), "pane", "go to", "Go to a line (1200), a time (14:05) or an age (-5m)."),
+    Action("log.mark", ("m",), ("logs",), "pane", "mark", "Mark this line, or take its mark away."),
+    Action("log.detail", ("enter",), ("logs",), "pane", "detail", "The whole line, JSON set out."),
+    Action("log.save", ("ctrl+s",), ("logs",), "pane", "save", "Save what is shown to a file."),
+    Action("log.copy", ("y",), ("logs",), "pane", "copy line", "Copy the line under the cursor."),
+    Action("log.left", ("h", "left"), ("logs",), "pane", "left", "Scroll to the left."),
+    Action("log.right", ("l", "right"), ("logs",), "pane", "right", "Scroll to the right."),
+    # Charts
+    Action("chart.open", ("enter",), ("charts",), "pane", "one chart", "Give one chart the whole pane, or show all again.", 1),
+    Action("chart.log", ("y",), ("charts",), "pane", "log axis", "Values on a logarithmic or a linear axis.", 2),
+    Action("chart.smooth", ("tilde",), ("charts",), "pane", "smooth", "Smoothing 0, 0.6, 0.9, 0.97; what was measured stays dim.", 3),
+    Action("chart.axis", ("a",), ("charts",), "pane", "x axis", "Over steps, or over time since the start.", 4),
+    Action("chart.inspect", ("i",), ("charts",), "pane", "inspect", "A cursor in step over all charts, with the values under it.", 5),
+    Action("chart.left", ("h", "left"), ("charts",), "pane", "left", "Move the cursor, or the view, to the left."),
+    Action("chart.right", ("l", "right"), ("charts",), "pane", "right", "Move the cursor, or the view, to the right."),
+    Action("chart.zoom-in", ("plus", "equals_sign"), ("charts",), "pane", "zoom in", "See half as much, larger."),
+    Action("chart.zoom-out", ("minus",), ("charts",), "pane", "zoom out", "See twice as much."),
+    Action("chart.reset", ("0",), ("charts",), "pane", "reset", "See all of every chart again."),
+    Action("chart.columns", ("1", "2", "3", "4", "5", "6", "7", "8", "9"), ("charts",), "pane", "columns", "So many charts beside each other."),
+    Action("chart.pin", ("space",), ("charts",), "pane", "pin", "Keep this chart at the top, or let it go."),
+    Action("chart.filter", ("slash",), ("charts",), "pane", "filter", "Show only metrics whose name fits.", 6),
+)  # fmt: skip
+
+BY_ID: Final = {action.id: action for action in ACTIONS}
+
+
+def of_pane(pane: str) -> Iterator[Action]:
+    """Name every action whose keys work while that pane has the focus."""
+    return (action for action in ACTIONS if pane in action.panes)
+
+
+def footer(pane: str) -> list[Action]:
+    """Return what the footer shows for a pane, the most useful first."""
+    return sorted((a for a in of_pane(pane) if a.footer), key=lambda action: action.footer)
+
+
+def key_name(key: str) -> str:
+    """Name a key as people do: ``question_mark`` is ``?``."""
+    modifiers, _, name = key.rpartition("+")
+    return (modifiers + "+" if modifiers else "") + _KEY_NAMES.get(name, name)
+
+
+_KEY_NAMES: Final = {
+    "question_mark": "?",
+    "exclamation_mark": "!",
+    "slash": "/",
+    "backslash": "\\",
+    "colon": ":",
+    "minus": "-",
+    "plus": "+",
+    "equals_sign": "=",
+    "tilde": "~",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+    "escape": "esc",
+    "pagedown": "pgdn",
+    "pageup": "pgup",
+}
+
+
+def bindings(pane: str) -> list[BindingType]:
+    """Make Textual's bindings of a pane; an action with a digit for a key is given that digit."""
+    from textual.binding import Binding
+
+    made: list[BindingType] = []
+    for action in of_pane(pane):
+        if takes_number(action):
+            made += [
+                Binding(key, f"{action.target}({key})", action.title, show=False, id=f"{action.id}.{key}")
+                for key in action.keys
+            ]
+        elif action.keys:
+            made.append(Binding(",".join(action.keys), action.target, action.title, show=False, id=action.id))
+    return made
+
+
+def takes_number(action: Action) -> bool:
+    """Say whether the action's keys are digits, one of which it is given."""
+    return bool(action.keys) and all(key.isdigit() for key in action.keys) and len(action.keys) > 1
+
+
+def keys_shown(action: Action) -> str:
+    """Name the keys of an action as help and docs show them: ``j, down``; ``1-9`` for digits."""
+    if takes_number(action):
+        return f"{action.keys[0]}-{action.keys[-1]}"
+    return ", ".join(key_name(key) for key in action.keys)

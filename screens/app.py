@@ -1,0 +1,188 @@
+"""The app that the screens live in: what is shared by all of them, and how it starts and ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import ClassVar, Final, Literal
+
+from textual.command import Provider
+from textual.theme import Theme
+
+from screens import text
+from screens.app_actions import AppActions
+from screens.base import BaseScreen
+from screens.errands import Done, Errands, Work
+from screens.farewell import farewell
+from screens.memory import Memory
+from screens.palette import ActionProvider
+from screens.queries import Beginning, beginning
+from screens.reader import Answer, Reader, Trouble
+from screens.runs import RunsScreen
+from screens.themes import NO_COLOUR_THEME, OURS, THEMES, Paint, role_variables
+from screens.widgets.bars import Part
+from workbench.clock import now_us
+from workbench.errors import FabricError
+from workbench.paths import Home
+from workbench.store import jobs
+from workbench.store.database import Store
+from workbench.store.rows import JobRow
+
+Severity = Literal["information", "warning", "error"]
+TICK_SECONDS: Final = 1.0
+
+
+class FabricApp(AppActions):
+    """All screens of one home."""
+
+    CSS_PATH = "fabric.tcss"
+    TITLE = "fabric"
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {ActionProvider}
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-normal"), (160, "-wide")]  # noqa: RUF012 - as Textual has it
+    BINDINGS: ClassVar = [("ctrl+q", "app_quit", "quit")]
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        job: str | None = None,
+        readonly: bool = False,
+        clock: Callable[[], int] = now_us,
+    ) -> None:
+        colourless = "NO_COLOR" in os.environ
+        super().__init__(ansi_color=True if colourless else None)
+        self.home = home
+        self.readonly = readonly
+        self.clock = clock
+        self.asked_job = job
+        self.coloured = not colourless
+        self.paint = Paint({}, coloured=self.coloured)
+        self.memory = Memory()
+        self.reader = Reader(home, self)
+        self.errands = Errands(home)
+        self.trouble: FabricError | None = None
+        self.open_jobs: tuple[JobRow, ...] = ()
+        self.last_job: JobRow | None = None
+        for theme in THEMES:
+            self.register_theme(theme)
+        self.theme = OURS[0] if self.coloured else NO_COLOUR_THEME
+
+    # Start and end
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Give every theme a colour for each of our roles."""
+        return role_variables(self.current_theme)
+
+    def on_mount(self) -> None:
+        """Begin to read, and to draw what is read."""
+        self.theme_changed_signal.subscribe(self, self._repaint)
+        self._repaint(self.current_theme)
+        self.push_screen(RunsScreen())
+        self.reader.watch(self, "beginning", beginning(self.asked_job), counters=())
+        self.reader.watch(self, "open", lambda store: tuple(jobs.open_jobs(store)))
+        self.reader.start()
+        self.errands.start()
+        self.set_interval(TICK_SECONDS, self._tick)
+
+    def _repaint(self, theme: Theme) -> None:
+        del theme
+        self.paint = Paint(self.get_css_variables(), coloured=self.coloured)
+        for screen in self.screen_stack:
+            for widget in screen.query("*"):
+                widget.refresh()
+
+    def _tick(self) -> None:
+        self.remember()
+        if not self.reader.paused and isinstance(self.screen, BaseScreen):
+            self.screen.tick(self.clock())
+
+    def on_answer(self, answer: Answer) -> None:
+        """Take what the reader found."""
+        if answer.key == "open":
+            self.open_jobs = answer.value
+        elif answer.key == "beginning":
+            self._begin(answer.value)
+
+    def _begin(self, start: Beginning) -> None:
+        self.reader.forget(self, "beginning")
+        self.memory.load(start.memory)
+        theme = self.memory.text("theme")
+        if self.coloured and theme in self.available_themes:
+            self.theme = theme
+        runs = self.screen_stack[1] if len(self.screen_stack) > 1 else None
+        if isinstance(runs, RunsScreen):
+            runs.begin()
+        if start.trouble:
+            self.tell(start.trouble, "error")
+        if start.job is not None:
+            self.open_job(start.job, "" if self.asked_job else self.memory.text("tab"))
+
+    def on_unmount(self) -> None:
+        """Remember how it was left."""
+        self.reader.close()
+        self.remember()
+        self.errands.close()
+
+    def remember(self) -> None:
+        """Write down how the screens look, when that has changed."""
+        if self.coloured:
+            self.memory.put("theme", self.theme)
+        if self.memory.changed:
+            self.errand("", self.memory.save())
+
+    # What screens ask of it
+
+    def news(self) -> tuple[Part, ...]:
+        """Return what the heading of every screen says beside its own."""
+        said: list[Part] = []
+        if self.trouble is not None:
+            said.append((text.shorten(text.harmless(str(self.trouble)), 48), "error"))
+        if self.reader.paused:
+            said.append(("paused", "warning"))
+        if self.readonly:
+            said.append(("read-only", "dim"))
+        return tuple(said)
+
+    def tell(self, said: str, severity: Severity = "information") -> None:
+        """Say something in passing; never read as markup."""
+        self.notify(text.harmless(said), severity=severity, markup=False)
+
+    def errand(self, label: str, work: Work) -> None:
+        """Have something done in the background; how it went is said."""
+        self.errands.give(self, label, work)
+
+    def on_done(self, done: Done) -> None:
+        """Say how an errand went."""
+        if done.error is not None:
+            hint = f" ({done.error.hint})" if done.error.hint else ""
+            self.tell(f"{done.error}{hint}", "error")
+        elif done.said:
+            self.tell(done.said)
+
+    def on_trouble(self, trouble: Trouble) -> None:
+        """Say on every screen that the store cannot be read, or can be again."""
+        self.trouble = trouble.error
+        for screen in self.screen_stack:
+            if isinstance(screen, BaseScreen):
+                screen.refresh_head()
+
+
+def run(home: Home, *, job: str | None = None, readonly: bool = False) -> int:
+    """Show the screens until the user leaves; return the exit code.
+
+    Args:
+        home: Whose jobs.
+        job: Open this one first: an id, a prefix, a name, ``@last``.
+        readonly: Change nothing.
+
+    Raises:
+        UnknownName, AmbiguousName: there is no such job, or more than one.
+    """
+    if job is not None:
+        with Store.open(home) as store:
+            job = jobs.resolve(store, job).id
+    app = FabricApp(home, job=job, readonly=readonly)
+    code = app.run()
+    print(farewell(app.open_jobs), end="", file=sys.stderr)
+    return code or app.return_code or 0

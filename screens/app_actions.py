@@ -1,0 +1,183 @@
+"""What keys, palette and commands do everywhere; each works on whichever screen is open."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from textual.app import App
+from textual.content import Content
+
+from screens import actions
+from screens.base import BaseScreen
+from screens.dialogs import Choice, Choose, TextView
+from screens.errands import Done
+from screens.run import RunScreen
+from screens.steering import Steering
+from screens.themes import OURS
+from workbench.errors import FabricError
+from workbench.store.rows import JobRow
+
+if TYPE_CHECKING:
+    from screens.app import FabricApp
+
+T = TypeVar("T")
+
+
+class AppActions(App[int]):
+    """The actions whose owner is the app."""
+
+    @property
+    def _fabric(self) -> FabricApp:
+        return cast("FabricApp", self)
+
+    async def action_perform(self, action_id: str) -> None:
+        """Do what a key of the focused pane would do; for the key bar, the palette and commands."""
+        action = actions.BY_ID[action_id]
+        screen = self.screen
+        owner = screen.find_owner(action) if isinstance(screen, BaseScreen) else None
+        if owner is None:
+            self._fabric.tell(f"{action.title}: not on this screen", "warning")
+            return
+        await self.run_action(action.target, default_namespace=owner)
+
+    def aside(self, work: Callable[[], T], then: Callable[[T], Any]) -> None:
+        """Do something that may wait for a file in a thread of its own, then go on with what it gave."""
+
+        def run() -> None:
+            try:
+                value = work()
+            except FabricError as error:
+                self.post_message(Done("", "", error))
+            except (OSError, IndexError) as error:  # the file was cut or replaced meanwhile
+                self.post_message(Done("", "", FabricError(f"it cannot be read any more: {error}")))
+            else:
+                self.call_from_thread(then, value)
+
+        threading.Thread(target=run, name="aside", daemon=True).start()
+
+    def show_text(self, shown: tuple[str, Content]) -> None:
+        """Show a longer text in a window."""
+        self.push_screen(TextView(*shown))
+
+    def choose(self, title: str, choices: Sequence[Choice], then: Callable[[Choice], Any]) -> None:
+        """Offer a few things, and do one."""
+
+        def chosen(choice: Choice | None) -> None:
+            if choice is not None:
+                then(choice)
+
+        self.push_screen(Choose(title, choices), chosen)
+
+    # Where one is
+
+    def open_job(self, job: JobRow, tab: str = "") -> None:
+        """Open a job's screen, in place of another job's."""
+        self._fabric.last_job = job
+        screen = self.screen
+        if isinstance(screen, RunScreen):
+            if screen.job_id == job.id:
+                screen.show(tab or screen.tab)
+                return
+            self.pop_screen()
+        self.push_screen(RunScreen(job, tab))
+
+    def go_home(self) -> None:
+        """Go back to the table of runs."""
+        while len(self.screen_stack) > 2:
+            self.pop_screen()
+
+    def job_in_view(self) -> JobRow | None:
+        """Return the job that is open, or under the cursor."""
+        screen = self.screen
+        targets = screen.targets() if isinstance(screen, Steering) else []
+        return targets[0] if targets else None
+
+    def action_app_back(self) -> None:
+        """Undo the innermost thing, or go back one screen."""
+        screen = self.screen
+        if screen.maximized is not None:
+            screen.minimize()
+        elif isinstance(screen, BaseScreen) and not screen.back() and len(self.screen_stack) > 2:
+            self.pop_screen()
+
+    def action_app_close(self) -> None:
+        """Go back one screen; on the first, leave."""
+        if len(self.screen_stack) > 2:
+            self.pop_screen()
+        else:
+            self.action_app_quit()
+
+    def action_app_quit(self) -> None:
+        """Leave."""
+        self.exit(0)
+
+    def action_app_last(self) -> None:
+        """Back to the job that was open last, or from it to the table."""
+        last = self._fabric.last_job
+        if len(self.screen_stack) > 2:
+            self.go_home()
+        elif last is not None:
+            self.open_job(last, self._fabric.memory.text("tab"))
+        else:
+            self._fabric.tell("no job was open before")
+
+    # Windows and looks
+
+    def action_app_help(self) -> None:
+        """Say what every key does here."""
+        from screens.help import help_text
+
+        pane = self.screen.pane if isinstance(self.screen, BaseScreen) else ""
+        if pane:
+            shown = help_text(pane, readonly=self._fabric.readonly)
+            self.show_text((f"Keys — {actions.TITLES[pane]}", shown))
+
+    def action_app_palette(self) -> None:
+        """Find an action by name."""
+        self.action_command_palette()
+
+    def action_app_command(self) -> None:
+        """Type a command."""
+        from screens.command import CommandLine, obey
+
+        def typed(line: str | None) -> None:
+            if line:
+                obey(self._fabric, line)
+
+        self.push_screen(CommandLine(self._fabric.memory), typed)
+
+    def action_app_pause(self) -> None:
+        """Hold the view still, or let it go on."""
+        reader = self._fabric.reader
+        reader.paused = not reader.paused
+        for screen in self.screen_stack:
+            if isinstance(screen, BaseScreen):
+                screen.refresh_head()
+
+    def action_app_theme(self) -> None:
+        """The next of our themes."""
+        if not self._fabric.coloured:
+            self._fabric.tell("NO_COLOR is set: there is one theme")
+            return
+        index = OURS.index(self.theme) if self.theme in OURS else -1
+        self.theme = OURS[(index + 1) % len(OURS)]
+        self._fabric.tell(f"theme {self.theme}")
+
+    def action_app_next_pane(self) -> None:
+        """Give the next pane the focus."""
+        self.screen.focus_next()
+
+    def action_app_maximise(self) -> None:
+        """Give the focused pane the whole screen, or take it back."""
+        if self.screen.maximized is not None:
+            self.screen.minimize()
+        elif self.screen.focused is not None:
+            self.screen.maximize(self.screen.focused)
+
+    def action_app_debug(self) -> None:
+        """Say which versions run, and where everything is."""
+        from screens.debug import debug_text
+
+        self.aside(lambda: ("This installation", debug_text(self._fabric)), self.show_text)

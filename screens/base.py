@@ -1,0 +1,104 @@
+"""What all screens have in common: heading, key bar, a focused pane, and a word when there is no room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, cast, runtime_checkable
+
+from textual import events
+from textual.app import ComposeResult
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Static
+
+from screens import actions
+from screens.widgets.bars import Heading, KeyBar, Part
+
+if TYPE_CHECKING:
+    from screens.app import FabricApp
+
+LEAST_WIDTH: Final = 60
+LEAST_HEIGHT: Final = 15
+
+
+@runtime_checkable
+class Pane(Protocol):
+    """A widget whose keys are one pane's of the table of actions."""
+
+    PANE: ClassVar[str]
+
+
+def fabric_app(widget: Widget) -> FabricApp:
+    """Return the app that a widget belongs to, as what it is."""
+    return cast("FabricApp", widget.app)
+
+
+class BaseScreen(Screen[None]):
+    """A screen with a heading, a body, a key bar, and what is said instead when the terminal is too small."""
+
+    def compose(self) -> ComposeResult:
+        """Put the screen together."""
+        yield Heading()
+        yield from self.body()
+        yield KeyBar()
+        yield Static(id="too-small", markup=False)
+
+    def body(self) -> Iterator[Widget]:
+        """Make what stands between heading and key bar."""
+        yield from ()
+
+    @property
+    def fabric(self) -> FabricApp:
+        """The app."""
+        return fabric_app(self)
+
+    @property
+    def pane(self) -> str:
+        """Which pane has the focus; empty when none has."""
+        focused = self.focused
+        return focused.PANE if isinstance(focused, Pane) else ""
+
+    def on_mount(self) -> None:
+        """Show the keys of whichever pane has the focus."""
+        self.query_one(KeyBar).readonly = self.fabric.readonly
+        self.watch(self, "focused", self._show_keys)
+
+    def _show_keys(self) -> None:
+        if pane := self.pane:
+            self.query_one(KeyBar).pane = pane
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Say so when there is not room enough to be of use."""
+        width, height = event.size.width, event.size.height
+        small = width < LEAST_WIDTH or height < LEAST_HEIGHT
+        self.set_class(small, "-too-small")
+        if small:
+            said = f"fabric needs {LEAST_WIDTH}x{LEAST_HEIGHT}, this is {width}x{height}"
+            self.query_one("#too-small", Static).update(said)
+
+    def head(self, crumbs: tuple[str, ...], news: tuple[Part, ...]) -> None:
+        """Set the heading; what the app itself has to say comes first."""
+        heading = self.query_one(Heading)
+        heading.crumbs = crumbs
+        heading.news = (*self.fabric.news(), *news)
+
+    def refresh_head(self) -> None:
+        """Say again where one is; called when what the app has to say has changed."""
+
+    def back(self) -> bool:
+        """Undo the innermost thing (a filter, a zoom); return whether there was one."""
+        return False
+
+    def tick(self, now_us: int) -> None:
+        """Draw again what depends on the time of day; called once a second."""
+
+    def panes(self) -> set[str]:
+        """Name the panes that are on this screen now."""
+        return {w.PANE for w in self.query("*") if isinstance(w, Pane) and cast("Widget", w).display}
+
+    def find_owner(self, action: actions.Action) -> Widget | None:
+        """Return the widget that carries out a pane's action: the focused one, else the first that can."""
+        focused = self.focused
+        if isinstance(focused, Pane) and focused.PANE in action.panes:
+            return focused
+        return next((w for w in self.query("*") if isinstance(w, Pane) and w.PANE in action.panes), None)

@@ -1,0 +1,128 @@
+"""The command line (``:``): ``run abc``, ``logs abc``, ``filter state:failed``, or any action's name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.screen import ModalScreen
+
+from screens import actions
+from screens.memory import Memory
+from screens.queries import Beginning, beginning
+from screens.reader import Answer
+from screens.runs import RunsScreen
+from screens.widgets.prompt import Prompt
+from screens.widgets.tabs import TABS
+
+if TYPE_CHECKING:
+    from screens.app import FabricApp
+
+JOB_WORDS: Final = {"run": "overview", "open": "overview", "log": "logs", "metrics": "charts"} | {
+    tab: tab for tab in TABS
+}
+"""Words that a job may follow, and the tab that they open."""
+PLAIN_WORDS: Final = ("runs", "filter", "theme", "help", "places", "pause", "q", "quit")
+
+
+class CommandLine(ModalScreen[str]):
+    """One line over the screen, with completion and what was typed before."""
+
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__()
+        self.memory = memory
+
+    def compose(self) -> ComposeResult:
+        """Put the line together."""
+        yield Prompt(id="command")
+
+    def on_mount(self) -> None:
+        """Open the line at once; all words are completed, those typed before first."""
+        words = [
+            *(action.id for action in actions.ACTIONS),
+            *PLAIN_WORDS,
+            *(f"{word} " for word in JOB_WORDS),
+        ]
+        self.query_one(Prompt).ask(":", "", [*words, *self.memory.texts("commands")])
+
+    @on(Prompt.Entered)
+    def _entered(self, entered: Prompt.Entered) -> None:
+        line = entered.value.strip()
+        if line:
+            self.memory.add_to_history("commands", line)
+        self.dismiss(line)
+
+    @on(Prompt.Left)
+    def _left(self) -> None:
+        self.dismiss("")
+
+
+def obey(app: FabricApp, line: str) -> None:
+    """Do what a line says, or say that nobody knows it."""
+    word, _, rest = line.strip().partition(" ")
+    rest = rest.strip()
+    if word in ("q", "quit", "exit"):
+        app.action_app_quit()
+    elif word in JOB_WORDS:
+        _open(app, word, rest)
+    elif word == "runs":
+        app.go_home()
+    elif word == "filter":
+        app.go_home()
+        if isinstance(app.screen, RunsScreen):
+            app.screen.set_filter(rest)
+    elif word == "theme":
+        _theme(app, rest)
+    elif word in actions.BY_ID or f"app.{word}" in actions.BY_ID:
+        action_id = word if word in actions.BY_ID else f"app.{word}"
+        app.call_next(app.action_perform, action_id)
+    else:
+        app.tell(f"{word!r} is no command; ctrl+p shows what can be done", "warning")
+
+
+def _open(app: FabricApp, word: str, name: str) -> None:
+    tab = JOB_WORDS[word]
+    if not name:
+        job = app.job_in_view()
+        if job is None:
+            app.tell(f"which job? :{word} NAME", "warning")
+        else:
+            app.open_job(job, tab)
+        return
+    _Opening(app, tab).look_up(name)
+
+
+class _Opening:
+    """Waits for the reader to find a job by its name, then opens it."""
+
+    def __init__(self, app: FabricApp, tab: str) -> None:
+        self.app = app
+        self.tab = tab
+
+    def look_up(self, name: str) -> None:
+        """Ask the reader."""
+        self.app.reader.watch(self, "named", beginning(name), counters=())
+
+    def post_message(self, message: object) -> bool:
+        """Take the answer, from the reader's thread."""
+        if isinstance(message, Answer):
+            self.app.reader.forget(self)
+            self.app.call_from_thread(self._open, message.value)
+        return True
+
+    def _open(self, found: Beginning) -> None:
+        if found.job is None:
+            self.app.tell(found.trouble, "error")
+        else:
+            self.app.open_job(found.job, self.tab)
+
+
+def _theme(app: FabricApp, name: str) -> None:
+    if name in app.available_themes and app.coloured:
+        app.theme = name
+    else:
+        app.tell("themes: " + ", ".join(sorted(app.available_themes)), "warning")

@@ -1,0 +1,67 @@
+"""What is known of this installation, for whoever has to find out why something does not work."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import TYPE_CHECKING
+
+from textual import __version__ as textual_version
+from textual.content import Content
+
+from screens.glyphs import glyphs
+from screens.pages.writing import facts, heading, page
+from workbench.controller.client import status
+from workbench.paths import config_file
+from workbench.version import VERSION
+
+if TYPE_CHECKING:
+    from screens.app import FabricApp
+
+
+def debug_text(app: FabricApp) -> Content:
+    """Return the text; asks the controller, so it may take a moment."""
+    controller = status(app.home)
+    found = (
+        f"pid {controller.pid}, version {controller.version}"
+        if controller
+        else "none runs: it is started when needed"
+    )
+    size = app.size
+    return page(
+        [
+            heading("Versions"),
+            *facts(
+                (
+                    ("fabric", VERSION),
+                    ("python", platform.python_version()),
+                    ("textual", textual_version),
+                    ("system", platform.platform()),
+                )
+            ),
+        ],
+        [
+            heading("Places"),
+            *facts(
+                (
+                    ("home", str(app.home.path)),
+                    ("database", str(app.home.database)),
+                    ("configuration", str(config_file())),
+                    ("controller", found),
+                    ("its log", str(app.home.controller_log)),
+                )
+            ),
+        ],
+        [
+            heading("Terminal"),
+            *facts(
+                (
+                    ("size", f"{size.width}x{size.height}"),
+                    ("TERM", os.environ.get("TERM", "")),
+                    ("signs", "unicode" if glyphs().unicode else "ASCII"),
+                    ("theme", app.theme),
+                    ("store", str(app.trouble) if app.trouble else "can be read"),
+                )
+            ),
+        ],
+    )

@@ -1,0 +1,252 @@
+"""The log of an attempt: its learners' journals in one order, of which a sieve lets some through.
+
+The feed's thread updates it; everything below "for any thread" may be called from others meanwhile.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from screens.logs.order import Order
+from screens.logs.source import Source
+from workbench.logs.finding import find
+from workbench.logs.grep import Pattern
+from workbench.logs.levels import Level
+from workbench.paths import LearnerFolder
+
+Cancelled = Callable[[], bool]
+CHUNK_BYTES: Final = 16 << 20
+"""So much is indexed before the screen is told and the next request is looked at."""
+CELLS: Final = 2000
+"""A longer line is cut; its detail shows more of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sieve:
+    """Which lines are shown."""
+
+    pattern: Pattern | None = None
+    invert: bool = False
+    least_level: Level = Level.NONE
+    since_us: int | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether all lines pass."""
+        return self.pattern is None and self.least_level is Level.NONE and self.since_us is None
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line as it is shown."""
+
+    learner: int
+    number: int
+    """Of this learner's lines, from 0."""
+    text: str
+    """Harmless, with colours; the last state of a progress bar."""
+    level: Level
+    time_us: int | None
+    """None where times were not asked for."""
+    settled: bool
+    """Whether it will look the same the next time: its newline has come, and its level is known."""
+
+
+class LogDocument:
+    """Rows of one or several learners' output."""
+
+    def __init__(self, folders: Sequence[tuple[int, LearnerFolder]]) -> None:
+        self.sources = [Source(learner, folder) for learner, folder in folders]
+        self.sieve = Sieve()
+        self.epoch = 0
+        """Grows when rows stand for other lines than before: another filter, a file that was replaced."""
+        self._order: Order | None = Order(len(folders)) if len(folders) > 1 else None
+        self._passed: array[int] | None = None
+        self._looked = 0
+        self._first_lines = [0] * len(folders)
+
+    # For the feed's thread
+
+    def update(self, cancelled: Cancelled) -> bool:
+        """Take in a bounded piece of what is new; return whether there was any. Ask until it is False."""
+        changed = False
+        for source in self.sources:
+            moved, anew = source.update(CHUNK_BYTES, cancelled)
+            changed |= moved
+            if anew:
+                self._begin_anew()
+        if self._order is not None:
+            self._place_new(self._order)
+        if any(source.behind for source in self.sources):
+            return True  # the end of a long log comes first: levels and filters can wait
+        for source in self.sources:
+            changed |= source.levels.advance(cancelled=cancelled)
+        return self._sift(cancelled) or changed
+
+    def sift(self, sieve: Sieve) -> None:
+        """Show other lines; :meth:`update` finds them bit by bit."""
+        self.sieve = sieve
+        for number, source in enumerate(self.sources):
+            source.look_for(sieve.pattern, invert=sieve.invert)
+            self._first_lines[number] = source.line_of_time(sieve.since_us) if sieve.since_us else 0
+        self._looked = 0
+        self._passed = None if sieve.open else array("Q")
+        self.epoch += 1
+
+    def _begin_anew(self) -> None:
+        if self._order is not None:
+            self._order = Order(len(self.sources))
+            for source in self.sources:
+                source.placed, source.entries = 0, 0
+        self.sift(self.sieve)
+
+    def _place_new(self, order: Order) -> None:
+        """Place new lines by the time at which they came; of what came before nothing is moved."""
+        runs = [(*run, number) for number, source in enumerate(self.sources) for run in source.new_runs()]
+        for _, line, count, number in sorted(runs, key=lambda run: run[0]):
+            order.add(number, line, count)
+
+    def _sift(self, cancelled: Cancelled) -> bool:
+        """Let new lines through the sieve, up to the next block that was searched."""
+        if self._passed is None:
+            return False
+        more = False
+        if self.sieve.pattern is not None:
+            for source in self.sources:
+                more |= source.search_on(cancelled)
+        return self._take_passed(self._passed) or more
+
+    def _take_passed(self, passed: array[int]) -> bool:
+        before = self._looked
+        for position, number, line, count in self._new_runs():
+            source = self.sources[number]
+            ready = min(count, source.sifted - line)
+            if ready > 0:
+                offset = position - line
+                passed.extend(
+                    offset + hit
+                    for hit in source.passing(
+                        line, line + ready, self.sieve.least_level, self._first_lines[number]
+                    )
+                )
+                self._looked = position + ready
+            if ready < count:
+                break
+        return self._looked > before
+
+    def _new_runs(self) -> Iterator[tuple[int, int, int, int]]:
+        if self._order is not None:
+            yield from self._order.runs(self._looked)
+        else:
+            yield self._looked, 0, self._looked, self.sources[0].index.whole - self._looked
+
+    def search(self, pattern: Pattern, row: int, *, backward: bool, cancelled: Cancelled) -> int | None:
+        """Return the nearest row after a row, or before it, that matches; None for none."""
+        return self._nearest(
+            lambda source, start: find(source.index, pattern, start, backward=backward, cancelled=cancelled),
+            row,
+            backward=backward,
+            cancelled=cancelled,
+        )
+
+    def next_error(self, row: int, *, backward: bool, cancelled: Cancelled) -> int | None:
+        """Return the nearest row that is an error or begins a traceback."""
+        return self._nearest(
+            lambda source, start: source.levels.find(start, backward=backward),
+            row,
+            backward=backward,
+            cancelled=cancelled,
+        )
+
+    def _nearest(
+        self, look: Callable[[Source, int], int | None], row: int, *, backward: bool, cancelled: Cancelled
+    ) -> int | None:
+        position = self.position(row) if 0 <= row < self.count else (-1 if row < 0 else self._positions)
+        while not cancelled():
+            hits = []
+            for number, source in enumerate(self.sources):
+                line = look(source, self._start(number, position, backward=backward))
+                if line is not None:
+                    hits.append(self._order.position(number, line) if self._order else line)
+            if not hits:
+                return None
+            position = max(hits) if backward else min(hits)
+            shown = self.row_of(position)
+            if self._passed is None or (shown < self.count and self.position(shown) == position):
+                return shown
+        return None
+
+    def _start(self, number: int, position: int, *, backward: bool) -> int:
+        """Return the line of a source from which to look on."""
+        if self._order is None:
+            return position
+        last = self._order.last_line(number, position if not backward else position - 1)
+        return last + 1 if backward else last
+
+    def row_of_time(self, time_us: int) -> int:
+        """Return the row of the first line printed at a time or after it."""
+        found = [
+            self._order.position(number, source.line_of_time(time_us))
+            if self._order
+            else source.line_of_time(time_us)
+            for number, source in enumerate(self.sources)
+        ]
+        return self.row_of(min(found, default=0))
+
+    # For any thread
+
+    @property
+    def _positions(self) -> int:
+        return self._order.count if self._order is not None else self.sources[0].index.count
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return self._positions if self._passed is None else len(self._passed)
+
+    @property
+    def looked_at(self) -> float:
+        """How much of the log has been filtered, from 0 to 1."""
+        total = self._positions
+        return 1.0 if self._passed is None or not total else min(1.0, self._looked / total)
+
+    @property
+    def lines(self) -> int:
+        """How many lines the log has, filtered or not."""
+        return self._positions
+
+    @property
+    def size(self) -> int:
+        """How many bytes are at hand."""
+        return sum(source.index.size for source in self.sources)
+
+    def position(self, row: int) -> int:
+        """Return the position of a row among all lines."""
+        return row if self._passed is None else self._passed[row]
+
+    def row_of(self, position: int) -> int:
+        """Return the row that shows a position, or the next that is shown."""
+        return position if self._passed is None else bisect_left(self._passed, position)
+
+    def place(self, position: int) -> tuple[int, int]:
+        """Return the number of the source, and the line in it."""
+        return self._order.place(position) if self._order is not None else (0, position)
+
+    def line(self, row: int, *, timed: bool = False) -> LogLine:
+        """Read a row that is there."""
+        number, line = self.place(self.position(row))
+        return self.sources[number].line(line, timed=timed)
+
+    def raw(self, row: int, limit: int) -> bytes:
+        """Read the bytes of a row, at most so many."""
+        number, line = self.place(self.position(row))
+        return self.sources[number].index.raw(line, limit=limit)
+
+    def close(self) -> None:
+        """Give the files back."""
+        for source in self.sources:
+            source.close()

@@ -1,0 +1,153 @@
+"""The thread behind a log viewer: it indexes, filters, searches, and says when there is something new."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from textual.message import Message
+
+from screens.logs.document import LogDocument, Sieve
+from screens.reader import Receiver
+from workbench.logs.grep import Pattern
+
+LOOK_SECONDS: Final = 0.04
+"""How often a log in view is looked at for new lines: some microseconds each time."""
+REST_SECONDS: Final = 1.0
+"""The same for a log that is not in view."""
+TELL_SECONDS: Final = 0.1
+"""The viewer is told of new lines no more often than that."""
+
+
+class Grown(Message, bubble=False):
+    """There are other rows than before."""
+
+
+class Found(Message, bubble=False):
+    """A search is over; ``row`` None says that nothing was found."""
+
+    def __init__(self, what: str, row: int | None, *, backward: bool) -> None:
+        super().__init__()
+        self.what = what
+        self.row = row
+        self.backward = backward
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What is looked for, from where."""
+
+    what: str
+    """Its name for the viewer: ``find``, ``error``, ``time``, ``type`` (while the reader types)."""
+    row: int
+    backward: bool = False
+    pattern: Pattern | None = None
+    time_us: int | None = None
+
+
+class Feed:
+    """Keeps one document up to date. Its methods are called by the thread that draws; none waits."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._wake = threading.Condition()
+        self._document: LogDocument | None = None
+        self._sieve: Sieve | None = None
+        self._search: Search | None = None
+        self._closed = False
+        self._resting = False
+        self._told = 0.0
+        self._untold = False
+        self._retired: list[LogDocument] = []
+        self._thread: threading.Thread | None = None
+
+    def open(self, document: LogDocument) -> None:
+        """Keep another document up to date from now on."""
+        with self._wake:
+            if self._document is not None:
+                self._retired.append(self._document)
+            self._document, self._sieve, self._search = document, None, None
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="log-feed", daemon=True)
+                self._thread.start()
+            self._wake.notify()
+
+    def sift(self, sieve: Sieve) -> None:
+        """Show other lines."""
+        with self._wake:
+            self._sieve = sieve
+            self._wake.notify()
+
+    def search(self, search: Search) -> None:
+        """Look for something, in place of what was looked for before; a :class:`Found` answers."""
+        with self._wake:
+            self._search = search
+            self._wake.notify()
+
+    def rest(self, *, resting: bool) -> None:
+        """Look less often while nobody looks at the log."""
+        with self._wake:
+            self._resting = resting
+            self._wake.notify()
+
+    def close(self) -> None:
+        """End the thread as soon as it is done with what it does."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+
+    def _interrupted(self) -> bool:
+        return self._closed or self._sieve is not None or self._search is not None or bool(self._retired)
+
+    def _run(self) -> None:
+        while not self._closed:
+            document, sieve, search = self._take()
+            busy = False
+            if document is not None:
+                busy = self._work(document, sieve, search)
+            self._tell(force=False)
+            with self._wake:
+                if not busy and not self._interrupted():
+                    self._wake.wait(REST_SECONDS if self._resting else LOOK_SECONDS)
+        for document in (*self._retired, *filter(None, (self._document,))):
+            document.close()
+
+    def _take(self) -> tuple[LogDocument | None, Sieve | None, Search | None]:
+        with self._wake:
+            taken = self._document, self._sieve, self._search
+            self._sieve = self._search = None
+            retired, self._retired = self._retired, []
+        for document in retired:
+            document.close()
+        return taken
+
+    def _work(self, document: LogDocument, sieve: Sieve | None, search: Search | None) -> bool:
+        """Do one bounded piece; return whether there is more to do at once."""
+        if sieve is not None:
+            document.sift(sieve)
+            self._tell(force=True)
+        if search is not None:
+            row = _look(document, search, self._interrupted)
+            if not self._interrupted():
+                self._receiver.post_message(Found(search.what, row, backward=search.backward))
+        changed = document.update(self._interrupted)
+        self._untold |= changed
+        return changed
+
+    def _tell(self, *, force: bool) -> None:
+        """Tell the viewer, but not too often; what is held back is told soon."""
+        now = time.monotonic()
+        if force or (self._untold and now - self._told >= TELL_SECONDS):
+            self._told, self._untold = now, False
+            self._receiver.post_message(Grown())
+
+
+def _look(document: LogDocument, search: Search, cancelled: Callable[[], bool]) -> int | None:
+    if search.time_us is not None:
+        return document.row_of_time(search.time_us)
+    if search.pattern is None:
+        return document.next_error(search.row, backward=search.backward, cancelled=cancelled)
+    return document.search(search.pattern, search.row, backward=search.backward, cancelled=cancelled)

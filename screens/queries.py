@@ -1,0 +1,255 @@
+"""What the screens read from the store, as values; run in the reader's thread, not on the drawing one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from screens.columns import Figures
+from screens.widgets.chart_data import ChartData, ChartsPage
+from screens.widgets.curve import colours, curve
+from screens.widgets.plot import View
+from workbench.errors import FabricError
+from workbench.job import State
+from workbench.metrics.charting import buckets
+from workbench.metrics.reading import CheckpointRow, NoteRow, UsageRow, checkpoints, notes, series, usage
+from workbench.store import jobs, learners, requests
+from workbench.store.database import Store
+from workbench.store.listing import Key, Listing, Window, window
+from workbench.store.rows import (
+    AttemptRow,
+    JobDetail,
+    JobRow,
+    LearnerRow,
+    RequestRow,
+    SeriesRow,
+    TransitionRow,
+)
+from workbench.store.ui_state import get_state
+
+RUNS_COUNTERS: Final = ("jobs", "series")
+JOB_COUNTERS: Final = ("jobs", "transitions", "learners", "requests", "checkpoints", "series")
+MEMORY_KEY: Final = "screens"
+
+
+@dataclass(frozen=True, slots=True)
+class RunsPage:
+    """Rows of the table of runs, and what their learners reported last."""
+
+    listing: Listing
+    window: Window
+    figures: Mapping[str, Figures]
+
+
+def runs_page(
+    listing: Listing, anchor: Key | None, offset: int | None, clock: Callable[[], int]
+) -> Callable[[Store], RunsPage]:
+    """Return the query for a window of a listing."""
+
+    def read(store: Store) -> RunsPage:
+        rows = window(store, listing, now_us=clock(), anchor=anchor, offset=offset)
+        return RunsPage(listing, rows, figures(store, [row.id for row in rows.rows]))
+
+    return read
+
+
+def figures(store: Store, job_ids: Sequence[str]) -> dict[str, Figures]:
+    """Return step, loss and progress of many jobs, of their first learners."""
+    if not job_ids:
+        return {}
+    marks = ", ".join("?" * len(job_ids))
+    losses = dict(
+        store.rows(
+            "SELECT job_id, last FROM series WHERE kind = 'value' AND lower(name) LIKE '%loss' "
+            f"AND job_id IN ({marks}) ORDER BY lower(name) = 'loss', lower(name) LIKE 'train%', learner DESC",
+            job_ids,
+        )
+    )
+    steps = dict(
+        store.rows(
+            f"SELECT job_id, max(last_step) FROM series WHERE kind = 'value' AND job_id IN ({marks}) "
+            "GROUP BY job_id",
+            job_ids,
+        )
+    )
+    done = {
+        job_id: (fraction, said)
+        for job_id, fraction, said in store.rows(
+            f"SELECT job_id, max(fraction), text FROM progress WHERE job_id IN ({marks}) GROUP BY job_id",
+            job_ids,
+        )
+    }
+    known = losses.keys() | steps.keys() | done.keys()
+    return {
+        job_id: Figures(steps.get(job_id), losses.get(job_id), *done.get(job_id, (None, "")))
+        for job_id in known
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """All that one job's screen says in words."""
+
+    row: JobRow
+    detail: JobDetail | None
+    """None when ``job.json`` is gone; ``trouble`` says why."""
+    trouble: str
+    attempts: tuple[AttemptRow, ...]
+    learners: tuple[LearnerRow, ...]
+    transitions: tuple[TransitionRow, ...]
+    requests: tuple[RequestRow, ...]
+    checkpoints: tuple[CheckpointRow, ...]
+    notes: tuple[NoteRow, ...]
+    metrics: tuple[SeriesRow, ...]
+    figures: Figures
+
+
+def job_page(job_id: str) -> Callable[[Store], JobPage | None]:
+    """Return the query for one job; it answers None when the job is gone."""
+
+    def read(store: Store) -> JobPage | None:
+        row = jobs.job(store, job_id)
+        if row is None or row.deleted_us is not None:
+            return None
+        detail, trouble = None, ""
+        try:
+            detail = jobs.detail(store, job_id)
+        except FabricError as error:
+            trouble = str(error)
+        return JobPage(
+            row,
+            detail,
+            trouble,
+            tuple(jobs.attempts(store, job_id)),
+            tuple(learners.learners(store, job_id)),
+            tuple(jobs.transitions(store, job_id)),
+            tuple(requests.requests(store, job_id)),
+            tuple(checkpoints(store, job_id)),
+            tuple(notes(store, job_id)),
+            tuple(series(store, job_id, kinds=("value",))),
+            figures(store, [job_id]).get(job_id, Figures()),
+        )
+
+    return read
+
+
+def latest_usage(job_id: str) -> Callable[[Store], tuple[UsageRow, ...]]:
+    """Return the query for a job's last usage samples."""
+    return lambda store: tuple(usage(store, job_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Charted:
+    """A job whose metrics are drawn, and what its curves are called."""
+
+    job_id: str
+    label: str
+    start_us: int
+    """What time is counted from."""
+
+
+def charts_page(
+    charted: Sequence[Charted], wanted: Sequence[str] | None, width: int, view: View, kinds: tuple[str, ...]
+) -> Callable[[Store], ChartsPage]:
+    """Return the query for charts of one job or several laid over each other.
+
+    ``wanted`` are the metrics in view, None for the first few. A chart whose series have not moved is not
+    read again.
+    """
+    kept: dict[str, tuple[int, ChartData]] = {}
+
+    def read(store: Store) -> ChartsPage:
+        found: dict[str, list[tuple[Charted, SeriesRow]]] = {}
+        for one in charted:
+            for row in series(store, one.job_id, kinds=kinds):
+                found.setdefault(row.name, []).append((one, row))
+        names = tuple(sorted(found, key=sort_key))
+        charts = {}
+        for name in names[:4] if wanted is None else wanted:
+            if name not in found:
+                continue
+            revision = max(row.revision for _, row in found[name])
+            if name not in kept or kept[name][0] != revision:
+                kept[name] = revision, _chart(store, name, found[name], width, view, len(charted) > 1)
+            charts[name] = kept[name][1]
+        return ChartsPage(names, charts, view, {name: kept[name][0] for name in charts})
+
+    return read
+
+
+def sort_key(name: str) -> tuple[str, str]:
+    """Sort metrics by their group, those without one first."""
+    group, _, metric = name.rpartition("/")
+    return group.lower(), metric.lower()
+
+
+def _chart(
+    store: Store, name: str, rows: Sequence[tuple[Charted, SeriesRow]], width: int, view: View, several: bool
+) -> ChartData:
+    labels = [_label(one, row, several, len(rows)) for one, row in rows]
+    chosen = colours(labels)
+    curves = []
+    for (one, row), label in zip(rows, labels, strict=True):
+        start = one.start_us if view.over_time else None
+        low, high = _window(view, one)
+        found = buckets(
+            store, row.id, width=width, x_from=low, x_to=high, by="time" if view.over_time else "step"
+        )
+        curves.append(curve(label, chosen[label], found, start_us=start))
+    lows = [row.minimum for _, row in rows if row.minimum is not None]
+    highs = [row.maximum for _, row in rows if row.maximum is not None]
+    return ChartData(
+        name,
+        tuple(curves),
+        rows[0][1].last,
+        min(lows, default=None),
+        max(highs, default=None),
+        sum(row.points for _, row in rows),
+    )
+
+
+def _label(one: Charted, row: SeriesRow, several: bool, curves: int) -> str:
+    if several:
+        return one.label if curves <= 1 or row.learner == 1 else f"{one.label} [{row.learner}]"
+    return f"learner {row.learner}" if curves > 1 else row.name
+
+
+def _window(view: View, one: Charted) -> tuple[int | None, int | None]:
+    if view.x_low is None or view.x_high is None:
+        return None, None
+    if view.over_time:
+        return int(one.start_us + view.x_low * 1e6), int(one.start_us + view.x_high * 1e6)
+    return int(view.x_low), int(view.x_high) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What the app needs to open where it was left."""
+
+    memory: Mapping[str, Any]
+    job: JobRow | None
+    """The job to open: asked for, or left open, or at the very first time the newest running one."""
+    trouble: str = ""
+
+
+def beginning(asked: str | None) -> Callable[[Store], Beginning]:
+    """Return the query for where to begin."""
+
+    def read(store: Store) -> Beginning:
+        memory = get_state(store, MEMORY_KEY, {})
+        if not isinstance(memory, dict):
+            memory = {}
+        if asked:
+            try:
+                return Beginning(memory, jobs.resolve(store, asked))
+            except FabricError as error:
+                return Beginning(memory, None, f"{error}" + (f" ({error.hint})" if error.hint else ""))
+        if memory:
+            left = memory.get("job") if memory.get("screen") == "run" else None
+            row = jobs.job(store, str(left)) if left else None
+            return Beginning(memory, row if row and row.deleted_us is None else None)
+        running = jobs.list_jobs(store, states=[State.PROCESSING, State.STORING, State.DOWNLOADING], limit=1)
+        return Beginning(memory, running[0] if running else None)
+
+    return read

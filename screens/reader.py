@@ -1,0 +1,196 @@
+"""Reads for the screens in a thread of its own, when something changed and at most a few times a second.
+
+A widget *watches* a query; the reader runs it, and posts the answer to the widget when it differs from the
+last one. So no store is ever waited for on the thread that draws.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from textual.message import Message
+
+from workbench.errors import FabricError
+from workbench.paths import Home
+from workbench.store.database import Store
+
+LOOK_SECONDS: Final = 0.05
+"""How often change is looked for: one PRAGMA, some microseconds."""
+RETRY_SECONDS: Final = 1.0
+"""How long a store that cannot be opened is left alone."""
+LOCKED_SECONDS: Final = 2.0
+"""How long a locked database is waited for before the screens say so; it is tried again all the same."""
+
+
+class Answer(Message, bubble=False):
+    """What a query gives now."""
+
+    def __init__(
+        self, key: str, value: Any
+    ) -> None:  # each query has its own type; its one receiver knows it
+        super().__init__()
+        self.key = key
+        self.value = value
+
+
+class Trouble(Message, bubble=False):
+    """The store cannot be read; ``error`` None says that it can be again."""
+
+    def __init__(self, error: FabricError | None, *, since_us: int) -> None:
+        super().__init__()
+        self.error = error
+        self.since_us = since_us
+
+
+class Receiver(Protocol):
+    """What answers are posted to: a widget, a screen, the app."""
+
+    def post_message(self, message: Message) -> bool:
+        """Take a message, from any thread."""
+
+
+Read = Callable[[Store], Any]
+
+
+@dataclass(slots=True)
+class _Watch:
+    receiver: Receiver
+    key: str
+    read: Read
+    counters: tuple[str, ...] | None
+    every_seconds: float
+    next_run: float = 0.0
+    seen: Mapping[str, int] | None = None
+    last: Any = field(default_factory=object)
+
+
+class Reader:
+    """One reading thread; ``start`` it, ``close`` it. Every method may be called from the drawing thread."""
+
+    def __init__(self, home: Home, trouble: Receiver) -> None:
+        self.home = home
+        self.paused = False
+        """Answers are held back while the reader looks closely at what is there."""
+        self._trouble = trouble
+        self._wake = threading.Condition()
+        self._watches: dict[tuple[int, str], _Watch] = {}
+        self._closed = False
+        self._store: Store | None = None
+        self._troubled: str | None = None
+        self._fine_us = time.time_ns() // 1000
+        self._version = -1
+        self._counters: Mapping[str, int] = {}
+        self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def watch(
+        self,
+        receiver: Receiver,
+        key: str,
+        read: Read,
+        *,
+        counters: tuple[str, ...] | None = ("jobs",),
+        every_seconds: float = 0.1,
+    ) -> None:
+        """Have a query answered now and after each change, in place of the receiver's last one of that key.
+
+        ``counters`` are the store's revision counters that it depends on; None asks again every time. It is
+        run no more often than every ``every_seconds``.
+        """
+        with self._wake:
+            self._watches[id(receiver), key] = _Watch(receiver, key, read, counters, every_seconds)
+            self._wake.notify()
+
+    def forget(self, receiver: Receiver, key: str | None = None) -> None:
+        """Answer one query, or all of a receiver's, no more."""
+        with self._wake:
+            for known in [k for k in self._watches if k[0] == id(receiver) and key in (None, k[1])]:
+                del self._watches[known]
+
+    def close(self) -> None:
+        """End the thread as soon as it is done with what it does; nobody waits for it."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                if self._closed:
+                    break
+                watches = list(self._watches.values())
+            pause = LOOK_SECONDS
+            if watches and not self.paused:
+                try:
+                    self._round(watches)
+                    self._fine()
+                except Exception as error:  # whatever it is: the screens stay, say it, and it is tried again
+                    self._say(error if isinstance(error, FabricError) else _bug(error))
+                    self._drop_store()
+                    pause = RETRY_SECONDS
+            with self._wake:
+                if not self._closed and not self._has_new(pause):
+                    self._wake.wait(pause)
+        self._drop_store()
+
+    def _has_new(self, pause: float) -> bool:
+        return pause == LOOK_SECONDS and any(watch.next_run == 0.0 for watch in self._watches.values())
+
+    def _round(self, watches: list[_Watch]) -> None:
+        """Run every query that is due: its time has come and a counter that it depends on has moved."""
+        if self._store is None:
+            self._store = Store.open(self.home, wait_seconds=LOCKED_SECONDS)
+            self._version, self._counters = -1, {}
+        store = self._store
+        version = store.data_version()
+        if version != self._version:
+            self._counters = dict(store.rows("SELECT name, value FROM counters"))
+            self._version = version
+        now = time.monotonic()
+        for watch in watches:
+            if watch.next_run > now or not self._changed(watch):
+                continue
+            watch.next_run = now + watch.every_seconds
+            watch.seen = self._counters
+            value = watch.read(store)
+            if value != watch.last and self._still(watch):
+                watch.last = value
+                watch.receiver.post_message(Answer(watch.key, value))
+
+    def _changed(self, watch: _Watch) -> bool:
+        seen = watch.seen
+        if seen is None or watch.counters is None:
+            return True
+        return any(seen.get(name) != self._counters.get(name) for name in watch.counters)
+
+    def _still(self, watch: _Watch) -> bool:
+        """Say whether a query is still wanted now that its answer is there."""
+        with self._wake:
+            return self._watches.get((id(watch.receiver), watch.key)) is watch
+
+    def _say(self, error: FabricError) -> None:
+        if self._troubled != str(error):
+            self._troubled = str(error)
+            self._trouble.post_message(Trouble(error, since_us=self._fine_us))
+
+    def _fine(self) -> None:
+        self._fine_us = time.time_ns() // 1000
+        if self._troubled is not None:
+            self._troubled = None
+            self._trouble.post_message(Trouble(None, since_us=self._fine_us))
+
+    def _drop_store(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+
+def _bug(error: Exception) -> FabricError:
+    return FabricError(f"reading failed: {type(error).__name__}: {error}", hint="this is a bug of fabric's")

@@ -1,0 +1,285 @@
+"""One job: its overview, log, charts, usage, configuration, files and events, each a tab."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import ClassVar
+
+from textual import on
+from textual.containers import Container
+from textual.content import Content
+from textual.widget import Widget
+
+from screens import status, text
+from screens.files import found_files
+from screens.pages import rest
+from screens.pages.overview import overview
+from screens.queries import JOB_COUNTERS, Charted, JobPage, charts_page, job_page, latest_usage
+from screens.reader import Answer
+from screens.steering import Steering
+from screens.widgets.chart_data import ChartsPage
+from screens.widgets.chart_grid import ChartGrid
+from screens.widgets.chart_keys import ChartKeys
+from screens.widgets.log_view import LogView
+from screens.widgets.prompt import Prompt
+from screens.widgets.tabs import TABS, TabBar
+from screens.widgets.text_page import (
+    ConfigPage,
+    EventsPage,
+    FilesPage,
+    OverviewPage,
+    TextPage,
+    UsagePage,
+)
+from workbench.job import nine
+from workbench.store.rows import JobRow
+
+
+class RunScreen(Steering):
+    """The screen of one job."""
+
+    BINDINGS: ClassVar = []
+
+    def __init__(self, job: JobRow, tab: str) -> None:
+        super().__init__()
+        self.job: JobRow | None = job
+        """None when it was deleted under the reader's eyes."""
+        self.job_id = job.id
+        self.tab = tab if tab in TABS else TABS[0]
+        self.job_name = job.name
+        self._page: JobPage | None = None
+        self._files: list[rest.FoundFile] | None = None
+
+    def body(self) -> Iterator[Widget]:
+        """Make the tabs."""
+        yield TabBar()
+        with Container(id="run-body"):
+            yield OverviewPage(id="overview")
+            yield LogView(id="logs")
+            yield ChartGrid(id="charts")
+            yield UsagePage(id="usage")
+            yield ConfigPage(id="config")
+            yield FilesPage(id="files")
+            yield EventsPage(id="events")
+        yield Prompt(id="run-prompt")
+
+    def on_mount(self) -> None:
+        """Begin to read."""
+        self.fabric.memory.put("screen", "run")
+        self.fabric.memory.put("job", self.job_id)
+        self.fabric.reader.watch(self, "job", job_page(self.job_id), counters=JOB_COUNTERS, every_seconds=0.2)
+        self.query_one(LogView).restore(self.fabric.memory)
+        if self.job is not None:
+            self.query_one(LogView).show_job(self.fabric.home, self.job)
+        self.show(self.tab)
+
+    def on_unmount(self) -> None:
+        """Stop reading."""
+        self.fabric.reader.forget(self)
+
+    # Tabs
+
+    def show(self, tab: str) -> None:
+        """Open a tab; what only another one needs is no longer read."""
+        self.tab = tab
+        self.query_one(TabBar).active = tab
+        for name in TABS:
+            self.query_one(f"#{name}").display = name == tab
+        pane = self.query_one(f"#{tab}")
+        if not self.query_one(Prompt).display:
+            pane.focus()
+        self.fabric.memory.put("tab", tab)
+        reader = self.fabric.reader
+        for key in ("charts", "usage", "files"):
+            reader.forget(self, key)
+        self.query_one(LogView).rest(resting=tab != "logs")
+        if tab == "charts":
+            self._read_charts()
+        elif tab == "usage":
+            reader.watch(self, "usage", latest_usage(self.job_id), counters=("series",), every_seconds=0.5)
+        elif tab == "files":
+            folder = self.fabric.home.job(self.job_id)
+            reader.watch(self, "files", found_files(folder), counters=None, every_seconds=3.0)
+
+    @on(TabBar.Chosen)
+    def _chosen(self, chosen: TabBar.Chosen) -> None:
+        self.show(chosen.tab)
+
+    def action_run_next_tab(self) -> None:
+        """The next tab."""
+        self.show(TABS[(TABS.index(self.tab) + 1) % len(TABS)])
+
+    def action_run_previous_tab(self) -> None:
+        """The tab before."""
+        self.show(TABS[(TABS.index(self.tab) - 1) % len(TABS)])
+
+    def action_run_tab(self, number: int) -> None:
+        """The tab of that number."""
+        self.show(TABS[number - 1])
+
+    # What was read
+
+    def on_answer(self, answer: Answer) -> None:
+        """Show what was read."""
+        value = answer.value
+        if isinstance(value, ChartsPage):
+            waits = status.is_open(self.job) if self.job else False
+            said = "no metric yet: they appear as they are reported" if waits else "it reported no metric"
+            self.query_one(ChartGrid).show(value, said)
+        elif answer.key == "usage":
+            self.query_one(UsagePage).show(rest.usage(value, self.fabric.clock()))
+        elif answer.key == "files":
+            self._files = value
+            self._write_pages()
+        elif answer.key == "job":
+            self._take(value)
+
+    def _take(self, page: JobPage | None) -> None:
+        if page is None:
+            self.job = None
+            self._say_deleted()
+            return
+        started_again = self.job is not None and page.row.attempt != self.job.attempt
+        self._page, self.job = page, page.row
+        self.fabric.last_job = page.row
+        self.query_one(LogView).job_changed(page.row, started_again=started_again)
+        self._write_pages()
+        self.refresh_head()
+
+    def _say_deleted(self) -> None:
+        """Say on every tab that the job is gone; its log file may be readable as long as it is open here."""
+        self.refresh_head()
+        gone = Content(f"{text.harmless(self.job_name)} was deleted. esc goes back to the other jobs.")
+        for page in self.query(TextPage):
+            page.show(gone)
+        self.query_one(ChartGrid).show(ChartsPage((), {}, self.query_one(ChartGrid).view), gone.plain)
+
+    def _write_pages(self) -> None:
+        """Write the page that is in view; the others are written when they come into view."""
+        page, now = self._page, self.fabric.clock()
+        if page is None or self.job is None:
+            return
+        match self.tab:
+            case "overview":
+                self.query_one(OverviewPage).show(overview(page, self.fabric.home, now))
+            case "config":
+                self.query_one(ConfigPage).show(rest.config(page))
+            case "files":
+                self.query_one(FilesPage).show(rest.files(page, self._files, now))
+            case "events":
+                self.query_one(EventsPage).show(rest.events(page, now))
+
+    def tick(self, now_us: int) -> None:
+        """Let ages grow."""
+        self._write_pages()
+        self.refresh_head()
+
+    def refresh_head(self) -> None:
+        """Say which job this is, and where it stands."""
+        if self.job is None:
+            self.head(("runs", text.harmless(self.job_name)), (("deleted", "error"),))
+            return
+        look = status.look(self.job.state)
+        seconds = status.run_seconds(self.job, self.fabric.clock())
+        took = "" if seconds is None else text.duration(seconds)
+        crumbs = ("runs", f"{text.harmless(self.job.name)} {nine(self.job.id)}")
+        self.head(crumbs, ((str(look), self.job.state.lower()), (took, "dim")))
+
+    def targets(self) -> list[JobRow]:
+        """Return this job."""
+        return [self.job] if self.job else []
+
+    # Charts
+
+    @on(ChartGrid.Wanted)
+    def _read_charts(self) -> None:
+        if self.tab != "charts" or self.job is None:
+            return
+        grid = self.query_one(ChartGrid)
+        charted = Charted(self.job_id, self.job.name, self.job.started_us or self.job.submitted_us)
+        query = charts_page((charted,), grid.wanted, grid.plot_width, grid.view, ("value", "etime"))
+        self.fabric.reader.watch(self, "charts", query, counters=("series",), every_seconds=0.25)
+
+    @on(ChartKeys.FilterWanted)
+    def _ask_charts(self) -> None:
+        self.query_one(Prompt).ask("metrics", self.query_one(ChartGrid).filter_text)
+
+    # The line at the foot: for charts, else for the log
+
+    @on(LogView.PromptWanted)
+    def _ask_log(self, wanted: LogView.PromptWanted) -> None:
+        history = self.fabric.memory.texts(f"log {wanted.purpose}")
+        self.query_one(Prompt).ask(wanted.purpose, wanted.value, history)
+
+    @on(Prompt.Changed)
+    def _typing(self, typed: Prompt.Changed) -> None:
+        if typed.purpose == "metrics":
+            self._filter_charts(typed.value)
+        else:
+            self.query_one(LogView).typing(typed.purpose, typed.value)
+
+    @on(Prompt.Entered)
+    def _entered(self, entered: Prompt.Entered) -> None:
+        prompt = self.query_one(Prompt)
+        if entered.purpose == "metrics":
+            self._filter_charts(entered.value)
+        elif fault := self.query_one(LogView).entered(entered.purpose, entered.value):
+            prompt.complain(fault)
+            return
+        elif entered.value:
+            self.fabric.memory.add_to_history(f"log {entered.purpose}", entered.value)
+        prompt.close()
+        self.query_one(f"#{self.tab}").focus()
+
+    @on(Prompt.Left)
+    def _left(self, left: Prompt.Left) -> None:
+        if left.purpose == "metrics":
+            self._filter_charts(left.before)
+        else:
+            self.query_one(LogView).typing(left.purpose, left.before)
+        self.query_one(f"#{self.tab}").focus()
+
+    def _filter_charts(self, wanted: str) -> None:
+        grid = self.query_one(ChartGrid)
+        grid.filter_text = wanted.strip()
+        grid.rearrange()
+
+    def back(self) -> bool:
+        """Take away what narrows the view."""
+        focused = self.focused
+        if isinstance(focused, LogView):
+            return focused.back()
+        if isinstance(focused, ChartGrid):
+            return _chart_back(focused)
+        return False
+
+    # Others
+
+    def action_run_open_folder(self) -> None:
+        """Copy the path of the job's folder."""
+        path = str(self.fabric.home.job(self.job_id).path)
+        self.app.copy_to_clipboard(path)
+        self.fabric.tell(f"copied {path}")
+
+    def action_run_editor(self) -> None:
+        """Read the manifest in an editor."""
+        from screens.editing import read_in_editor
+
+        if self._page is not None and self._page.detail is not None:
+            read_in_editor(self.fabric, self._page.detail.manifest_text)
+
+
+def _chart_back(grid: ChartGrid) -> bool:
+    view = grid.view
+    if view.cursor is not None or view.x_low is not None:
+        grid.view = replace(view, cursor=None, x_low=None, x_high=None)
+        grid.changed_view()
+    elif grid.single:
+        grid.action_chart_open()
+    elif grid.filter_text:
+        grid.filter_text = ""
+        grid.rearrange()
+    else:
+        return False
+    return True

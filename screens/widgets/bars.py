@@ -1,0 +1,77 @@
+"""The line on top of a screen, which says where one is, and the one at its foot: what can be done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.reactive import reactive
+from textual.strip import Strip
+from textual.widget import Widget
+
+from screens import actions, text
+from screens.glyphs import glyphs
+from screens.themes import paint_of
+
+Part = tuple[str, str]
+"""Some text and the role that colours it."""
+
+
+class Heading(Widget):
+    """Breadcrumbs to the left, news to the right; what does not fit is cut from the crumbs."""
+
+    crumbs: reactive[tuple[str, ...]] = reactive(("runs",))
+    news: reactive[tuple[Part, ...]] = reactive(())
+
+    def render_line(self, y: int) -> Strip:
+        """Draw the line."""
+        paint, base, width = paint_of(self), self.rich_style, self.size.width
+        news = [part for part in self.news if part[0]]
+        right = sum(text.cells(shown) + 2 for shown, _ in news)
+        left = text.shorten(f" {glyphs().crumb} ".join(("fabric", *self.crumbs)), max(0, width - right - 2))
+        blank = " " * max(1, width - right - text.cells(left) - 1)
+        segments = [
+            Segment(" ", base),
+            Segment(left, base + paint.style("key", "bold")),
+            Segment(blank, base),
+        ]
+        for shown, role in news:
+            segments += [Segment(shown, base + paint.style(role)), Segment("  ", base)]
+        return Strip(segments).adjust_cell_length(width, base)
+
+
+class KeyBar(Widget):
+    """The keys of the focused pane, the most useful first, as many as fit; a click does what the key does."""
+
+    pane: reactive[str] = reactive("runs")
+    readonly: reactive[bool] = reactive(False)
+
+    def render_line(self, y: int) -> Strip:
+        """Draw the line."""
+        paint, base, width = paint_of(self), self.rich_style, self.size.width
+        segments = [Segment(" ", base)]
+        shown = [a for a in actions.footer(self.pane) if not (a.changes and self.readonly)]
+        for action in self._fitting(shown, width - 2):
+            meta = Style.from_meta({"@click": f"app.perform('{action.id}')"})
+            key = actions.key_name(action.keys[0])
+            segments += [
+                Segment(key, base + paint.style("key", "bold") + meta),
+                Segment(f" {action.title}", base + paint.style("text") + meta),
+                Segment("  ", base),
+            ]
+        return Strip(segments).adjust_cell_length(width, base)
+
+    def _fitting(self, shown: Sequence[actions.Action], room: int) -> list[actions.Action]:
+        """Return those that fit; help, which comes late in the order, is always among them."""
+        kept = [action for action in shown if action.id == "app.help"]
+        room -= sum(_cells(action) for action in kept)
+        for action in shown:
+            if action not in kept and _cells(action) <= room:
+                kept.append(action)
+                room -= _cells(action)
+        return sorted(kept, key=lambda action: action.footer)
+
+
+def _cells(action: actions.Action) -> int:
+    return len(actions.key_name(action.keys[0])) + 1 + len(action.title) + 2

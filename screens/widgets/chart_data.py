@@ -1,0 +1,32 @@
+"""What charts are drawn from: values that a query has read, and no store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from screens.widgets.curve import Curve
+from screens.widgets.plot import View
+
+
+@dataclass(frozen=True, slots=True)
+class ChartData:
+    """One chart: a metric of all learners of a job, or of several jobs."""
+
+    name: str
+    curves: tuple[Curve, ...]
+    last: float | None
+    least: float | None
+    most: float | None
+    points: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChartsPage:
+    """The charts that are in view, and the names of all that there are."""
+
+    names: tuple[str, ...]
+    charts: Mapping[str, ChartData]
+    view: View
+    """How they were read: a zoomed view has other points."""
+    revisions: Mapping[str, int] = field(default_factory=dict)

@@ -1,0 +1,55 @@
+"""The terms of a filter, each with a sign to take it away; not there while nothing is filtered."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from textual import events
+from textual.message import Message
+from textual.reactive import reactive
+from textual.strip import Strip
+from textual.widget import Widget
+
+from screens import text
+from screens.themes import paint_of
+
+
+class Chips(Widget):
+    """A line of terms; a click on one takes it away."""
+
+    terms: reactive[tuple[str, ...]] = reactive(())
+
+    class Removed(Message):
+        """A term was clicked."""
+
+        def __init__(self, term: str) -> None:
+            super().__init__()
+            self.term = term
+
+    def on_mount(self) -> None:
+        """Start hidden."""
+        self.display = bool(self.terms)
+
+    def watch_terms(self, terms: tuple[str, ...]) -> None:
+        """Be there only when there is a filter."""
+        self.display = bool(terms)
+
+    def render_line(self, y: int) -> Strip:
+        """Draw the line."""
+        base, paint = self.rich_style, paint_of(self)
+        segments = [Segment(" ", base)]
+        for term in self.terms:
+            segments += [
+                Segment(f" {text.harmless(term)} x ", base + paint.style("accent", "reverse")),
+                Segment(" ", base),
+            ]
+        return Strip(segments).adjust_cell_length(self.size.width, base)
+
+    def on_click(self, event: events.Click) -> None:
+        """Take away the term that was clicked."""
+        at = 1
+        for term in self.terms:
+            width = text.cells(f" {text.harmless(term)} x ")
+            if at <= event.x < at + width:
+                self.post_message(self.Removed(term))
+                return
+            at += width + 1

@@ -1,0 +1,54 @@
+"""The tabs of a job, in one line; clicked or chosen by key, and never focused themselves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.segment import Segment
+from textual import events
+from textual.message import Message
+from textual.reactive import reactive
+from textual.strip import Strip
+from textual.widget import Widget
+
+from screens import text
+from screens.themes import paint_of
+
+TABS: Final = ("overview", "logs", "charts", "usage", "config", "files", "events")
+
+
+class TabBar(Widget):
+    """Which tab is open, and which there are."""
+
+    active: reactive[str] = reactive(TABS[0])
+
+    class Chosen(Message):
+        """A tab was clicked."""
+
+        def __init__(self, tab: str) -> None:
+            super().__init__()
+            self.tab = tab
+
+    def render_line(self, y: int) -> Strip:
+        """Draw the line."""
+        base, paint = self.rich_style, paint_of(self)
+        segments = [Segment(" ", base)]
+        for number, tab in enumerate(TABS, start=1):
+            active = tab == self.active
+            style = paint.style("key" if active else "dim", "bold reverse" if active else "")
+            segments += [Segment(_label(number, tab), base + style), Segment(" ", base)]
+        return Strip(segments).adjust_cell_length(self.size.width, base)
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the tab that was clicked."""
+        at = 1
+        for number, tab in enumerate(TABS, start=1):
+            width = text.cells(_label(number, tab))
+            if at <= event.x < at + width:
+                self.post_message(self.Chosen(tab))
+                return
+            at += width + 1
+
+
+def _label(number: int, tab: str) -> str:
+    return f" {number} {tab} "

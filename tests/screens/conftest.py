@@ -1,0 +1,32 @@
+"""Fixed ground for pictures of screens: no animation, UTC, unicode signs; and the flag that renews the pictures."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+# Read by Textual when it is imported.
+os.environ["TEXTUAL_ANIMATIONS"] = "none"
+
+import pytest
+
+from screens.glyphs import glyphs
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-screens", action="store_true", help="write tests/screens/snapshots anew: look at the diff"
+    )
+
+
+@pytest.fixture(autouse=True)
+def fixed_ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setenv("FABRIC_ASCII", "0")
+    time.tzset()
+    glyphs.cache_clear()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+    glyphs.cache_clear()

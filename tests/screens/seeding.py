@@ -1,0 +1,254 @@
+"""Homes with jobs, journals and metrics, made through the real store, at fixed times."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from workbench.job import ID_ALPHABET, Intent, JobId, Reason, State
+from workbench.manifest.model import Framework, JobSpec
+from workbench.metrics.ingesting import ingest
+from workbench.paths import Home, LearnerFolder
+from workbench.store.database import Store
+from workbench.store.jobs import insert_job, job, step
+from workbench.store.rows import JobDetail, JobRow, PlaceRef
+
+NOW_US = 1_767_366_245_000_000
+"""2026-01-02 15:04:05 UTC: the time that the screens of tests show."""
+SECOND_US = 1_000_000
+
+
+def job_id(number: int) -> JobId:
+    """Return an id that is the same in every run."""
+    body = hashlib.sha256(str(number).encode()).digest()[:9]
+    return JobId("training-" + "".join(ID_ALPHABET[byte % len(ID_ALPHABET)] for byte in body))
+
+
+def add_job(
+    store: Store,
+    number: int,
+    name: str = "digits",
+    *,
+    age_seconds: float = 600.0,
+    learners: int = 1,
+    gpus: int = 0,
+    backend: str = "local",
+    tags: tuple[str, ...] = (),
+    command: str = "python train.py",
+) -> JobRow:
+    """Submit a job as it was so many seconds ago; it waits."""
+    submitted = NOW_US - int(age_seconds * SECOND_US)
+    spec = JobSpec(
+        name=name,
+        framework=Framework("pytorch", "2.5", command),
+        learners=learners,
+        gpus=gpus,
+        params={"lr": 0.1},
+    )
+    row = JobRow(
+        id=job_id(number),
+        seq=0,
+        name=name,
+        state=State.QUEUED,
+        reason=Reason("waits for the controller"),
+        intent=Intent.NONE,
+        exit_code=None,
+        exit_by="",
+        attempt=1,
+        place=PlaceRef(backend, "local", "process"),
+        owner="ada",
+        submitted_us=submitted,
+        started_us=None,
+        ended_us=None,
+        changed_us=submitted,
+        seen_us=None,
+        restarts=0,
+        platform_restarts=0,
+        next_try_us=None,
+        learners=learners,
+        gpus=gpus,
+        cpus=None,
+        memory_bytes=None,
+        labels={},
+        tags=tags,
+        note="",
+        parent=None,
+        trial=None,
+        deleted_us=None,
+        revision=0,
+    )
+    recorded = {
+        "fabric": "0.1.0",
+        "python": "/usr/bin/python3",
+        "cwd": "/home/ada/digits",
+        "git": {"commit": "0123456789abcdef", "branch": "main", "dirty": True},
+    }
+    detail = JobDetail(row, spec, f"name: {name}\n", {"name": "manifest.yml:1"}, "c0de" * 16, recorded)
+    return insert_job(store, detail, who="ada@box", origin="cli")
+
+
+def go(
+    store: Store, row: JobRow, *states: State, reason: Reason | None = None, every: float = 5.0, **last: Any
+) -> JobRow:
+    """Take a job through states, so many seconds apart; what is given besides belongs to the last step."""
+    current = job(store, row.id)
+    assert current is not None
+    time_us = max(current.changed_us, row.submitted_us)
+    for index, state in enumerate(states):
+        time_us += int(every * SECOND_US)
+        final = index == len(states) - 1
+        why = reason if final and reason else Reason("")
+        step(store, row.id, current.attempt, state, why, time_us=time_us, **(last if final else {}))
+    found = job(store, row.id)
+    assert found is not None
+    return found
+
+
+TRACEBACK = b"""Traceback (most recent call last):
+  File "train.py", line 7, in <module>
+RuntimeError: CUDA out of memory
+"""
+RUN_UP = (State.PENDING, State.DOWNLOADING, State.PROCESSING)
+
+
+class JournalWriter:
+    """Writes a learner's output as its agent does: bytes, then the index entry that publishes them."""
+
+    def __init__(self, folder: LearnerFolder, start_us: int) -> None:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.time_us = start_us
+        self._end = 0
+        self._newlines = 0
+        folder.index.write_bytes(struct.pack("<8sQQ", b"FABRIDX1", start_us, 0))
+        folder.output.touch()
+
+    def write(self, data: bytes, *, seconds: float = 0.5) -> None:
+        """Print some bytes, so many seconds after the last ones."""
+        self.time_us += int(seconds * SECOND_US)
+        with self.folder.output.open("ab") as stream:
+            stream.write(data)
+        self._end += len(data)
+        self._newlines += data.count(b"\n")
+        with self.folder.index.open("ab") as stream:
+            stream.write(struct.pack("<QQQ", self._end, self.time_us, self._newlines))
+
+    def ended(self) -> None:
+        """Say that the learner has exited."""
+        self.folder.state.write_text(json.dumps({"format": 1, "phase": "exited", "exit_code": 0}))
+
+
+def journal(home: Home, row: JobRow, *, learner: int = 1) -> JournalWriter:
+    """Begin a learner's journal of a job's last attempt."""
+    return JournalWriter(
+        home.job(row.id).attempt(row.attempt).learner(learner), row.started_us or row.submitted_us
+    )
+
+
+def report(
+    store: Store,
+    row: JobRow,
+    values: Mapping[str, Sequence[float | None]],
+    *,
+    learner: int = 1,
+    group: str = "train",
+) -> None:
+    """Report metrics at steps 1, 2, ... through the journal's records, and take them in."""
+    folder = store.home.job(row.id).attempt(row.attempt).learner(learner)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    length = len(next(iter(values.values())))
+    start = row.started_us or row.submitted_us
+    records = [
+        {"format": 1, "agent": "0", "home": "", "job": row.id, "attempt": row.attempt, "learner": learner,
+         "time_us": start, "boottime_us": 0},
+        {"seq": 1, "time": start, "kind": "metrics", "source": "report", "group": group, "subid": "",
+         "steps": list(range(1, length + 1)), "times": [start + i * SECOND_US for i in range(length)],
+         "values": {name: list(column) for name, column in values.items()}, "etimes": {}, "texts": {}},
+        {"seq": 2, "time": start, "kind": "usage", "cpu_percent": 180.0, "memory_bytes": 1 << 30, "processes": 3,
+         "gpus": []},
+        {"seq": 3, "time": start, "kind": "progress", "fraction": 0.5, "text": "epoch 5/10"},
+        {"seq": 4, "time": start, "kind": "checkpoint", "path": "checkpoints/5.pt", "step": 5,
+         "metrics": {"loss": 0.2}, "metadata": {}},
+    ]  # fmt: skip
+    folder.records.write_text("".join(json.dumps(record) + "\n" for record in records))
+    while ingest(store, row.id, row.attempt, learner, folder.records):
+        pass
+
+
+def falling(length: int) -> list[float | None]:
+    """Return a loss that falls, with a hole in it."""
+    return [
+        None if i in (40, 41) else round(2.3 * math.exp(-i / 30) + 0.05 * math.sin(i), 5)
+        for i in range(length)
+    ]
+
+
+def three_runs(store: Store) -> list[JobRow]:
+    """Make one job that runs, one that failed and one that waits."""
+    home = store.home
+    done = add_job(store, 1, "mnist-baseline", age_seconds=7200, tags=("baseline",))
+    done = go(store, done, *RUN_UP, State.STORING, State.COMPLETED, exit_code=0, exit_by="job")
+    report(store, done, {"loss": falling(60), "accuracy": [i / 60 for i in range(60)]})
+    writer = journal(home, done)
+    writer.write(b"".join(b"epoch %d loss %.4f\n" % (i, 2.3 / (i + 1)) for i in range(60)))
+    writer.ended()
+
+    failed = add_job(store, 2, "mnist-big", age_seconds=3600, gpus=1)
+    why = Reason("the command ended with 1: CUDA out of memory", "C201", "use a smaller batch")
+    failed = go(store, failed, *RUN_UP, State.STORING, State.FAILED, reason=why, exit_code=1, exit_by="job")
+    writer = journal(home, failed)
+    writer.write(b"starting\nWARNING: batch of 4096 is large\n")
+    writer.write(TRACEBACK)
+    writer.ended()
+
+    running = add_job(store, 3, "mnist-wide", age_seconds=600, learners=2)
+    running = go(store, running, *RUN_UP)
+    report(
+        store, running, {"loss": falling(100), "accuracy": [i / 100 for i in range(100)], "lr": [0.1] * 100}
+    )
+    for learner in (1, 2):
+        writer = journal(home, running, learner=learner)
+        for i in range(20):
+            writer.write(b"[%d] step %d loss %.3f\n" % (learner, i, 2.3 / (i + 1)))
+    return [done, failed, running]
+
+
+def many_runs(store: Store, count: int) -> None:
+    """Make many jobs at once, as a home has them after a year."""
+    states = (State.COMPLETED, State.FAILED, State.HALTED)
+    template = add_job(store, 100_000, "template", age_seconds=10_000_000)
+    columns = [row[1] for row in store.rows("PRAGMA table_info(jobs)")]
+    kept = [
+        name for name in columns if name not in ("seq", "id", "name", "state", "submitted_us", "changed_us")
+    ]
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        for number in range(count):
+            submitted = NOW_US - (count - number) * 300 * SECOND_US
+            yield (
+                number + 10,
+                job_id(number),
+                f"sweep-{number:05}",
+                states[number % 3].value,
+                submitted,
+                submitted,
+            )
+
+    with store.atomic():
+        names = ", ".join(kept)
+        store.executemany(
+            f"INSERT INTO jobs (seq, id, name, state, submitted_us, changed_us, {names}) "
+            f"SELECT ?, ?, ?, ?, ?, ?, {names} FROM jobs WHERE id = '{template.id}'",
+            rows(),
+        )
+        store.execute("DELETE FROM jobs WHERE id = ?", (template.id,))
+
+
+def renamed(row: JobRow, name: str) -> JobRow:
+    """Return the same job under another name."""
+    return replace(row, name=name)

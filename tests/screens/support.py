@@ -1,0 +1,102 @@
+"""Drives the app in tests: presses keys, waits for conditions, reads the screen as text and compares it with a file."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from screens.app import FabricApp
+from tests.screens.seeding import NOW_US
+from workbench.paths import Home
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+DEADLINE_SECONDS = 20.0
+SIZES = ((80, 24), (120, 40), (200, 60))
+
+
+class Shown:
+    """A running app and what is on its screen."""
+
+    def __init__(self, app: FabricApp, pilot: Pilot[int]) -> None:
+        self.app = app
+        self.pilot = pilot
+
+    def text(self) -> str:
+        """Return the screen, line by line, without blanks at the ends of lines."""
+        strips = self.app.screen._compositor.render_strips(self.app.size)
+        lines = [strip.text.rstrip() for strip in strips]
+        path = str(self.app.home.path)
+        return "\n".join(lines).replace(path, "/home/ada/.fabric".ljust(len(path), "_")) + "\n"
+
+    async def press(self, *keys: str) -> None:
+        """Press keys, and let the app take them in."""
+        await self.pilot.press(*keys)
+
+    async def type(self, words: str) -> None:
+        """Type words."""
+        names = {" ": "space", ":": "colon", "/": "slash", "!": "exclamation_mark", "<": "less_than_sign"}
+        await self.pilot.press(*(names.get(sign, sign) for sign in words))
+
+    async def until(self, condition: Callable[[], Any], what: str = "") -> None:
+        """Wait until something holds; fail with what is on the screen when it does not come."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while True:
+            await self.pilot.pause(0.01)
+            try:
+                if condition():
+                    return
+            except Exception:
+                if time.monotonic() > deadline:
+                    raise
+            if time.monotonic() > deadline:
+                pytest.fail(
+                    f"it never came to {what or inspect.getsource(condition)}; the screen is:\n{self.text()}"
+                )
+
+    async def until_shown(self, *parts: str) -> None:
+        """Wait until all of these texts are on the screen."""
+        await self.until(lambda: all(part in self.text() for part in parts), f"show {parts}")
+
+
+@asynccontextmanager
+async def opened(home: Home, size: tuple[int, int] = (80, 24), **options: Any) -> AsyncIterator[Shown]:
+    """Open the app on a home, with a clock that stands still."""
+    options.setdefault("clock", lambda: NOW_US)
+    app = FabricApp(home, **options)
+    app.animation_level = "none"
+    async with app.run_test(size=size, notifications=True) as pilot:
+        yield Shown(app, pilot)
+
+
+def journey(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Let a test be a coroutine."""
+
+    @functools.wraps(test)
+    def run(*arguments: Any, **options: Any) -> None:
+        asyncio.run(test(*arguments, **options))
+
+    return run
+
+
+def check(request: pytest.FixtureRequest, name: str, shown: str) -> None:
+    """Compare a screen with the file of that name, or write it with ``--update-screens``."""
+    file = SNAPSHOTS / f"{name}.txt"
+    if request.config.getoption("--update-screens", default=False):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(shown, encoding="utf-8")
+        return
+    assert file.is_file(), (
+        f"{file.name} is not there: run pytest tests/screens --update-screens, and look at it"
+    )
+    expected = file.read_text(encoding="utf-8")
+
+    assert shown == expected

@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import pytest
+
+from screens.runs import RunsScreen
+from screens.widgets.job_table import JobTable
+from tests.screens import seeding
+from tests.screens.support import Shown, journey, opened
+from tests.screens.test_pictures import remember_runs
+from workbench.job import Reason, State
+from workbench.paths import Home
+from workbench.store import jobs, requests
+from workbench.store.database import Store
+
+
+@pytest.fixture
+def three(home: Home) -> Home:
+    """A home with three runs, left on the table of runs."""
+    with Store.open(home) as store:
+        seeding.three_runs(store)
+        remember_runs(store)
+    return home
+
+
+@pytest.fixture
+def no_controller(monkeypatch: pytest.MonkeyPatch) -> list[Home]:
+    """Requests are written for real, but nobody takes them up."""
+    woken: list[Home] = []
+    monkeypatch.setattr("workbench.controller.client.ensure_controller", woken.append)
+    return woken
+
+
+def names(shown: Shown) -> list[str]:
+    """Return the names of the rows that are at hand."""
+    table = shown.app.screen.query_one(JobTable)
+    return [row.name for row in table.window.rows] if table.window else []
+
+
+@journey
+async def test_the_first_time_it_opens_on_the_newest_running_job(home: Home) -> None:
+    with Store.open(home) as store:
+        seeding.three_runs(store)
+
+    async with opened(home) as shown:
+        await shown.until_shown("1 overview", "mnist-wide", "running for")
+
+
+@journey
+async def test_a_job_that_was_asked_for_is_opened(three: Home) -> None:
+    async with opened(three, job="mnist-big") as shown:
+        await shown.until_shown("1 overview", "CUDA out of memory", "use a smaller batch")
+
+
+@journey
+async def test_the_preview_follows_the_cursor(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("step 19 loss")
+        await shown.press("j")
+        await shown.until_shown("RuntimeError: CUDA out of memory", "C201 the command ended with 1")
+        await shown.press("j")
+        await shown.until_shown("epoch 59 loss")
+
+
+@journey
+async def test_enter_opens_and_escape_goes_back_to_the_same_row(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("j", "enter")
+        await shown.until_shown("1 overview", "use a smaller batch")
+        await shown.press("escape")
+        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        assert shown.app.screen.query_one(JobTable).job is not None
+        assert shown.app.screen.query_one(JobTable).job.name == "mnist-big"  # type: ignore[union-attr] # just asked
+
+
+@journey
+async def test_a_filter_narrows_while_it_is_typed_and_escape_takes_it_away(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("slash")
+        await shown.type("state:failed")
+        await shown.until(lambda: names(shown) == ["mnist-big"])
+        await shown.press("enter")
+        await shown.until_shown("1 of 3", "state:failed x")
+        await shown.press("escape")
+        await shown.until(lambda: len(names(shown)) == 3)
+
+
+@journey
+async def test_a_wrong_filter_says_where_and_why_and_keeps_what_is_shown(three: Home) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("slash")
+        await shown.type("mnist /(/")
+        await shown.until_shown("at 7-9", "the regular expression /(/ is wrong")
+        assert len(names(shown)) == 3
+
+
+@journey
+async def test_a_filter_that_fits_nothing_says_so(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("slash")
+        await shown.type("nothing")
+        await shown.press("enter")
+        await shown.until_shown("no run fits  nothing", "esc shows all")
+
+
+@journey
+async def test_only_problems(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("exclamation_mark")
+        await shown.until(lambda: names(shown) == ["mnist-big"])
+        await shown.press("exclamation_mark")
+        await shown.until(lambda: len(names(shown)) == 3)
+
+
+@journey
+async def test_sorting_by_the_next_column_and_the_other_way_round(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("s", "s")  # by state, then by name
+        await shown.until(lambda: names(shown) == ["mnist-baseline", "mnist-big", "mnist-wide"])
+        await shown.press("S")
+        await shown.until(lambda: names(shown) == ["mnist-wide", "mnist-big", "mnist-baseline"])
+
+
+@journey
+async def test_a_click_on_a_heading_sorts(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.pilot.click(JobTable, offset=(16, 0))
+        await shown.until(lambda: names(shown) == ["mnist-baseline", "mnist-big", "mnist-wide"])
+
+
+@journey
+async def test_a_new_job_shows_up_and_the_cursor_stays_on_its_own(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("j")
+        with Store.open(three) as store:
+            seeding.add_job(store, 9, "newcomer", age_seconds=1)
+        await shown.until(lambda: names(shown)[0] == "newcomer")
+        assert shown.app.screen.query_one(JobTable).job.name == "mnist-big"  # type: ignore[union-attr] # it has rows
+
+
+@journey
+async def test_a_change_of_state_is_seen(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("● 1 processing")
+        with Store.open(three) as store:
+            running = jobs.resolve(store, "mnist-wide")
+            seeding.go(
+                store, running, State.STORING, State.HALTED, reason=Reason("halted by ada"), exit_code=143
+            )
+        await shown.until_shown("■ halted", "halted by ada")
+
+
+@journey
+async def test_pause_holds_the_view_still(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("p")
+        await shown.until_shown("paused")
+        with Store.open(three) as store:
+            seeding.add_job(store, 9, "newcomer", age_seconds=1)
+        await shown.pilot.pause(0.3)
+        assert "newcomer" not in names(shown)
+        await shown.press("p")
+        await shown.until(lambda: "newcomer" in names(shown))
+
+
+@journey
+async def test_ten_thousand_jobs_are_paged(home: Home) -> None:
+    with Store.open(home) as store:
+        seeding.many_runs(store, 10_000)
+        remember_runs(store)
+    async with opened(home) as shown:
+        await shown.until_shown("10,000 jobs", "sweep-09999")
+        await shown.press("G")
+        await shown.until_shown("sweep-00000")
+        assert len(names(shown)) <= 500
+        for _ in range(12):
+            await shown.press("ctrl+u")
+        await shown.until_shown("sweep-00130")
+        await shown.press("g")
+        await shown.until_shown("sweep-09999")
+
+
+@journey
+async def test_halt_asks_first_and_writes_a_request(three: Home, no_controller: list[Home]) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-wide")
+        await shown.press("x")
+        await shown.until_shown("Halt mnist-wide?", "it can be resumed")
+        await shown.press("enter")  # the harmless answer has the focus
+        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.press("x")
+        await shown.until_shown("Halt mnist-wide?")
+        await shown.press("y")
+        await shown.until_shown("mnist-wide: asked to halt")
+    with Store.open(three) as store:
+        row = jobs.resolve(store, "mnist-wide")
+        asked = requests.requests(store, row.id)
+
+    assert [(one.kind, one.origin) for one in asked] == [("halt", "tui")]
+    assert no_controller == [three]
+
+
+@journey
+async def test_kill_of_several_wants_a_name_to_be_typed(three: Home, no_controller: list[Home]) -> None:
+    with Store.open(three) as store:
+        seeding.go(store, seeding.add_job(store, 7, "second"), *seeding.RUN_UP)
+    async with opened(three) as shown:
+        await shown.until_shown("second")
+        await shown.press("space", "space", "X")
+        await shown.until_shown("Kill 2 jobs?", "Type second to go on")
+        await shown.type("wrong")
+        await shown.press("enter")
+        assert not isinstance(shown.app.screen, RunsScreen)
+        await shown.press(*["backspace"] * 5)
+        await shown.type("second")
+        await shown.press("enter")
+        await shown.until_shown("2 jobs: asked to be killed")
+    with Store.open(three) as store:
+        kinds = {
+            row.name: [r.kind for r in requests.requests(store, row.id)] for row in jobs.list_jobs(store)
+        }
+
+    assert kinds == {"second": ["kill"], "mnist-wide": ["kill"], "mnist-big": [], "mnist-baseline": []}
+    assert no_controller
+
+
+@journey
+async def test_resume_makes_sense_only_for_what_has_ended(three: Home, no_controller: list[Home]) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-wide")
+        await shown.press("u")
+        await shown.until_shown("mnist-wide is not halted or failed")
+        await shown.press("j", "u")
+        await shown.until_shown("Resume mnist-big?")
+        await shown.press("y")
+        await shown.until_shown("mnist-big: asked to be resumed")
+    assert no_controller
+
+
+@journey
+async def test_readonly_changes_nothing(three: Home) -> None:
+    async with opened(three, readonly=True) as shown:
+        await shown.until_shown("read-only", "mnist-wide")
+        await shown.press("x")
+        await shown.until_shown("nothing is changed here")
+        assert isinstance(shown.app.screen, RunsScreen)
+        assert "x halt" not in shown.text()
+
+
+@journey
+async def test_names_and_reasons_with_markup_and_escapes_are_harmless(home: Home) -> None:
+    evil = "[red]x[/red] \x1b[2J\x1b]0;t\x07 \u202eabc [@click=app.quit]y[/]"
+    with Store.open(home) as store:
+        row = seeding.add_job(store, 1, evil, tags=("[b]",))
+        row = seeding.go(
+            store, row, *seeding.RUN_UP, State.FAILED, reason=Reason(evil, "C201", evil), exit_code=1
+        )
+        seeding.report(store, row, {"[red]loss": [1.0, 2.0]}, group="")
+        seeding.journal(home, row).write(evil.encode() + b"\n")
+        remember_runs(store)
+    async with opened(home, (200, 60)) as shown:
+        await shown.until_shown("[red]x[/red]", "[red]loss")
+        for key in ("enter", *"1234567"):
+            await shown.press(key)
+            await shown.until_shown("[red]x")
+            assert "\x1b" not in shown.text() and "\u202e" not in shown.text()
+            await shown.press("right_square_bracket") if key in "23" else None
+        await shown.press("D")
+        await shown.until_shown("Delete [red]x[/red]")
+
+
+@journey
+async def test_it_opens_again_where_it_was_left(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("s", "s", "T", "slash")
+        await shown.type("mnist")
+        await shown.press("enter")
+        await shown.until_shown("mnist x")
+    async with opened(three) as shown:
+        await shown.until_shown("mnist x")
+        await shown.until(lambda: names(shown) == ["mnist-baseline", "mnist-big", "mnist-wide"])
+        assert shown.app.theme == "fabric-light"
+        await shown.press("enter", "3")
+        await shown.until_shown("train/accuracy")
+    async with opened(three) as shown:
+        await shown.until_shown("3 charts", "train/accuracy", "mnist-baseline")
+
+
+@journey
+async def test_garbage_in_what_was_remembered_is_harmless(three: Home) -> None:
+    from screens.queries import MEMORY_KEY
+    from workbench.store.ui_state import set_state
+
+    with Store.open(three) as store:
+        set_state(
+            store,
+            MEMORY_KEY,
+            {"screen": 7, "sort": "nope", "filter": ["x"], "theme": None, "descending": "no"},
+        )
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big", "3 jobs")
