@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from typing import Final
 
 from workbench.errors import UsageError
@@ -109,6 +108,8 @@ def _iso(text: str, now_us: int) -> int | None:
 
 
 def _other(text: str, now_us: int) -> int | None:
+    from email.utils import parsedate_to_datetime
+
     try:
         return _us(parsedate_to_datetime(text))
     except (ValueError, TypeError, IndexError, OverflowError):

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from workbench.errors import ConfigError, InputMissing
 from workbench.job import Intent, JobId, Reason, State
-from workbench.manifest.model import spec_from_json, spec_to_json
 from workbench.paths import Home
 from workbench.store.failures import write_failure
 from workbench.store.rows import JobDetail, JobRow, PlaceRef
@@ -68,6 +67,8 @@ def read_job_document(home: Home, job_id: str) -> dict[str, Any]:
 
 def detail_from(document: dict[str, Any], row: JobRow) -> JobDetail:
     """Make a job's detail of its document and its row."""
+    from workbench.manifest.model import spec_from_json
+
     return JobDetail(
         row=row,
         spec=spec_from_json(document["spec"]),
@@ -80,6 +81,8 @@ def detail_from(document: dict[str, Any], row: JobRow) -> JobDetail:
 
 def row_from(document: dict[str, Any]) -> JobRow:
     """Make the row that a job had when it was submitted, of its document."""
+    from workbench.manifest.model import spec_from_json
+
     spec = spec_from_json(document["spec"])
     place = document["place"]
     return JobRow(
@@ -117,6 +120,8 @@ def row_from(document: dict[str, Any]) -> JobRow:
 
 
 def _document(detail: JobDetail) -> dict[str, Any]:
+    from workbench.manifest.model import spec_to_json
+
     row, place = detail.row, detail.row.place
     return {
         "format": FORMAT,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.job import Intent, JobId, LearnerPhase, Reason, State
-from workbench.manifest.model import JobSpec
+
+if TYPE_CHECKING:
+    from workbench.manifest.model import JobSpec  # lists do not need it, and it costs them 4 ms
 
 
 @dataclass(frozen=True, slots=True)

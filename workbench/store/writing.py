@@ -6,7 +6,6 @@ Each goes through the job's history first.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -30,7 +29,7 @@ def who_am_i() -> str:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
+    return f"{user}@{os.uname().nodename}"
 
 
 def insert_job(store: Store, detail: JobDetail, *, who: str = "", origin: str = "") -> JobRow:
