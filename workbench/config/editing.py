@@ -88,26 +88,37 @@ def remove_backend(name: str) -> None:
 
 
 def _without_table(text: str, name: str) -> str:
-    """Leave out a backend's table and those below it, and the comments right above its header."""
+    """Leave out a backend's table and those below it, with the remarks right above it; others keep theirs."""
     kept: list[str] = []
+    remarks: list[str] = []
     inside = False
     for row in text.splitlines(keepends=True):
         header = _HEADER.fullmatch(row.rstrip("\r\n"))
         if header:
-            parts = [part.strip().strip("\"'") for part in _parts(header["name"])]
-            inside = parts[:2] == ["backends", name]
+            goes_on = inside
+            inside = [part.strip("\"'") for part in _parts(header["name"])][:2] == ["backends", name]
             if inside:
-                _drop_comments(kept)
+                _drop_remarks(kept)
+            elif goes_on:
+                kept += remarks
         if not inside:
             kept.append(row)
-    return "".join(kept)
+        elif _is_remark(row):
+            remarks.append(row)
+        else:
+            remarks.clear()
+    return "".join(kept + (remarks if inside and any(map(str.strip, remarks)) else []))
 
 
-def _drop_comments(kept: list[str]) -> None:
+def _drop_remarks(kept: list[str]) -> None:
     while kept and kept[-1].lstrip().startswith("#"):
         kept.pop()
     while kept and not kept[-1].strip():
         kept.pop()
+
+
+def _is_remark(row: str) -> bool:
+    return not row.strip() or row.lstrip().startswith("#")
 
 
 def _parts(name: str) -> list[str]:
@@ -132,7 +143,10 @@ def _editing() -> Iterator[tuple[Path, str]]:
 
 def _write(path: Path, text: str, expected: Mapping[str, Any]) -> None:
     """Replace the file, once it is sure that it says what is expected."""
-    said = parse(path, text)
+    try:
+        said = parse(path, text)
+    except ConfigError:
+        said = {}
     if {**said, "backends": said.get("backends", {})} != {
         **expected,
         "backends": expected.get("backends", {}),
