@@ -7,7 +7,6 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 from workbench.errors import ConfigError, InputMissing
 from workbench.paths import Home
@@ -54,6 +53,8 @@ def prepare(connection: sqlite3.Connection, home: Home, *, migrate: bool) -> Non
 
 def create(connection: sqlite3.Connection, home: Home) -> None:
     """Make an empty database's schema; when two do it at once the second finds it made."""
+    from datetime import UTC, datetime
+
     with one_at_a_time(home):
         if version_of(connection):
             return
