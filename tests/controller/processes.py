@@ -64,9 +64,11 @@ def end_all(home: Home) -> None:
 
 def alive(pid: int) -> bool:
     """Say whether a process runs; one that has ended and is not yet buried does not."""
-    if pid not in [one.pid for one in _started]:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+    for started in _started:
+        if started.pid == pid:
+            return started.poll() is None
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -74,6 +76,7 @@ def alive(pid: int) -> bool:
 
 
 def kill(pid: int) -> None:
-    """Kill a process and wait until it is gone."""
-    os.kill(pid, signal.SIGKILL)
+    """Kill a process and wait until it is gone; one that has ended is gone already."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not alive(pid))

@@ -126,6 +126,9 @@ class Acting:
         starts = [one.started_us for one in tracked.seen.values() if one.started_us is not None]
         with board.atomic():
             self._save(tracked)
+            if row.state in (State.PENDING, State.DOWNLOADING) and starts:
+                ran = Reason("the command runs")
+                step(board.store, row.id, row.attempt, State.PROCESSING, ran, started_us=min(starts))
             if row.state not in (State.QUEUED, State.STORING):
                 putting_away = Reason("results and logs are put away")
                 step(board.store, row.id, row.attempt, State.STORING, putting_away)

@@ -18,7 +18,6 @@ from workbench.controller.lanes import Post
 from workbench.controller.log import Log
 from workbench.errors import CannotWrite, FabricError, TryAgain
 from workbench.learner.watch import Watcher
-from workbench.metrics.ingesting import ingest
 from workbench.paths import Home
 from workbench.store.database import Store
 
@@ -164,6 +163,8 @@ class Journals:
 
     def _ingest(self, store: Store, one: Followed) -> bool:
         """Take in a part of what a learner recorded; return whether there may be more."""
+        from workbench.metrics.ingesting import ingest
+
         try:
             return ingest(store, one.job_id, one.attempt, one.learner, one.records, limit_bytes=CHUNK_BYTES)
         except (CannotWrite, TryAgain):
@@ -186,6 +187,8 @@ class Journals:
         self._draining = dict.fromkeys(self._draining, later)
 
     def _follow(self, job_id: str, attempt: int, learners: int) -> None:
+        import workbench.metrics.ingesting  # noqa: F401 - now, while the learner starts, not when it has ended
+
         for learner in range(1, learners + 1):
             one = Followed(job_id, attempt, learner, self._home.job(job_id).attempt(attempt).learner(learner))
             path = str(one.records.absolute())

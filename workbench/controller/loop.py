@@ -97,6 +97,14 @@ class Loop:
         """Tell it something, from any thread or a signal handler."""
         self._mailbox.put(event)
 
+    def wake(self) -> None:
+        """Have it look at what clients have written."""
+        self.post(Woken())
+
+    def end(self, why: str) -> None:
+        """Have it end, leaving everything as it is."""
+        self.post(Ended(why))
+
     def open_jobs(self) -> int:
         """Return how many jobs it looks after."""
         return len(self._board.jobs)

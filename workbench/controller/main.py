@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.clock import now_us
-from workbench.controller.events import Ended, Woken
 from workbench.controller.lock import ControllerLock
 from workbench.controller.log import Log
 from workbench.controller.server import Server, socket_path
@@ -61,7 +60,7 @@ class Process:
                 self._is_open = False
                 self.end("a client asked for it")
             elif what == "wake" and self.loop is not None:
-                self.loop.post(Woken())
+                self.loop.wake()
             jobs = self.loop.open_jobs() if self.loop is not None else 0
             return {"ok": True, **about, "open_jobs": jobs, "started_us": self._began_us}
 
@@ -74,14 +73,14 @@ class Process:
         """Have the loop end, also if it has not begun."""
         self._ended = why
         if self.loop is not None:
-            self.loop.post(Ended(why))
+            self.loop.end(why)
 
     def set_loop(self, loop: Loop) -> None:
         """Let the loop have what comes in from now on; it looks for itself what came before."""
         with self._lock:
             self.loop = loop
         if self._ended:
-            loop.post(Ended(self._ended))
+            loop.end(self._ended)
 
     @property
     def ended(self) -> str:

@@ -141,8 +141,8 @@ class Tracked:
         return Wish(self.row.id, self.row.seq, cpus, slots, self.busy)
 
     def unsaved(self) -> list[LearnerRow]:
-        """List the learners of whom the store does not know the latest; a start alone is not worth a row."""
-        rows = (row_of(seen) for seen in self.seen.values() if seen.phase is not LearnerPhase.STARTING)
+        """List the learners of whom the store does not know what it should."""
+        rows = (row_of(seen) for seen in self.seen.values() if _is_worth_a_row(seen))
         return [row for row in rows if self.saved.get(row.learner) != row]
 
     def saved_all(self) -> None:
@@ -239,3 +239,9 @@ class Tracked:
 
     def _ref(self, learner: int) -> LearnerRef:
         return LearnerRef(self.home, self.row.id, self.row.attempt, learner)
+
+
+def _is_worth_a_row(seen: Seen) -> bool:
+    # What is but a moment before something else would only delay it.
+    ending = seen.phase is LearnerPhase.STOPPING and seen.ended_us is not None
+    return seen.phase is not LearnerPhase.STARTING and not ending

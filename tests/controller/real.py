@@ -1,0 +1,130 @@
+"""Real jobs on this machine, by real controllers: submitted, waited for, and looked at from outside."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.controller.processes import answers, end_all, log_of
+from tests.controller.waiting import wait_for
+from workbench.controller.client import Submission, ask, ensure_controller, submit
+from workbench.job import TERMINAL, State
+from workbench.manifest.model import Framework, JobSpec
+from workbench.paths import Home, LearnerFolder
+from workbench.store.database import Store, home_uuid
+from workbench.store.jobs import job, open_jobs
+from workbench.store.rows import JobRow, PlaceRef
+
+PROCESS = PlaceRef(backend="local", type="local", runner="process")
+
+
+class Ground:
+    """A home whose jobs run for real."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.store = Store.open(home)
+        self.uuid = home_uuid(home)
+
+    def submit(self, command: str, **keys: Any) -> str:
+        """Submit a job and see to it that a controller runs."""
+        job_id = self.write(command, **keys)
+        ensure_controller(self.home)
+        return job_id
+
+    def write(self, command: str, **keys: Any) -> str:
+        """Submit a job without waking anybody."""
+        secrets = keys.pop("secret_values", {})
+        keys.setdefault("max_platform_restarts", 0)
+        spec = JobSpec(name="test", framework=Framework(command=command), secrets=tuple(secrets), **keys)
+        recorded = {"python": sys.executable, "environment": {"PATH": os.environ["PATH"]}}
+        submission = Submission(
+            spec=spec,
+            manifest_text="",
+            origins={},
+            place=PROCESS,
+            code_hash="",
+            recorded=recorded,
+            secrets=secrets,
+        )
+        return submit(self.store, submission, origin="test").id
+
+    def ask(self, job_id: str, kind: str) -> None:
+        """Ask for something and see to it that a controller runs."""
+        ask(self.store, job_id, kind, origin="test")
+        ensure_controller(self.home)
+
+    def row(self, job_id: str) -> JobRow:
+        """Read a job's row."""
+        found = job(self.store, job_id)
+        assert found is not None
+        return found
+
+    def reaches(
+        self, job_id: str, *states: State, attempt: int | None = None, seconds: float = 30.0
+    ) -> JobRow:
+        """Wait until a job is in one of these states."""
+
+        def there() -> bool:
+            row = self.row(job_id)
+            return row.state in states and attempt in (None, row.attempt)
+
+        wait_for(there, lambda: f"{self.row(job_id)}\n{log_of(self.home)}", seconds=seconds)
+        return self.row(job_id)
+
+    def ends(self, job_id: str, attempt: int | None = None) -> JobRow:
+        """Wait for a job's end."""
+        return self.reaches(job_id, *TERMINAL, attempt=attempt)
+
+    def prints(self, job_id: str, text: str, *, attempt: int = 1, learner: int = 1) -> None:
+        """Wait until a learner has printed something."""
+        wait_for(
+            lambda: text in self.output(job_id, attempt=attempt, learner=learner),
+            lambda: f"{self.output(job_id)}\n{self.row(job_id)}\n{log_of(self.home)}",
+        )
+
+    def learner(self, job_id: str, attempt: int = 1, learner: int = 1) -> LearnerFolder:
+        """Return a learner's journal."""
+        return self.home.job(job_id).attempt(attempt).learner(learner)
+
+    def output(self, job_id: str, attempt: int = 1, learner: int = 1) -> str:
+        """Read what a learner printed."""
+        file = self.learner(job_id, attempt, learner).output
+        return file.read_text() if file.exists() else ""
+
+    def processes(self) -> list[int]:
+        """List the processes that carry this home's mark: commands and all that they started."""
+        return marked(self.uuid)
+
+    def clean_up(self) -> None:
+        """Kill what still runs, and end the controller."""
+        for row in open_jobs(self.store):
+            ask(self.store, row.id, "kill", origin="test")
+        if open_jobs(self.store):
+            ensure_controller(self.home)
+            answers(self.home)
+            wait_for(lambda: not open_jobs(self.store), lambda: log_of(self.home))
+        end_all(self.home)
+        self.store.close()
+        assert self.processes() == [], "processes were left behind"
+        assert "defect" not in log_of(self.home)
+
+
+def marked(uuid: str) -> list[int]:
+    """List the processes that carry a home's mark."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if (
+            f"FABRIC_LEARNER={uuid}/".encode() in environment
+            or f"FABRIC_GUARD={uuid}/".encode() in environment
+        ):
+            found.append(int(entry.name))
+    return found

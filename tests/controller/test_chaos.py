@@ -1,0 +1,94 @@
+"""Controllers killed at random instants, seeded: no learner twice, none orphaned, the right end every time."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.controller.processes import controller, kill, log_of
+from tests.controller.real import Ground
+from tests.controller.waiting import wait_for
+from workbench.controller.client import ensure_controller, status, wake
+from workbench.job import State
+from workbench.paths import Home
+from workbench.store.jobs import attempts
+from workbench.store.learners import learners
+
+pytestmark = pytest.mark.chaos
+
+ROUNDS = 4
+
+
+@pytest.fixture
+def ground(home: Home) -> Iterator[Ground]:
+    """A home whose jobs run for real; nothing is left of them."""
+    made = Ground(home)
+    yield made
+    made.clean_up()
+
+
+def kill_controller_after(ground: Ground, seconds: float) -> None:
+    """Let a controller begin, or go on, and kill it a random moment later, wherever it is then."""
+    there = status(ground.home)
+    if there is None:
+        pid = controller(ground.home).pid
+    else:
+        pid = there.pid
+        wake(ground.home)
+    time.sleep(seconds)  # the random instant itself
+    kill(pid)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_while_it_launches(ground: Ground, seed: int, chaos_rounds: int | None) -> None:
+    draw = random.Random(seed)
+    for _ in range(chaos_rounds or ROUNDS):
+        count = draw.choice([1, 1, 2])
+        job_id = ground.write(
+            "echo $LEARNER_ID >> $RESULT_DIR/starts; sleep 0.1", learners=count, ends_when="all"
+        )
+        for _ in range(draw.choice([1, 1, 2, 3])):
+            kill_controller_after(ground, draw.uniform(0.0, 0.25))
+        ensure_controller(ground.home)
+        row = ground.ends(job_id)
+
+        assert (row.state, row.exit_code, row.attempt) == (State.COMPLETED, 0, 1), log_of(ground.home)
+        starts = (ground.home.job(job_id).results / "starts").read_text().split()
+        assert sorted(starts) == [str(n) for n in range(1, count + 1)], (
+            "a learner was started twice, or never"
+        )
+        wait_for(lambda: ground.processes() == [])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_while_it_stops_removes_or_restarts(
+    ground: Ground, seed: int, chaos_rounds: int | None
+) -> None:
+    draw = random.Random(100 + seed)
+    for _ in range(chaos_rounds or ROUNDS):
+        what = draw.choice(["halt", "kill", "delete", "resume"])
+        job_id = ground.submit("echo x >> $RESULT_DIR/starts; echo ready; while :; do sleep 0.05; done")
+        ground.prints(job_id, "ready")
+        ground.ask(job_id, "halt" if what == "resume" else what)
+        if what == "resume":
+            ground.ask(job_id, "resume")
+        for _ in range(draw.choice([1, 2])):
+            kill_controller_after(ground, draw.uniform(0.0, 0.25))
+        ensure_controller(ground.home)
+        if what == "delete":
+            wait_for(lambda job_id=job_id: ground.row(job_id).deleted_us is not None)  # type: ignore[misc] # of a test
+            wait_for(lambda job_id=job_id: not ground.home.job(job_id).path.exists())  # type: ignore[misc] # of a test
+        elif what == "resume":
+            ground.prints(job_id, "ready", attempt=2)
+            assert attempts(ground.store, job_id)[0].state is State.HALTED
+            assert (ground.home.job(job_id).results / "starts").read_text() == "x\nx\n"
+            ground.ask(job_id, "kill")
+            ground.ends(job_id, attempt=2)
+        else:
+            row = ground.ends(job_id)
+            assert (row.state, row.exit_code) == (State.HALTED, 143 if what == "halt" else 137)
+            assert len(learners(ground.store, job_id)) == 1
+        wait_for(lambda: ground.processes() == [])

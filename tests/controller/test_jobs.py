@@ -1,0 +1,243 @@
+"""Whole jobs for real: a controller's process, the process runner, agents and commands of this machine."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controller.processes import answers, kill, log_of
+from tests.controller.real import Ground, marked
+from tests.controller.waiting import wait_for
+from workbench.controller.client import ensure_controller, status
+from workbench.job import State
+from workbench.manifest.model import EvaluationMetrics, MetricGroup, TypedValue
+from workbench.metrics import points, series
+from workbench.paths import Home
+from workbench.store.jobs import attempts, transitions
+from workbench.store.learners import learners
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="needs /proc to count processes"
+)
+
+PYTHON = shlex.quote(sys.executable)
+FOREVER = "echo ready; while :; do sleep 0.05; done"
+
+
+@pytest.fixture
+def ground(home: Home) -> Iterator[Ground]:
+    """A home whose jobs run for real; nothing is left of them."""
+    made = Ground(home)
+    yield made
+    made.clean_up()
+
+
+def test_a_job_runs_and_completes_with_all_that_it_printed(ground: Ground) -> None:
+    job_id = ground.submit("echo hello; echo world >&2")
+    row = ground.ends(job_id)
+
+    assert (row.state, row.exit_code, row.exit_by) == (State.COMPLETED, 0, "job")
+    assert ground.output(job_id) == "hello\nworld\n"
+    states = [one.state for one in transitions(ground.store, job_id) if one.kind == "state"]
+    assert states == ["QUEUED", "PENDING", "PROCESSING", "STORING", "COMPLETED"]
+    assert row.started_us is not None and row.ended_us is not None and row.started_us <= row.ended_us
+    wait_for(lambda: ground.processes() == [])
+
+
+@pytest.mark.parametrize(("command", "code", "reason"), [
+    ("exit 3", 3, "C201"),
+    ("kill -SEGV $$", 139, "C201"),
+    ("no-such-command-anywhere", 127, "C202"),
+])  # fmt: skip
+def test_a_failing_job_ends_with_its_own_code(ground: Ground, command: str, code: int, reason: str) -> None:
+    row = ground.ends(ground.submit(command))
+
+    assert (row.state, row.exit_code, row.exit_by, row.reason.code) == (State.FAILED, code, "job", reason)
+
+
+def test_halting_lets_the_command_save_and_end(ground: Ground) -> None:
+    job_id = ground.submit("trap 'echo saved > $CHECKPOINT_DIR/saved; exit 0' TERM; " + FOREVER)
+    ground.prints(job_id, "ready")
+    ground.ask(job_id, "halt")
+    row = ground.ends(job_id)
+
+    assert (row.state, row.exit_code, row.exit_by) == (State.HALTED, 143, "halt")
+    assert (ground.home.job(job_id).checkpoints / "saved").read_text() == "saved\n"
+
+
+def test_killing_ends_all_processes_also_those_that_ran_away(ground: Ground) -> None:
+    away = f"{PYTHON} -c 'import os,time; os.fork() and os._exit(0); os.setsid(); time.sleep(600)'"
+    job_id = ground.submit(f"trap '' TERM; {away}; " + FOREVER)
+    ground.prints(job_id, "ready")
+    ground.ask(job_id, "kill")
+    row = ground.ends(job_id)
+
+    assert (row.state, row.exit_code, row.exit_by) == (State.HALTED, 137, "kill")
+    wait_for(lambda: ground.processes() == [])
+
+
+def test_a_resumed_job_finds_its_results_and_checkpoints_again(ground: Ground) -> None:
+    job_id = ground.submit(
+        "if [ -e $CHECKPOINT_DIR/step ]; then echo resumed >> $RESULT_DIR/log; exit 0; fi; "
+        "touch $CHECKPOINT_DIR/step; " + FOREVER
+    )
+    ground.prints(job_id, "ready")
+    ground.ask(job_id, "halt")
+    ground.ends(job_id)
+    ground.ask(job_id, "resume")
+    row = ground.ends(job_id, attempt=2)
+
+    assert (row.state, row.exit_code) == (State.COMPLETED, 0)
+    assert (ground.home.job(job_id).results / "log").read_text() == "resumed\n"
+    assert [one.state for one in attempts(ground.store, job_id)] == [State.HALTED, State.COMPLETED]
+
+
+def test_a_running_job_that_is_deleted_leaves_nothing(ground: Ground) -> None:
+    job_id = ground.submit(FOREVER, secret_values={"TOKEN": "hunter2-hunter2"})
+    ground.prints(job_id, "ready")
+    ground.ask(job_id, "delete")
+    wait_for(lambda: ground.row(job_id).deleted_us is not None, lambda: log_of(ground.home))
+    wait_for(lambda: not ground.home.job(job_id).path.exists())
+
+    assert ground.processes() == []
+    assert list(ground.home.secrets.iterdir()) == []
+
+
+def test_a_job_that_fails_once_is_restarted_and_completes(ground: Ground) -> None:
+    job_id = ground.submit("test -e $RESULT_DIR/once || { touch $RESULT_DIR/once; exit 1; }", max_restarts=2)
+    row = ground.ends(job_id, attempt=2)
+
+    assert (row.state, row.restarts, row.platform_restarts) == (State.COMPLETED, 1, 0)
+
+
+def test_max_runtime_ends_a_job_with_124(ground: Ground) -> None:
+    row = ground.ends(ground.submit(FOREVER, max_runtime_seconds=0.3, grace_seconds=1.0))
+
+    assert (row.state, row.exit_code, row.exit_by, row.reason.code) == (State.FAILED, 124, "timeout", "C204")
+
+
+def test_jobs_that_ask_for_all_cpus_run_one_after_the_other(ground: Ground) -> None:
+    first = ground.submit(FOREVER, cpus=4096.0)
+    assert "asks for 4096 CPUs and gets the" in ground.reaches(first, State.PROCESSING).reason.text
+    second = ground.submit("true", cpus=1.0)
+    wait_for(lambda: f"waits for 1 CPU: {first} holds" in ground.row(second).reason.text)
+    ground.ask(first, "kill")
+
+    assert ground.ends(second).state is State.COMPLETED
+
+
+def test_the_first_learner_to_end_decides_and_the_others_are_settled_without_blame(ground: Ground) -> None:
+    job_id = ground.submit(
+        f"if [ $LEARNER_ID = 2 ]; then exit 0; fi; {FOREVER}",
+        learners=3,
+        settle_seconds=0.2,
+        grace_seconds=1.0,
+    )
+    row = ground.ends(job_id)
+
+    assert (row.state, row.exit_code) == (State.COMPLETED, 0)
+    found = {one.learner: one for one in learners(ground.store, job_id)}
+    assert (found[2].decided, found[2].exit_code) == (True, 0)
+    assert {found[1].stopped, found[3].stopped} == {"settle"}
+
+
+def test_the_first_failure_stops_the_others(ground: Ground) -> None:
+    job_id = ground.submit(
+        f"if [ $LEARNER_ID = 2 ]; then exit 5; fi; {FOREVER}", learners=2, ends_when="all", grace_seconds=1.0
+    )
+    row = ground.ends(job_id)
+
+    assert (row.state, row.exit_code) == (State.FAILED, 5)
+    assert row.reason.text.startswith("learner 2: ")
+
+
+def test_when_a_job_has_ended_all_its_metrics_are_in_the_store(ground: Ground) -> None:
+    metrics = EvaluationMetrics(
+        type="regex_extractor",
+        groups={
+            "train": MetricGroup(
+                regex=r"step (?P<step>\d+) loss (?P<loss>[\d.]+)",
+                scalars={"loss": TypedValue("FLOAT", "$loss")},
+                etimes={"iteration": TypedValue("INT", "$step")},
+            )
+        },
+    )
+    command = "i=0; while [ $i -lt 2000 ]; do echo step $i loss 0.$i; i=$((i+1)); done"
+    job_id = ground.submit(command, evaluation_metrics=metrics)
+    row = ground.ends(job_id)
+
+    assert row.state is State.COMPLETED, row
+    [loss] = [one for one in series(ground.store, job_id) if one.name == "train/loss" and one.kind == "value"]
+    assert [point.value for point in points(ground.store, loss.id)] == [float(f"0.{i}") for i in range(2000)]
+
+
+def test_secrets_reach_the_command_and_nothing_else(ground: Ground) -> None:
+    job_id = ground.submit(
+        'test "$TOKEN" = hunter2-hunter2 && echo got $TOKEN', secret_values={"TOKEN": "hunter2-hunter2"}
+    )
+    assert ground.ends(job_id).state is State.COMPLETED
+
+    assert ground.output(job_id) == "got ***************\n"
+    for file in ground.home.path.rglob("*"):
+        if file.is_file() and file.parent != ground.home.secrets:
+            assert b"hunter2" not in file.read_bytes(), file
+
+
+def test_a_job_outlives_its_controller_and_the_next_one_tells_its_true_end(ground: Ground) -> None:
+    job_id = ground.submit("echo ready; while [ ! -e $RESULT_DIR/go ]; do sleep 0.02; done; exit 4")
+    ground.prints(job_id, "ready")
+    ground.reaches(job_id, State.PROCESSING)
+    kill(answers(ground.home).pid)
+    (ground.home.job(job_id).results / "go").touch()
+    wait_for(lambda: ground.processes() == [])
+    ended_us = ground.learner(job_id).state.stat().st_mtime_ns // 1000
+    ensure_controller(ground.home)
+    row = ground.ends(job_id)
+
+    assert (row.state, row.exit_code) == (State.FAILED, 4)
+    assert row.ended_us is not None and abs(row.ended_us - ended_us) < 2_000_000
+
+
+def test_a_learner_whose_agent_and_scribe_were_killed_is_ended_and_blamed_on_the_platform(
+    ground: Ground,
+) -> None:
+    import json
+    import os
+    import signal
+
+    job_id = ground.submit(FOREVER)
+    ground.prints(job_id, "ready")
+    state = json.loads(ground.learner(job_id).state.read_text())
+    for name in ("scribe_pid", "pid"):
+        os.kill(state[name], signal.SIGKILL)
+    row = ground.ends(job_id)
+
+    assert (row.state, row.exit_code, row.exit_by) == (State.FAILED, 75, "lost")
+    assert row.reason.code.startswith("S")
+    wait_for(lambda: ground.processes() == [])
+
+
+def test_two_homes_never_touch_each_others_learners(ground: Ground, tmp_path: Path) -> None:
+    other = Ground(Home(tmp_path / "other"))
+    mine, theirs = ground.submit(FOREVER), other.submit(FOREVER)
+    ground.prints(mine, "ready")
+    other.prints(theirs, "ready")
+    ground.ask(mine, "delete")
+    wait_for(lambda: not ground.processes())
+
+    assert marked(other.uuid)
+    assert other.row(theirs).state is State.PROCESSING
+    other.clean_up()
+
+
+def test_the_controller_ends_when_its_last_job_has(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FABRIC_LINGER_SECONDS", "0.1")
+    job_id = ground.submit("true")
+    ground.ends(job_id)
+
+    wait_for(lambda: status(ground.home) is None)
+    wait_for(lambda: "nothing was left to do" in log_of(ground.home))
