@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _DATE = (1980, 1, 1, 0, 0, 0)
 _SKIPPED = ("__pycache__",)
-_ALIAS = b'"""The same as workbench.learner, under a name of its own."""\n\nfrom workbench.learner import *\n'
 
 _built: dict[str, str] = {}
 
@@ -62,9 +61,9 @@ def _content() -> bytes:
 def _files() -> Iterator[tuple[str, bytes]]:
     package = os.path.dirname(os.path.abspath(__file__))
     yield "workbench/__init__.py", b""
-    yield "fabric_learner.py", _ALIAS
-    with open(os.path.join(package, "bootstrap.py"), "rb") as file:
-        yield "__main__.py", file.read()
+    for name, source in (("__main__.py", "bootstrap.py"), ("fabric_learner.py", "fabric_learner.py")):
+        with open(os.path.join(package, source), "rb") as file:
+            yield name, file.read()
     for parent, folders, names in os.walk(package):
         folders[:] = [name for name in folders if name not in _SKIPPED]
         for name in names:

@@ -37,6 +37,7 @@ class Sampler:
     def _run(self) -> None:
         from workbench.learner import usage
 
+        usage.sample(self._tree.pids(), self._slots)  # what CPU is used lies between two samples
         due = time.monotonic()
         while True:
             due = max(due + self._every_seconds, time.monotonic())

@@ -31,7 +31,7 @@ RETRY_SECONDS = 0.2
 PATIENCE_SECONDS = 600.0
 """How long bytes of a learner that has ended wait for room on a full disk."""
 
-SAMPLE_FROM_SECONDS = 1.0
+SAMPLE_FROM_SECONDS = 0.5
 """How long a learner has run when its usage is looked at first."""
 
 _FINISH_SLICE_SECONDS = 0.2
@@ -187,7 +187,7 @@ class Scribe:
                 return
             self._sampler = self._make_sampler()
         for sample in self._sampler.take():
-            self._keep({"time": system.now_us(), "kind": "usage", **sample})
+            self._keep(sample)
 
     def _keep(self, record: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # it stays in memory; the next turn meets the same and says so

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from tests.learner.agent import until
+from workbench.learner import archive
+from workbench.learner.version import VERSION
+
+
+def test_the_archive_is_named_by_its_content_and_the_same_each_time(tmp_path: Path) -> None:
+    first = Path(archive.build(str(tmp_path / "one")))
+    second = Path(archive.build(str(tmp_path / "two")))
+
+    assert first.name == hashlib.sha256(first.read_bytes()).hexdigest() + ".pyz"
+    assert first.read_bytes() == second.read_bytes()
+    assert archive.build(str(tmp_path / "one")) == str(first)
+
+
+def test_the_archive_holds_the_agent_and_its_alias_and_nothing_else_of_ours(tmp_path: Path) -> None:
+    names = zipfile.ZipFile(archive.build(str(tmp_path))).namelist()
+
+    assert {"__main__.py", "fabric_learner.py", "workbench/__init__.py", "workbench/learner/main.py"} <= set(
+        names
+    )
+    others = [name for name in names if not name.startswith("workbench/learner/")]
+    assert sorted(others) == ["__main__.py", "fabric_learner.py", "workbench/__init__.py"]
+    assert not any("__pycache__" in name for name in names)
+
+
+def test_the_archive_runs_alone_on_an_old_python(tmp_path: Path, python: str) -> None:
+    built = Path(archive.build(str(tmp_path / "agents")))
+    alone = tmp_path / "elsewhere" / built.name
+    alone.parent.mkdir()
+    alone.write_bytes(built.read_bytes())
+
+    told = subprocess.run([python, "-I", str(alone), "version"], capture_output=True, check=True)
+
+    assert told.stdout.decode().strip() == VERSION
+    assert alone.with_suffix("").is_dir()
+
+
+def test_the_archive_runs_where_nothing_can_be_unpacked(tmp_path: Path, python: str) -> None:
+    name = "agent.bin"  # no name that a copy could be derived from
+    (tmp_path / name).write_bytes(Path(archive.build(str(tmp_path / "agents"))).read_bytes())
+
+    told = subprocess.run([python, "-I", str(tmp_path / name), "version"], capture_output=True, check=True)
+
+    assert told.stdout.decode().strip() == VERSION
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name, "agents"]
+
+
+def test_many_may_unpack_it_at_once(tmp_path: Path) -> None:
+    built = Path(archive.build(str(tmp_path / "agents")))
+    alone = tmp_path / "elsewhere" / built.name
+    alone.parent.mkdir()
+    alone.write_bytes(built.read_bytes())
+
+    running = [subprocess.Popen([sys.executable, "-I", str(alone), "version"]) for _ in range(5)]
+
+    assert [process.wait() for process in running] == [0] * 5
+    until(lambda: sorted(path.name for path in alone.parent.iterdir()) == sorted([built.stem, built.name]))
+
+
+def test_a_guard_is_started_from_the_unpacked_copy_without_site(tmp_path: Path) -> None:
+    built = archive.build(str(tmp_path))
+
+    argv = archive.guard_argv("/usr/bin/python3", built, "/place/learner-1")
+
+    unpacked = Path(built).with_suffix("") / "__main__.py"
+    assert argv == ["/usr/bin/python3", "-I", "-S", str(unpacked), "guard", "/place/learner-1"]
+    remote = archive.guard_argv("python3", "/elsewhere/abc.pyz", "/place/learner-1")
+    assert remote == ["python3", "-I", "-S", "/elsewhere/abc.pyz", "guard", "/place/learner-1"]
+
+
+def test_training_code_may_import_the_agent_from_the_archive(tmp_path: Path, python: str) -> None:
+    built = archive.build(str(tmp_path))
+    code = (
+        f"import sys; sys.path.append({built!r})\n"
+        "import fabric_learner, workbench.learner\n"
+        "assert fabric_learner.report is workbench.learner.report\n"
+        "fabric_learner.report(loss=1.0); print(fabric_learner.should_stop())\n"
+    )
+
+    told = subprocess.run([python, "-I", "-c", code], capture_output=True, check=True)
+
+    assert told.stdout == b"False\n"
+
+
+def test_starting_a_guard_imports_little(tmp_path: Path) -> None:
+    """What costs time at every start: measured 20 ms beyond Python's own start, most of it imports."""
+    built = archive.build(str(tmp_path))
+    code = (
+        f"import sys; sys.path.insert(0, {built[: -len('.pyz')]!r})\n"
+        "import workbench.learner.main, workbench.learner.guard\n"
+        "print(' '.join(sorted(sys.modules)))\n"
+    )
+
+    told = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, check=True)
+
+    heavy = {
+        "typing",
+        "subprocess",
+        "threading",
+        "socket",
+        "logging",
+        "tempfile",
+        "pathlib",
+        "dataclasses",
+        "asyncio",
+    }
+    assert heavy & set(told.stdout.decode().split()) == set()

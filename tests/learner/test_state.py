@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from workbench.learner import state, system
+from workbench.learner.launch import Launch
+from workbench.learner.state import StateFile
+
+
+def begun(folder: Path) -> StateFile:
+    return StateFile.begin(str(folder), Launch({"home": "h", "job": "j", "attempt": 2, "learner": 3}))
+
+
+def test_a_state_says_who_and_where(tmp_path: Path) -> None:
+    file = begun(tmp_path)
+
+    assert file.write(durable=False)
+
+    found = json.loads((tmp_path / "state.json").read_text())
+    assert (found["home"], found["job"], found["attempt"], found["learner"]) == ("h", "j", 2, 3)
+    assert (found["pid"], found["boot_id"]) == (os.getpid(), system.boot_id())
+    assert found["start_ticks"] == system.start_ticks(os.getpid())
+    assert found["phase"] == "starting"
+
+
+def test_a_state_is_never_seen_half_written(tmp_path: Path) -> None:
+    file = begun(tmp_path)
+    file.write(durable=False)
+    wrong: list[str] = []
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            text = (tmp_path / "state.json").read_text()
+            if not text.endswith("}\n") or "phase" not in json.loads(text):
+                wrong.append(text)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    for number in range(400):
+        file.update(exit_code=number, stall="x" * (number % 700))
+    done.set()
+    looking.join()
+
+    assert wrong == []
+
+
+def test_nothing_is_written_when_nothing_has_changed(tmp_path: Path) -> None:
+    file = begun(tmp_path)
+    file.update(phase="running")
+    before = (tmp_path / "state.json").stat().st_ino
+
+    assert file.update(phase="running")
+
+    assert (tmp_path / "state.json").stat().st_ino == before
+
+
+def test_only_the_state_is_left_in_the_end(tmp_path: Path) -> None:
+    file = begun(tmp_path)
+    file.update(phase="running")
+    file.write(durable=True)
+    file.clear()
+
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_a_folder_that_takes_nothing_is_told_and_tried_again(tmp_path: Path) -> None:
+    file = begun(tmp_path / "later")
+
+    assert file.update(phase="running") is False
+    assert file.written is False
+    (tmp_path / "later").mkdir()
+    assert file.update(phase="running") is True
+
+    assert state.read(str(tmp_path / "later"))["phase"] == "running"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "nonsense"])
+def test_a_state_that_cannot_be_read_is_empty(tmp_path: Path, text: str) -> None:
+    (tmp_path / "state.json").write_text(text)
+
+    assert state.read(str(tmp_path)) == {}
+
+
+def test_a_request_is_read_and_garbage_is_a_halt(tmp_path: Path) -> None:
+    assert state.read_stop(str(tmp_path)) == {}
+    (tmp_path / "stop.json").write_text('{"kind": "kill"}')
+    assert state.read_stop(str(tmp_path)) == {"kind": "kill"}
+    (tmp_path / "stop.json").write_text("?")
+    assert state.read_stop(str(tmp_path)) == {"kind": "halt"}
+
+
+def test_a_disk_without_hard_links_decides_once_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(95, "no hard links here")
+
+    monkeypatch.setattr(os, "link", refused)
+    launches = [Launch({"learner": n, "learners": 2, "attempt_dir": str(tmp_path)}) for n in (1, 2)]
+
+    assert [state.decide(launch, 0, None, failed=False) for launch in launches] == [True, False]
