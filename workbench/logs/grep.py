@@ -49,24 +49,25 @@ class Pattern:
             return self._text.search(line.decode("utf-8", "replace")) is not None
         return self._word in line if self._word else self._regex.search(line) is not None
 
-    def spans(self, block: bytes, start: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield begin and end, without the newline, of each line that matches.
+    def spans(self, block: bytes, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
+        """Yield begin and end, without the newline, of each line that matches, from ``start`` to ``end``.
 
-        A block ends with a line's end.
+        Both are where lines begin, or the ends of the block.
         """
-        find, length = self._finder(block), len(block)
+        length = len(block) if end is None else end
+        find = self._finder(block, length)
         position = start
         while position < length:
             hit = find(position)
             if hit < 0 or hit >= length:
                 return
             begin = block.rfind(b"\n", position, hit) + 1 or position
-            end = block.find(b"\n", hit)
-            end = length if end < 0 else end
+            stop = block.find(b"\n", hit, length)
+            stop = length if stop < 0 else stop
             # A match may reach over the end of its line; then the line has to match by itself.
-            if self._word or self.matches(block[begin:end]):
-                yield begin, end
-            position = end + 1
+            if self._word or self.matches(block[begin:stop]):
+                yield begin, stop
+            position = stop + 1
 
     def last_span(self, block: bytes) -> tuple[int, int] | None:
         """Return the last line of a block that matches."""
@@ -80,29 +81,40 @@ class Pattern:
         regex = self._text or re.compile(self._regex.pattern.decode(), self._regex.flags & re.IGNORECASE)
         return [match.span() for match in regex.finditer(text) if match.end() > match.start()]
 
-    def _finder(self, block: bytes) -> Callable[[int], int]:
+    def _finder(self, block: bytes, end: int) -> Callable[[int], int]:
         if word := self._word:
-            return lambda position: block.find(word, position)
+            return lambda position: block.find(word, position, end)
         if self._text is not None:
             return lambda position: position  # every line is asked
         search = self._regex.search
 
         def find(position: int) -> int:
-            hit = search(block, position)
+            hit = search(block, position, end)
             return -1 if hit is None else hit.start()
 
         return find
 
 
-def select(block: bytes, pattern: Pattern, *, invert: bool = False) -> bytes:
-    """Return the lines of a block that match, or those that do not; a block ends with the end of a line."""
-    if not invert:
-        return b"".join(block[begin : end + 1] for begin, end in pattern.spans(block))
-    kept, position = [], 0
-    for begin, end in pattern.spans(block):
-        kept.append(block[position:begin])
-        position = end + 1
-    kept.append(block[position:])
+def select(
+    block: bytes, pattern: Pattern, *, invert: bool = False, start: int = 0, end: int | None = None
+) -> bytes:
+    """Return the lines that match, or those that do not, of a block or of a part of it that is whole lines."""
+    end = len(block) if end is None else end
+    kept: list[bytes] = []
+    if invert:
+        for begin, stop in pattern.spans(block, start, end):
+            kept.append(block[start:begin])
+            start = stop + 1
+        kept.append(block[start:end])
+        return b"".join(kept)
+    # Lines that stand beside each other are taken at once.
+    first = last = start
+    for begin, stop in pattern.spans(block, start, end):
+        if begin != last:
+            kept.append(block[first:last])
+            first = begin
+        last = min(stop + 1, end)
+    kept.append(block[first:last])
     return b"".join(kept)
 
 

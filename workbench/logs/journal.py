@@ -92,15 +92,19 @@ class JournalReader:
         before = self.entry(number - 1).end if number else 0
         return self._line_start(before)
 
+    def entry_of_offset(self, offset: int) -> int:
+        """Return the number of the entry that published the byte at an offset; their count for one not published."""
+        return self._first(lambda entry: entry.end > offset)
+
     def time_of_offset(self, offset: int) -> int | None:
         """Return when the byte at an offset was printed, to within 10 ms; None where nothing is published."""
-        number = self._first(lambda entry: entry.end > offset)
+        number = self.entry_of_offset(offset)
         return self.entry(number).time_us if number < self.entries() else None
 
     def line_of_offset(self, offset: int) -> int:
         """Return the number of the line, from 0, that the byte at an offset belongs to."""
         offset = min(offset, self.published())
-        number = self._first(lambda entry: entry.end > offset)
+        number = self.entry_of_offset(offset)
         known = self.entry(number - 1) if number else _NOTHING
         count, position = known.newlines, known.end
         while position < offset:
