@@ -167,7 +167,7 @@ class ExecSession(Protocol):
 
 
 class Runner(ABC):
-    """A way to start learners in a place. One instance serves all jobs of its place, from one thread at a time a method."""
+    """A way to start learners in a place. One instance serves all its jobs, each method from one thread at a time."""
 
     name: ClassVar[str]
     capabilities: ClassVar[Capabilities]
@@ -200,11 +200,11 @@ class Runner(ABC):
 
     @abstractmethod
     def journal(self, learner: LearnerRef, offsets: Mapping[str, int]) -> Mapping[str, Chunk]:
-        """Read ``output``, ``index`` and ``records`` of a learner from these offsets on; what is not there is left out."""
+        """Read a learner's ``output``, ``index`` and ``records`` from these offsets; what is not there is left out."""
 
     @abstractmethod
     def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
-        """Ask all learners of an attempt to stop; returns at once, is repeated until observe confirms it. Idempotent."""
+        """Ask all learners of an attempt to stop; returns at once, is repeated until observe confirms it."""
 
     @abstractmethod
     def remove(self, attempt: AttemptRef) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,8 @@ from runners.process_site import Site
 from workbench.paths import Home, LearnerFolder, default_home
 
 AgentKind = Literal["python", "sh"]
+
+_bringing = threading.Lock()  # building is for one thread at a time
 
 FORCED: Final = "FABRIC_AGENT"
 """Set to ``sh`` it hides Python from the runner, for tests."""
@@ -72,9 +75,10 @@ def bring_agent(host: Host, site: Site, kind: AgentKind) -> Agent:
     """Put an agent at the place, by the name of its content, unless it is there."""
     from workbench.learner.archive import build
 
-    built = Path(build(str((site.home if site.here else Home(default_home())).agents)))
-    path = str(site.home.agents / built.name)
-    if not site.here:
-        with built.open("rb") as stream:
-            host.put(stream, path, sha256=built.stem)
-    return PythonAgent(path, host.call("unpack_agent", archive=path), site.python)
+    with _bringing:
+        built = Path(build(str((site.home if site.here else Home(default_home())).agents)))
+        path = str(site.home.agents / built.name)
+        if not site.here:
+            with built.open("rb") as stream:
+                host.put(stream, path, sha256=built.stem)
+        return PythonAgent(path, host.call("unpack_agent", archive=path), site.python)

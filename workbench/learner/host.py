@@ -7,6 +7,7 @@ this one.
 
 from __future__ import annotations
 
+import threading
 from typing import Any, BinaryIO, Callable, Dict, List, Mapping
 
 from workbench.learner import host_files, host_learners, host_machine, host_processes, leases
@@ -17,6 +18,8 @@ from workbench.learner.survey import survey
 from workbench.learner.watches import Watches
 
 Operation = Callable[..., Any]  # its arguments and its answer are JSON
+
+_unpacking = threading.Lock()  # the agent's own unpacking is for one thread at a time
 
 
 class Place:
@@ -108,7 +111,8 @@ def _end_marked(marker: str, grace_seconds: float) -> List[int]:
 def _unpack_agent(archive: str) -> str:
     from workbench.learner.bootstrap import unpack
 
-    return unpack(archive)
+    with _unpacking:
+        return unpack(archive)
 
 
 def _inventory(leases_folder: str) -> Dict[str, Any]:

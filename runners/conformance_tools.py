@@ -1,0 +1,139 @@
+"""What the conformance suite works with: it asks a runner for learners and waits for what they do, never sleeping."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from runners.interface import AttemptRef, LaunchRequest, LearnerRef, Plan, Runner, Seen, StopRequest
+from workbench.job import LearnerPhase, new_job_id
+from workbench.manifest.model import Framework, JobSpec
+
+PATIENCE_SECONDS: Final = 60.0
+"""How long anything may take on a slow machine before it counts as not happening."""
+
+OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
+
+
+def request_of(
+    command: str,
+    *,
+    home: str,
+    recorded: Mapping[str, Any] | None = None,
+    secrets: Mapping[str, str] | None = None,
+    attempt: AttemptRef | None = None,
+    code: tuple[str, str] = ("", ""),
+    **spec: Any,  # the fields of JobSpec
+) -> LaunchRequest:
+    """Describe a job's first attempt, or the attempt that is given; ``code`` is a snapshot's hash and file."""
+    spec.setdefault("grace_seconds", 5.0)
+    spec.setdefault("settle_seconds", 5.0)
+    made = JobSpec(name="conformance", framework=Framework(command=command), **spec)
+    ref = attempt or AttemptRef(home, new_job_id(), 1, made.learners)
+    environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+    return LaunchRequest(
+        attempt=ref,
+        spec=made,
+        owner="tester@conformance",
+        code_hash=code[0],
+        code_file=code[1],
+        recorded={"python": sys.executable, "environment": environment, **(recorded or {})},
+        secrets=secrets or {},
+    )
+
+
+@dataclass(slots=True)
+class Told:
+    """What a launch said."""
+
+    lines: list[tuple[str, str]] = field(default_factory=list)
+
+    def __call__(self, text: str, *, stage: Literal["preparing", "waiting", "starting"]) -> None:
+        """Take one line in words."""
+        self.lines.append((stage, text))
+
+
+@dataclass(slots=True)
+class Job:
+    """One attempt in a test, with all that was ever seen of it."""
+
+    runner: Runner
+    request: LaunchRequest
+    plan: Plan
+    told: Told = field(default_factory=Told)
+    seen: dict[int, Seen] = field(default_factory=dict)
+    history: list[Seen] = field(default_factory=list)
+
+    @classmethod
+    def planned(cls, runner: Runner, request: LaunchRequest) -> Job:
+        """Plan a job."""
+        return cls(runner, request, runner.plan(request))
+
+    def launch(self) -> Job:
+        """Launch it."""
+        self.runner.launch(self.plan, self.told)
+        return self
+
+    def ref(self, learner: int = 1) -> LearnerRef:
+        """Name a learner."""
+        attempt = self.request.attempt
+        return LearnerRef(attempt.home, attempt.job_id, attempt.attempt, learner)
+
+    def until(self, holds: Callable[[Mapping[int, Seen]], bool], what: str) -> Mapping[int, Seen]:
+        """Observe until something holds of the learners."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while not holds(self.seen):
+            if time.monotonic() > until:
+                raise AssertionError(f"waited in vain until {what}; seen: {self.seen}")
+            observation = self.runner.observe([self.request.attempt], timeout_seconds=1.0)
+            for seen in observation.seen:
+                self.seen[seen.ref.learner] = seen
+                self.history.append(seen)
+        return self.seen
+
+    def until_over(self) -> Mapping[int, Seen]:
+        """Observe until all learners have ended."""
+        count = self.request.attempt.learners
+        return self.until(lambda seen: len(seen) == count and all(_over(seen.values())), "all had ended")
+
+    def until_running(self) -> Mapping[int, Seen]:
+        """Observe until all learners run."""
+        count = self.request.attempt.learners
+        return self.until(
+            lambda seen: (
+                len(seen) == count and all(one.phase is LearnerPhase.RUNNING for one in seen.values())
+            ),
+            "all ran",
+        )
+
+    def stop(self, kind: Literal["halt", "kill"] = "kill", grace_seconds: float = 0.0) -> Job:
+        """Ask for a stop."""
+        self.runner.stop(self.request.attempt, StopRequest(kind, grace_seconds, "tester@conformance"))
+        return self
+
+    def output(self, learner: int = 1) -> bytes:
+        """Read all that is published of a learner's output."""
+        parts: list[bytes] = []
+        offset = 0
+        while True:
+            chunk = self.runner.journal(self.ref(learner), {"output": offset}).get("output")
+            if chunk is None or not chunk.data:
+                return b"".join(parts)
+            parts.append(chunk.data)
+            offset += len(chunk.data)
+
+    def until_printed(self, text: bytes, learner: int = 1) -> bytes:
+        """Wait until a learner has printed something."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while text not in (output := self.output(learner)):
+            if time.monotonic() > until:
+                raise AssertionError(f"waited in vain for {text!r}; printed: {output[-2000:]!r}")
+            self.runner.observe([self.request.attempt], timeout_seconds=0.05)
+        return output
+
+
+def _over(seen: Iterable[Seen]) -> Sequence[bool]:
+    return [one.phase in OVER for one in seen]
