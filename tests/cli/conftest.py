@@ -60,9 +60,11 @@ class Fabric:
 
 
 @pytest.fixture
-def fabric(clean_environment: Path, home: Home) -> Iterator[Fabric]:
+def fabric(clean_environment: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fabric]:
     folder = clean_environment / "work"
     folder.mkdir()
+    # As a user has it: compiled once, not by each of hundreds of processes.
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     yield Fabric(folder)
     end_everything(home)
 

@@ -36,7 +36,6 @@ Places = Annotated[
 def list_(json: Json = False) -> None:
     """List the places that jobs can run at."""
     from backends.registry import backend_types
-
     from workbench.cli.places import backend_options, known_backends
 
     installed = set(backend_types())
@@ -82,7 +81,6 @@ def list_(json: Json = False) -> None:
 def add(name: NewName, address: Address, option: Options = None) -> None:
     """Give a place a name, in the user's configuration file."""
     from backends.registry import backend_types
-
     from workbench.cli.places import backend_options
     from workbench.config import add_backend
     from workbench.errors import UnknownName, UsageError

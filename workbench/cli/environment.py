@@ -35,8 +35,37 @@ def active_interpreter(environ: Mapping[str, str] = os.environ) -> str:
                 return str(python)
     for name in ("python3", "python"):
         if found := shutil.which(name, path=environ.get("PATH")):
-            return str(Path(found).absolute())
+            return str(_behind_shim(Path(found).absolute(), environ))
     return sys.executable
+
+
+def _behind_shim(python: Path, environ: Mapping[str, str]) -> Path:
+    """Return what pyenv's stand-in would start here: what it starts depends on the folder, and must not later."""
+    versions = python.parent.parent / "versions"
+    if python.parent.name != "shims" or not versions.is_dir():
+        return python
+    folders = [Path(_working_folder() or "/")]
+    files = [folder / ".python-version" for folder in (*folders, *folders[0].parents)]
+    texts = [environ.get("PYENV_VERSION", "").replace(":", " ")]
+    texts += [
+        file.read_text(errors="replace")
+        for file in (*files, python.parent.parent / "version")
+        if file.is_file()
+    ]
+    for version in next((text.split() for text in texts if text.strip()), []):
+        # A part of a version stands for the newest that begins with it.
+        exact = versions / version / "bin" / python.name
+        if (
+            found := [exact]
+            if exact.exists()
+            else sorted(versions.glob(f"{version}.*/bin/{python.name}"), key=_newest)
+        ):
+            return found[-1]
+    return python
+
+
+def _newest(python: Path) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", python.parent.parent.name)]
 
 
 def installed_packages(python: str) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
-from workbench.errors import FabricError
+from workbench.errors import FabricError, LaunchRefused, ManifestError
+from workbench.job import Fault
 
 DEBUG_VARIABLE = "FABRIC_DEBUG"
 """Set to anything, a failure also shows where in fabric it came from."""
@@ -34,7 +35,7 @@ def report(error: BaseException) -> int:
 
         traceback.print_exception(error)
     if isinstance(error, FabricError):
-        return fail(error.message, hint=error.hint, exit_code=error.exit_code)
+        return fail(error.message, hint=error.hint, exit_code=_exit_code(error))
     if isinstance(error, OSError) and error.errno in OS_EXIT_CODES:
         place = f"{error.filename}: " if error.filename else ""
         reason = error.strerror or type(error).__name__
@@ -44,6 +45,12 @@ def report(error: BaseException) -> int:
         hint=f"this is a fault of fabric; {DEBUG_VARIABLE}=1 shows where it is",
         exit_code=EXIT_BUG,
     )
+
+
+def _exit_code(error: FabricError) -> int:
+    if isinstance(error, LaunchRefused) and error.code.startswith(Fault.USER):
+        return ManifestError.exit_code
+    return error.exit_code
 
 
 def fail(message: str, *, hint: str = "", exit_code: int) -> int:

@@ -7,6 +7,10 @@ import sys
 
 from workbench.cli import table
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing itself would cost `fabric --help` a quarter of its start
+    from typing import TextIO
+
 COMPLETE_VARIABLE = "_FABRIC_COMPLETE"
 """Set by the shell's completion script."""
 
@@ -21,19 +25,15 @@ def main(words: list[str]) -> int:
         code = _run(words)
         sys.stdout.flush()
     except BrokenPipeError:
-        _abandon_stdout()
-        return EXIT_CLOSED_PIPE
+        code = EXIT_CLOSED_PIPE
     except KeyboardInterrupt:
-        sys.stderr.write("\n")
-        return EXIT_INTERRUPTED
+        code = EXIT_INTERRUPTED
     except Exception as error:
         from workbench.cli.failures import report
 
         code = report(error)
-        try:
-            sys.stdout.flush()
-        except OSError:
-            _abandon_stdout()
+    for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
+        _flush_or_abandon(stream, descriptor)
     return code
 
 
@@ -65,8 +65,11 @@ def _open_missing_streams() -> None:
         sys.stderr = sys.stderr or nothing
 
 
-def _abandon_stdout() -> None:
-    # Python flushes once more when it ends, and would complain.
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 1)
-    os.close(nothing)
+def _flush_or_abandon(stream: TextIO, descriptor: int) -> None:
+    try:
+        stream.flush()
+    except OSError:
+        # Python flushes once more when it ends, complains, and changes the exit code.
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, descriptor)
+        os.close(nothing)

@@ -83,8 +83,8 @@ def _choose_runner(options: BackendOptions, wanted: str, spec: JobSpec) -> tuple
         )
     chosen = wanted or _preferred(offered, spec)
     notes = []
-    if spec.image and not load_runner(chosen).capabilities.uses_image and not wanted:
-        notes.append(f"no container engine answers at '{options.name}': the image {spec.image} is not used")
+    if spec.image and not load_runner(chosen).capabilities.uses_image:
+        notes.append(f"the image {spec.image} is not used: learners are plain processes at '{options.name}'")
     return chosen, notes
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 SHOWN_METRICS = 6
 MICROSECONDS = 1_000_000
+RUNS = "the command runs"
+"""How the controller words that nothing has to be said of a job that runs."""
 
 VERBS = {
     State.QUEUED: "waits",
@@ -29,7 +31,9 @@ VERBS = {
 def state_line(row: JobRow) -> str:
     """Say where a job is: ``abcdefghj digits waits: 1 of 2 GPUs is free``."""
     attempt = f" (attempt {row.attempt})" if row.attempt > 1 else ""
-    reason = f": {row.reason.text}" if row.reason.text else ""
+    # That it runs is said by the verb; what the controller adds to it is news.
+    text = row.reason.text.removeprefix(RUNS).removeprefix("; ")
+    reason = f": {text}" if text else ""
     return f"{nine(row.id)} {row.name} {VERBS[row.state]}{attempt}{reason}"
 
 
@@ -62,7 +66,9 @@ def ended_lines(row: JobRow, results: str) -> list[str]:
     if row.reason.hint:
         lines.append(f"hint: {row.reason.hint}")
     short_id = nine(row.id)
-    if row.state is State.COMPLETED:
+    if row.started_us is None:
+        lines.append(f"nothing was started; `fabric show {short_id}` says more")
+    elif row.state is State.COMPLETED:
         lines.append(f"results: {results}   (fabric show {short_id}; fabric download {short_id} results)")
     elif row.state is State.HALTED:
         lines.append(

@@ -1,0 +1,220 @@
+"""Who leaves stops nobody's job; a pipeline that is cancelled does not train on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Fabric, wait_until
+from tests.cli.terminal import OnTerminal
+from workbench.job import nine
+
+WAITS = 'echo started; while [ ! -e "$RESULT_DIR/go" ]; do sleep 0.02; done; echo gone on; exit 5'
+TRAPS = 'trap "echo checkpoint; exit 0" TERM; echo started; while :; do sleep 0.02; done'
+STUBBORN = 'trap "" TERM; echo started; while :; do sleep 0.02; done'
+
+
+def last(fabric: Fabric) -> dict[str, Any]:
+    return dict(fabric.json("show", "@last", "--json"))
+
+
+def let_go(fabric: Fabric) -> None:
+    """Let a job that waits go on, and see that it does."""
+    (Path(last(fabric)["results"]) / "go").write_text("")
+    assert fabric("attach", expect=5).stdout == "started\ngone on\n"
+
+
+def started(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"started\n"
+
+
+def test_ctrl_c_on_a_terminal_leaves_and_says_how_to_come_back(fabric: Fabric) -> None:
+    terminal = OnTerminal(fabric.folder, "run", "--", WAITS)
+    terminal.read_until(b"started")
+
+    terminal.press(b"\x03")
+
+    assert terminal.wait() == 130
+    assert f"`fabric attach {nine(last(fabric)['id'])}` comes back".encode() in terminal.shown
+    assert last(fabric)["state"] == "PROCESSING"
+    let_go(fabric)
+
+
+def test_a_hang_up_leaves(fabric: Fabric) -> None:
+    terminal = OnTerminal(fabric.folder, "run", "--", WAITS)
+    terminal.read_until(b"started")
+
+    terminal.hang_up()
+
+    assert terminal.wait() == 129
+    assert last(fabric)["state"] == "PROCESSING"
+    let_go(fabric)
+
+
+def test_output_to_a_pipe_does_not_make_a_terminal_a_machine(fabric: Fabric) -> None:
+    reader, writer = os.pipe()
+    terminal = OnTerminal(fabric.folder, "run", "--", WAITS, stdout=writer)
+    os.close(writer)
+    assert os.read(reader, 100) == b"started\n"
+
+    terminal.press(b"\x03")
+
+    assert terminal.wait() == 130
+    os.close(reader)
+    let_go(fabric)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_without_a_terminal_a_signal_halts(fabric: Fabric, number: signal.Signals) -> None:
+    process = fabric.start("run", "--", TRAPS)
+    started(process)
+
+    process.send_signal(number)
+    output, said = process.communicate(timeout=30)
+
+    assert process.returncode == 143, said
+    assert output.endswith(b"checkpoint\n")
+    assert (last(fabric)["state"], last(fabric)["exit_by"]) == ("HALTED", "halt")
+    assert b"halt of " in said
+    assert b"fabric resume" in said
+
+
+def test_a_second_signal_kills(fabric: Fabric) -> None:
+    process = fabric.start("run", "--", STUBBORN)
+    started(process)
+
+    process.send_signal(signal.SIGTERM)
+    wait_until(lambda: last(fabric)["intent"] == "halt", "the halt to be asked for")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+
+    assert process.returncode == 137
+    assert (last(fabric)["state"], last(fabric)["exit_by"]) == ("HALTED", "kill")
+
+
+def test_a_pipe_that_nobody_reads_does_not_keep_a_signal_from_halting(fabric: Fabric) -> None:
+    process = fabric.start(
+        "run", "--", 'trap "exit 0" TERM; echo started; while :; do echo 0123456789abcdef; done'
+    )
+    started(process)
+
+    process.send_signal(signal.SIGTERM)
+
+    wait_until(lambda: last(fabric)["state"] == "HALTED", "the job to be halted")
+    process.communicate(timeout=30)
+    assert process.returncode == 143
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "state"), [("kill", 137, "HALTED"), ("detach", 130, "PROCESSING")]
+)
+def test_on_interrupt_decides_otherwise(fabric: Fabric, policy: str, code: int, state: str) -> None:
+    process = fabric.start("run", "--on-interrupt", policy, "--", STUBBORN)
+    started(process)
+
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+
+    assert process.returncode == code
+    assert last(fabric)["state"] == state
+
+
+def test_on_a_terminal_a_halt_can_be_asked_for(fabric: Fabric) -> None:
+    terminal = OnTerminal(fabric.folder, "run", "--on-interrupt", "halt", "--", TRAPS)
+    terminal.read_until(b"started")
+
+    terminal.press(b"\x03")
+
+    assert terminal.wait() == 143
+    assert last(fabric)["state"] == "HALTED"
+
+
+def test_ci_makes_a_terminal_a_machine(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    terminal = OnTerminal(fabric.folder, "run", "--", TRAPS)
+    terminal.read_until(b"started")
+
+    terminal.press(b"\x03")
+
+    assert terminal.wait() == 143
+
+
+def test_a_closed_pipe_leaves_silently(fabric: Fabric) -> None:
+    reader, writer = os.pipe()
+    process = fabric.start(
+        "run", "-q", "--", 'while [ ! -e "$RESULT_DIR/go" ]; do echo line; sleep 0.01; done', stdout=writer
+    )
+    os.close(writer)
+    assert os.read(reader, 5) == b"line\n"
+    os.close(reader)
+
+    said = process.communicate(timeout=30)[1]
+
+    assert process.returncode == 141
+    assert said == b""
+    assert last(fabric)["state"] == "PROCESSING"
+    fabric("kill", "@last")
+
+
+def test_a_client_that_is_stopped_or_blocked_stops_nobodys_job(fabric: Fabric) -> None:
+    blocked = fabric.start("run", "--", "echo started; head -c 10000000 /dev/zero; exit 6")
+    started(blocked)
+    stopped = fabric.start("run", "--", "echo started; sleep 0.5; exit 7")
+    started(stopped)
+    stopped.send_signal(signal.SIGSTOP)
+
+    fabric("run", "--", "exit 8", expect=8)
+
+    def codes() -> list[str]:
+        return sorted(str(each["exit_code"]) for each in fabric.json("list", "--json"))
+
+    wait_until(lambda: codes() == ["6", "7", "8"], "all jobs to end")
+    stopped.send_signal(signal.SIGCONT)
+    assert len(blocked.communicate(timeout=30)[0]) == 10_000_000
+    stopped.communicate(timeout=30)
+    assert (blocked.returncode, stopped.returncode) == (6, 7)
+
+
+def test_a_signal_that_is_ignored_stays_ignored(fabric: Fabric) -> None:
+    def ignore() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    process = fabric.start("run", "--", WAITS, preexec_fn=ignore)
+    started(process)
+
+    process.send_signal(signal.SIGINT)
+    (Path(last(fabric)["results"]) / "go").write_text("")
+    process.communicate(timeout=30)
+
+    assert process.returncode == 5
+
+
+def test_the_status_line_is_drawn_in_place_and_gives_way(fabric: Fabric) -> None:
+    terminal = OnTerminal(fabric.folder, "run", "--", "echo one; sleep 0.6; echo two")
+
+    assert terminal.wait() == 0
+    shown = terminal.shown
+    assert b"\r\x1b[K[processing " in shown
+    assert b"\r\x1b[Ktwo\r\n" in shown
+    assert b"completed" in shown
+
+
+def test_no_terminal_no_control_sequences(fabric: Fabric) -> None:
+    ran = fabric("run", "--", "echo one; sleep 0.3")
+
+    assert "\x1b" not in ran.stderr
+    assert "\r" not in ran.stderr
+
+
+def test_a_terminal_is_not_driven_by_the_job(fabric: Fabric) -> None:
+    terminal = OnTerminal(fabric.folder, "run", "--", r"printf '\033]0;owned\007\033[31mred\033[0m\n'")
+
+    assert terminal.wait() == 0
+    assert b"\x1b[31mred\x1b[0m" in terminal.shown
+    assert b"owned" not in terminal.shown.split(b"manifest:")[1].split(b"completed")[0]
