@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
+from tests.data.support import unprivileged
 from workbench.config import backend, load_config, type_of_address
 from workbench.errors import ConfigError, UnknownName
 
@@ -129,12 +129,11 @@ def test_a_folder_in_its_place_is_a_sentence(file: Path) -> None:
         load_config()
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
-def test_an_unreadable_file_is_a_sentence(file: Path) -> None:
+def test_an_unreadable_file_is_a_sentence(file: Path, clean_environment: Path) -> None:
     file.write_text("")
     file.chmod(0)
 
-    with pytest.raises(ConfigError, match="Permission denied"):
+    with unprivileged(clean_environment), pytest.raises(ConfigError, match="Permission denied"):
         load_config()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.data.support import unprivileged
 from tests.manifest.support import SMALL
 from workbench.errors import ConfigError, InputMissing, ManifestError
 from workbench.manifest import load, validate
@@ -76,13 +77,12 @@ def test_a_folder_is_no_manifest_but_may_hold_one(folder: Path) -> None:
     assert str(folder / "manifest.yml") in caught.value.hint
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
-def test_an_unreadable_manifest_says_why(folder: Path) -> None:
+def test_an_unreadable_manifest_says_why(folder: Path, clean_environment: Path) -> None:
     path = folder / "manifest.yml"
     path.write_text(SMALL)
     path.chmod(0)
 
-    with pytest.raises(InputMissing, match="Permission denied"):
+    with unprivileged(clean_environment), pytest.raises(InputMissing, match="Permission denied"):
         load(path)
 
 

@@ -7,14 +7,13 @@ decided anew.
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from workbench.errors import InputMissing
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 IGNORE_FILES: Final = (".gitignore", ".fabricignore")
 """In this order, so that the second can take back what the first leaves out."""
@@ -47,7 +46,7 @@ class Rules:
         rules: Rules | None = self
         while rules is not None:
             if rules.text:
-                decided = _spec(rules.text).check_file(path[len(rules.prefix) :]).include
+                decided = _decision(rules.text, path[len(rules.prefix) :])
                 if decided is not None:
                     return decided
             rules = rules.above
@@ -102,30 +101,54 @@ def _read(path: str) -> bytes:
     return b"".join(line + b"\n" for line in lines if line.strip() and not line.startswith(b"#"))
 
 
-_specs: dict[bytes, GitIgnoreSpec] = {}
-"""Compiled patterns by their text."""
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """One line of an ignore file, as the library made an expression of it."""
+
+    excludes: bool
+    expression: re.Pattern[str]
+
+    def is_of(self, path: str) -> bool:
+        """Say whether it is this entry that is meant, not a folder above it: those have been decided already."""
+        return any(self._reaches(found, path) for found in self.expression.finditer(path))
+
+    def _reaches(self, found: re.Match[str], path: str) -> bool:
+        if _FOLDER_MARK in self.expression.groupindex:
+            return found[_FOLDER_MARK] is None or found.end(_FOLDER_MARK) == len(path)
+        # "folder/**" is about what is in the folder, not about the folder.
+        return not self.expression.pattern.endswith("/") or found.end() < len(path)
 
 
-def _spec(text: bytes) -> GitIgnoreSpec:
-    spec = _specs.get(text)
-    if spec is None:
-        # Costs 40 ms, and an unchanged folder needs none of it.
-        from pathspec import GitIgnoreSpec
+_FOLDER_MARK: Final = "ps_d"
+"""The library's name for the slash after a folder that a pattern names."""
 
+_patterns_of: dict[bytes, tuple[_Pattern, ...]] = {}
+"""What ignore files were made into, by their text."""
+
+
+def _decision(text: bytes, path: str) -> bool | None:
+    """Return what the last pattern that is about a path says of it: left out, taken, or nothing."""
+    patterns = _patterns_of.get(text)
+    if patterns is None:
         lines = text.decode("utf-8", "surrogateescape").splitlines()
-        spec = _specs[text] = GitIgnoreSpec.from_lines(_usable(lines))
-    return spec
+        patterns = _patterns_of[text] = tuple(_compiled(lines))
+    return next((pattern.excludes for pattern in reversed(patterns) if pattern.is_of(path)), None)
 
 
-def _usable(lines: list[str]) -> list[str]:
-    """Leave out what is no pattern to git either (``!`` alone): one bad line must not stop a job."""
-    from pathspec import GitIgnoreSpec
+def _compiled(lines: list[str]) -> Iterator[_Pattern]:
+    # Costs 40 ms, and an unchanged folder needs none of it.
+    from pathspec import GitIgnoreSpec, RegexPattern
 
-    usable = []
     for line in lines:
         try:
-            GitIgnoreSpec.from_lines([line])
+            made = GitIgnoreSpec.from_lines([line]).patterns
         except ValueError:
+            # What is no pattern to git either ("!" alone): one bad line must not stop a job.
             continue
-        usable.append(line)
-    return usable
+        for pattern in made:
+            if (
+                isinstance(pattern, RegexPattern)
+                and pattern.regex is not None
+                and pattern.include is not None
+            ):
+                yield _Pattern(pattern.include, pattern.regex)

@@ -1,0 +1,1 @@
+"""Tests of code snapshots, archives and what git knows."""

@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.data.support import make_tree, packed_content, packed_names, unprivileged
+from workbench.data import scan as scanning
+from workbench.data.snapshot import LARGE_BYTES, snap, unpack
+from workbench.errors import CannotWrite, InputMissing
+from workbench.paths import Home
+
+FILES: dict[str, str | bytes] = {
+    "train.py": "print(1)\n",
+    "lib/a.py": "a\n",
+    "lib/empty/": "",
+    "data.bin": b"\x00\xff",
+}
+
+
+def watch_reading(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that fills with every file that is read."""
+    read: list[str] = []
+    digest = scanning.file_digest
+
+    def watched(path: str) -> tuple[str, int]:
+        read.append(path)
+        return digest(path)
+
+    monkeypatch.setattr(scanning, "file_digest", watched)
+    return read
+
+
+@pytest.fixture
+def tree(clean_environment: Path) -> Path:
+    return make_tree(clean_environment / "code", FILES)
+
+
+def test_a_snapshot_holds_the_folder_and_is_named_by_its_content(tree: Path, home: Home) -> None:
+    snapshot = snap(tree, home)
+
+    file = home.snapshot(snapshot.code_hash)
+    assert packed_names(file) == ["data.bin", "lib/", "lib/a.py", "lib/empty/", "train.py"]
+    assert packed_content(file, "train.py") == b"print(1)\n"
+    assert (snapshot.files, snapshot.size_bytes, snapshot.cached, snapshot.warnings) == (3, 13, False, ())
+    assert len(snapshot.code_hash) == 64
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert home.code.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_same_content_is_the_same_snapshot_wherever_and_whenever(
+    tree: Path, home: Home, clean_environment: Path
+) -> None:
+    other = clean_environment / "elsewhere" / "copy"
+    shutil.copytree(tree, other)
+    for path in other.rglob("*"):
+        os.utime(path, (1, 1))
+    second_home = Home(clean_environment / "other-home")
+    previous = os.umask(0o077)
+    try:
+        (other / "train.py").chmod(0o600)
+        first, second = snap(tree, home), snap(other, second_home)
+    finally:
+        os.umask(previous)
+
+    assert first.code_hash == second.code_hash
+    assert home.snapshot(first.code_hash).read_bytes() == second_home.snapshot(second.code_hash).read_bytes()
+
+
+@pytest.mark.parametrize("change", ["content", "name", "mode", "folder", "link"])
+def test_any_change_is_another_snapshot(tree: Path, home: Home, change: str) -> None:
+    before = snap(tree, home)
+    if change == "content":
+        (tree / "train.py").write_text("print(2)\n")
+    elif change == "name":
+        (tree / "train.py").rename(tree / "main.py")
+    elif change == "mode":
+        (tree / "train.py").chmod(0o755)
+    elif change == "folder":
+        (tree / "results").mkdir()
+    else:
+        (tree / "link.py").symlink_to("train.py")
+
+    assert snap(tree, home).code_hash != before.code_hash
+
+
+def test_a_slash_at_the_end_and_a_relative_name_are_no_matter(
+    tree: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tree)
+    whole = snap(tree, home).code_hash
+
+    assert snap(Path(f"{tree}/"), home).code_hash == whole
+    assert snap(Path(), home).code_hash == whole
+    assert snap(Path("lib/.."), home).code_hash == whole
+
+
+@pytest.mark.usefixtures("settled")
+def test_an_unchanged_folder_is_neither_read_nor_packed_again(
+    tree: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = snap(tree, home)
+    inode = home.snapshot(first.code_hash).stat().st_ino
+    read = watch_reading(monkeypatch)
+
+    second = snap(tree, home)
+
+    assert (second.code_hash, second.cached) == (first.code_hash, True)
+    assert read == []
+    assert home.snapshot(first.code_hash).stat().st_ino == inode
+
+
+@pytest.mark.usefixtures("settled")
+def test_only_what_changed_is_read(tree: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = snap(tree, home)
+    read = watch_reading(monkeypatch)
+    (tree / "lib" / "a.py").write_text("b\n")
+
+    second = snap(tree, home)
+
+    assert second.code_hash != first.code_hash
+    assert read == [str(tree / "lib" / "a.py")]
+
+
+def test_a_change_that_leaves_size_and_times_is_seen(tree: Path, home: Home) -> None:
+    """A file that is written twice within the clock's grain, and whose times are put back."""
+    file = tree / "train.py"
+    times = (file.stat().st_atime_ns, file.stat().st_mtime_ns)
+    first = snap(tree, home)
+
+    file.write_text("print(2)\n")
+    os.utime(file, ns=times)
+
+    assert snap(tree, home).code_hash != first.code_hash
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_damaged_memory_is_forgotten(tree: Path, home: Home) -> None:
+    first = snap(tree, home)
+    (memory,) = (home.code / "scans").iterdir()
+
+    for text in ("", "{", "[]", '{"format": 99}', '{"format": 1, "files": 3}'):
+        memory.write_text(text)
+        assert snap(tree, home).code_hash == first.code_hash
+
+
+def test_a_snapshot_that_is_gone_is_packed_again(tree: Path, home: Home) -> None:
+    first = snap(tree, home)
+    home.snapshot(first.code_hash).unlink()
+
+    second = snap(tree, home)
+
+    assert second.cached is False
+    assert home.snapshot(second.code_hash).exists()
+
+
+def test_git_s_own_folder_is_never_in_it(tree: Path, home: Home) -> None:
+    make_tree(
+        tree, {".git/config": "x", "sub/.git": "gitdir: ../x", "sub/b.py": "b", ".fabricignore": "!.git\n"}
+    )
+
+    names = packed_names(home.snapshot(snap(tree, home).code_hash))
+
+    assert not [name for name in names if ".git" in name.split("/")]
+    assert "sub/b.py" in names
+
+
+def test_a_home_inside_the_folder_is_left_out(tree: Path) -> None:
+    home = Home(tree / ".fabric")
+
+    first, second = snap(tree, home), snap(tree, home)
+
+    assert first.code_hash == second.code_hash
+    assert first.excluded == (".fabric/",)
+
+
+def test_virtual_environments_and_bytecode_are_left_out(tree: Path, home: Home) -> None:
+    make_tree(tree, {".venv/pyvenv.cfg": "", ".venv/lib/x.py": "", "lib/__pycache__/a.pyc": ""})
+
+    snapshot = snap(tree, home)
+
+    assert set(snapshot.excluded) == {".venv/", "lib/__pycache__/"}
+
+
+def test_links_inside_are_kept_as_links(tree: Path, home: Home) -> None:
+    (tree / "same.py").symlink_to("train.py")
+    (tree / "lib" / "up").symlink_to("../data.bin")
+    (tree / "absolute").symlink_to(tree / "lib" / "a.py")
+    (tree / "lib" / "around").symlink_to(f"../../{tree.name}/train.py")
+    (tree / "dangling").symlink_to("not-there")
+    (tree / "folder").symlink_to("lib", target_is_directory=True)
+
+    with tarfile.open(home.snapshot(snap(tree, home).code_hash)) as archive:
+        links = {member.name: member.linkname for member in archive if member.issym()}
+
+    assert links == {
+        "same.py": "train.py",
+        "lib/up": "../data.bin",
+        "absolute": "lib/a.py",
+        "lib/around": "../train.py",
+        "dangling": "not-there",
+        "folder": "lib",
+    }
+
+
+def test_links_that_lead_out_are_refused_by_name(tree: Path, home: Home) -> None:
+    (tree / "data").symlink_to("/usr/share")
+    (tree / "lib" / "up").symlink_to("../../outside")
+
+    with pytest.raises(InputMissing) as caught:
+        snap(tree, home)
+
+    assert "data -> /usr/share" in caught.value.message
+    assert "lib/up -> ../../outside" in caught.value.message
+    assert ".fabricignore" in caught.value.hint
+    make_tree(tree, {".fabricignore": "/data\nup\n"})
+    assert set(snap(tree, home).excluded) == {"data", "lib/up"}
+
+
+def test_pipes_and_sockets_are_left_out_with_a_warning(tree: Path, home: Home) -> None:
+    os.mkfifo(tree / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tree / "socket"))
+        snapshot = snap(tree, home)
+
+    (warning,) = snapshot.warnings
+    assert "pipe, socket" in warning
+    assert snapshot.files == 3
+
+
+def test_names_of_any_bytes_are_kept(tree: Path, home: Home, clean_environment: Path) -> None:
+    names = [b"caf\xe9.txt", "naïve name.txt".encode(), b"new\nline", b"-r", b"x" * 200]
+    for name in names:
+        Path(os.fsdecode(os.fsencode(tree) + b"/" + name)).write_bytes(name)
+    target = clean_environment / "unpacked"
+
+    unpack(home.snapshot(snap(tree, home).code_hash), target)
+
+    assert set(names) <= {os.fsencode(path.name) for path in target.iterdir()}
+    assert snap(tree, home).cached
+
+
+def test_the_largest_files_are_named_above_100_mb(tree: Path, home: Home) -> None:
+    for name, size in (("big.bin", LARGE_BYTES), ("lib/second.bin", 2_000_000)):
+        with (tree / name).open("wb") as stream:
+            stream.truncate(size)
+
+    snapshot = snap(tree, home)
+
+    (warning,) = snapshot.warnings
+    assert snapshot.largest[:2] == (("big.bin", LARGE_BYTES), ("lib/second.bin", 2_000_000))
+    assert "102 MB" in warning
+    assert "big.bin (100 MB)" in warning
+
+
+def test_progress_is_told(tree: Path, home: Home) -> None:
+    told: list[tuple[int, int]] = []
+
+    snap(tree, home, lambda done, total: told.append((done, total)))
+
+    assert told[-1] == (13, 13)
+
+
+def test_an_empty_folder_is_a_snapshot_of_nothing(home: Home, clean_environment: Path) -> None:
+    folder = make_tree(clean_environment / "empty", {})
+
+    snapshot = snap(folder, home)
+
+    assert (snapshot.files, packed_names(home.snapshot(snapshot.code_hash))) == (0, [])
+
+
+def test_code_that_is_not_there_is_a_sentence(home: Home, clean_environment: Path) -> None:
+    with pytest.raises(InputMissing, match="is not there"):
+        snap(clean_environment / "absent", home)
+
+
+def test_a_file_that_is_no_archive_is_a_sentence(tree: Path, home: Home) -> None:
+    with pytest.raises(InputMissing, match="neither a folder nor a zip nor a tar"):
+        snap(tree / "train.py", home)
+
+
+def test_an_unreadable_file_is_a_sentence(tree: Path, home: Home, clean_environment: Path) -> None:
+    (tree / "train.py").chmod(0)
+
+    with (
+        unprivileged(clean_environment),
+        pytest.raises(InputMissing, match=r"train\.py cannot be read: Permission denied"),
+    ):
+        snap(tree, home)
+
+
+def test_an_unreadable_folder_is_a_sentence(tree: Path, home: Home, clean_environment: Path) -> None:
+    (tree / "lib").chmod(0)
+
+    with (
+        unprivileged(clean_environment),
+        pytest.raises(InputMissing, match=r"lib(/\.gitignore)? cannot be read"),
+    ):
+        snap(tree, home)
+
+    (tree / "lib").chmod(0o700)
+
+
+def test_a_home_that_cannot_be_written_is_a_sentence(tree: Path, clean_environment: Path) -> None:
+    (clean_environment / "occupied").write_text("")
+
+    with pytest.raises(CannotWrite):
+        snap(tree, Home(clean_environment / "occupied" / "home"))
+
+
+def test_nothing_half_made_is_left(tree: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    snap(tree, home)
+    (tree / "new.py").write_text("x")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CannotWrite, match="No space left"):
+        snap(tree, home)
+
+    assert not [path for path in home.code.iterdir() if path.name.startswith(".")]
+
+
+def test_a_file_that_changes_while_it_is_read_is_looked_at_again(
+    tree: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = scanning.file_digest
+    changes = iter(["print(2)\n", "print(33)\n"])
+
+    def changing(path: str) -> tuple[str, int]:
+        found = digest(path)
+        if path.endswith("train.py") and (text := next(changes, "")):
+            Path(path).write_text(text)
+        return found
+
+    monkeypatch.setattr(scanning, "file_digest", changing)
+
+    snapshot = snap(tree, home)
+
+    assert packed_content(home.snapshot(snapshot.code_hash), "train.py") == b"print(33)\n"
+
+
+def test_unpacking_gives_the_folder_back(tree: Path, home: Home, clean_environment: Path) -> None:
+    (tree / "run.sh").write_text("#!/bin/sh\n")
+    (tree / "run.sh").chmod(0o755)
+    (tree / "same").symlink_to("lib/a.py")
+    target = clean_environment / "unpacked"
+
+    unpack(home.snapshot(snap(tree, home).code_hash), target)
+
+    assert snap(target, home).code_hash == snap(tree, home).code_hash
+    assert os.access(target / "run.sh", os.X_OK)
+    assert (target / "same").read_text() == "a\n"
+
+
+def test_the_hash_is_not_that_of_the_file(tree: Path, home: Home) -> None:
+    """Who sends a snapshot and checks it by its bytes must hash the file itself."""
+    snapshot = snap(tree, home)
+
+    assert hashlib.sha256(home.snapshot(snapshot.code_hash).read_bytes()).hexdigest() != snapshot.code_hash
