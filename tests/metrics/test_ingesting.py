@@ -4,6 +4,7 @@ import math
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,9 @@ JOB = "training-222222222"
 
 
 @pytest.fixture
-def store(home: Home) -> Store:
-    return Store.open(home)
+def store(home: Home) -> Iterator[Store]:
+    with Store.open(home) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from workbench.store.database import Store
 
 
 @pytest.fixture
-def store(home: Home) -> Store:
-    return Store.open(home)
+def store(home: Home) -> Iterator[Store]:
+    with Store.open(home) as opened:
+        yield opened
 
 
 def test_what_was_reported_for_one_step_stands_in_one_row(store: Store, tmp_path: Path) -> None:

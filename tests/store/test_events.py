@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -18,8 +19,9 @@ from workbench.store.requests import add_request, pending_requests, settle_reque
 
 
 @pytest.fixture
-def store(home: Home) -> Store:
-    return Store.open(home)
+def store(home: Home) -> Iterator[Store]:
+    with Store.open(home) as opened:
+        yield opened
 
 
 def test_every_change_is_a_whole_line_of_the_jobs_history(store: Store) -> None:

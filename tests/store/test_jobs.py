@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import pytest
 
@@ -34,8 +35,9 @@ WELL = Reason("all is well")
 
 
 @pytest.fixture
-def store(home: Home) -> Store:
-    return Store.open(home)
+def store(home: Home) -> Iterator[Store]:
+    with Store.open(home) as opened:
+        yield opened
 
 
 def run_to(store: Store, job_id: str, *states: State, attempt: int = 1) -> None:

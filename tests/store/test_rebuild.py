@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.store.building import add_job
 from tests.store.small_disk import fill, small_disk
-from workbench.errors import CannotWrite
+from workbench.errors import CannotWrite, ConfigError
 from workbench.job import LEGAL_STEPS, Intent, JobId, LearnerPhase, Reason, State
 from workbench.metrics import checkpoints, ingest, series
 from workbench.paths import Home
@@ -208,6 +208,14 @@ def test_an_old_log_is_not_applied_to_the_new_database(home: Home) -> None:
     with Store.open(home) as again:
         assert [row.name for row in list_jobs(again)] == ["kept"]
         assert again.rows("SELECT * FROM ui_state") == []
+
+
+def test_who_has_the_old_database_open_is_told_to_restart(home: Home) -> None:
+    with Store.open(home) as screen:
+        rebuild(home, ingest=ingest)
+
+        with pytest.raises(ConfigError, match="was rebuilt"):
+            screen.data_version()
 
 
 def test_a_lost_identity_is_taken_from_a_learner(home: Home) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.store.building import add_job, make_detail
@@ -12,8 +14,9 @@ from workbench.store.rows import JobRow
 
 
 @pytest.fixture
-def store(home: Home) -> Store:
-    return Store.open(home)
+def store(home: Home) -> Iterator[Store]:
+    with Store.open(home) as opened:
+        yield opened
 
 
 def named(store: Store, body: str, name: str) -> JobRow:

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from workbench.errors import ConfigError
 from workbench.paths import Home
@@ -23,6 +23,8 @@ __all__ = ["Store", "home_uuid"]
 
 Values: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
 """What a statement's question marks, or names, stand for."""
+
+_LOG_BYTES: Final = 16 << 20
 
 
 class Store:
@@ -37,6 +39,7 @@ class Store:
         self.connection = connection
         self._depth = 0
         self._undo: list[Callable[[], None]] = []
+        self._inode = _inode(file)
         self._seen_version = self._pragma("data_version")
 
     @classmethod
@@ -70,6 +73,8 @@ class Store:
                 journal_mode(connection, home)
                 connection.execute("PRAGMA synchronous = NORMAL")
                 connection.execute("PRAGMA temp_store = MEMORY")
+                # After a burst of metrics the log need not stay as large as it was.
+                connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
                 return cls(home, connection, file)
             except BaseException:
                 connection.close()
@@ -141,8 +146,10 @@ class Store:
         """Return a number that changes when another process or connection has written.
 
         Raises:
-            ConfigError: a newer fabric upgraded the database meanwhile.
+            ConfigError: the database was upgraded or rebuilt meanwhile.
         """
+        if _inode(self.file) != self._inode:
+            raise ConfigError(f"the store {self.file} was rebuilt", hint="restart this one")
         version = self._pragma("data_version")
         if version != self._seen_version:
             self._seen_version = version
@@ -179,3 +186,10 @@ class Store:
     def _pragma(self, name: str) -> int:
         with in_words(self.file):
             return int(self.connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _inode(file: Path) -> int:
+    try:
+        return file.stat().st_ino
+    except OSError:
+        return -1

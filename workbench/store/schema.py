@@ -21,7 +21,7 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO counters VALUES
   ('jobs', 0), ('transitions', 0), ('learners', 0), ('requests', 0), ('series', 0), ('checkpoints', 0),
-  ('slots', 0), ('ui_state', 0), ('next_job', 1), ('next_request', 1);
+  ('progress', 0), ('notes', 0), ('slots', 0), ('ui_state', 0), ('next_job', 1), ('next_request', 1);
 
 CREATE TABLE jobs (
   seq INTEGER PRIMARY KEY,
@@ -265,6 +265,10 @@ CREATE TRIGGER requests_updated AFTER UPDATE ON requests BEGIN
   UPDATE counters SET value = value + 1 WHERE name = 'requests'; END;
 CREATE TRIGGER checkpoints_inserted AFTER INSERT ON checkpoints BEGIN
   UPDATE counters SET value = value + 1 WHERE name = 'checkpoints'; END;
+CREATE TRIGGER progress_inserted AFTER INSERT ON progress BEGIN
+  UPDATE counters SET value = value + 1 WHERE name = 'progress'; END;
+CREATE TRIGGER notes_inserted AFTER INSERT ON notes BEGIN
+  UPDATE counters SET value = value + 1 WHERE name = 'notes'; END;
 CREATE TRIGGER slots_inserted AFTER INSERT ON slots BEGIN
   UPDATE counters SET value = value + 1 WHERE name = 'slots'; END;
 CREATE TRIGGER slots_removed AFTER DELETE ON slots BEGIN
