@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 import socket
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -272,6 +273,24 @@ def test_an_empty_folder_is_a_snapshot_of_nothing(home: Home, clean_environment:
     snapshot = snap(folder, home)
 
     assert (snapshot.files, packed_names(home.snapshot(snapshot.code_hash))) == (0, [])
+
+
+def test_folders_nested_beyond_all_measure_are_a_sentence(home: Home, clean_environment: Path) -> None:
+    folder = make_tree(clean_environment / "deep", {})
+    descriptor = os.open(folder, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=descriptor)
+        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+
+    try:
+        with pytest.raises(InputMissing, match="nested too deep"):
+            snap(folder, home)
+    finally:
+        # Python's own way of removing a tree gives up at this depth.
+        subprocess.run(["rm", "-rf", str(folder)], check=True)
 
 
 def test_code_that_is_not_there_is_a_sentence(home: Home, clean_environment: Path) -> None:

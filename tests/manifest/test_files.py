@@ -164,6 +164,18 @@ def test_the_configuration_s_defaults_are_the_lowest_layer(folder: Path, clean_e
     assert validate([path]) == [(str(path), [], [])]
 
 
+def test_what_is_doubtful_in_the_configuration_is_said_with_the_manifest(
+    folder: Path, clean_environment: Path
+) -> None:
+    (clean_environment / "config.toml").write_text("[defaults]\ngpu = 1\n")
+    path = folder / "manifest.yml"
+    path.write_text(SMALL)
+
+    (warning,) = load(path).warnings
+
+    assert (warning.key, warning.hint) == ("defaults.gpu", "did you mean gpus?")
+
+
 def test_a_wrong_default_is_the_configuration_s_fault(folder: Path, clean_environment: Path) -> None:
     (clean_environment / "config.toml").write_text("[defaults]\ngpus = 0.5\n")
     path = folder / "manifest.yml"

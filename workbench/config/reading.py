@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from workbench.errors import ConfigError, UnknownName
+from workbench.errors import ConfigError, Fault, UnknownName
 from workbench.paths import config_file
 
 LOCAL: Final = "local"
@@ -40,7 +40,7 @@ class Config:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Values of manifest keys and run options where nothing else says any."""
     file: Path = Path()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Fault, ...] = ()
     """Keys that mean nothing, each with its place and the nearest that does."""
 
 
@@ -143,7 +143,7 @@ class _Reader:
     def __init__(self, path: Path, text: str) -> None:
         self._path = path
         self._text = text
-        self._warnings: list[str] = []
+        self._warnings: list[Fault] = []
 
     def config(self) -> Config:
         """Read the whole file."""
@@ -206,8 +206,17 @@ class _Reader:
         from workbench.manifest.findings import nearest
 
         close = nearest(name, known)
-        advice = f"; did you mean {close}?" if close else ""
-        self._warnings.append(f"{self._where(name)}: {prefix}{name} is no key of the configuration{advice}")
+        line = line_of(self._text, name)
+        self._warnings.append(
+            Fault(
+                file=str(self._path),
+                line=line,
+                column=1 if line else 0,
+                key=prefix + name,
+                problem="is no key of the configuration and has no effect",
+                hint=f"did you mean {close}?" if close else "",
+            )
+        )
 
     def _error(self, name: str, problem: str, key: str = "") -> ConfigError:
         return ConfigError(f"{self._where(name, key)}: {problem}")

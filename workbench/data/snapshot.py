@@ -66,6 +66,8 @@ def snap(source: Path, home: Home, progress: Progress | None = None) -> Snapshot
         if not source.exists():
             raise InputMissing(f"the code {source} is not there", hint="name a folder, a zip or a tar")
         return _snap_archive(source, home, progress)
+    except RecursionError:
+        raise InputMissing(f"the folders of {source} are nested too deep") from None
     except OSError as error:
         raise InputMissing(f"the code {source} cannot be read: {error.strerror or error}") from error
 

@@ -102,7 +102,7 @@ def load_text(
     config = ""
     if root is not None:
         if defaults is None:
-            defaults, config = _configured()
+            defaults, config = _configured(findings)
         root = _laid_over(root, overrides, flags, os.environ if environ is None else environ, findings)
         root = under_defaults(root, defaults, config or "config.toml", findings)
     spec = None
@@ -179,11 +179,12 @@ def _laid_over(
     return apply_flags(over, flags, findings)
 
 
-def _configured() -> tuple[Mapping[str, Any], str]:
+def _configured(findings: Findings) -> tuple[Mapping[str, Any], str]:
     # The file's reader is needed only where there is a file.
     from workbench.config import load_config
 
     config = load_config()
+    findings.warnings.extend(config.warnings)
     return config.defaults, str(config.file)
 
 
