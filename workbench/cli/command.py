@@ -73,8 +73,9 @@ class Family:
         return app
 
     def split(self, args: Sequence[str]) -> tuple[list[str], None]:
-        """Return the words, or the default command where there are none."""
-        return (list(args) or [self.default]), None
+        """Return the words; where no command is among them, the default one before them."""
+        named = args and (not args[0].startswith("-") or args[0] in HELP_OPTIONS["help_option_names"])
+        return (list(args) if named else [self.default, *args]), None
 
 
 def command(name: str, *examples: str, takes_command_line: bool = False) -> Callable[[Function], Command]:

@@ -111,6 +111,8 @@ def secret_values(names: Sequence[str]) -> dict[str, str]:
 def _code_of(words: Words, loaded: Loaded) -> Path | None:
     if words.code:
         return Path(words.code)
+    if loaded.spec.code:
+        return (loaded.folder or Path.cwd()) / loaded.spec.code
     if words.manifest and words.manifest != "-":
         return loaded.folder
     folder = Path.cwd()

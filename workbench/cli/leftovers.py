@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from workbench.store.database import Store
 
 HERE: Final = "this home"
+
+SETTLE_SECONDS: Final = 2.0
+"""How long an agent may take to go after its learner has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
         with closing(backend.open()) as place:
             runner: Runner = load_runner(runner_name)(place, home_uuid=ours)
             with closing(runner):
-                refs = list(runner.leftovers())
+                refs = _settled(store, runner, ours)
         for ref in refs:
             name = f"{nine(ref.job_id)} attempt {ref.attempt} learner {ref.learner}"
             if ref.home != ours:
@@ -78,6 +82,21 @@ def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
             elif why := _why_nobodys(store, ref):
                 action = partial(_remove_learner, options, runner_name, ref)
                 yield Leftover("learner", options.name, name, why, remove=action)
+
+
+def _settled(store: Store, runner: Runner, ours: str) -> list[LearnerRef]:
+    """Ask twice where a learner has just ended: its agent needs a moment to go, and goes by itself."""
+    from workbench.clock import elapsed_seconds
+
+    deadline = elapsed_seconds() + SETTLE_SECONDS
+    while True:
+        refs = list(runner.leftovers())
+        if (
+            not any(ref.home == ours and _why_nobodys(store, ref) for ref in refs)
+            or elapsed_seconds() > deadline
+        ):
+            return refs
+        time.sleep(0.05)
 
 
 def _why_nobodys(store: Store, ref: LearnerRef) -> str:

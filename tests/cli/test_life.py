@@ -1,0 +1,250 @@
+"""A job's life from the command line: halted, resumed, killed, deleted, run again, kept through harm."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Fabric, belonging_to, wait_until
+from workbench.controller.client import status
+from workbench.job import nine
+from workbench.paths import Home
+
+STEPS = """\
+import os, signal, sys, time
+place = os.environ["CHECKPOINT_DIR"] + "/step"
+step = int(open(place).read()) if os.path.exists(place) else 0
+print("from", step, flush=True)
+def stop(*_):
+    open(place, "w").write(str(step))
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+while step < 5 or not os.path.exists(os.environ["RESULT_DIR"] + "/go"):
+    step += 1
+    time.sleep(0.01)
+print("done", flush=True)
+"""
+
+
+@pytest.fixture
+def training(fabric: Fabric) -> dict[str, Any]:
+    """A job that goes on until its result folder holds ``go``, with checkpoints."""
+    (fabric.folder / "steps.py").write_text(STEPS)
+    job = dict(fabric.json("run", "-d", "--json", "--name", "steps", "--", "python3", "steps.py"))
+    wait_until(lambda: "from" in fabric("logs", "steps").stdout, "the job to print")
+    wait_until(lambda: shown(fabric)["state"] == "PROCESSING", "the job to run")
+    return job
+
+
+def shown(fabric: Fabric, name: str = "steps") -> dict[str, Any]:
+    return dict(fabric.json("show", name, "--json"))
+
+
+def test_halt_keeps_everything_and_resume_goes_on(fabric: Fabric, training: dict[str, Any]) -> None:
+    fabric("halt", "steps")
+    halted = shown(fabric)
+    (Path(halted["results"]) / "go").write_text("")
+
+    fabric("resume", "steps")
+    ended = fabric("attach", "steps")
+
+    assert (halted["state"], halted["exit_code"], halted["exit_by"]) == ("HALTED", 143, "halt")
+    assert int(ended.stdout.split()[1]) > 0
+    assert ended.stdout.endswith("done\n")
+    again = shown(fabric)
+    assert (again["state"], again["attempt"], again["exit_code"]) == ("COMPLETED", 2, 0)
+    assert [each["state"] for each in again["attempts"]] == ["HALTED", "COMPLETED"]
+    assert fabric("logs", "steps", "--attempt", "1").stdout == "from 0\n"
+
+
+def test_kill_stops_at_once_and_says_who(fabric: Fabric, training: dict[str, Any]) -> None:
+    stopped = fabric.json("kill", "steps", "--json")[0]
+
+    assert (stopped["state"], stopped["exit_code"], stopped["exit_by"]) == ("HALTED", 137, "kill")
+    assert "kill" in stopped["reason"]
+    assert "@" in stopped["reason"]
+
+
+def test_stopping_what_has_ended_is_no_failure(fabric: Fabric) -> None:
+    fabric("run", "--name", "over", "--", "true")
+
+    assert "has ended already: completed" in fabric("halt", "over").stderr
+    assert "completed; there is nothing to resume" in fabric("resume", "over", expect=64).stderr
+
+
+def test_delete_leaves_nothing(fabric: Fabric, training: dict[str, Any], home: Home) -> None:
+    refused = fabric("delete", "steps", expect=64)
+    fabric("delete", "steps", "--yes")
+
+    assert "--yes" in refused.stderr
+    assert fabric.json("list", "--json") == []
+    assert not home.job(training["id"]).path.exists()
+    fabric("controller", "stop")
+    wait_until(lambda: not belonging_to(home), "every process to be gone")
+
+
+def test_rerun_uses_what_was_recorded_and_names_what_differs(fabric: Fabric, home: Home) -> None:
+    (fabric.folder / "say.py").write_text("import os; print('one', os.environ['FABRIC_SEED'])\n")
+    (fabric.folder / "m.yml").write_text("name: say\nseed: 7\nframework: {command: python3 say.py}\n")
+    first = fabric("run", "m.yml")
+    (fabric.folder / "say.py").write_text("print('two')\n")
+    old = shown(fabric, "@last")
+
+    again = fabric("rerun", "@last")
+    new = shown(fabric, "@last")
+    file = home.job(new["id"]).job_file
+    document = json.loads(file.read_text())
+    document["recorded"]["packages"].append("gone==1.0")
+    document["recorded"]["fabric"] = "0.0.1"
+    file.write_text(json.dumps(document))
+    other = fabric("rerun", "@last")
+
+    assert first.stdout == again.stdout == other.stdout == "one 7\n"
+    assert new["code_hash"] == old["code_hash"]
+    assert new["recorded"]["rerun_of"] == old["id"]
+    assert f"nothing that is known of differs from {nine(old['id'])}" in again.stderr
+    assert "gone 1.0 is gone" in other.stderr
+    assert "was 0.0.1" in other.stderr
+
+
+def test_rerun_without_its_code_or_interpreter_says_so(fabric: Fabric, home: Home) -> None:
+    fabric("run", "--name", "a", "--", "true")
+    for snapshot in home.code.glob("*.tar.gz"):
+        snapshot.unlink()
+
+    assert "is not there any more" in fabric("rerun", "a", expect=66).stderr
+
+
+def test_an_attached_client_starts_another_controller(
+    fabric: Fabric, home: Home, training: dict[str, Any]
+) -> None:
+    client = fabric.start("attach", "steps")
+    assert client.stdout is not None
+    client.stdout.readline()
+    first = status(home)
+    assert first is not None
+
+    os.kill(first.pid, signal.SIGKILL)
+    killed = time.monotonic()
+    wait_until(lambda: (now := status(home)) and now.pid != first.pid, "another controller", 10)
+    took = time.monotonic() - killed
+    (Path(shown(fabric)["results"]) / "go").write_text("")
+    client.communicate(timeout=30)
+
+    assert client.returncode == 0
+    assert took < 3.0  # noticed within one second; the rest is a start on a busy machine
+    assert shown(fabric)["attempt"] == 1
+
+
+def test_a_client_that_is_killed_stops_nothing(fabric: Fabric, training: dict[str, Any]) -> None:
+    client = fabric.start("attach", "steps")
+    assert client.stdout is not None
+    client.stdout.readline()
+    client.kill()
+    client.communicate()
+
+    (Path(shown(fabric)["results"]) / "go").write_text("")
+    assert fabric("attach", "steps").stdout == "from 0\ndone\n"
+
+
+def test_the_controller_is_shown_and_stopped(fabric: Fabric, training: dict[str, Any]) -> None:
+    running = fabric.json("controller", "status", "--json")
+    fabric("controller", "stop")
+    wait_until(lambda: not fabric.json("controller", "--json")["running"], "the controller to end")
+
+    assert running["running"] is True
+    assert running["open_jobs"] == 1
+    assert "lack" in fabric("doctor").stdout
+    (Path(shown(fabric)["results"]) / "go").write_text("")
+    assert fabric("attach", "steps").stdout == "from 0\ndone\n"
+
+
+def test_a_lost_database_is_rebuilt_while_the_job_goes_on(
+    fabric: Fabric, training: dict[str, Any], home: Home
+) -> None:
+    fabric("controller", "stop")
+    for file in home.path.glob("fabric.db*"):
+        file.unlink()
+    lost = fabric("doctor", expect=78)
+    unknown = fabric("show", "steps", expect=64)
+
+    fabric("doctor", "--rebuild")
+    (Path(shown(fabric)["results"]) / "go").write_text("")
+
+    assert "lost, with 1 job folder" in lost.stdout
+    assert "doctor --rebuild" in unknown.stderr
+    assert fabric("attach", "steps").stdout == "from 0\ndone\n"
+    assert shown(fabric)["attempt"] == 1
+
+
+def test_gc_lists_what_belongs_to_nobody_and_removes_it_when_told(fabric: Fabric, home: Home) -> None:
+    fabric("run", "--name", "kept", "--", "true")
+    (home.jobs / "training-zzzzzzzzz").mkdir()
+    (home.jobs / "training-zzzzzzzzz" / "half").write_text("half-made")
+
+    listed = fabric.json("gc", "--json")
+    asked = fabric("gc")
+    fabric("gc", "--yes")
+
+    ours = [each for each in listed if each["ours"]]
+    assert [(each["kind"], each["name"], each["removed"]) for each in ours] == [
+        ("folder", "training-zzzzzzzzz", False)
+    ]
+    assert "training-zzzzzzzzz" in asked.stdout
+    assert "--yes removes" in asked.stderr
+    assert [each for each in fabric.json("gc", "--json") if each["ours"]] == []
+    assert fabric("rerun", "kept").returncode == 0
+
+
+def test_wait_gives_up_in_time(fabric: Fabric, training: dict[str, Any]) -> None:
+    fabric("wait", "steps", "--timeout", "0.2", expect=124)
+
+
+def test_wait_for_any(fabric: Fabric, training: dict[str, Any]) -> None:
+    fabric("run", "-d", "--name", "quick", "--", "exit 9")
+
+    fabric("wait", "--any", "steps", "quick", expect=9)
+
+
+def test_followed_logs_go_over_attempts_to_the_end(fabric: Fabric) -> None:
+    (fabric.folder / "m.yml").write_text(
+        "name: again\nmax_restarts: 1\nframework:\n"
+        "  command: echo try; sleep 0.2; test -e $CHECKPOINT_DIR/x || { touch $CHECKPOINT_DIR/x; exit 3; }\n"
+    )
+    fabric("run", "-d", "m.yml")
+
+    assert fabric("logs", "again", "-f").stdout == "try\ntry\n"
+
+
+@pytest.mark.slow
+def test_a_line_is_on_the_screen_within_100_ms(fabric: Fabric) -> None:
+    code = "import time\nfor _ in range(150): print(time.time(), flush=True); time.sleep(0.01)\n"
+    process = fabric.start("run", "-q", "--", "python3", "-c", code)
+    assert process.stdout is not None
+    delays = sorted(time.time() - float(line) for line in process.stdout)
+    process.communicate()
+
+    assert len(delays) == 150
+    assert delays[len(delays) * 99 // 100] < 0.1, delays[-5:]
+
+
+def test_the_reason_why_a_job_waits_is_said(fabric: Fabric) -> None:
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for name in ("first", "second"):
+        (fabric.folder / f"{name}.yml").write_text(
+            f"name: {name}\ncpus: {cpus}\nframework:\n  command: while [ ! -e $RESULT_DIR/go ]; do sleep 0.02; done\n"
+        )
+    fabric("run", "-d", "first.yml")
+    fabric("run", "-d", "second.yml")
+
+    wait_until(lambda: re.search("CPU", shown(fabric, "second")["reason"]), "a reason that names CPUs")
+
+    assert shown(fabric, "second")["state"] == "QUEUED"
+    fabric("kill", "first", "second")
