@@ -54,6 +54,16 @@ def test_a_job_comes_back_as_it_was_submitted(store: Store) -> None:
     assert job(store, row.id) == row
 
 
+def test_a_job_that_is_inserted_twice_is_there_once(store: Store) -> None:
+    wanted = make_detail()
+    row = insert_job(store, wanted)
+    history = store.home.job(row.id).events.read_bytes()
+
+    assert insert_job(store, wanted) == row
+    assert store.home.job(row.id).events.read_bytes() == history
+    assert len(list_jobs(store)) == 1
+
+
 def test_a_row_cannot_be_changed(store: Store) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         add_job(store).name = "other"  # type: ignore[misc] # that is the point

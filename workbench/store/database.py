@@ -88,17 +88,20 @@ class Store:
         """
         depth, mark = self._depth, len(self._undo)
         name = f"level_{depth}"
-        self.execute(f"SAVEPOINT {name}" if depth else "BEGIN IMMEDIATE")
         self._depth += 1
         try:
+            self.execute(f"SAVEPOINT {name}" if depth else "BEGIN IMMEDIATE")
             yield
             # SQLite may have rolled all back by itself (disk full), then this says so.
             self.execute(f"RELEASE {name}" if depth else "COMMIT")
         except BaseException:
-            if self.connection.in_transaction:
-                self.execute(f"ROLLBACK TO {name}" if depth else "ROLLBACK")
-            while len(self._undo) > mark:
-                self._undo.pop()()
+            try:
+                # While the lock is still held: others write to the same files behind it.
+                while len(self._undo) > mark:
+                    self._undo.pop()()
+            finally:
+                if self.connection.in_transaction:
+                    self.execute(f"ROLLBACK TO {name}" if depth else "ROLLBACK")
             raise
         finally:
             self._depth -= 1

@@ -104,7 +104,7 @@ def append_line(file: Path, document: dict[str, Any], *, durable: bool, store: S
     except OSError as error:
         raise write_failure(error, file) from error
     if store is not None:
-        store.on_rollback(lambda: _cut(file, start))
+        store.on_rollback(lambda: _take_back(file, start, len(line)))
     return start + len(line)
 
 
@@ -140,6 +140,8 @@ def _append(descriptor: int, line: bytes, start: int) -> None:
         raise
 
 
-def _cut(file: Path, size: int) -> None:
+def _take_back(file: Path, start: int, length: int) -> None:
+    """Cut off a line again, unless another has been written behind it (SQLite gave the lock up by itself)."""
     with contextlib.suppress(FileNotFoundError):
-        os.truncate(file, size)
+        if file.stat().st_size == start + length:
+            os.truncate(file, start)

@@ -35,13 +35,15 @@ def who_am_i() -> str:
 def insert_job(store: Store, detail: JobDetail, *, who: str = "", origin: str = "") -> JobRow:
     """Write a new job: ``job.json``, its history, its row and first attempt.
 
-    Return the row with its order and revision.
+    Return the row with its order and revision. A job that is there already is returned as it is.
 
     Raises:
         CannotWrite: the home takes no more; nothing is left of the job.
     """
     job_id = detail.row.id
     with store.atomic():
+        if known := job(store, job_id):
+            return known
         store.on_rollback(lambda: _forget_folder(store, job_id))
         write_job_file(store.home, detail)
         seq = store.counter("next_job")
