@@ -43,7 +43,7 @@ context = Context(folder, folder, folder, 1, {}, True)
 points = 0
 (collector,) = [c for c in make({"type": "tensorboard"}, context) if c.name == "tensorboard"]
 while points < int(sys.argv[2]):
-    collector.poll(0)
+    collector.poll(time.time_ns() // 1000)
     points += sum(len(record["steps"]) for record in collector.take() if record["kind"] == "metrics")
 print(time.perf_counter() - started)
 """
