@@ -14,16 +14,20 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def find_uv() -> str:
-    uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
-    return uv if Path(uv).exists() else ""
+def uv_command() -> list[str]:
+    """Return how to call uv: what called this test, or the one on the path."""
+    if calling := os.environ.get("UV"):
+        return [calling]
+    if shutil.which("uv"):
+        return ["uv"]
+    pytest.skip("no uv")
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "uv", "build"] if not find_uv() else [find_uv(), "build"]
-    subprocess.run([*build, "--wheel", "--out-dir", str(folder), str(ROOT)], check=True, capture_output=True)
+    command = [*uv_command(), "build", "--wheel", "--out-dir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
     return next(folder.glob("*.whl"))
 
 
@@ -49,7 +53,7 @@ def test_installed_command_trains_outside_the_checkout_beside_decoy_folders(
         (decoys / name).mkdir(parents=True)
         (decoys / name / "__init__.py").write_text(f"raise SystemExit('the decoy {name} was imported')\n")
     environment = tmp_path / "environment"
-    uv = [find_uv()] if find_uv() else [sys.executable, "-m", "uv"]
+    uv = uv_command()
     subprocess.run([*uv, "venv", "-q", "--python", sys.executable, str(environment)], check=True)
     python = environment / "bin" / "python"
     subprocess.run(
