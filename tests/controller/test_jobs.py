@@ -177,7 +177,7 @@ def test_when_a_job_has_ended_all_its_metrics_are_in_the_store(ground: Ground) -
 
 def test_secrets_reach_the_command_and_nothing_else(ground: Ground) -> None:
     job_id = ground.submit(
-        'test "$TOKEN" = hunter2-hunter2 && echo got $TOKEN', secret_values={"TOKEN": "hunter2-hunter2"}
+        "test ${#TOKEN} = 15 && echo got $TOKEN", secret_values={"TOKEN": "hunter2-hunter2"}
     )
     assert ground.ends(job_id).state is State.COMPLETED
 

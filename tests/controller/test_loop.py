@@ -80,7 +80,10 @@ def test_resume_begins_the_next_attempt_with_the_same_job(bench: Bench) -> None:
 
     assert row.state is State.COMPLETED
     assert [one.state for one in attempts(bench.store, job_id)] == [State.HALTED, State.COMPLETED]
-    wait_for(lambda: [one.outcome for one in requests(bench.store, job_id)] == ["done"] * 3)
+    wait_for(
+        lambda: [one.outcome for one in requests(bench.store, job_id)] == ["done"] * 3,
+        lambda: str(requests(bench.store, job_id)),
+    )
 
 
 def test_the_next_attempt_does_not_start_while_anything_of_the_last_one_is_there(bench: Bench) -> None:

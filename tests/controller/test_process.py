@@ -167,7 +167,7 @@ def test_an_older_one_is_asked_to_step_down_for_a_newer_client(
 ) -> None:
     ensure_controller(made)
     first = answers(made)
-    monkeypatch.setattr("workbench.controller.client.VERSION", "99.0.0")
+    monkeypatch.setattr("workbench.controller.reaching.VERSION", "99.0.0")
     ensure_controller(made)
 
     wait_for(lambda: (said := status(made)) is not None and said.pid != first.pid, lambda: log_of(made))

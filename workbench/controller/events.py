@@ -97,6 +97,11 @@ class LeftBehind:
 
 
 @dataclass(frozen=True, slots=True)
+class TidiedUp:
+    """What crashes left in the home was brought in order: there may be jobs that were not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Drained:
     """All that an attempt recorded is in the store."""
 
@@ -123,6 +128,7 @@ Event = (
     | CallFailed
     | Measured
     | LeftBehind
+    | TidiedUp
     | Drained
     | Forgotten
 )

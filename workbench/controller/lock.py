@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, fields
 from typing import Self
 
 from workbench.paths import Home
-from workbench.store.failures import write_failure
 from workbench.version import VERSION
 
 RETRY_SECONDS = 0.02
@@ -48,6 +47,9 @@ class ControllerLock:
             try:
                 descriptor = os.open(home.controller_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except OSError as error:
+                # The store's modules would cost every client that only reads the lock 15 ms.
+                from workbench.store.failures import write_failure
+
                 raise write_failure(error, home.controller_lock) from error
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

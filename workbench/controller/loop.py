@@ -12,7 +12,7 @@ from workbench.clock import now_us
 from workbench.controller.acting import Acting, random_share
 from workbench.controller.asking import Asking
 from workbench.controller.board import Board
-from workbench.controller.events import Ended, Event, Measured, Woken
+from workbench.controller.events import Ended, Event, Measured, TidiedUp, Woken
 from workbench.controller.hearing import Hearing
 from workbench.controller.journals import Journals
 from workbench.controller.lanes import drain
@@ -20,7 +20,7 @@ from workbench.controller.log import Log
 from workbench.controller.opening import OpenedPlace, Opener
 from workbench.controller.queueing import Queueing
 from workbench.controller.reconcile import decide
-from workbench.controller.removal import remove_leftovers
+from workbench.controller.removal import tidy_up
 from workbench.controller.restarts import LONGEST_DELAY_SECONDS
 from workbench.controller.tracked import Tracked
 from workbench.controller.view import Close, Forget
@@ -29,8 +29,10 @@ from workbench.job import State
 from workbench.manifest.model import JobSpec
 from workbench.paths import Home
 from workbench.store.database import Store, home_uuid
-from workbench.store.jobs import detail, open_jobs
+from workbench.store.events import catch_up
+from workbench.store.jobs import detail, job, open_jobs
 from workbench.store.learners import learners
+from workbench.store.requests import pending_requests
 from workbench.store.rows import JobRow
 
 HEARTBEAT_SECONDS: Final = 30.0
@@ -45,7 +47,7 @@ STEPS: Final = 50
 """More than this for one job in one go is a defect: it is left alone for a while."""
 
 SWEEP_AFTER_SECONDS: Final = 2.0
-"""When a place that was opened is looked through for learners that should not be there."""
+"""When the home and its places are looked through for what crashes left, which is in nobody's way by then."""
 
 
 @dataclass(slots=True)
@@ -86,9 +88,11 @@ class Loop:
         self._queue_at: float | None = None
         self._requests_at: float | None = 0.0
         self._sweep_at: dict[str, float] = {}
+        self._tidy_at: float | None = self._board.now() + SWEEP_AFTER_SECONDS
         self._idle_since: float | None = None
         self._woken = True
         self._loaded = False
+        self._load_at = 0.0
         self._again: list[Event] = []
         self._ended = ""
         self._said: set[str] = set()
@@ -128,7 +132,8 @@ class Loop:
         for event in (*again, *events):
             touched |= self._guarded(lambda one=event: self._take(one), failed=event)  # type: ignore[misc] # mypy cannot infer the default
         now = self._board.now()
-        if not events or self._woken or (self._requests_at is not None and now >= self._requests_at):
+        due = min(self._load_at, self._load_at if self._requests_at is None else self._requests_at)
+        if self._woken or now >= due:
             touched |= self._guarded(self._answer_requests)
         touched |= {job_id for job_id, at in self._due.items() if now >= at}
         while touched or self._board.stirred or self._is_queue_due(now):
@@ -141,12 +146,15 @@ class Loop:
                 # What just ended may have been waited for by others, and by who asked for it.
                 self._queueing.freed()
                 touched = self._guarded(self._answer_requests)
-        self._look_around(now, idle=not events)
+        self._look_around(now, events)
 
     def _take(self, event: Event) -> set[str]:
         match event:
             case Woken():
                 self._woken = True
+                return set()
+            case TidiedUp():
+                self._woken, self._load_at = True, 0.0
                 return set()
             case Ended(why):
                 self._ended = why
@@ -158,16 +166,27 @@ class Loop:
         return self._hearing.take(event)
 
     def _load(self) -> None:
-        remove_leftovers(self._board.home, self._board.store)
-        for row in open_jobs(self._board.store):
-            self._due[row.id] = 0.0
-            self._track(row)
+        """Take up the jobs that are open and not known yet."""
+        store = self._board.store
+        if not self._loaded:
+            # What a crash left in a history alone must be known before it is said again.
+            with self._board.atomic():
+                for job_id in {one.id for one in open_jobs(store)} | {
+                    one.job_id for one in pending_requests(store)
+                }:
+                    catch_up(store, job_id)
+            self._loaded = True
+        for row in open_jobs(store):
+            if row.id not in self._board.jobs:
+                self._track(row)
+                self._due[row.id] = 0.0
 
     def _answer_requests(self) -> set[str]:
         self._woken, self._board.stirred = False, False
-        if not self._loaded:
+        now = self._board.now()
+        if now >= self._load_at:
             self._load()
-            self._loaded = True
+            self._load_at = now + HEARTBEAT_SECONDS
         touched = self._asking.look()
         self._requests_at = None
         self._board.queue_stale |= bool(touched)
@@ -199,6 +218,7 @@ class Loop:
         except FabricError as error:
             self._say_once(f"{job_id}: {error}; it is tried again")
             again = self._board.now() + STORE_AGAIN_SECONDS
+            self._guarded(lambda: self._check(tracked))
         except Exception as error:
             # A defect of ours must stop no other job.
             self._log.bug(f"{job_id}", error)
@@ -218,6 +238,17 @@ class Loop:
                 return decision.until
             self._said.clear()
         raise RuntimeError(f"no rest after {STEPS} steps: {decision}")
+
+    def _check(self, tracked: Tracked) -> set[str]:
+        """Begin anew with a job whose row is not what it was taken for: a rebuilt store, a history that was ahead."""
+        row = job(self._board.store, tracked.row.id)
+        if row is None or row.deleted_us is not None:
+            self._board.drop(tracked)
+        elif (row.attempt, row.state) != (tracked.row.attempt, tracked.row.state):
+            self._board.drop(tracked)
+            self._track(row)
+            self._board.place(row.place).look()
+        return set()
 
     def _track(self, row: JobRow) -> Tracked:
         board = self._board
@@ -242,13 +273,17 @@ class Loop:
             board.watch(place)
         return tracked
 
-    def _look_around(self, now: float, *, idle: bool) -> None:
+    def _look_around(self, now: float, events: list[Event]) -> None:
         """Do what is due though nothing happened."""
+        if self._tidy_at is not None and now >= self._tidy_at:
+            self._tidy_at = None
+            arguments = (self._board.home, self._log, self.post)
+            threading.Thread(target=tidy_up, args=arguments, name="tidy up", daemon=True).start()
         for key, at in list(self._sweep_at.items()):
             if now >= at:
                 self._sweep_at[key] = float("inf")
                 self._board.places[key].sweep()
-        if idle and not self._settings.is_ours():
+        if not events and not self._settings.is_ours():
             self._ended = self._ended or "its lock file was removed"
         if self._board.jobs:
             self._idle_since = None
@@ -263,9 +298,9 @@ class Loop:
 
     def _timeout(self) -> float:
         now = self._board.now()
-        times = [now + HEARTBEAT_SECONDS, *self._due.values(), *self._sweep_at.values()]
+        times = [self._load_at, *self._due.values(), *self._sweep_at.values()]
         times += [at for place in self._board.places.values() if (at := place.check(now)) is not None]
-        times += [at for at in (self._queue_at, self._requests_at) if at is not None]
+        times += [at for at in (self._queue_at, self._requests_at, self._tidy_at) if at is not None]
         if self._idle_since is not None:
             times.append(self._idle_since + self._settings.linger_seconds)
         return max(0.0, min(times) - now)
