@@ -30,8 +30,11 @@ ANSWER_SECONDS: Final = 2.0
 START_SECONDS: Final = 5.0
 """A controller that was started so shortly before is given the time to answer before another is started."""
 
-_spawned: dict[int, float] = {}
-"""Controllers that this process started, and when: its children, reaped when it asks the next time."""
+_spawned: list[int] = []
+"""Controllers that this process started: they are its children and are reaped when it asks the next time."""
+
+_starting: dict[Path, float] = {}
+"""Homes whose controller this process started and that has not answered yet, and when that was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,9 @@ def ensure_controller(home: Home) -> None:
     """Wake the controller; start one where none answers, or an older version's. Returns at once."""
     _reap()
     answer = _say(home, "wake")
-    starting = any(time.monotonic() - since < START_SECONDS for since in _spawned.values())
-    if starting and not (answer and answer.get("ok")):
-        return
     if answer is None:
-        _spawn(home)
+        if not _is_starting(home):
+            _spawn(home)
     elif not answer.get("ok"):
         _spawn(home, wait=True)  # it is about to end
     elif _version(str(answer.get("version"))) < _version(VERSION):
@@ -109,8 +110,14 @@ def _say(home: Home, what: str) -> Mapping[str, Any] | None:
                 return None
             data += more
         answer = json.loads(data)
+        _starting.pop(home.path, None)
         return answer if isinstance(answer, dict) else None
     return None
+
+
+def _is_starting(home: Home) -> bool:
+    since = _starting.get(home.path)
+    return since is not None and bool(_spawned) and time.monotonic() - since < START_SECONDS
 
 
 def _spawn(home: Home, *, wait: bool = False) -> None:
@@ -143,7 +150,8 @@ def _spawn(home: Home, *, wait: bool = False) -> None:
             pid = spawn()
     except OSError as error:
         raise FabricError(f"the controller could not be started: {error.strerror or error}") from error
-    _spawned[pid] = time.monotonic()
+    _spawned.append(pid)
+    _starting[home.path] = time.monotonic()
 
 
 def _reap() -> None:
@@ -153,7 +161,7 @@ def _reap() -> None:
         except ChildProcessError:
             ended = pid
         if ended:
-            del _spawned[pid]
+            _spawned.remove(pid)
 
 
 def _version(text: str) -> tuple[int, ...]:
