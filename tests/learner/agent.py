@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.learner import archive, processes
+from workbench.learner import archive, processes, state
 from workbench.learner.journal import ENTRY, HEADER
 
 HOME_UUID = "0b9c2f4e-home"
@@ -96,7 +96,11 @@ class Learner:
             "metrics": None,
         }
         self.launch.update(document)
-        self.launch["attempt"] = document.get("attempt", _number(attempt))
+        self.rewrite(attempt=document.get("attempt", _number(attempt)))
+
+    def rewrite(self, **document: Any) -> None:
+        """Change keys of the launch document before the start."""
+        self.launch.update(document)
         (self.folder / "launch.json").write_text(json.dumps(self.launch))
 
     @property
@@ -124,9 +128,9 @@ class Learner:
         assert self.process is not None
         code = self.process.wait(seconds)
         assert code == 0, (code, self.said())
-        state = self.state()
-        assert state.get("phase") == "exited", (state, self.said())
-        return state
+        found = self.state()
+        assert found.get("phase") == "exited", (found, self.said())
+        return found
 
     def said(self) -> str:
         path = self.folder / "agent.log"
@@ -146,9 +150,7 @@ class Learner:
         return until(lambda: self.output() if text in self.output() else b"")
 
     def stop(self, kind: str = "halt", **more: Any) -> None:
-        new = self.folder / "stop.json.new"
-        new.write_text(json.dumps({"kind": kind, "by": "me@box", **more}))
-        new.rename(self.folder / "stop.json")
+        state.ask_to_stop(str(self.folder), {"kind": kind, "by": "me@box", **more})
 
     def entries(self, name: str = "output") -> list[tuple[int, int, int]]:
         path = self.folder / f"{name}.idx"
@@ -194,12 +196,6 @@ def kill(pid: int, number: int = signal.SIGKILL) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def lines_of(text: str, pieces: int) -> Iterator[str]:
-    """Number the same text again and again."""
-    for piece in range(pieces):
-        yield f"{piece} {text}\n"
 
 
 def _number(attempt: Path) -> int:

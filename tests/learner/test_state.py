@@ -95,6 +95,22 @@ def test_a_request_is_read_and_garbage_is_a_halt(tmp_path: Path) -> None:
     assert state.read_stop(str(tmp_path)) == {"kind": "halt"}
 
 
+def test_a_request_that_the_disk_has_no_room_for_still_says_its_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", refused)
+        state.ask_to_stop(str(tmp_path), {"kind": "kill", "by": "me"})
+
+    assert state.read_stop(str(tmp_path)) == {"kind": "kill"}
+    state.ask_to_stop(str(tmp_path), {"kind": "halt", "by": "me"})
+    assert state.read_stop(str(tmp_path)) == {"kind": "halt", "by": "me"}
+    assert [path.name for path in tmp_path.iterdir()] == ["stop.json"]
+
+
 def test_a_disk_without_hard_links_decides_once_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise OSError(95, "no hard links here")

@@ -116,12 +116,34 @@ def read(folder: str) -> dict[str, Any]:
     return read_object(os.path.join(folder, "state.json"))
 
 
-def read_stop(folder: str) -> dict[str, Any]:
-    """Return the request to stop; empty when there is none."""
+def ask_to_stop(folder: str, request: dict[str, Any]) -> None:
+    """Write a request to stop into a learner's folder, whole.
+
+    On a full disk its kind alone becomes the target of a link, which needs no room.
+
+    Raises:
+        OSError: the folder takes nothing at all.
+    """
     path = os.path.join(folder, "stop.json")
-    if not os.path.exists(path):
+    new = "%s.new-%d" % (path, os.getpid())
+    try:
+        _write_file(new, json.dumps(request).encode() + b"\n", False, os.O_CREAT | os.O_TRUNC)
+    except OSError:
+        _remove(new)
+        os.symlink(str(request.get("kind")), new)
+    os.rename(new, path)
+
+
+def read_stop(folder: str) -> dict[str, Any]:
+    """Return the request to stop; empty when there is none. One that cannot be read is a halt."""
+    path = os.path.join(folder, "stop.json")
+    try:
+        kind = os.readlink(path)
+    except FileNotFoundError:
         return {}
-    return read_object(path) or {"kind": "halt"}
+    except OSError:
+        return read_object(path) or {"kind": "halt"}
+    return {"kind": kind}
 
 
 def read_decision(attempt_dir: str) -> dict[str, Any]:

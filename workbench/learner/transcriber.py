@@ -225,6 +225,9 @@ class Transcriber:
         began = self._fed
         while self._behind():
             entry = self.publisher.index.entry(self._entry)
+            if entry.end <= self._fed:  # a lost disk gave it back after it had been collected
+                self._entry += 1
+                continue
             data = self.publisher.read(self._fed, min(_FEED_BYTES, entry.end - self._fed))
             if not data:
                 break  # somebody cut the output off

@@ -1,0 +1,149 @@
+"""Guard and scribe are killed at random instants: what was printed is there once, and the end is told truthfully.
+
+``--chaos-rounds N`` does N rounds of each harm; seeds are the rounds' numbers, so that a round can be done again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.learner.agent import Learner, kill, until
+from tests.learner.collecting import points_of
+from workbench.learner import system
+
+Make = Callable[..., Learner]
+
+METRICS = {
+    "type": "regex_extractor",
+    "groups": {
+        "train": {
+            "regex": "loss=%{FLOAT:loss} step=%{INT:step}",
+            "scalars": {"loss": {"type": "FLOAT", "value": "$loss"}},
+            "etimes": {"step": {"type": "INT", "value": "$step"}},
+        }
+    },
+}
+
+# After each block that was taken it says so elsewhere: what is missing in the journal was never printed.
+PROGRAM = """
+import os, random, sys, time
+chance = random.Random(int(sys.argv[1]))
+told = os.open(os.environ["WORK"] + "/told", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+step = 0
+for block in range(int(sys.argv[2])):
+    data = b""
+    for _ in range(chance.choice((1, 1, 1, 30, 2000))):
+        step += 1
+        data += b"loss=%d.5 step=%d\\n" % (step, step) + b"." * chance.choice((0, 10, 500)) + b"\\n"
+    if chance.random() < 0.1:
+        data += chance.randbytes(5000).replace(b"loss", b"") + b"\\n"
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view):]
+    os.write(told, b"%d\\n" % len(data))
+    time.sleep(chance.choice((0, 0, 0.001, 0.01)))
+"""
+
+
+def expected(seed: int, blocks: int, work: Path) -> tuple[bytes, list[int]]:
+    """Let the program print into a file; return its output, and where its blocks end."""
+    (work / "peer").mkdir()
+    output = subprocess.run(
+        ["python3", "-c", PROGRAM.replace("time.sleep", "(lambda _: None)"), str(seed), str(blocks)],
+        env={**os.environ, "WORK": str(work / "peer")},
+        stdout=subprocess.PIPE,
+        check=True,
+    ).stdout
+    ends = [0]
+    for line in (work / "peer" / "told").read_text().split():
+        ends.append(ends[-1] + int(line))
+    return output, ends
+
+
+def rounds(asked: int | None, few: int) -> range:
+    return range(few if asked is None else asked)
+
+
+def check_points(one: Learner, output: bytes) -> None:
+    """Every point of the output is a record, once."""
+    wanted = [int(line.split(b"=")[-1]) for line in output.split(b"\n")[:-1] if line.startswith(b"loss=")]
+    points: Any = points_of(one.records("metrics"))
+    found = points.get(("train", "", "loss"), [])
+    assert [step for step, _ in found] == wanted
+    assert all(value == step + 0.5 for step, value in found)
+    numbers = [record["seq"] for record in one.records()]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def until_dead(pid: int | None) -> None:
+    until(lambda: not pid or not system.start_ticks(pid))
+
+
+def started(learner: Make, seed: int, blocks: int) -> Learner:
+    one = learner("", grace_seconds=1.0, usage_seconds=0.05, metrics=METRICS)
+    (one.work / "program.py").write_text(PROGRAM)
+    one.rewrite(command=f'exec "$PYTHON" "$WORK/program.py" {seed} {blocks}')
+    one.start()
+    return one
+
+
+@pytest.mark.chaos
+def test_scribes_are_killed_at_random_instants(learner: Make, chaos_rounds: int | None) -> None:
+    for seed in rounds(chaos_rounds, 3):
+        chance = random.Random(seed)
+        one = started(learner, seed, 120)
+        assert one.process is not None
+        for _ in range(12):
+            time.sleep(chance.choice((0.02, 0.3)) * chance.random())  # the random instant
+            if one.process.poll() is None and one.scribe():
+                kill(one.scribe())
+        state = one.wait()
+
+        output, _ = expected(seed, 120, one.work)
+        assert (state["exit_code"], state["reason"]) == (0, None), seed
+        assert hashlib.sha256(one.output()).digest() == hashlib.sha256(output).digest(), seed
+        check_points(one, output)
+        assert one.left() == []
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("both", [False, True], ids=["the guard", "guard and scribe"])
+def test_guards_are_killed_at_random_instants(learner: Make, chaos_rounds: int | None, both: bool) -> None:
+    """After each, agents are started again, as a controller does that does not know how far it came."""
+    for seed in rounds(chaos_rounds, 4):
+        chance = random.Random(seed)
+        one = started(learner, seed, 60)
+        time.sleep(chance.random() * 0.4)  # the random instant
+        state = one.state()
+        assert one.process is not None
+        one.process.kill()
+        if both and state.get("scribe_pid"):
+            kill(state["scribe_pid"])
+        one.process.wait()
+        while one.state().get("phase") != "exited":
+            assert subprocess.run(one.argv(), check=False).returncode == 0
+        until_dead(state.get("scribe_pid"))
+
+        final = one.state()
+        assert one.left() == [], seed
+        output, ends = expected(seed, 60, one.work)
+        told_file = one.work / "told"
+        told = len(told_file.read_text().splitlines()) if told_file.exists() else 0
+        kept = one.output()
+        assert output.startswith(kept), seed
+        if final["reason"] is None:
+            assert (final["exit_code"], kept) == (0, output), seed
+        else:
+            assert final["reason"]["code"] == "S202", (seed, final)
+        if not both:  # with both dead, what waited in the pipe goes with its last holder
+            assert ends[told] <= len(kept) <= ends[min(told + 1, 60)], seed
+        check_points(one, kept)

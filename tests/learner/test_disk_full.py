@@ -1,0 +1,163 @@
+"""A full disk: the command waits, the state says why, and with room again everything is there byte for byte."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.learner.agent import Learner, kill, until
+
+Make = Callable[..., Learner]
+
+METRICS = {
+    "type": "regex_extractor",
+    "groups": {"g": {"regex": "n=%{INT:n}", "scalars": {"n": {"type": "INT", "value": "$n"}}}},
+}
+
+PRINT = 'import os\nfor n in range({count}): os.write(1, b"n=%d {rest}\\n" % n)\n'
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root: a full disk is not tested")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)], check=False).returncode:
+        pytest.skip("a small tmpfs cannot be mounted here: a full disk is not tested")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.fixture
+def attempt(small: Path) -> Path:
+    folder = small / "attempt-1"
+    folder.mkdir()
+    return folder
+
+
+def grown(small: Path, size: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={size}", str(small)], check=True)
+
+
+def stalled(one: Learner) -> dict[str, Any]:
+    return until(lambda: one.state() if one.state().get("stall") else {})
+
+
+@pytest.fixture
+def printing(learner: Callable[..., Learner], tmp_path: Path) -> Callable[..., Learner]:
+    """Make a learner that prints so many lines."""
+
+    def make(count: int, **document: Any) -> Learner:
+        script = tmp_path / "print.py"
+        script.write_text(PRINT.format(count=count, rest="x" * 90))
+        return learner(f'"$PYTHON" {script}; echo end', **document)
+
+    return make
+
+
+def test_output_waits_for_room_and_is_complete(printing: Make, small: Path, python: str) -> None:
+    one = printing(40_000, metrics=METRICS, python=python)
+    one.start()
+
+    state = stalled(one)
+    assert state["phase"] == "running" and "disk is full" in state["stall"]
+    for line in (one.folder / "records.jsonl").read_bytes().splitlines(keepends=True):
+        json.loads(line)
+        assert line.endswith(b"\n")
+    grown(small, "40m")
+    state = one.wait()
+
+    assert (state["exit_code"], state["stall"]) == (0, "")
+    assert one.output() == b"".join(b"n=%d %s\n" % (n, b"x" * 90) for n in range(40_000)) + b"end\n"
+    values = [value for record in one.records("metrics") for value in record["values"]["n"]]
+    assert values == list(range(40_000))
+    assert one.left() == []
+
+
+def test_agents_that_are_killed_on_a_full_disk_lose_nothing(
+    printing: Make, small: Path, tmp_path: Path
+) -> None:
+    one = printing(40_000, metrics=METRICS)
+    one.start()
+    stalled(one)
+
+    for _ in range(3):
+        pid = one.scribe()
+        kill(pid)
+        until(lambda pid=pid: one.scribe() != pid)  # type: ignore[misc] # bound at once
+        stalled(one)
+    grown(small, "40m")
+    one.wait()
+
+    assert one.output() == b"".join(b"n=%d %s\n" % (n, b"x" * 90) for n in range(40_000)) + b"end\n"
+    values = [value for record in one.records("metrics") for value in record["values"]["n"]]
+    assert values == list(range(40_000))
+
+
+def test_a_halt_keeps_what_was_printed_until_there_is_room(
+    printing: Make, small: Path, tmp_path: Path
+) -> None:
+    one = printing(40_000)
+    one.start()
+    stalled(one)
+
+    one.stop("halt", grace_seconds=1)
+    until(lambda: one.state()["signal"])
+    assert one.state()["phase"] == "stopping"
+    grown(small, "40m")
+    state = one.wait()
+
+    output = one.output()
+    assert state["stopped"] == "halt"
+    whole = b"".join(b"n=%d %s\n" % (n, b"x" * 90) for n in range(40_000))
+    assert whole.startswith(output) and len(output) > 1_000_000
+
+
+def test_a_kill_does_not_wait_for_room_and_says_what_was_lost(
+    printing: Make, small: Path, tmp_path: Path
+) -> None:
+    one = printing(40_000)
+    one.start()
+    stalled(one)
+
+    one.stop("kill")
+    state = one.wait()
+
+    assert (state["stopped"], state["reason"]["code"]) == ("kill", "S204")
+    assert "bytes of output could not be kept" in state["reason"]["text"]
+    assert b"".join(b"n=%d %s\n" % (n, b"x" * 90) for n in range(40_000)).startswith(one.output())
+
+
+def test_a_disk_that_is_full_from_the_start_starts_nothing_unrecorded(
+    printing: Make, small: Path, tmp_path: Path
+) -> None:
+    one = printing(100)
+    one.launch["env"]["OUTSIDE"] = str(tmp_path)
+    one.launch["command"] = 'touch "$OUTSIDE/ran"; ' + one.launch["command"]
+    (one.folder / "launch.json").write_text(json.dumps(one.launch))
+    with (small / "filler").open("wb", buffering=0) as filler:
+        for size in (65536, 4096):
+            try:
+                while filler.write(b"x" * size) == size:
+                    pass
+            except OSError:
+                continue
+    one.start()
+    until(lambda: (one.folder / "agent.lock").exists())
+
+    if not one.state():
+        assert not (tmp_path / "ran").exists()
+    (small / "filler").unlink()
+    state = one.wait()
+
+    assert state["exit_code"] == 0
+    assert (tmp_path / "ran").exists()
+    assert one.output().endswith(b"end\n")
