@@ -118,7 +118,7 @@ class _Setter:
         hint = holder.advice(part)
         if not done and not nearest(part, holder.known()):
             hint = hint or f"a hyper-parameter is set as params.{part}"
-        return f"{shortened(part)!r} is not a key of {holder.what}", hint
+        return f"{shortened(part)} is not a key of {holder.what}", hint
 
 
 def drop(root: Map, path: Sequence[str]) -> Map:

@@ -87,8 +87,8 @@ class Table(Kind):
             if written in self.moved:
                 self.wrong(entry.node, where, findings)
             elif name is None:
-                what = f"{shortened(written)!r} is not a key of {self.what} and has no effect"
-                findings.warn(entry.place, where, what, self.advice(written))
+                what = f"is not a key of {self.what} and has no effect"
+                findings.warn(entry.place, shortened(where), what, self.advice(written))
             elif name in entries:
                 first = entries[name]
                 findings.fault(
