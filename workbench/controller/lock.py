@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import socket
-import time
 from dataclasses import asdict, dataclass, fields
 from typing import Self
 
@@ -36,13 +35,12 @@ class ControllerLock:
         self._descriptor = descriptor
 
     @classmethod
-    def take(cls, home: Home, *, wait_seconds: float = 0.0) -> Self | None:
-        """Take the lock, or return None when another controller holds it for longer than ``wait_seconds``.
+    def take(cls, home: Home) -> Self | None:
+        """Take the lock, or return None when another holds it.
 
         Raises:
             CannotWrite: the home takes no more.
         """
-        until = time.monotonic() + wait_seconds
         while True:
             try:
                 descriptor = os.open(home.controller_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -55,10 +53,7 @@ class ControllerLock:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(descriptor)
-                if time.monotonic() >= until:
-                    return None
-                time.sleep(RETRY_SECONDS)
-                continue
+                return None
             lock = cls(home, descriptor)
             if lock.is_ours():
                 return lock

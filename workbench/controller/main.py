@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.clock import now_us
-from workbench.controller.lock import ControllerLock
+from workbench.controller.lock import RETRY_SECONDS, ControllerLock
 from workbench.controller.log import Log
+from workbench.controller.reaching import status
 from workbench.controller.server import Server, socket_path
 from workbench.errors import CannotWrite, FabricError, TryAgain
 from workbench.paths import Home, default_home
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from workbench.store.database import Store
 
 SUCCESSION_SECONDS: Final = 10.0
-"""How long one that is to follow another waits for its end."""
+"""How long one waits for the end of another that holds the lock and does not answer."""
 
 LINGER_SECONDS: Final = 60.0
 
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
     _detach(home)
     try:
         uuid = home_uuid(home)
-        lock = ControllerLock.take(home, wait_seconds=SUCCESSION_SECONDS if waits else 0.0)
+        lock = _take_lock(home, waits=waits)
     except FabricError as error:
         print(f"controller: {error}", file=sys.stderr)
         return error.exit_code
@@ -109,6 +110,24 @@ def main(arguments: Sequence[str]) -> int:
     finally:
         lock.release()
         log.close()
+
+
+def _take_lock(home: Home, *, waits: bool) -> ControllerLock | None:
+    """Take the lock; None when another controller has it, and answers.
+
+    One that holds it and does not answer may be about to end, or be dead: a child that it was just starting holds
+    its lock for a moment longer.
+    """
+    until = time.monotonic() + SUCCESSION_SECONDS
+    while True:
+        lock = ControllerLock.take(home)
+        if lock is not None:
+            return lock
+        if not waits and status(home) is not None:
+            return None
+        if time.monotonic() >= until:
+            return None
+        time.sleep(RETRY_SECONDS)
 
 
 def _run(home: Home, uuid: str, lock: ControllerLock, log: Log) -> int:
