@@ -262,3 +262,21 @@ def test_nothing_of_a_job_is_left_when_it_has_ended(fabric: Fabric, home: Home) 
     fabric("controller", "stop")
 
     wait_until(lambda: not belonging_to(home), "every process to be gone")
+
+
+def test_a_manifest_from_standard_input_and_the_other_name(fabric: Fabric, project: Path) -> None:
+    ran = fabric("train", "-", ".", input=MANIFEST)
+
+    assert ran.stdout.startswith("lr 0.5")
+
+
+def test_a_command_goes_before_the_manifests(fabric: Fabric, project: Path) -> None:
+    assert fabric("run", "manifest.yml", "--", "echo", "mine").stdout == "mine\n"
+
+
+@pytest.mark.parametrize("address", ["ssh://me@box", "k8s://context/namespace"])
+def test_a_place_that_nothing_installed_reaches_is_refused(fabric: Fabric, address: str) -> None:
+    ran = fabric("run", "--backend", address, "--", "true", expect=64)
+
+    assert "local" in ran.stderr
+    assert fabric.json("list", "--json") == []

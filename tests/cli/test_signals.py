@@ -223,3 +223,45 @@ def test_a_terminal_is_not_driven_by_the_job(fabric: Fabric) -> None:
     assert terminal.wait() == 0
     assert b"\x1b[31mred\x1b[0m" in terminal.shown
     assert b"owned" not in terminal.shown.split(b"manifest:")[1].split(b"completed")[0]
+
+
+def test_colour_is_for_terminals_that_want_it(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric("run", "--", "true")
+    shown = OnTerminal(fabric.folder, "list")
+    shown.wait()
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = OnTerminal(fabric.folder, "list")
+    plain.wait()
+
+    assert b"\x1b[32mCOMPLETED" in shown.shown
+    assert b"\x1b" not in plain.shown
+
+
+def test_the_screens_open_and_close(fabric: Fabric) -> None:
+    fabric("run", "--name", "seen", "--", "true")
+    terminal = OnTerminal(fabric.folder, "tui")
+    terminal.read_until(b"seen")
+
+    terminal.press(b"q")
+
+    assert terminal.wait() == 0
+
+
+def test_the_screens_need_a_terminal(fabric: Fabric) -> None:
+    assert "need a terminal" in fabric("tui", expect=64).stderr
+
+
+def test_a_person_is_asked_before_anything_is_deleted(fabric: Fabric) -> None:
+    fabric("run", "--name", "dear", "--", "true")
+    terminal = OnTerminal(fabric.folder, "delete", "dear")
+    terminal.read_until(b"[y/N]")
+    terminal.press(b"n\n")
+    terminal.wait()
+    assert len(fabric.json("list", "--json")) == 1
+
+    terminal = OnTerminal(fabric.folder, "delete", "dear")
+    terminal.read_until(b"[y/N]")
+    terminal.press(b"y\n")
+
+    assert terminal.wait() == 0
+    assert fabric.json("list", "--json") == []

@@ -14,6 +14,9 @@ if TYPE_CHECKING:  # typing itself would cost `fabric --help` a quarter of its s
 COMPLETE_VARIABLE = "_FABRIC_COMPLETE"
 """Set by the shell's completion script."""
 
+ONLY_LOOKS = {"-h", "--help", "--plan"}
+"""Words that make a command show something instead of starting a job."""
+
 EXIT_INTERRUPTED = 130
 EXIT_CLOSED_PIPE = 141
 
@@ -50,11 +53,30 @@ def _run(words: list[str]) -> int:
     if words[0] in ("-V", "--version"):
         words = ["version", *words[1:]]
     entry = table.find(words[0])
+    if entry is not None and entry.starts_jobs and not ONLY_LOOKS.intersection(words):
+        _start_controller()
     from workbench.cli.invoke import invoke, unknown_command
 
     if entry is None:
         return unknown_command(words[0])
     return invoke(entry, words[1:])
+
+
+def _start_controller() -> None:
+    """Start the controller before anything else: it takes as long as the parsing and preparing of a job.
+
+    A failure is told by whoever needs the controller later; a home that is not there yet is not made here.
+    """
+    from workbench.controller.reaching import ensure_controller
+    from workbench.errors import FabricError
+    from workbench.paths import Home, default_home
+
+    home = Home(default_home())
+    if home.database.exists():
+        try:
+            ensure_controller(home)
+        except (FabricError, OSError):
+            return
 
 
 def _open_missing_streams() -> None:

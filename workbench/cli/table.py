@@ -20,9 +20,17 @@ GROUPS = {
 class Entry:
     """One command of the table."""
 
-    __slots__ = ("aliases", "group", "help", "name", "target")
+    __slots__ = ("aliases", "group", "help", "name", "starts_jobs", "target")
 
-    def __init__(self, name: str, target: str, group: str, help: str, aliases: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        target: str,
+        group: str,
+        help: str,
+        aliases: tuple[str, ...] = (),
+        starts_jobs: bool = False,
+    ) -> None:
         self.name = name
         self.target = target
         """``module:attribute`` under ``workbench.cli``, a Command or a Family."""
@@ -30,15 +38,23 @@ class Entry:
         self.help = help
         """One line; the command's own help begins with it."""
         self.aliases = aliases
+        self.starts_jobs = starts_jobs
+        """Whether it needs the controller in any case, which then starts while the words are parsed."""
 
 
 ENTRIES = (
-    Entry("run", "run:run", "start", "Run a training job and follow it.", ("train",)),
+    Entry("run", "run:run", "start", "Run a training job and follow it.", ("train",), starts_jobs=True),
     Entry("plan", "plan:plan", "start", "Show exactly what a run would start, and start nothing."),
     Entry("validate", "manifests:validate", "start", "Check manifests and name every fault."),
     Entry("init", "manifests:init", "start", "Write a commented manifest to begin with."),
     Entry("schema", "manifests:schema", "start", "Print the manifest's JSON schema, for editors."),
-    Entry("rerun", "rerun:rerun", "start", "Run a job again with exactly its code, settings and Python."),
+    Entry(
+        "rerun",
+        "rerun:rerun",
+        "start",
+        "Run a job again with exactly its code, settings and Python.",
+        starts_jobs=True,
+    ),
     Entry("list", "list_jobs:list_jobs", "look", "List jobs, newest first.", ("ls", "ps")),
     Entry("show", "show:show", "look", "Show one job: state, why, times, settings, results."),
     Entry("logs", "logs:logs", "look", "Print what a job printed."),
