@@ -167,7 +167,10 @@ class Launching:
             learner: f"{folder}/{attempt.home}.{learner_name(attempt.job_id, attempt.attempt, learner)}.json"
             for learner in waiting
         }
-        text = json.dumps(dict(self._request.secrets))
+        # Credentials of stores and registries are fabric's own: only what can be a variable is the command's.
+        text = json.dumps(
+            {name: value for name, value in self._request.secrets.items() if name.isidentifier()}
+        )
         self._host.call("write_files", files=dict.fromkeys(names.values(), text))
         return names
 

@@ -212,8 +212,7 @@ def test_a_job_under_mpi_validates_and_is_not_run_as_something_else() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("tensorflow-gpu", "name: tensorflow"),
-        ("caffe-gpu", "version: gpu"),
+        ("keras", "name: tensorflow"),
         ("pytorh", "pytorch"),
         ("mxnet", "custom"),
     ],
@@ -224,6 +223,18 @@ def test_other_frameworks_are_refused_with_what_to_write(name: str, said: str) -
     assert fault.key == "framework.name"
     assert "caffe, tensorflow, caffe2, pytorch, h2o3, horovod, pytorchmpi, custom" in fault.problem
     assert said in fault.problem + fault.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "image"), [("tensorflow-gpu", "tensorflow/tensorflow"), ("caffe-gpu", "bvlc/caffe")]
+)
+def test_names_of_ffdls_first_manifests_are_read_with_a_warning(name: str, image: str) -> None:
+    found = loaded(manifest(name, "1.5", "x"))
+
+    assert found.spec.image == f"{image}:1.5"
+    assert [warning.key for warning in found.warnings if "older name" in warning.problem] == [
+        "framework.name"
+    ]
 
 
 def test_placeholders_validate_with_a_warning_each() -> None:

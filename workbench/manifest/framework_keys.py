@@ -8,15 +8,16 @@ from workbench.manifest.kinds import Choice, Script, Text
 from workbench.manifest.model import FRAMEWORKS
 from workbench.manifest.tables import Key, Table
 
+OLDER_FRAMEWORKS: Final = {"tensorflow-gpu": "tensorflow", "caffe-gpu": "caffe"}
+"""Names that FfDL's first manifests used; whether the image knows GPUs is said by its tag."""
+
 FORMER_FRAMEWORKS: Final = {
-    "tensorflow-gpu": "write name: tensorflow with the version of a GPU image, such as 1.5.0-gpu-py3",
-    "caffe-gpu": "write name: caffe with version: gpu",
     "keras": "write name: tensorflow; its images hold Keras or can install it",
     "tf": "write name: tensorflow",
     "torch": "write name: pytorch",
     "h2o": "write name: h2o3",
 }
-"""Names from FfDL's early days, or from habit, and what to write today."""
+"""Names from habit, and what to write."""
 
 IMAGE_LOCATION: Final = Table(
     Key(
@@ -41,7 +42,7 @@ IMAGE_LOCATION: Final = Table(
 FRAMEWORK: Final = Table(
     Key(
         "name",
-        Choice(FRAMEWORKS, former=FORMER_FRAMEWORKS),
+        Choice(FRAMEWORKS, former=FORMER_FRAMEWORKS, older=OLDER_FRAMEWORKS),
         "Which image repository is used where learners run in containers. `custom` takes `version` as a"
         " whole image reference. `horovod` and `pytorchmpi` start the command under MPI.",
         default="custom",

@@ -166,11 +166,13 @@ class Choice(Kind):
         names: Mapping[str, tuple[str, ...]] | tuple[str, ...],
         *,
         former: Mapping[str, str] | None = None,
+        older: Mapping[str, str] | None = None,
         ignore_case: bool = False,
     ) -> None:
         listed = names if isinstance(names, Mapping) else dict.fromkeys(names, ())
         self.names = tuple(listed)
         self._former = former or {}
+        self._older = older or {}
         self._fold: Callable[[str], str] = str.lower if ignore_case else str
         self.known = {
             self._fold(text): name for name, synonyms in listed.items() for text in (name, *synonyms)
@@ -185,6 +187,10 @@ class Choice(Kind):
         text = self._fold(node.text.strip())
         if text in self.known:
             return self.known[text]
+        if text in self._older:
+            name = self._older[text]
+            findings.warn(node.place, path, f"{text} is an older name of {name} and is read as that")
+            return name
         if text in self._former:
             self.wrong(node, path, findings, self._former[text])
             return None
