@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from workbench.cli.console import confirm, narrate
@@ -11,6 +12,7 @@ from workbench.errors import TryAgain
 from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
+    from workbench.controller.lock import ControllerLock
     from workbench.store.recovering import Report
 
 LOCK_SECONDS = 15.0
@@ -24,8 +26,7 @@ def rebuild_store(*, yes: bool, json: bool) -> int:
         TryAgain: a controller does not step down.
         UsageError: nobody can be asked.
     """
-    from workbench.controller.client import ensure_controller, stop_controller
-    from workbench.controller.lock import ControllerLock
+    from workbench.controller.client import ensure_controller
     from workbench.metrics import ingest
     from workbench.store.database import Store
     from workbench.store.identity import make_home
@@ -39,10 +40,7 @@ def rebuild_store(*, yes: bool, json: bool) -> int:
         narrate("nothing was changed")
         return 0
     make_home(home)
-    stop_controller(home)
-    lock = ControllerLock.take(home, wait_seconds=LOCK_SECONDS)
-    if lock is None:
-        raise TryAgain("the controller of this home does not step down", hint="fabric controller status")
+    lock = _take_controller_lock(home)
     try:
         report = rebuild(home, ingest=ingest)
     finally:
@@ -53,6 +51,21 @@ def rebuild_store(*, yes: bool, json: bool) -> int:
         ensure_controller(home)
     _tell(report, waiting, json=json)
     return 0
+
+
+def _take_controller_lock(home: Home) -> ControllerLock:
+    """Have the controller step down, and keep every other from starting."""
+    from workbench.clock import elapsed_seconds
+    from workbench.controller.client import stop_controller
+    from workbench.controller.lock import ControllerLock
+
+    deadline = elapsed_seconds() + LOCK_SECONDS
+    while (lock := ControllerLock.take(home)) is None:
+        if elapsed_seconds() > deadline:
+            raise TryAgain("the controller of this home does not step down", hint="fabric controller status")
+        stop_controller(home)
+        time.sleep(0.05)
+    return lock
 
 
 def _tell(report: Report, waiting: int, *, json: bool) -> None:
