@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from textual.command import Provider
+from textual.screen import Screen
 from textual.theme import Theme
 
 from screens import text
@@ -62,6 +63,7 @@ class FabricApp(AppActions):
         self.reader = Reader(home, self)
         self.errands = Errands(home)
         self.trouble: FabricError | None = None
+        self.trouble_since_us = 0
         self.open_jobs: tuple[JobRow, ...] = ()
         self.last_job: JobRow | None = None
         for theme in THEMES:
@@ -131,13 +133,20 @@ class FabricApp(AppActions):
         if self.memory.changed:
             self.errand("", self.memory.save())
 
+    @property
+    def _background_screens(self) -> list[Screen[Any]]:
+        """The screens that show through: none when the one on top is opaque.
+
+        Textual 8.2.8 counts the one below in any case, and then draws all of the screen for each change down there.
+        """
+        opaque = bool(self._screen_stack) and self._screen_stack[-1].styles.background.a == 1
+        return [] if opaque else super()._background_screens
+
     # What screens ask of it
 
     def news(self) -> tuple[Part, ...]:
         """Return what the heading of every screen says beside its own."""
         said: list[Part] = []
-        if self.trouble is not None:
-            said.append((text.shorten(text.harmless(str(self.trouble)), 48), "error"))
         if self.reader.paused:
             said.append(("paused", "warning"))
         if self.readonly:
@@ -162,7 +171,7 @@ class FabricApp(AppActions):
 
     def on_trouble(self, trouble: Trouble) -> None:
         """Say on every screen that the store cannot be read, or can be again."""
-        self.trouble = trouble.error
+        self.trouble, self.trouble_since_us = trouble.error, trouble.since_us
         for screen in self.screen_stack:
             if isinstance(screen, BaseScreen):
                 screen.refresh_head()

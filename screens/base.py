@@ -11,7 +11,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from screens import actions
+from screens import actions, text
 from screens.widgets.bars import Heading, KeyBar, Part
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class BaseScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Put the screen together."""
         yield Heading()
+        yield Static(id="trouble", markup=False)
         yield from self.body()
         yield KeyBar()
         yield Static(id="too-small", markup=False)
@@ -78,9 +79,20 @@ class BaseScreen(Screen[None]):
 
     def head(self, crumbs: tuple[str, ...], news: tuple[Part, ...]) -> None:
         """Set the heading; what the app itself has to say comes first."""
+        self._say_trouble()
         heading = self.query_one(Heading)
         heading.crumbs = crumbs
         heading.news = (*self.fabric.news(), *news)
+
+    def _say_trouble(self) -> None:
+        """Say in a line of its own why nothing new is shown, and how old what is shown is."""
+        error, line = self.fabric.trouble, self.query_one("#trouble", Static)
+        if line.display != (error is not None):
+            line.display = error is not None
+        if error is not None:
+            hint = f" ({error.hint})" if error.hint else ""
+            since = text.clock_time(self.fabric.trouble_since_us)
+            line.update(text.harmless(f" {error}{hint}. What is shown is from {since}"))
 
     def refresh_head(self) -> None:
         """Say again where one is; called when what the app has to say has changed."""

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from screens.columns import Figures
-from screens.widgets.chart_data import ChartData, ChartsPage
-from screens.widgets.curve import colours, curve
-from screens.widgets.plot import View
 from workbench.errors import FabricError
 from workbench.job import State
-from workbench.metrics.charting import buckets
 from workbench.metrics.reading import CheckpointRow, NoteRow, UsageRow, checkpoints, notes, series, usage
 from workbench.store import jobs, learners, requests
 from workbench.store.database import Store
@@ -137,90 +133,6 @@ def job_page(job_id: str) -> Callable[[Store], JobPage | None]:
 def latest_usage(job_id: str) -> Callable[[Store], tuple[UsageRow, ...]]:
     """Return the query for a job's last usage samples."""
     return lambda store: tuple(usage(store, job_id))
-
-
-@dataclass(frozen=True, slots=True)
-class Charted:
-    """A job whose metrics are drawn, and what its curves are called."""
-
-    job_id: str
-    label: str
-    start_us: int
-    """What time is counted from."""
-
-
-def charts_page(
-    charted: Sequence[Charted], wanted: Sequence[str] | None, width: int, view: View, kinds: tuple[str, ...]
-) -> Callable[[Store], ChartsPage]:
-    """Return the query for charts of one job or several laid over each other.
-
-    ``wanted`` are the metrics in view, None for the first few. A chart whose series have not moved is not
-    read again.
-    """
-    kept: dict[str, tuple[int, ChartData]] = {}
-
-    def read(store: Store) -> ChartsPage:
-        found: dict[str, list[tuple[Charted, SeriesRow]]] = {}
-        for one in charted:
-            for row in series(store, one.job_id, kinds=kinds):
-                found.setdefault(row.name, []).append((one, row))
-        names = tuple(sorted(found, key=sort_key))
-        charts = {}
-        for name in names[:4] if wanted is None else wanted:
-            if name not in found:
-                continue
-            revision = max(row.revision for _, row in found[name])
-            if name not in kept or kept[name][0] != revision:
-                kept[name] = revision, _chart(store, name, found[name], width, view, len(charted) > 1)
-            charts[name] = kept[name][1]
-        return ChartsPage(names, charts, view, {name: kept[name][0] for name in charts})
-
-    return read
-
-
-def sort_key(name: str) -> tuple[str, str]:
-    """Sort metrics by their group, those without one first."""
-    group, _, metric = name.rpartition("/")
-    return group.lower(), metric.lower()
-
-
-def _chart(
-    store: Store, name: str, rows: Sequence[tuple[Charted, SeriesRow]], width: int, view: View, several: bool
-) -> ChartData:
-    labels = [_label(one, row, several, len(rows)) for one, row in rows]
-    chosen = colours(labels)
-    curves = []
-    for (one, row), label in zip(rows, labels, strict=True):
-        start = one.start_us if view.over_time else None
-        low, high = _window(view, one)
-        found = buckets(
-            store, row.id, width=width, x_from=low, x_to=high, by="time" if view.over_time else "step"
-        )
-        curves.append(curve(label, chosen[label], found, start_us=start))
-    lows = [row.minimum for _, row in rows if row.minimum is not None]
-    highs = [row.maximum for _, row in rows if row.maximum is not None]
-    return ChartData(
-        name,
-        tuple(curves),
-        rows[0][1].last,
-        min(lows, default=None),
-        max(highs, default=None),
-        sum(row.points for _, row in rows),
-    )
-
-
-def _label(one: Charted, row: SeriesRow, several: bool, curves: int) -> str:
-    if several:
-        return one.label if curves <= 1 or row.learner == 1 else f"{one.label} [{row.learner}]"
-    return f"learner {row.learner}" if curves > 1 else row.name
-
-
-def _window(view: View, one: Charted) -> tuple[int | None, int | None]:
-    if view.x_low is None or view.x_high is None:
-        return None, None
-    if view.over_time:
-        return int(one.start_us + view.x_low * 1e6), int(one.start_us + view.x_high * 1e6)
-    return int(view.x_low), int(view.x_high) + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,11 +129,14 @@ class Reader:
             pause = LOOK_SECONDS
             if watches and not self.paused:
                 try:
-                    self._round(watches)
-                    self._fine()
-                except Exception as error:  # whatever it is: the screens stay, say it, and it is tried again
-                    self._say(error if isinstance(error, FabricError) else _bug(error))
+                    trouble = self._round(watches)
+                except FabricError as error:
+                    trouble = error
                     self._drop_store()
+                if trouble is None:
+                    self._fine()
+                else:
+                    self._say(trouble)
                     pause = RETRY_SECONDS
             with self._wake:
                 if not self._closed and not self._has_new(pause):
@@ -143,8 +146,11 @@ class Reader:
     def _has_new(self, pause: float) -> bool:
         return pause == LOOK_SECONDS and any(watch.next_run == 0.0 for watch in self._watches.values())
 
-    def _round(self, watches: list[_Watch]) -> None:
-        """Run every query that is due: its time has come and a counter that it depends on has moved."""
+    def _round(self, watches: list[_Watch]) -> FabricError | None:
+        """Run every query that is due: its time has come and a counter that it depends on has moved.
+
+        Return what is wrong with one of them; the others are run all the same.
+        """
         if self._store is None:
             self._store = Store.open(self.home, wait_seconds=LOCKED_SECONDS)
             self._version, self._counters = -1, {}
@@ -154,15 +160,23 @@ class Reader:
             self._counters = dict(store.rows("SELECT name, value FROM counters"))
             self._version = version
         now = time.monotonic()
+        wrong: FabricError | None = None
         for watch in watches:
             if watch.next_run > now or not self._changed(watch):
                 continue
             watch.next_run = now + watch.every_seconds
+            try:
+                value = watch.read(store)
+            except FabricError:
+                raise
+            except Exception as error:  # a bug of ours in one query must not take the others down
+                wrong = _bug(error)
+                continue
             watch.seen = self._counters
-            value = watch.read(store)
             if value != watch.last and self._still(watch):
                 watch.last = value
                 watch.receiver.post_message(Answer(watch.key, value))
+        return wrong
 
     def _changed(self, watch: _Watch) -> bool:
         seen = watch.seen

@@ -12,10 +12,11 @@ from textual.content import Content
 from textual.widget import Widget
 
 from screens import status, text
+from screens.charting import Charted, charts_page
 from screens.files import found_files
 from screens.pages import rest
 from screens.pages.overview import overview
-from screens.queries import JOB_COUNTERS, Charted, JobPage, charts_page, job_page, latest_usage
+from screens.queries import JOB_COUNTERS, JobPage, job_page, latest_usage
 from screens.reader import Answer
 from screens.steering import Steering
 from screens.widgets.chart_data import ChartsPage
@@ -94,6 +95,9 @@ class RunScreen(Steering):
         for key in ("charts", "usage", "files"):
             reader.forget(self, key)
         self.query_one(LogView).rest(resting=tab != "logs")
+        if self.job is None:
+            self._say_deleted()
+            return
         if tab == "charts":
             self._read_charts()
         elif tab == "usage":
@@ -123,8 +127,10 @@ class RunScreen(Steering):
     def on_answer(self, answer: Answer) -> None:
         """Show what was read."""
         value = answer.value
+        if self.job is None:
+            return
         if isinstance(value, ChartsPage):
-            waits = status.is_open(self.job) if self.job else False
+            waits = status.is_open(self.job)
             said = "no metric yet: they appear as they are reported" if waits else "it reported no metric"
             self.query_one(ChartGrid).show(value, said)
         elif answer.key == "usage":

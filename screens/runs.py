@@ -41,6 +41,7 @@ class RunsScreen(Steering):
         self.problems_only = False
         self._counts: tuple[Part, ...] = ()
         self._begun = False
+        self._last_read: tuple[Key | None, int | None] = (None, None)
 
     def body(self) -> Iterator[Widget]:
         """Make table and preview."""
@@ -73,13 +74,21 @@ class RunsScreen(Steering):
         self.table.focus()
 
     def on_screen_resume(self) -> None:
-        """Remember that this is where one is."""
+        """Remember that this is where one is, and read on."""
         if self._begun:
             self.fabric.memory.put("screen", "runs")
+            self._read(*self._last_read)
+            self.query_one(Preview).read_again()
+
+    def on_screen_suspend(self) -> None:
+        """Read nothing while another screen is on top."""
+        self.fabric.reader.forget(self)
+        self.fabric.reader.forget(self.query_one(Preview))
 
     # Reading
 
     def _read(self, anchor: Key | None = None, offset: int | None = None) -> None:
+        self._last_read = anchor, offset
         query = runs_page(self.listing, anchor, offset, self.fabric.clock)
         self.fabric.reader.watch(self, "runs", query, counters=RUNS_COUNTERS, every_seconds=0.2)
 
@@ -129,11 +138,6 @@ class RunsScreen(Steering):
 
     def refresh_head(self) -> None:
         """Say how many jobs there are, in which states."""
-        trouble = self.fabric.trouble
-        if trouble is not None and self.table.window is None:
-            hint = trouble.hint or "it is tried again every second"
-            self.table.notice = ((text.harmless(str(trouble)), "error"), (text.harmless(hint), "dim"))
-            self.table.refresh()
         marked = len(self.table.marks)
         marks: tuple[Part, ...] = ((f"{marked} marked", "accent"),) if marked else ()
         self.head(("runs",), (*marks, *self._counts))

@@ -15,7 +15,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color, ColorParseError
 from textual.strip import Strip
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 from workbench.job import State
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NO_COLOUR_THEME: Final = "fabric-16"
 
-_CURVES_DARK: Final = ("#4cc2ff", "#ffb454", "#a5e075", "#f277c0", "#b39bff", "#5fe0c8", "#ff7a70", "#e3e35f")
+_CURVES_DARK: Final = ("#4cc2ff", "#ffb454", "#a5e075", "#f277c0", "#b39bff", "#5fe0c8", "#e3e35f", "#d98e5f")
 _CURVES_LIGHT: Final = (
     "#0063b1",
     "#b35c00",
@@ -112,6 +112,7 @@ THEMES: Final = (
         panel="ansi_default",
         boost="ansi_default",
         variables={
+            **BUILTIN_THEMES["ansi-dark"].variables,  # Textual's own styles name some of these
             **_curves(_CURVES_16),
             "role-dim": "ansi_bright_black",
             "role-cursor": "ansi_bright_black",

@@ -8,17 +8,17 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.reactive import reactive
 from textual.strip import Strip
-from textual.widget import Widget
 
 from screens import actions, text
 from screens.glyphs import glyphs
 from screens.themes import paint_of
+from screens.widgets.drawn import Drawn
 
 Part = tuple[str, str]
 """Some text and the role that colours it."""
 
 
-class Heading(Widget):
+class Heading(Drawn):
     """Breadcrumbs to the left, news to the right; what does not fit is cut from the crumbs."""
 
     crumbs: reactive[tuple[str, ...]] = reactive(("runs",))
@@ -26,7 +26,7 @@ class Heading(Widget):
 
     def render_line(self, y: int) -> Strip:
         """Draw the line."""
-        paint, base, width = paint_of(self), self.rich_style, self.size.width
+        paint, base, width = paint_of(self), self.base, self.size.width
         news = [part for part in self.news if part[0]]
         right = sum(text.cells(shown) + 2 for shown, _ in news)
         left = text.shorten(f" {glyphs().crumb} ".join(("fabric", *self.crumbs)), max(0, width - right - 2))
@@ -41,7 +41,7 @@ class Heading(Widget):
         return Strip(segments).adjust_cell_length(width, base)
 
 
-class KeyBar(Widget):
+class KeyBar(Drawn):
     """The keys of the focused pane, the most useful first, as many as fit; a click does what the key does."""
 
     pane: reactive[str] = reactive("runs")
@@ -49,7 +49,7 @@ class KeyBar(Widget):
 
     def render_line(self, y: int) -> Strip:
         """Draw the line."""
-        paint, base, width = paint_of(self), self.rich_style, self.size.width
+        paint, base, width = paint_of(self), self.base, self.size.width
         segments = [Segment(" ", base)]
         shown = [a for a in actions.footer(self.pane) if not (a.changes and self.readonly)]
         for action in self._fitting(shown, width - 2):

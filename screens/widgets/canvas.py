@@ -42,8 +42,11 @@ class Canvas:
         """Draw a vertical run of dots, both ends included; what lies outside is left out."""
         if top > bottom:
             top, bottom = bottom, top
-        top, bottom = max(top, 0), min(bottom, self.rows - 1)
-        if not 0 <= column < self.columns or top > bottom:
+        if top < 0:
+            top = 0
+        if bottom >= self.rows:
+            bottom = self.rows - 1
+        if top > bottom or not 0 <= column < self.columns:
             return
         if self.unicode:
             self._braille_run(column, top, bottom, colour)
@@ -83,7 +86,7 @@ class Canvas:
             before = row
 
     def rows_of_text(self) -> list[list[tuple[str, int]]]:
-        """Return each row as stretches of one colour, blanks with colour 0."""
+        """Return each row as stretches of one colour; blanks go with what stands before them."""
         return [self._row(row) for row in range(self.height)]
 
     def _row(self, row: int) -> list[tuple[str, int]]:
@@ -93,10 +96,12 @@ class Canvas:
         for bits, cell_colour in zip(
             self._bits[start : start + self.width], self._colours[start : start + self.width], strict=True
         ):
-            sign = (chr(_BRAILLE + bits) if self.unicode else _ASCII[bits]) if bits else " "
+            if not bits:
+                text += " "  # a blank has no colour: it stays in the stretch that it ends
+                continue
             if cell_colour != colour and text:
                 stretches.append((text, colour))
                 text = ""
             colour = cell_colour
-            text += sign
+            text += chr(_BRAILLE + bits) if self.unicode else _ASCII[bits]
         return [*stretches, (text, colour)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from screens.widgets.curve import Curve
 from screens.widgets.plot import View
@@ -29,4 +29,3 @@ class ChartsPage:
     charts: Mapping[str, ChartData]
     view: View
     """How they were read: a zoomed view has other points."""
-    revisions: Mapping[str, int] = field(default_factory=dict)

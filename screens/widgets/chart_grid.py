@@ -18,10 +18,11 @@ from screens.themes import paint_of
 from screens.widgets.chart_data import ChartData, ChartsPage
 from screens.widgets.chart_keys import ChartKeys
 from screens.widgets.chart_layout import Layout, lay_out
-from screens.widgets.chart_tile import tile
+from screens.widgets.chart_tile import Plots, tile
+from screens.widgets.drawn import Drawn
 
 
-class ChartGrid(ChartKeys, ScrollView, can_focus=True):
+class ChartGrid(ChartKeys, Drawn, ScrollView, can_focus=True):
     """A grid of charts that share a view; one of them is the focused one."""
 
     PANE: ClassVar = "charts"
@@ -36,16 +37,32 @@ class ChartGrid(ChartKeys, ScrollView, can_focus=True):
         self.notice = "loading the metrics"
         self.plan = Layout((), 1, 1, 1)
         self._tiles: dict[str, tuple[object, list[Strip]]] = {}
+        self._plots = Plots()
         self._asked: tuple[object, ...] = ()
 
     # What is shown
 
     def show(self, page: ChartsPage, notice: str) -> None:
         """Take what was read; ``notice`` stands in place of charts when there are none."""
-        self.notice = notice
-        kept = {name: data for name, data in self.page.charts.items() if page.view == self.page.view}
+        before, kept = self.page, {}
+        if page.view == before.view:
+            kept = {name: data for name, data in before.charts.items() if name in page.names}
         self.page = replace(page, charts={**kept, **page.charts})
-        self.rearrange()
+        if (before.names, before.view, self.notice) != (page.names, page.view, notice):
+            self.notice = notice
+            self.rearrange()
+        else:
+            self._refresh_changed(before)
+
+    def _refresh_changed(self, before: ChartsPage) -> None:
+        """Draw again only what differs: often but a value in a title."""
+        for block in self.plan.blocks:
+            for name in block.names:
+                old, new = before.charts.get(name), self.page.charts.get(name)
+                if old is None or new is None or old.curves is not new.curves:
+                    self.refresh_lines(block.top, block.height)
+                elif old != new:
+                    self.refresh_lines(block.top, 2)
 
     @property
     def shown_names(self) -> list[str]:
@@ -134,7 +151,7 @@ class ChartGrid(ChartKeys, ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Draw a line of whichever charts are there."""
-        width, base = self.size.width, self.rich_style
+        width, base = self.size.width, self.base
         if not self.plan.blocks:
             return self._notice_line(y, width)
         block = self.plan.block_at(self.scroll_offset.y + y)
@@ -152,10 +169,10 @@ class ChartGrid(ChartKeys, ScrollView, can_focus=True):
         cell = self.plan.cell_width, self.plan.cell_height
         data = self.page.charts.get(name)
         paint, focused = paint_of(self), name == self.focused_name and self.has_focus
-        drawn_for = (id(data), self.view, cell, focused, name in self.pinned, id(paint), self.rich_style)
+        drawn_for = (id(data), self.view, cell, focused, name in self.pinned, id(paint), self.base)
         known = self._tiles.get(name)
         if known is None or known[0] != drawn_for:
-            base = self.rich_style
+            base = self.base
             gap = cell[0] - 1 if self.plan.columns > 1 else cell[0]
             drawn = tile(
                 data or ChartData(name, (), None, None, None, 0),
@@ -165,6 +182,7 @@ class ChartGrid(ChartKeys, ScrollView, can_focus=True):
                 base,
                 focused=focused,
                 pinned=name in self.pinned,
+                plots=self._plots,
             )
             lines = [strip.adjust_cell_length(cell[0], base) for strip in drawn]
             lines += [Strip.blank(cell[0], base)] * (cell[1] - len(lines))
@@ -172,7 +190,7 @@ class ChartGrid(ChartKeys, ScrollView, can_focus=True):
         return known[1]
 
     def _notice_line(self, y: int, width: int) -> Strip:
-        base = self.rich_style
+        base = self.base
         if y != self.size.height // 2:
             return Strip.blank(width, base)
         said = f"no metric fits {self.filter_text!r}: esc shows all" if self.filter_text else self.notice

@@ -13,10 +13,12 @@ from screens.glyphs import glyphs
 from screens.themes import Paint
 from screens.widgets import plot
 from screens.widgets.chart_data import ChartData
+from screens.widgets.curve import Curve
 from screens.widgets.plot import View
 
 LEGEND_FROM_HEIGHT = 7
 """Lower charts keep their lines for the plot."""
+PLOTS_KEPT = 64
 
 
 def tile(
@@ -28,18 +30,44 @@ def tile(
     *,
     focused: bool = False,
     pinned: bool = False,
-    titled: bool = True,
+    plots: Plots | None = None,
 ) -> list[Strip]:
-    """Draw a chart into so many cells, width and height."""
+    """Draw a chart into so many cells, width and height; with ``plots`` what was drawn before is not drawn again."""
     width, height = size
-    strips = [_title(data, view, width, paint, base, focused, pinned)] if titled else []
+    strips = [_title(data, view, width, paint, base, focused, pinned)]
     if len(data.curves) > 1 and height >= LEGEND_FROM_HEIGHT:
         strips.append(_legend(data, view, width, paint, base))
-    x = plot.x_axis(data.curves, view)
-    for row in plot.draw(data.curves, view, x, width, max(1, height - len(strips))):
+    drawn = (plots or Plots()).draw(data.curves, view, (width, max(1, height - len(strips))), paint, base)
+    return [*strips, *drawn][:height]
+
+
+class Plots:
+    """The last few plots, kept since a chart's last value changes more often than its curves."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, tuple[tuple[Curve, ...], list[Strip]]] = {}
+
+    def draw(
+        self, curves: tuple[Curve, ...], view: View, size: tuple[int, int], paint: Paint, base: Style
+    ) -> list[Strip]:
+        """Draw the plot of some curves, or return it as it was drawn before."""
+        # The curves are kept with their plot, so that no others come to have their identity.
+        key = id(curves), view, size, id(paint), base
+        if key not in self._known:
+            if len(self._known) >= PLOTS_KEPT:
+                self._known.pop(next(iter(self._known)))
+            self._known[key] = curves, _plot(curves, view, size, paint, base)
+        return self._known[key][1]
+
+
+def _plot(
+    curves: tuple[Curve, ...], view: View, size: tuple[int, int], paint: Paint, base: Style
+) -> list[Strip]:
+    strips = []
+    for row in plot.draw(curves, view, plot.x_axis(curves, view), *size):
         segments = [Segment(shown, base + _style(colour, paint)) for shown, colour in row]
-        strips.append(Strip(segments).adjust_cell_length(width, base))
-    return strips[:height]
+        strips.append(Strip(segments).adjust_cell_length(size[0], base))
+    return strips
 
 
 def _style(colour: int, paint: Paint) -> Style:

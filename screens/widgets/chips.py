@@ -7,13 +7,13 @@ from textual import events
 from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
-from textual.widget import Widget
 
 from screens import text
 from screens.themes import paint_of
+from screens.widgets.drawn import Drawn
 
 
-class Chips(Widget):
+class Chips(Drawn):
     """A line of terms; a click on one takes it away."""
 
     terms: reactive[tuple[str, ...]] = reactive(())
@@ -35,7 +35,7 @@ class Chips(Widget):
 
     def render_line(self, y: int) -> Strip:
         """Draw the line."""
-        base, paint = self.rich_style, paint_of(self)
+        base, paint = self.base, paint_of(self)
         segments = [Segment(" ", base)]
         for term in self.terms:
             segments += [

@@ -17,6 +17,7 @@ from screens import actions, text
 from screens.columns import GAP, Cell, Column, Figures, Line, layout
 from screens.glyphs import glyphs
 from screens.themes import overlay, paint_of
+from screens.widgets.drawn import Drawn
 from workbench.store.listing import Key, Listing, Window
 from workbench.store.rows import JobRow
 
@@ -24,7 +25,7 @@ NEAR: Final = 40
 """So many rows before the end of what is at hand, more are asked for."""
 
 
-class JobTable(ScrollView, can_focus=True):
+class JobTable(Drawn, ScrollView, can_focus=True):
     """Rows of a listing, of which only a window is held; the cursor belongs to a job, not to a line."""
 
     PANE: ClassVar = "runs"
@@ -243,18 +244,18 @@ class JobTable(ScrollView, can_focus=True):
         if not total:
             return self._notice_line(y, width)
         if rank >= total:
-            return Strip.blank(width, self.rich_style)
+            return Strip.blank(width, self.base)
         job = self._row(rank)
         if job is None:
             return Strip([Segment(f"  {glyphs().more}", self._style("dim"))]).adjust_cell_length(
-                width, self.rich_style
+                width, self.base
             )
         line = Line(job, self._figures.get(job.id, Figures()), self._now_us)
         cells = [(column, column.cell(line), size) for column, size in self._columns]
         mark = Segment(
-            glyphs().mark if job.id in self.marks else " ", self.rich_style + self._style("accent", "bold")
+            glyphs().mark if job.id in self.marks else " ", self.base + self._style("accent", "bold")
         )
-        strip = Strip([mark, *self._cells(cells)]).adjust_cell_length(width, self.rich_style)
+        strip = Strip([mark, *self._cells(cells)]).adjust_cell_length(width, self.base)
         return overlay(strip, paint_of(self).cursor(focused=self.has_focus)) if rank == self._rank else strip
 
     def _style(self, role: str, attributes: str = "") -> Style:
@@ -266,7 +267,7 @@ class JobTable(ScrollView, can_focus=True):
             shown = text.shorten(cell.text, width)
             blank = " " * (width - text.cells(shown))
             padded = blank + shown if column.align == "right" else shown + blank
-            segments.append(Segment(padded + " " * GAP, self.rich_style + self._style(cell.role)))
+            segments.append(Segment(padded + " " * GAP, self.base + self._style(cell.role)))
         return segments
 
     def _heading(self, width: int) -> Strip:
@@ -275,18 +276,16 @@ class JobTable(ScrollView, can_focus=True):
             sorted_by = column.sort == self.listing.sort and bool(column.sort)
             arrow = (glyphs().down if self.listing.descending else glyphs().up) if sorted_by else ""
             cells.append((column, Cell(column.title + arrow, "accent" if sorted_by else "dim"), size))
-        strip = Strip([Segment(" ", self.rich_style), *self._cells(cells)]).adjust_cell_length(
-            width, self.rich_style
-        )
+        strip = Strip([Segment(" ", self.base), *self._cells(cells)]).adjust_cell_length(width, self.base)
         return overlay(strip, Style(bold=True))
 
     def _notice_line(self, y: int, width: int) -> Strip:
         index = y - max(1, (self.size.height - len(self.notice)) // 2)
         if not 0 <= index < len(self.notice):
-            return Strip.blank(width, self.rich_style)
+            return Strip.blank(width, self.base)
         shown, role = self.notice[index]
         shown = text.shorten(shown, width - 2)
         left = max(0, (width - text.cells(shown)) // 2)
         return Strip(
-            [Segment(" " * left, self.rich_style), Segment(shown, self.rich_style + self._style(role))]
-        ).adjust_cell_length(width, self.rich_style)
+            [Segment(" " * left, self.base), Segment(shown, self.base + self._style(role))]
+        ).adjust_cell_length(width, self.base)

@@ -19,6 +19,7 @@ from screens.logs.document import LogDocument, LogLine
 from screens.logs.feed import Feed, Grown
 from screens.logs.pages import Pages
 from screens.themes import overlay, paint_of
+from screens.widgets.drawn import Drawn
 from screens.widgets.log_keys import LogKeys
 from screens.widgets.log_render import Manner, render
 from screens.widgets.log_state import LogState
@@ -26,7 +27,7 @@ from workbench.paths import Home
 from workbench.store.rows import JobRow
 
 
-class LogView(LogKeys, ScrollView, can_focus=True):
+class LogView(LogKeys, Drawn, ScrollView, can_focus=True):
     """Rows of a document; its first line says how they are shown."""
 
     PANE: ClassVar = "logs"
@@ -72,6 +73,8 @@ class LogView(LogKeys, ScrollView, can_focus=True):
         learners = [state.learner] if state.learner else list(range(1, job.learners + 1))
         self.document = LogDocument([(number, folder.learner(number)) for number in learners])
         self.state.new_log()
+        self._drawn.clear()
+        self._epoch = -1
         self.pages.open(self.document)
         self.feed.open(self.document)
         if not state.sieve.open:
@@ -218,16 +221,16 @@ class LogView(LogKeys, ScrollView, can_focus=True):
     def _strips(self, row: int, line: LogLine | None) -> list[Strip]:
         """Return a row's lines; those that will not change are kept."""
         if line is None:
-            return [Strip([Segment(f" {glyphs().more}", self.rich_style + paint_of(self).style("dim"))])]
+            return [Strip([Segment(f" {glyphs().more}", self.base + paint_of(self).style("dim"))])]
         manner = self.manner()
-        made_for = (manner, self.rich_style, id(paint_of(self)))
+        made_for = (manner, self.base, id(paint_of(self)))
         if made_for != self._drawn_for or len(self._drawn) > 2000:
             self._drawn_for = made_for
             self._drawn.clear()
         marked = bool(self.document) and row in self.state.marks
         key = row, marked
         if key not in self._drawn:
-            strips = render(line, manner, paint_of(self), self.rich_style, marked=marked)
+            strips = render(line, manner, paint_of(self), self.base, marked=marked)
             if not line.settled:
                 return strips
             self._drawn[key] = strips
@@ -250,7 +253,7 @@ class LogView(LogKeys, ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Draw the line that says how rows are shown, or a line of a row."""
-        width, base = self.size.width, self.rich_style
+        width, base = self.size.width, self.base
         if y == 0:
             return self._indicator(width)
         made_for = (self._changes, self.top, self.size, self.state.wrap)
@@ -269,7 +272,7 @@ class LogView(LogKeys, ScrollView, can_focus=True):
 
     def _beyond(self, y: int, width: int) -> Strip:
         """Say why there are no rows, where there are none."""
-        base = self.rich_style
+        base = self.base
         count = self.document.count if self.document else 0
         if count or y != max(1, self.size.height // 2):
             return Strip.blank(width, base)
@@ -280,7 +283,7 @@ class LogView(LogKeys, ScrollView, can_focus=True):
         )
 
     def _indicator(self, width: int) -> Strip:
-        base, paint = self.rich_style, paint_of(self)
+        base, paint = self.base, paint_of(self)
         segments: list[Segment] = [Segment(" ", base)]
         for shown, role in self.state.indicator(self.document):
             segments += [Segment(shown, base + paint.style(role)), Segment("  ", base)]

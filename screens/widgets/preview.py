@@ -8,18 +8,18 @@ from rich.segment import Segment
 from textual import events
 from textual.strip import Strip
 from textual.timer import Timer
-from textual.widget import Widget
 
 from screens import actions, status, text
 from screens.base import fabric_app
+from screens.charting import Charted, charts_page
 from screens.glyphs import glyphs
-from screens.queries import Charted, charts_page
 from screens.reader import Answer
 from screens.tails import Tail, tail
 from screens.themes import paint_of
 from screens.widgets.ansi import decoded, strip_of
 from screens.widgets.chart_data import ChartData, ChartsPage
 from screens.widgets.chart_tile import tile
+from screens.widgets.drawn import Drawn
 from screens.widgets.plot import View
 from workbench.job import TERMINAL, nine
 from workbench.store.rows import JobRow
@@ -32,7 +32,7 @@ CHART_LEAST_HEIGHT: Final = 16
 _LINES: Final = 100
 
 
-class Preview(Widget, can_focus=True):
+class Preview(Drawn, can_focus=True):
     """Follows the cursor of the table."""
 
     PANE: ClassVar = "preview"
@@ -65,6 +65,11 @@ class Preview(Widget, can_focus=True):
         """Let ages grow."""
         self._now_us = now_us
         self._redraw()
+
+    def read_again(self) -> None:
+        """Read on after a while in which nothing was read."""
+        self._read_for = None
+        self.show(self.job)
 
     def _redraw(self) -> None:
         self._changes += 1
@@ -137,7 +142,7 @@ class Preview(Widget, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Draw a line of the pane; all are made at once, for their numbers depend on each other."""
-        made_for = (self.size, self.rich_style, id(paint_of(self)), self._changes)
+        made_for = (self.size, self.base, id(paint_of(self)), self._changes)
         if made_for != self._made_for:
             self._made_for = made_for
             self._made = self._all_lines()
@@ -145,7 +150,7 @@ class Preview(Widget, can_focus=True):
 
     def _all_lines(self) -> list[Strip]:
         width, height = self.size
-        blank = [Strip.blank(width, self.rich_style)] * height
+        blank = [Strip.blank(width, self.base)] * height
         if self.job is None:
             return blank
         lines = self._head(self.job, width)
@@ -153,7 +158,7 @@ class Preview(Widget, can_focus=True):
         return [*lines, *blank][:height]
 
     def _line(self, shown: str, role: str, width: int, attributes: str = "") -> Strip:
-        base = self.rich_style
+        base = self.base
         style = base + paint_of(self).style(role, attributes)
         return Strip([Segment(text.shorten(shown, width), style)]).adjust_cell_length(width, base)
 
@@ -178,7 +183,7 @@ class Preview(Widget, can_focus=True):
     def _body(self, width: int, height: int) -> list[Strip]:
         if self._chart is None or height < 4:
             return self._log(width, height)
-        base, paint = self.rich_style, paint_of(self)
+        base, paint = self.base, paint_of(self)
         if height >= CHART_LEAST_HEIGHT - 3:
             drawn = tile(self._chart, View(), (width, CHART_HEIGHT), paint, base)
             return [*drawn, *self._log(width, height - CHART_HEIGHT)]
@@ -192,7 +197,7 @@ class Preview(Widget, can_focus=True):
 
     def _log(self, width: int, height: int) -> list[Strip]:
         """Return the last lines that fit; in their place a word while there are none."""
-        base = self.rich_style
+        base = self.base
         rule = self._line(glyphs().ruler * width, "dim", width)
         if self._tail is None or not self._tail.lines:
             said = "" if self._tail is None else _no_output(self.job, self._now_us)

@@ -9,15 +9,15 @@ from textual import events
 from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
-from textual.widget import Widget
 
 from screens import text
 from screens.themes import paint_of
+from screens.widgets.drawn import Drawn
 
 TABS: Final = ("overview", "logs", "charts", "usage", "config", "files", "events")
 
 
-class TabBar(Widget):
+class TabBar(Drawn):
     """Which tab is open, and which there are."""
 
     active: reactive[str] = reactive(TABS[0])
@@ -31,7 +31,7 @@ class TabBar(Widget):
 
     def render_line(self, y: int) -> Strip:
         """Draw the line."""
-        base, paint = self.rich_style, paint_of(self)
+        base, paint = self.base, paint_of(self)
         segments = [Segment(" ", base)]
         for number, tab in enumerate(TABS, start=1):
             active = tab == self.active

@@ -252,3 +252,43 @@ def many_runs(store: Store, count: int) -> None:
 def renamed(row: JobRow, name: str) -> JobRow:
     """Return the same job under another name."""
     return replace(row, name=name)
+
+
+def one_more_point(store: Store, row: JobRow, names: Sequence[str], step_number: int) -> None:
+    """Report one more point of some metrics."""
+    records = store.home.job(row.id).attempt(row.attempt).learner(1).records
+    time_us = (row.started_us or row.submitted_us) + step_number * SECOND_US
+    last = json.loads(records.read_bytes().splitlines()[-1])["seq"]
+    record = {
+        "seq": last + 1, "time": time_us, "kind": "metrics", "source": "report", "group": "train", "subid": "",
+        "steps": [step_number], "times": [time_us],
+        "values": {name: [1.0 / step_number] for name in names}, "etimes": {}, "texts": {},
+    }  # fmt: skip
+    with records.open("a") as stream:
+        stream.write(json.dumps(record) + "\n")
+    ingest(store, row.id, row.attempt, 1, records)
+
+
+def many_points(store: Store, row: JobRow, count: int, *, block: int = 100_000) -> None:
+    """Report a metric so many times, as blocks of points."""
+    records = store.home.job(row.id).attempt(row.attempt).learner(1).records
+    records.parent.mkdir(parents=True, exist_ok=True)
+    start = row.started_us or row.submitted_us
+    values = [round(math.exp(-i / block), 5) for i in range(block)]
+    with records.open("w") as stream:
+        head = {"format": 1, "agent": "0", "home": "", "job": row.id, "attempt": row.attempt, "learner": 1,
+                "time_us": start, "boottime_us": 0}  # fmt: skip
+        stream.write(json.dumps(head) + "\n")
+        for seq in range(count // block):
+            first = seq * block + 1
+            stream.write(
+                json.dumps(
+                    {"seq": seq + 1, "time": start, "kind": "metrics", "source": "report", "group": "train",
+                     "subid": "", "steps": list(range(first, first + block)),
+                     "times": list(range(start + first, start + first + block)), "values": {"loss": values},
+                     "etimes": {}, "texts": {}}
+                )
+                + "\n"
+            )  # fmt: skip
+    while ingest(store, row.id, row.attempt, 1, records):
+        pass

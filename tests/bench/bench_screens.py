@@ -1,0 +1,356 @@
+"""How fast the screens are: first paint beside an empty Textual app, keys, a log of a million lines, charts, idling."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import resource
+import select
+import signal
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from fcntl import ioctl
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+
+from tests.bench.harness import FABRIC, Row, fresh_home, in_turn
+from workbench.paths import Home
+from workbench.store.database import Store
+
+EMPTY_APP = """
+from textual.app import App, ComposeResult
+from textual.widgets import Static
+class Empty(App[None]):
+    def compose(self) -> ComposeResult:
+        yield Static("sweep-09999")
+Empty().run()
+"""
+LINES = 1_000_000
+POINTS = 10_000_000
+
+
+def rows() -> list[Row]:
+    """Return every figure."""
+    return [
+        *first_paint(),
+        *asyncio.run(_keys()),
+        *asyncio.run(_long_log()),
+        *asyncio.run(_live_log()),
+        *_points(),
+        *asyncio.run(_charts()),
+        *_idle(),
+    ]
+
+
+def first_paint() -> list[Row]:
+    """Time from the start of the process to the first job on the screen, of 10,000."""
+    with fresh_home() as environment:
+        _fill(Home(Path(environment["FABRIC_HOME"])), 10_000)
+        ours, theirs = in_turn(
+            lambda: _seconds_to(b"sweep-09999", [FABRIC, "tui"], environment),
+            lambda: _seconds_to(b"sweep-09999", [sys.executable, "-c", EMPTY_APP], environment),
+            runs=7,
+        )
+    return [
+        Row("first paint of 10,000 jobs", ours, "s", "an empty Textual app", theirs, "<= 2 x", ours <= 2 * theirs),
+        Row("first paint of 10,000 jobs", ours, "s", "", None, "<= 0.6 s", ours <= 0.6),
+    ]
+
+
+def _fill(home: Home, count: int) -> None:
+    from tests.screens import seeding
+    from tests.screens.test_pictures import remember_runs
+
+    with Store.open(home) as store:
+        seeding.many_runs(store, count)
+        remember_runs(store)
+
+
+def _seconds_to(wanted: bytes, argv: list[str], environment: dict[str, str]) -> float:
+    """Start a process on a terminal of 120x40, and return how long it takes until some bytes are on it."""
+    master, slave = pty.openpty()
+    ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        argv,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**environment, "TERM": "xterm-256color"},
+        start_new_session=True,
+    )
+    os.close(slave)
+    seen = b""
+    try:
+        while wanted not in seen:
+            if not select.select([master], [], [], 20)[0]:
+                raise SystemExit(f"{argv} never showed {wanted!r}: {seen[-500:]!r}")
+            seen = (seen + os.read(master, 1 << 16))[-(1 << 17) :]
+        return time.perf_counter() - started
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        os.close(master)
+
+
+async def _keys() -> list[Row]:
+    """CPU from a key to its paint, at 120x40, in the table of 10,000 jobs and in a log."""
+    from tests.screens.support import opened
+
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder) / "home")
+        _fill(home, 10_000)
+        async with opened(home, (120, 40)) as shown:
+            await shown.until_shown("sweep-09999")
+            await shown.pilot.pause(0.5)
+            costs = []
+            for _ in range(200):
+                before = time.process_time()
+                await shown.press("j")
+                costs.append(time.process_time() - before)
+    p95 = statistics.quantiles(costs, n=20)[-1] * 1000
+    return [Row("key to paint in the table, p95", p95, "ms CPU", "", None, "<= 20 ms", p95 <= 20)]
+
+
+def _memory_mib() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / (1 << 20)
+
+
+async def _long_log() -> list[Row]:
+    """Open, search and filter a log of a million lines (99 MB)."""
+    from screens.logs.document import Sieve
+    from screens.widgets.log_view import LogView
+    from tests.screens import seeding
+    from tests.screens.support import opened
+    from workbench.logs.grep import Pattern
+
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder) / "home")
+        with Store.open(home) as store:
+            job = seeding.go(store, seeding.add_job(store, 1, "long"), *seeding.RUN_UP)
+        writer = seeding.journal(home, job)
+        for start in range(0, LINES, 10_000):
+            writer.write(b"".join(b"%07d " % n + b"x" * 90 + b"\n" for n in range(start, start + 10_000)))
+        writer.write(b"needle\n")
+        async with opened(home, (120, 40), job=job.id) as shown:
+            await shown.until_shown("1 overview")
+            view = shown.app.screen.query_one(LogView)
+            memory = _memory_mib()
+            # It was opened with the screen, in the background: time it anew.
+            started = time.perf_counter()
+            view.open_log()
+            await _until(lambda: view.document is not None and view.document.count == LINES + 1, shown)
+            opening = time.perf_counter() - started
+            memory = _memory_mib() - memory
+            document = view.document
+            assert document is not None
+            await _until(lambda: len(document.sources[0].levels.kinds) >= LINES, shown)
+            started = time.perf_counter()
+            found = document.search(Pattern("needle", literal=True), 0, backward=False, cancelled=lambda: False)
+            finding = time.perf_counter() - started
+            assert found == LINES
+            started = time.perf_counter()
+            view.feed.sift(Sieve(Pattern("99 x", literal=True)))
+            await _until(lambda: document.count and document.epoch > 0 and document.count < LINES, shown)
+            filtering = time.perf_counter() - started
+            floor = _read_seconds(writer.folder.output)
+    return [
+        Row("log of 1,000,000 lines opened", opening, "s", "reading the file once", floor, "<= 0.3 s", opening <= 0.3),
+        Row("memory that it takes", memory, "MiB", "", None, "8 bytes a line", memory <= 40),
+        Row("find through it", finding, "s", "", None, "<= 0.5 s", finding <= 0.5),
+        Row("filter, first hits", filtering, "s", "", None, "<= 0.1 s", filtering <= 0.1),
+    ]
+
+
+async def _until(condition: Callable[[], Any], shown: Any) -> None:  # what tests.screens.support gives
+    deadline = time.monotonic() + 60
+    while not condition():
+        await shown.pilot.pause(0.002)
+        if time.monotonic() > deadline:
+            raise SystemExit("it took a minute")
+
+
+def _read_seconds(file: Path) -> float:
+    started = time.perf_counter()
+    with file.open("rb") as stream:
+        while stream.read(1 << 20):
+            pass
+    return time.perf_counter() - started
+
+
+async def _live_log() -> list[Row]:
+    """Follow a log that grows by 50,000 lines a second."""
+    from screens.widgets.log_view import LogView
+    from tests.screens import seeding
+    from tests.screens.support import opened
+
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder) / "home")
+        with Store.open(home) as store:
+            job = seeding.go(store, seeding.add_job(store, 1, "live"), *seeding.RUN_UP)
+        writer = seeding.journal(home, job)
+        writer.write(b"first\n")
+        async with opened(home, (120, 40), job=job.id) as shown:
+            await shown.until_shown("1 overview")
+            await shown.press("l")
+            await shown.until_shown("first")
+            view = shown.app.screen.query_one(LogView)
+            stop, block = threading.Event(), b"".join(b"%04d " % n + b"x" * 94 + b"\n" for n in range(500))
+            written = [1]
+
+            def write() -> None:
+                start = time.monotonic()
+                while not stop.wait(max(0.0, start + (written[0] - 1) / 50_000 - time.monotonic())):
+                    writer.write(block)
+                    written[0] += 500
+
+            thread = threading.Thread(target=write)
+            thread.start()
+            await shown.pilot.pause(1.0)
+            lags, cpu, began = [], time.process_time(), time.monotonic()
+            while time.monotonic() - began < 4:
+                await shown.pilot.pause(0.05)
+                lags.append((written[0] - view.state.seen) / 50_000 * 1000)
+            share = (time.process_time() - cpu) / (time.monotonic() - began)
+            stop.set()
+            thread.join()
+    lag = statistics.quantiles(lags, n=20)[-1]
+    return [
+        Row("log of 50,000 lines/s, behind by, p95", lag, "ms", "", None, "<= 200 ms", lag <= 200),
+        Row("the same, with the writer in this process", share, "cores", "", None, "<= 1 core", share <= 1),
+    ]
+
+
+def _points() -> list[Row]:
+    """Read the points of one chart of a series of ten million."""
+    from screens.charting import Charted, charts_page
+    from screens.widgets.plot import View
+    from tests.screens import seeding
+
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder) / "home")
+        with Store.open(home) as store:
+            job = seeding.go(store, seeding.add_job(store, 1, "points"), *seeding.RUN_UP)
+            seeding.many_points(store, job, POINTS)
+            charted = (Charted(job.id, "points", 0),)
+            costs = []
+            for _ in range(5):
+                started = time.perf_counter()
+                page = charts_page(charted, ("train/loss",), 110, View(), ("value",))(store)
+                drawn = _draw(page.charts["train/loss"])
+                costs.append(time.perf_counter() - started)
+    assert drawn > 30
+    seconds = statistics.median(costs)
+    return [Row(f"chart of {POINTS:,} points", seconds * 1000, "ms", "", None, "<= 100 ms", seconds <= 0.1)]
+
+
+def _draw(data: Any) -> int:  # a ChartData
+    from screens.widgets.plot import View, draw, x_axis
+
+    return len(draw(data.curves, View(), x_axis(data.curves, View()), 120, 38))
+
+
+async def _charts() -> list[Row]:
+    """Twelve charts of a job that reports four times a second."""
+    from tests.screens import seeding
+    from tests.screens.support import opened
+
+    names = [f"m{number:02}" for number in range(12)]
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder) / "home")
+        with Store.open(home) as store:
+            job = seeding.go(store, seeding.add_job(store, 1, "charts"), *seeding.RUN_UP)
+            seeding.report(store, job, {name: seeding.falling(1000) for name in names})
+            async with opened(home, (200, 60), job=job.id) as shown:
+                await shown.until_shown("1 overview")
+                await shown.press("m", "3")
+                await shown.until_shown("m00", "m11")
+                spent, writing, began, step = time.process_time(), 0.0, time.monotonic(), 1000
+                while time.monotonic() - began < 5:
+                    before = time.process_time()
+                    step += 1
+                    seeding.one_more_point(store, job, names, step)
+                    writing += time.process_time() - before
+                    await shown.pilot.pause(0.25)
+                share = (time.process_time() - spent - writing) / (time.monotonic() - began)
+    return [Row("twelve charts at 4 Hz", share * 100, "% of a core", "", None, "<= 10 %", share <= 0.1)]
+
+
+def _idle() -> list[Row]:
+    """CPU and memory of the screens with 200 jobs while nothing happens."""
+    with fresh_home() as environment:
+        _fill(Home(Path(environment["FABRIC_HOME"])), 200)
+        master, slave = pty.openpty()
+        ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        process = subprocess.Popen(
+            [FABRIC, "tui"],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**environment, "TERM": "xterm-256color"},
+            start_new_session=True,
+        )
+        drain = threading.Thread(target=_drain, args=(master,), daemon=True)
+        drain.start()
+        try:
+            time.sleep(3)
+            before, began = _cpu_seconds(process.pid), time.monotonic()
+            time.sleep(8)
+            share = (_cpu_seconds(process.pid) - before) / (time.monotonic() - began)
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            memory = int(status.split("VmRSS:")[1].split()[0]) / 1024
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            os.close(slave)
+    return [
+        Row("idle with 200 jobs", share * 100, "% of a core", "", None, "<= 3 %", share <= 0.03),
+        Row("memory, idle", memory, "MiB", "", None, "<= 120 MiB", memory <= 120),
+    ]
+
+
+def _drain(master: int) -> None:
+    try:
+        while os.read(master, 1 << 16):
+            pass
+    except OSError:
+        return
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    """Print the figures that were named, or all."""
+    from tests.bench.harness import table
+
+    known: dict[str, Callable[[], list[Row]]] = {
+        "paint": first_paint,
+        "keys": lambda: _run(_keys()),
+        "log": lambda: _run(_long_log()),
+        "live": lambda: _run(_live_log()),
+        "points": _points,
+        "charts": lambda: _run(_charts()),
+        "idle": _idle,
+    }
+    print(table([row for name in sys.argv[1:] or known for row in known[name]()]))
+
+
+def _run(coroutine: Coroutine[Any, Any, list[Row]]) -> list[Row]:
+    return asyncio.run(coroutine)
+
+
+if __name__ == "__main__":
+    main()

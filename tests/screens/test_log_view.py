@@ -1,0 +1,396 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from textual.events import MouseScrollUp
+
+from screens.widgets.log_view import LogView
+from tests.screens import seeding
+from tests.screens.support import Shown, journey, opened
+from workbench.job import Reason, State
+from workbench.paths import Home
+from workbench.store.database import Store
+from workbench.store.jobs import new_attempt
+from workbench.store.rows import JobRow
+
+
+@pytest.fixture
+def job(home: Home) -> JobRow:
+    """A job that runs and has printed nothing."""
+    with Store.open(home) as store:
+        return seeding.go(store, seeding.add_job(store, 1, "digits"), *seeding.RUN_UP)
+
+
+@pytest.fixture
+def output(home: Home, job: JobRow) -> seeding.JournalWriter:
+    return seeding.journal(home, job)
+
+
+def log(shown: Shown) -> LogView:
+    return shown.app.screen.query_one(LogView)
+
+
+def numbered(first: int, last: int) -> bytes:
+    return b"".join(b"line %d\n" % number for number in range(first, last + 1))
+
+
+async def open_log(shown: Shown, *parts: str) -> None:
+    """Go to the log, and wait until something of it is shown."""
+    await shown.until_shown("1 overview")
+    await shown.press("l")
+    await shown.until_shown(*parts)
+
+
+@journey
+async def test_it_says_what_it_waits_for_while_there_is_no_output(home: Home, job: JobRow) -> None:
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "waiting for the first output, processing for 9 m 45 s")
+
+
+@journey
+async def test_new_lines_are_followed(home: Home, job: JobRow, output: seeding.JournalWriter) -> None:
+    output.write(numbered(1, 100))
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "follow", "line 100")
+        output.write(numbered(101, 110))
+        await shown.until_shown("line 110", "110 lines")
+
+
+@journey
+async def test_scrolling_up_stops_following_and_says_how_many_lines_are_new(
+    home: Home, job: JobRow, output: seeding.JournalWriter
+) -> None:
+    output.write(numbered(1, 100))
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "follow", "line 100")
+        await shown.press("k")
+        await shown.until_shown("99/100")
+        before = shown.text()
+        output.write(numbered(101, 105))
+        await shown.until_shown("+5 new lines")
+        assert "line 100" in before and "line 101" not in shown.text()
+        await shown.press("f")
+        await shown.until_shown("follow", "line 105")
+
+
+@journey
+async def test_the_wheel_stops_following_too(home: Home, job: JobRow, output: seeding.JournalWriter) -> None:
+    output.write(numbered(1, 100))
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "follow", "line 100")
+        await shown.pilot._post_mouse_events([MouseScrollUp], LogView)
+        await shown.until(lambda: not log(shown).state.follow)
+
+
+@journey
+async def test_find_goes_to_the_nearest_hit_and_n_on(
+    home: Home, job: JobRow, output: seeding.JournalWriter
+) -> None:
+    output.write(numbered(1, 50) + b"needle one\n" + numbered(51, 100) + b"Needle two\n" + numbered(101, 150))
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "line 150")
+        await shown.press("slash")
+        await shown.type("needle")
+        await shown.press("enter")
+        await shown.until(lambda: log(shown).state.cursor == 101)
+        await shown.until_shown("Needle two", "/needle")
+        await shown.press("N")
+        await shown.until(lambda: log(shown).state.cursor == 50)
+        await shown.press("n")
+        await shown.until(lambda: log(shown).state.cursor == 101)
+        await shown.press("n")
+        await shown.until_shown("no hit below")
+
+
+@journey
+async def test_capitals_and_regular_expressions_are_found_as_written(
+    home: Home, job: JobRow, output: seeding.JournalWriter
+) -> None:
+    output.write(numbered(1, 50) + b"needle one\nNeedle two\nloss 0.25\n")
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "loss 0.25")
+        await shown.press("slash")
+        await shown.type("Needle")
+        await shown.press("enter")
+        await shown.until(lambda: log(shown).state.cursor == 51)
+        await shown.press("slash", *["backspace"] * 6)
+        await shown.type("/loss 0/")
+        await shown.press("enter")
+        await shown.until(lambda: log(shown).state.cursor == 52 or "hit" in shown.text())
+
+
+@journey
+async def test_a_wrong_regular_expression_is_said_and_the_line_stays_open(
+    home: Home, job: JobRow, output: seeding.JournalWriter
+) -> None:
+    output.write(numbered(1, 5))
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "line 5")
+        await shown.press("slash")
+        await shown.type("/(/")
+        await shown.press("enter")
+        await shown.until_shown("is no regular expression")
+        await shown.press("escape")
+        await shown.until(lambda: shown.app.screen.focused is log(shown))
+
+
+@journey
+async def test_only_lines_that_fit_are_shown_and_new_ones_join_them(
+    home: Home, job: JobRow, output: seeding.JournalWriter
+) -> None:
+    output.write(b"".join(b"keep %d\ndrop %d\n" % (i, i) for i in range(50)))
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "drop 49")
+        await shown.press("backslash")
+        await shown.type("keep")
+        await shown.press("enter")
+        await shown.until_shown("50 of 100 lines", "only keep", "keep 49")
+        assert "drop" not in shown.text().split("only keep")[1]
+        output.write(b"drop 50\nkeep 50\n")
+        await shown.until_shown("51 of 102 lines", "keep 50")
+        await shown.press("backslash", *["backspace"] * 4)
+        await shown.type("!keep")
+        await shown.press("enter")
+        await shown.until_shown("51 of 102 lines", "drop 50")
+        await shown.press("escape")
+        await shown.until_shown("102 lines", "keep 50", "drop 50")
+
+
+@journey
+async def test_next_and_previous_error(home: Home, job: JobRow, output: seeding.JournalWriter) -> None:
+    output.write(numbered(1, 30) + b"ERROR: first\n" + numbered(31, 60) + seeding.TRACEBACK + numbered(61, 90))
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "line 90")
+        await shown.press("e")
+        await shown.until_shown("ERROR: first")
+        await shown.press("e")
+        await shown.until_shown("Traceback (most recent call last)")
+        await shown.press("enter")
+        await shown.until_shown("line 62 of learner 1", "RuntimeError: CUDA out of memory", "esc closes")
+        await shown.press("escape", "E")
+        await shown.until(lambda: log(shown).state.cursor == 30)
+        await shown.press("E")
+        await shown.until_shown("no error above")
+
+
+@journey
+async def test_levels_hide_what_is_less_bad(home: Home, job: JobRow, output: seeding.JournalWriter) -> None:
+    output.write(b"INFO fine\nWARNING: odd\nERROR: bad\n" + seeding.TRACEBACK + b"INFO on\n")
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "INFO on")
+        await shown.press("L")
+        await shown.until_shown("5 of 7 lines", "warnings", "WARNING: odd")
+        assert "INFO" not in shown.text()
+        await shown.press("L")
+        await shown.until_shown("4 of 7 lines", "errors")
+        await shown.press("L")
+        await shown.until_shown("INFO fine")
+
+
+@journey
+async def test_long_lines_are_cut_scrolled_or_wrapped(
+    home: Home, job: JobRow, output: seeding.JournalWriter
+) -> None:
+    output.write(b"a" * 100 + b"END\n" + numbered(1, 3))
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "line 3")
+        assert "END" not in shown.text()
+        await shown.press("l", "l", "l")
+        await shown.until_shown("END")
+        await shown.press("h", "h", "h", "w")
+        await shown.until_shown("wrap", "END", "line 3")
+
+
+@journey
+async def test_the_end_is_in_view_when_many_long_lines_wrap(
+    home: Home, job: JobRow, output: seeding.JournalWriter
+) -> None:
+    output.write(b"".join(b"%d " % i + b"x" * 300 + b" tail %d\n" % i for i in range(100)))
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "99 x")
+        await shown.press("w")
+        await shown.until_shown("tail 99")
+        await shown.press("k", "k", "k", "k", "k", "k", "k")
+        await shown.until(lambda: log(shown).state.cursor == 92)
+        await shown.until_shown("tail 92")
+
+
+@journey
+async def test_times_since_the_start_and_of_day(home: Home, job: JobRow, output: seeding.JournalWriter) -> None:
+    output.write(b"one\n", seconds=1)
+    output.write(b"two\n", seconds=60)
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "two")
+        await shown.press("t")
+        await shown.until_shown("+00:00:01.0  one", "+00:01:01.0  two")
+        await shown.press("t")
+        await shown.until_shown("14:54:21.000 one", "14:55:21.000 two")
+
+
+@journey
+async def test_a_window_of_minutes_counts_from_the_end(
+    home: Home, job: JobRow, output: seeding.JournalWriter
+) -> None:
+    output.write(b"old\n", seconds=1)
+    output.write(b"young\n", seconds=500)
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "young")
+        await shown.press("3")
+        await shown.until_shown("1 of 2 lines", "last 5 m", "young")
+        assert "old" not in shown.text()
+        await shown.press("0")
+        await shown.until_shown("old")
+
+
+@journey
+async def test_go_to_a_line_or_a_time(home: Home, job: JobRow, output: seeding.JournalWriter) -> None:
+    output.write(numbered(1, 200), seconds=1)
+    output.write(numbered(201, 300), seconds=60)
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "line 300")
+        await shown.press("ctrl+g")
+        await shown.type("42")
+        await shown.press("enter")
+        await shown.until_shown("42/300", "line 42")
+        await shown.press("ctrl+g")
+        await shown.type("14:55:00")
+        await shown.press("enter")
+        await shown.until(lambda: log(shown).state.cursor == 200)
+        await shown.press("ctrl+g")
+        await shown.type("soon")
+        await shown.press("enter")
+        await shown.until_shown("'soon' is no time")
+
+
+@journey
+async def test_carriage_returns_colours_and_escapes(
+    home: Home, job: JobRow, output: seeding.JournalWriter
+) -> None:
+    output.write(b"10%\r50%\r100% done\r\n\x1b[31mred\x1b[0m \x1b[2Jkept\x1b]0;title\x07\n\x00nul\n[bold]markup[/]\n")
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "100% done", "red kept", "␀nul", "[bold]markup[/]")
+        assert "50%" not in shown.text() and "title" not in shown.text()
+
+
+@journey
+async def test_json_is_set_out_in_the_detail(home: Home, job: JobRow, output: seeding.JournalWriter) -> None:
+    output.write(b"report " + json.dumps({"loss": [0.25, 0.5]}).encode() + b"\n")
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, '"loss"')
+        await shown.press("enter")
+        await shown.until_shown('"loss": [', "0.25,")
+
+
+@journey
+async def test_what_is_shown_is_saved_but_no_file_is_overwritten(
+    home: Home, job: JobRow, output: seeding.JournalWriter, tmp_path: Path
+) -> None:
+    output.write(b"keep \x1b[31mred\x1b[0m\ndrop\nkeep two\n")
+    target = tmp_path / "saved.log"
+    async with opened(home, (160, 40), job=job.id) as shown:
+        await open_log(shown, "keep two")
+        await shown.press("backslash")
+        await shown.type("keep")
+        await shown.press("enter")
+        await shown.until_shown("2 of 3 lines")
+        for said in ("saved 2 lines", "is there already"):
+            await shown.press("ctrl+s", *["backspace"] * 10)
+            await shown.type(str(target))
+            await shown.press("enter")
+            await shown.until_shown(said)
+
+    assert target.read_text() == "keep red\nkeep two\n"
+
+
+@journey
+async def test_several_learners_are_merged_by_time_or_read_one_by_one(home: Home) -> None:
+    with Store.open(home) as store:
+        row = seeding.go(store, seeding.add_job(store, 1, "pair", learners=2), *seeding.RUN_UP)
+    first, second = (seeding.journal(home, row, learner=number) for number in (1, 2))
+    first.write(b"first at 1\n", seconds=1)
+    second.write(b"second at 2\n", seconds=2)
+    first.write(b"first at 3\nfirst too\n", seconds=2)
+    async with opened(home, job=row.id) as shown:
+        await open_log(shown, "learner all", "1 first at 1", "2 second at 2")
+        lines = [line[1:] for line in shown.text().split("\n") if " at " in line or "too" in line]
+        assert lines == ["1 first at 1", "2 second at 2", "1 first at 3", "1 first too"]
+        second.write(b"second at 9\n", seconds=7)
+        await shown.until_shown("2 second at 9")
+        await shown.press("slash")
+        await shown.type("second")
+        await shown.press("enter")
+        await shown.until(lambda: log(shown).state.cursor in (1, 4))
+        await shown.press("N", "N")
+        await shown.until(lambda: log(shown).state.cursor == 1)
+        await shown.press("backslash")
+        await shown.type("first")
+        await shown.press("enter")
+        await shown.until_shown("3 of 5 lines")
+        await shown.press("R")
+        await shown.until_shown("learner 1", "first too")
+        await shown.press("R", "escape")
+        await shown.until_shown("learner 2", "second at 9")
+
+
+@journey
+async def test_the_log_of_an_earlier_attempt(home: Home, job: JobRow, output: seeding.JournalWriter) -> None:
+    output.write(b"of the first attempt\n")
+    with Store.open(home) as store:
+        seeding.go(store, job, State.FAILED, exit_code=1)
+        new_attempt(store, job.id, Reason("resumed"), "ada", "cli")
+        again = seeding.go(store, job, *seeding.RUN_UP)
+    seeding.journal(home, again).write(b"of the second attempt\n")
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "attempt 2/2", "of the second")
+        await shown.press("a")
+        await shown.until_shown("attempt 1/2", "of the first")
+        await shown.press("a")
+        await shown.until_shown("attempt 2/2", "of the second")
+
+
+@journey
+async def test_a_file_that_is_cut_or_replaced_begins_anew(
+    home: Home, job: JobRow, output: seeding.JournalWriter
+) -> None:
+    output.write(numbered(1, 1000))
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "line 1000")
+        output.folder.output.unlink()
+        anew = seeding.JournalWriter(output.folder, job.submitted_us)
+        anew.write(b"new file\n")
+        await shown.until_shown("new file", "1 line")
+        with anew.folder.output.open("r+b") as stream:
+            stream.truncate(3)
+        await shown.press("k", "g", "G")
+        await shown.until_shown("logs")
+
+
+@journey
+async def test_a_line_of_fifty_megabytes(home: Home, job: JobRow, output: seeding.JournalWriter) -> None:
+    output.write(b"before\n" + b"x" * (50 << 20) + b"\nafter\n")
+    async with opened(home, job=job.id) as shown:
+        await open_log(shown, "before", "xxxx", "after", "3 lines")
+        await shown.press("k", "enter")
+        await shown.until_shown("(the first 100,000 bytes)")
+
+
+@journey
+async def test_a_deleted_job_says_so_on_every_tab(
+    home: Home, job: JobRow, output: seeding.JournalWriter
+) -> None:
+    from workbench.store.jobs import mark_deleted
+
+    output.write(numbered(1, 10))
+    async with opened(home, job=job.id) as shown:
+        await shown.until_shown("running for")
+        with Store.open(home) as store:
+            seeding.go(store, job, State.FAILED, exit_code=1)
+            mark_deleted(store, job.id)
+        await shown.until_shown("digits was deleted. esc goes back")
+        for key in ("4", "5", "6", "7", "3"):
+            await shown.press(key)
+            await shown.until_shown("was deleted")
+        await shown.press("x", "escape")
+        await shown.until_shown("No runs yet")

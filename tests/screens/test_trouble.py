@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from screens.app import FabricApp, run
+from screens.farewell import farewell
+from tests.screens import seeding
+from tests.screens.support import journey, opened
+from tests.screens.test_pictures import remember_runs
+from workbench.errors import UnknownName
+from workbench.paths import Home
+from workbench.store import jobs
+from workbench.store.database import Store
+
+
+@journey
+async def test_a_locked_store_is_said_and_read_as_soon_as_it_is_free(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("screens.reader.LOCKED_SECONDS", 0.05)
+    monkeypatch.setattr("screens.reader.RETRY_SECONDS", 0.05)
+    with Store.open(home) as store:
+        seeding.three_runs(store)
+        remember_runs(store)
+    holder = sqlite3.connect(home.database, isolation_level=None)
+    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+    holder.execute("BEGIN EXCLUSIVE")
+
+    async with opened(home, (120, 40)) as shown:
+        await shown.until_shown("is locked by another process", "try again in a moment")
+        holder.close()
+        await shown.until_shown("3 jobs", "mnist-big")
+        assert "locked" not in shown.text()
+
+
+@journey
+async def test_a_store_of_a_newer_version_is_said(home: Home) -> None:
+    with Store.open(home) as store:
+        store.execute("PRAGMA user_version = 99")
+
+    async with opened(home, (120, 40)) as shown:
+        await shown.until_shown("from a newer version of fabric", "upgrade fabric")
+
+
+@journey
+async def test_a_store_that_turns_newer_meanwhile_keeps_the_last_rows(home: Home) -> None:
+    with Store.open(home) as store:
+        seeding.three_runs(store)
+        remember_runs(store)
+        async with opened(home, (120, 40)) as shown:
+            await shown.until_shown("mnist-big")
+            store.execute("PRAGMA user_version = 99")
+            await shown.until_shown("was changed by another version", "mnist-big")
+
+
+@journey
+async def test_a_bug_in_a_query_is_said_and_the_screens_stay(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("screens.reader.RETRY_SECONDS", 0.05)
+    with Store.open(home) as store:
+        seeding.three_runs(store)
+        remember_runs(store)
+
+    def broken(*arguments: object, **options: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    async with opened(home, (120, 40)) as shown:
+        await shown.until_shown("mnist-big")
+        with monkeypatch.context() as patch:
+            patch.setattr("screens.queries.window", broken)
+            with Store.open(home) as store:
+                seeding.add_job(store, 9, "newcomer", age_seconds=1)
+            await shown.until_shown("reading failed: ZeroDivisionError: oops", "mnist-big")
+        await shown.until_shown("newcomer")
+
+
+@journey
+async def test_a_job_file_that_is_gone_is_said_in_the_overview(home: Home) -> None:
+    with Store.open(home) as store:
+        row = seeding.three_runs(store)[2]
+    home.job(row.id).job_file.unlink()
+
+    async with opened(home, (120, 40), job=row.id) as shown:
+        await shown.until_shown("cannot be read", "running for")
+        await shown.press("5")
+        await shown.until_shown("cannot be read")
+
+
+def test_an_unknown_job_is_refused_before_the_screen_is_taken(home: Home) -> None:
+    with pytest.raises(UnknownName):
+        run(home, job="nothing-like-it")
+
+
+def test_leaving_says_which_jobs_go_on(home: Home) -> None:
+    with Store.open(home) as store:
+        rows = seeding.three_runs(store)
+        for number in range(20, 32):
+            seeding.add_job(store, number, f"waiting-{number}")
+        said = farewell(jobs.open_jobs(store))
+
+    assert said.startswith("13 jobs go on:\n")
+    assert "waiting-31" in said and "  and 3 more\n" in said
+    assert rows[0].name not in said
+    assert farewell([]) == ""
+    assert "1 job goes on:" in farewell([rows[2]])
+
+
+@journey
+async def test_leaving_asks_nobody_and_ends_with_zero(home: Home) -> None:
+    async with opened(home) as shown:
+        await shown.until_shown("No runs yet")
+        await shown.press("q")
+        await shown.until(lambda: shown.app.return_code == 0)
+
+
+@journey
+async def test_without_colours_the_cursor_is_still_seen(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    with Store.open(home) as store:
+        seeding.three_runs(store)
+        remember_runs(store)
+
+    async with opened(home) as shown:
+        await shown.until_shown("mnist-big")
+        assert shown.app.no_color
+        rows = shown.app.screen._compositor.render_strips(shown.app.size)
+        marked = [strip for strip in rows if any(s.style and s.style.reverse for s in strip)]
+        assert "mnist-wide" in marked[0].text
+        await shown.press("T")
+        await shown.until_shown("NO_COLOR is set")
+
+
+@journey
+async def test_every_theme_paints_every_role(home: Home) -> None:
+    with Store.open(home) as store:
+        seeding.three_runs(store)
+        remember_runs(store)
+    async with opened(home) as shown:
+        await shown.until_shown("mnist-big")
+        for theme in sorted(shown.app.available_themes):
+            shown.app.theme = theme
+            await shown.pilot.pause()
+            for role in ("processing", "failed", "dim", "curve-1", "curve-8", "key", "error"):
+                assert shown.app.paint.style(role).color is not None, f"{theme}: {role}"
+
+
+@journey
+async def test_with_ascii_nothing_else_is_drawn(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    from screens.glyphs import glyphs
+
+    monkeypatch.setenv("FABRIC_ASCII", "1")
+    glyphs.cache_clear()
+    with Store.open(home) as store:
+        row = seeding.three_runs(store)[2]
+    async with opened(home, (120, 40), job=row.id) as shown:
+        await shown.until_shown("* processing")
+        for key in "1234567":
+            await shown.press(key)
+            await shown.pilot.pause(0.1)
+            screen = "\n".join(line[:-1] for line in shown.text().split("\n"))  # but for the scroll bar
+            assert screen.isascii(), screen
+            await shown.press("right_square_bracket") if key in "23" else None
+
+
+@journey
+async def test_the_smallest_terminal_does_not_break_it(home: Home) -> None:
+    with Store.open(home) as store:
+        seeding.three_runs(store)
+    async with opened(home, (120, 40)) as shown:
+        await shown.until_shown("1 overview")
+        for size in ((20, 5), (1, 1), (60, 15), (200, 60), (3, 40), (80, 24)):
+            await shown.pilot.resize_terminal(*size)
+            await shown.pilot.pause()
+        await shown.until_shown("1 overview", "running for")
+
+
+def test_the_app_starts_no_thread_before_it_runs(home: Home) -> None:
+    FabricApp(home)
+    assert not home.path.exists()
