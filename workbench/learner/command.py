@@ -25,19 +25,19 @@ _RESTORED = ("SIGPIPE", "SIGXFSZ", "SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SI
 class Held:
     """A forked child that waits to be let go."""
 
-    __slots__ = ("_failed", "_go", "pid", "ticks")
+    __slots__ = ("_failed", "go", "pid", "ticks")
 
     def __init__(self, pid: int, go: int, failed: int) -> None:
         self.pid = pid
         self.ticks = system.start_ticks(pid)
-        self._go = go
+        self.go = go
         self._failed = failed
 
     def let_go(self) -> None:
         """Let it execute the command."""
         with contextlib.suppress(OSError):  # it has died already, and will be reaped like any other
-            os.write(self._go, b"g")
-        os.close(self._go)
+            os.write(self.go, b"g")
+        os.close(self.go)
 
     def failure(self) -> str:
         """Return why it could not be executed, once it has ended; empty when it was."""

@@ -162,6 +162,7 @@ class Guard:
             )
         phase = "setup" if act == "setup" else "running"
         self._held_back = True
+        self._scribe.not_its.add(self._main.go)
         self._state.update(
             phase=phase,
             command_pid=self._main.pid,
@@ -176,6 +177,7 @@ class Guard:
         if not self._state.written or self._main is None:
             return  # what is not written down is not done
         self._held_back = False
+        self._scribe.not_its.discard(self._main.go)
         self._main.let_go()
         self._watch_memory()
 

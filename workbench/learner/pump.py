@@ -8,7 +8,7 @@ import os
 from workbench.learner import system
 
 _BYTES = 1 << 20
-_CANNOT_SPLICE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+_CANNOT_SPLICE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 
 
 class Pump:

@@ -238,7 +238,9 @@ class Scribe:
     # How it ends
 
     def _guard_died(self) -> None:
-        if self._kept and state.read(self._folder).get("phase") == "exited":
+        found = state.read(self._folder)
+        if self._kept and found.get("phase") == "exited":
+            state.StateFile(self._folder, found).clear()  # it may have been killed just before it did
             self._recorded = True
             return
         self._kept = False

@@ -61,6 +61,8 @@ class ScribeProcess:
         self._control: int | None = None
         self.report: int | None = None
         """What it says can be read here."""
+        self.not_its: set[int] = set()
+        """Descriptors that it must not inherit: held by it they would not end with the guard."""
         self._heard = b""
         self._started_at = 0.0
         self._faults = 0
@@ -146,6 +148,8 @@ class ScribeProcess:
                 signal.signal(number, signal.SIG_IGN)  # it outlives what it listens to
             for name in self._pipes.names:
                 self._pipes.close_write_end(name)
+            for descriptor in self.not_its:
+                os.close(descriptor)
             scribe = Scribe(
                 self._folder, self._launch, self._channels(report), control=control, report=report
             )

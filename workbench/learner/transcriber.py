@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.25
 """How often collectors look at their files."""
 
+IDLE_POLL_SECONDS = 1.0
+"""How often once nothing has come for a while."""
+
 WAITING_SECONDS = 0.1
 """How often they are asked while points of theirs wait for others."""
 
@@ -75,6 +78,7 @@ class Transcriber:
         self._fed = 0
         self._entry = 0
         self._poll_at = 0.0
+        self._pause_seconds = POLL_SECONDS
         self._more = False
         self._floors: dict[str, int] = {}
         self._finishing = False
@@ -135,7 +139,7 @@ class Transcriber:
             self._more = False
             for collector in self._collectors or ():
                 self._more = collector.poll(system.now_us()) or self._more
-            self._poll_at = time.monotonic() + (WAITING_SECONDS if self._gathering() else POLL_SECONDS)
+            self._poll_later(WAITING_SECONDS if self._gathering() else 0.0)
         self._write_taken()
         return self._more or self._behind()
 
@@ -166,10 +170,14 @@ class Transcriber:
                 if time.monotonic() < self._poll_at:
                     return False
                 if not os.path.exists(os.path.join(self._folder, REPORT_FILE)):
-                    self._poll_at = time.monotonic() + POLL_SECONDS
+                    self._poll_later()
                     return False
             self._make_collectors()
         return True
+
+    def _poll_later(self, seconds: float = 0.0) -> None:
+        self._pause_seconds = min(self._pause_seconds * 1.2, IDLE_POLL_SECONDS)
+        self._poll_at = time.monotonic() + (seconds or self._pause_seconds)
 
     def _open_records(self) -> None:
         launch = self.launch
@@ -261,6 +269,7 @@ class Transcriber:
         if self._waiting:
             self._records.append(self._waiting)
             self._waiting = []
+            self._pause_seconds = POLL_SECONDS
 
     def _masked(self, record: dict[str, Any]) -> dict[str, Any]:
         if not self._mask:
