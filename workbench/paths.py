@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-LEASES = Path("/tmp/fabric-leases")  # noqa: S108 - shared by all people of a machine on purpose (design, section 6)
+LEASES = Path("/tmp/fabric-leases")
 """Where GPUs are leased, mode 1777. ``FABRIC_LEASES`` overrides it in tests."""
 
 
@@ -39,7 +39,7 @@ def runtime_folder() -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and Path(runtime).is_dir():
         return Path(runtime) / "fabric"
-    return Path(f"/tmp/fabric-{os.getuid()}")  # noqa: S108 - made 0700 and checked for its owner by who makes it
+    return Path(f"/tmp/fabric-{os.getuid()}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,11 @@ class LearnerFolder:
     def launch(self) -> Path:
         """What the agent is to do; written once, before it starts."""
         return self.path / "launch.json"
+
+    @property
+    def launch_sh(self) -> Path:
+        """The same as shell text, for the ``sh`` agent; only there where that one keeps the learner."""
+        return self.path / "launch.sh"
 
     @property
     def lock(self) -> Path:

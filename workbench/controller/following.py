@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from workbench.controller.transcripts import Transcript
 from workbench.paths import LearnerFolder
 
 EVERY_SECONDS: Final = 0.1
@@ -26,8 +27,13 @@ class Followed:
     news: bool = True
     hurry: bool = True
     """Whether there is more than usage in what is new."""
+    transcript: Transcript | None = None
+    """Makes the records, where the learner's agent makes none."""
+    given_up: bool = False
+    """Whether no records can be made of what it leaves."""
     _peeked: int = 0
-    _taken_at: float = field(default=-1e9)
+    _taken_at: float = -1e9
+    _put_off: float = -1e9
 
     @property
     def records(self) -> Path:
@@ -35,16 +41,20 @@ class Followed:
         return self.folder.records
 
     def note(self) -> bool:
-        """Note that the file has changed; return whether what is new is in a hurry."""
+        """Note that one of its files has changed; return whether what is new is in a hurry."""
         self.news = True
+        if self.transcript is not None:
+            self.transcript.due = 0.0
+            return True
         self.hurry = self.hurry or not self._only_usage()
         return self.hurry
 
     def due_at(self, lazy_at: float) -> float | None:
         """Return when it is to be taken in: at ``lazy_at`` if it is in no hurry; None for nothing new."""
-        if not self.news:
-            return None
-        return self._taken_at + EVERY_SECONDS if self.hurry else lazy_at
+        times = [] if self.transcript is None else [max(self.transcript.due, self._taken_at + EVERY_SECONDS)]
+        if self.news:
+            times.append(self._taken_at + EVERY_SECONDS if self.hurry else lazy_at)
+        return max(min(times), self._put_off) if times else None
 
     def taken(self, now: float, *, again: bool) -> None:
         """Note that it was taken in, and whether there may be more."""
@@ -53,16 +63,12 @@ class Followed:
 
     def put_off(self, until: float) -> None:
         """Leave it until then."""
-        self._taken_at = until - EVERY_SECONDS
-
-    def transcribe(self) -> None:
-        """Make records of what an agent left that makes none."""
-
-    def finish_transcript(self) -> None:
-        """Make records of all that it left; nothing comes any more."""
+        self._put_off = until
 
     def close(self) -> None:
         """Give everything back."""
+        if self.transcript is not None:
+            self.transcript.close()
 
     def _only_usage(self) -> bool:
         try:

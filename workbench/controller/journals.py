@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -16,6 +17,8 @@ from workbench.controller.events import Drained
 from workbench.controller.following import EVERY_SECONDS, Followed
 from workbench.controller.lanes import Post
 from workbench.controller.log import Log
+from workbench.controller.secrets import read_secrets
+from workbench.controller.transcripts import Transcript
 from workbench.errors import CannotWrite, FabricError, TryAgain
 from workbench.learner.watch import Watcher
 from workbench.paths import Home
@@ -44,7 +47,8 @@ class Journals:
         self._writing = writing
         self._inbox: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._watcher = Watcher()
-        self._followed: dict[str, Followed] = {}
+        self._followed: dict[tuple[str, int, int], Followed] = {}
+        self._by_path: dict[str, Followed] = {}
         self._draining: dict[tuple[str, int], float] = {}
         """Attempts that are over, and when they are to be tried."""
         self._lazy_at = 0.0
@@ -107,8 +111,9 @@ class Journals:
             rest = self._resting_until - now
             self._obey(rest if timeout is None else min(rest, timeout))
             return
-        changed = [self._followed[path] for path in self._watcher.wait(timeout) if path in self._followed]
+        paths = self._watcher.wait(timeout)
         self._obey(0.0)
+        changed = [one for path in paths if (one := self._by_path.get(path)) is not None]
         if changed:
             hurries = [one.note() for one in changed]
             self._resting_until = time.monotonic() + (EVERY_SECONDS / 2 if any(hurries) else RESTING_SECONDS)
@@ -134,13 +139,13 @@ class Journals:
         due = self._due(began)
         if due:
             for one in due:
-                one.transcribe()
+                self._transcribe(one)
             with self._writing, store.atomic():
                 more = [self._ingest(store, one) for one in due]
             ended = time.monotonic()
             lazy = [one for one in due if not one.hurry]
             for one, again in zip(due, more, strict=True):
-                one.taken(ended, again=again and one.hurry)
+                one.taken(ended, again=again and (one.hurry or one.transcript is not None))
             if lazy:
                 pause = (ended - began) * len(lazy) / len(due) / LAZY_SHARE
                 self._lazy_at = ended + min(max(pause, LAZY_SECONDS), LAZY_LONGEST_SECONDS)
@@ -148,14 +153,33 @@ class Journals:
             self._drain(store, job_id, attempt)
 
     def _drain(self, store: Store, job_id: str, attempt: int) -> None:
-        for path, one in list(self._followed.items()):
+        for one in list(self._followed.values()):
             if (one.job_id, one.attempt) == (job_id, attempt):
-                one.finish_transcript()
+                self._transcribe(one, finish=True)
                 while self._ingest_chunk(store, one):
                     pass
-                self._unfollow(path)
+                self._unfollow(one)
         self._draining.pop((job_id, attempt), None)
         self._post(Drained(job_id, attempt))
+
+    def _transcribe(self, one: Followed, *, finish: bool = False) -> None:
+        """Make records of what a learner left whose agent makes none, as soon as that is known of it."""
+        if one.given_up:
+            return
+        try:
+            if one.transcript is None and Transcript.is_needed(one.folder):
+                one.transcript = Transcript(one.folder, read_secrets(self._home, one.job_id), self._log.say)
+                self._watch(one, one.folder.output)
+            if one.transcript is not None:
+                if finish:
+                    one.transcript.finish()
+                else:
+                    one.transcript.step()
+        except CannotWrite:
+            raise
+        except (FabricError, OSError, ValueError) as error:
+            self._log.say(f"no records can be made of {one.folder.path}: {error}")
+            one.given_up = True
 
     def _ingest_chunk(self, store: Store, one: Followed) -> bool:
         with self._writing:
@@ -190,25 +214,33 @@ class Journals:
         import workbench.metrics.ingesting  # noqa: F401 - now, while the learner starts, not when it has ended
 
         for learner in range(1, learners + 1):
-            one = Followed(job_id, attempt, learner, self._home.job(job_id).attempt(attempt).learner(learner))
-            path = str(one.records.absolute())
-            if path not in self._followed:
-                self._followed[path] = one
-                self._watcher.add(path)
+            if (job_id, attempt, learner) not in self._followed:
+                folder = self._home.job(job_id).attempt(attempt).learner(learner)
+                one = self._followed[job_id, attempt, learner] = Followed(job_id, attempt, learner, folder)
+                self._watch(one, folder.records)
+                self._watch(one, folder.launch_sh)
+
+    def _watch(self, one: Followed, file: Path) -> None:
+        path = str(file.absolute())
+        self._by_path[path] = one
+        self._watcher.add(path)
 
     def _begin_drain(self, job_id: str, attempt: int, learners: int) -> None:
         self._follow(job_id, attempt, learners)
         self._draining.setdefault((job_id, attempt), 0.0)
 
     def _drop(self, job_id: str) -> None:
-        for path in [path for path, one in self._followed.items() if one.job_id == job_id]:
-            self._unfollow(path)
+        for one in [one for one in self._followed.values() if one.job_id == job_id]:
+            self._unfollow(one)
         for key in [key for key in self._draining if key[0] == job_id]:
             del self._draining[key]
 
-    def _unfollow(self, path: str) -> None:
-        self._watcher.remove(path)
-        self._followed.pop(path).close()
+    def _unfollow(self, one: Followed) -> None:
+        for path in [path for path, other in self._by_path.items() if other is one]:
+            self._watcher.remove(path)
+            del self._by_path[path]
+        del self._followed[one.job_id, one.attempt, one.learner]
+        one.close()
 
     def _end(self) -> None:
         self._ended = True

@@ -1,0 +1,185 @@
+"""Records on their way into the store: soon, in batches, all of them, whoever wrote them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from tests.controller.values import JOB, row, spec
+from tests.controller.waiting import wait_for
+from workbench.controller.events import Drained, Event
+from workbench.controller.journals import Journals
+from workbench.controller.log import Log
+from workbench.controller.secrets import write_secrets
+from workbench.job import State
+from workbench.learner.journal import published_end
+from workbench.learner.launch_sh import agent_script, guard_argv, render, render_secrets
+from workbench.metrics import points, series
+from workbench.paths import Home, LearnerFolder
+from workbench.store.database import Store
+from workbench.store.jobs import insert_job
+from workbench.store.rows import JobDetail
+
+
+class Desk:
+    """A home with one job, and the thread that takes its records in."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.store = Store.open(home)
+        queued = row(State.QUEUED)
+        insert_job(
+            self.store,
+            JobDetail(row=queued, spec=spec(), manifest_text="", origins={}, code_hash="", recorded={}),
+        )
+        self.told: SimpleQueue[Event] = SimpleQueue()
+        self.log = Log(home.controller_log)
+        self.journals = Journals(home, self.told.put, self.log, threading.Lock())
+        self.journals.start()
+        self.learner(1).path.mkdir(parents=True)
+
+    def learner(self, number: int) -> LearnerFolder:
+        return self.home.job(JOB).attempt(1).learner(number)
+
+    def record(self, *records: dict[str, object]) -> None:
+        with self.learner(1).records.open("a") as stream:
+            for one in records:
+                stream.write(json.dumps(one) + "\n")
+
+    def values(self, name: str) -> list[float | None]:
+        found = [one for one in series(self.store, JOB) if one.name == name]
+        return [point.value for one in found for point in points(self.store, one.id)]
+
+    def close(self) -> None:
+        self.journals.end()
+        self.log.close()
+        self.store.close()
+
+
+@pytest.fixture
+def desk(home: Home) -> Iterator[Desk]:
+    made = Desk(home)
+    yield made
+    made.close()
+
+
+def loss(seq: int, *values: float) -> dict[str, object]:
+    steps = list(range(len(values)))
+    return {
+        "seq": seq, "time": seq, "kind": "metrics", "source": "test", "group": "", "subid": "", "steps": steps,
+        "times": [seq] * len(values), "values": {"loss": list(values)}, "etimes": {}, "texts": {},
+    }  # fmt: skip
+
+
+def usage(seq: int) -> dict[str, object]:
+    return {
+        "seq": seq,
+        "time": seq,
+        "kind": "usage",
+        "cpu_percent": 1.0,
+        "memory_bytes": 5,
+        "processes": 1,
+        "gpus": [],
+    }
+
+
+def test_what_is_recorded_is_in_the_store_soon_also_from_a_file_that_comes_later(desk: Desk) -> None:
+    desk.journals.follow(JOB, 1, 1)
+    desk.record({"format": 1}, loss(1, 0.5))
+    wait_for(lambda: desk.values("loss") == [0.5])
+    desk.record(loss(2, 0.25, 0.125))
+
+    wait_for(lambda: desk.values("loss") == [0.5, 0.25, 0.125])
+
+
+def test_draining_takes_all_there_is_and_tells_so_also_where_there_is_nothing(desk: Desk) -> None:
+    desk.record({"format": 1}, *(loss(n, *[float(n)] * 50) for n in range(1, 2001)), usage(2001))
+    desk.journals.drain(JOB, 1, 2)
+
+    assert desk.told.get(timeout=20) == Drained(JOB, 1)
+    assert len(desk.values("loss")) == 100_000
+
+
+def test_usage_alone_is_taken_in_late_and_metrics_at_once(desk: Desk) -> None:
+    desk.record({"format": 1}, usage(1))
+    desk.journals.follow(JOB, 1, 1)
+    wait_for(lambda: len(desk.values("cpu_percent")) == 1)
+    before = desk.store.data_version()
+    desk.record(usage(2))
+    desk.record(usage(3))
+    assert desk.store.data_version() == before
+    desk.record(loss(4, 1.0))
+
+    wait_for(lambda: desk.values("loss") == [1.0])
+    assert len(desk.values("cpu_percent")) == 3
+
+
+def test_records_of_a_newer_format_hold_up_nobody(desk: Desk) -> None:
+    desk.record({"format": 99}, loss(1, 0.5))
+    desk.journals.drain(JOB, 1, 1)
+
+    assert desk.told.get(timeout=20) == Drained(JOB, 1)
+    assert "left alone" in desk.home.controller_log.read_text()
+
+
+def test_what_is_dropped_is_followed_no_more(desk: Desk) -> None:
+    desk.journals.follow(JOB, 1, 1)
+    desk.record({"format": 1}, loss(1, 0.5))
+    wait_for(lambda: desk.values("loss") == [0.5])
+    desk.journals.drop(JOB)
+    shutil.rmtree(desk.home.job(JOB).path)
+    desk.journals.drain("training-bcdefghjk", 1, 1)
+
+    assert desk.told.get(timeout=20) == Drained("training-bcdefghjk", 1)
+
+
+@pytest.fixture
+def sh_learner(desk: Desk, tmp_path: Path) -> LearnerFolder:
+    """A learner that the ``sh`` agent keeps: it prints metrics and a secret."""
+    folder = desk.learner(1)
+    metrics = {
+        "type": "regex_extractor", "source": "", "line_lookahead": 4, "event_types": [],
+        "groups": {"g": {
+            "regex": "loss (?P<loss>[0-9.]+)", "time": "", "subid": "",
+            "scalars": {"loss": {"type": "FLOAT", "value": "$loss"}}, "etimes": {},
+        }},
+    }  # fmt: skip
+    launch = {
+        "format": 1, "home": "h", "owner": "me", "job": JOB, "attempt": 1, "learner": 1, "learners": 1,
+        "command": 'echo "loss 0.5"; echo "token $TOKEN"; echo "loss 0.25"', "setup": "echo setup $TOKEN",
+        "shell": "sh", "cwd": str(tmp_path), "env": {"PATH": "/usr/bin:/bin"}, "attempt_dir": str(folder.path.parent),
+        "log_dir": str(tmp_path), "log_dir_shared": False, "metrics": metrics,
+    }  # fmt: skip
+    secrets = {"TOKEN": "hunter2-hunter2"}
+    write_secrets(desk.home, JOB, secrets)
+    (tmp_path / "agent.sh").write_text(agent_script())
+    (tmp_path / "secrets.sh").write_text(render_secrets(secrets))
+    folder.launch.write_text(json.dumps(launch))
+    folder.launch_sh.write_text(
+        render(launch, learner_dir=str(folder.path), secrets_file=str(tmp_path / "secrets.sh"))
+    )
+    return folder
+
+
+def test_the_journal_of_an_sh_agents_learner_is_made_here_secrets_struck_out(
+    desk: Desk, sh_learner: LearnerFolder, tmp_path: Path
+) -> None:
+    desk.journals.follow(JOB, 1, 1)
+    argv = guard_argv(str(tmp_path / "agent.sh"), str(sh_learner.path))
+    subprocess.run(argv, check=True, timeout=30, stdin=subprocess.DEVNULL, env={"PATH": "/usr/bin:/bin"})
+    wait_for(lambda: desk.values("g/loss") == [0.5, 0.25], lambda: desk.home.controller_log.read_text())
+    desk.journals.drain(JOB, 1, 1)
+
+    assert desk.told.get(timeout=20) == Drained(JOB, 1)
+    assert sh_learner.output.read_text() == "loss 0.5\ntoken ***************\nloss 0.25\n"
+    assert published_end(str(sh_learner.index)) == sh_learner.output.stat().st_size
+    assert b"hunter2" not in b"".join(
+        file.read_bytes() for file in sh_learner.path.iterdir() if file.is_file()
+    )
