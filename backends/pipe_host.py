@@ -34,6 +34,7 @@ class PipeHost(FrameHost):
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._complaints,
+                bufsize=0,
                 env=None if env is None else dict(env),
                 # A key pressed on our terminal is not meant for it.
                 start_new_session=True,

@@ -107,7 +107,7 @@ class RunnerContract:
         job.stop().until_over()
         job.launch()
 
-        assert job.output() == b"ready\n"
+        assert job.output().count(b"ready") == 1
 
     def test_two_launches_at_once_start_one_learner(
         self, make_job: MakeJob, make_runner: Callable[[], Runner]
@@ -454,10 +454,10 @@ class RunnerContract:
 
     def test_secrets_reach_the_command_and_are_struck_out_of_its_output(self, make_job: MakeJob) -> None:
         job = make_job(
-            'echo "<$TOKEN>"; [ "$TOKEN" = "$(printf %s-%s hush 42)" ] && echo right',
-            secrets={"TOKEN": "hush-42"},
+            'echo "<$TOKEN>"; [ "$TOKEN" = "$(printf %s-%s hush-hush 42)" ] && echo right',
+            secrets={"TOKEN": "hush-hush-42"},
         )
         job.launch().until_over()
 
-        assert job.output() == b"<*******>\nright\n"
-        assert "hush-42" not in repr(job.plan)
+        assert job.output() == b"<************>\nright\n"
+        assert "hush-hush-42" not in repr(job.plan)

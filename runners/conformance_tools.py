@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from runners.interface import AttemptRef, LaunchRequest, LearnerRef, Plan, Runner, Seen, StopRequest
+from runners.interface import (
+    AttemptRef,
+    LaunchRequest,
+    LearnerRef,
+    Observation,
+    Plan,
+    Runner,
+    Seen,
+    StopRequest,
+)
 from workbench.job import LearnerPhase, new_job_id
 from workbench.manifest.model import Framework, JobSpec
 
@@ -88,11 +97,16 @@ class Job:
         while not holds(self.seen):
             if time.monotonic() > until:
                 raise AssertionError(f"waited in vain until {what}; seen: {self.seen}")
-            observation = self.runner.observe([self.request.attempt], timeout_seconds=1.0)
-            for seen in observation.seen:
-                self.seen[seen.ref.learner] = seen
-                self.history.append(seen)
+            self.look(1.0)
         return self.seen
+
+    def look(self, timeout_seconds: float) -> Observation:
+        """Observe once, and remember what was seen."""
+        observation = self.runner.observe([self.request.attempt], timeout_seconds=timeout_seconds)
+        for seen in observation.seen:
+            self.seen[seen.ref.learner] = seen
+            self.history.append(seen)
+        return observation
 
     def until_over(self) -> Mapping[int, Seen]:
         """Observe until all learners have ended."""
@@ -131,7 +145,7 @@ class Job:
         while text not in (output := self.output(learner)):
             if time.monotonic() > until:
                 raise AssertionError(f"waited in vain for {text!r}; printed: {output[-2000:]!r}")
-            self.runner.observe([self.request.attempt], timeout_seconds=0.05)
+            self.look(0.05)
         return output
 
 

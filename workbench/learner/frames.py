@@ -46,18 +46,20 @@ class Frame(NamedTuple):
 
 
 class Channel:
-    """Frames over a pair of streams. Many threads may send, one receives."""
+    """Frames over a pair of streams. Many threads may send, one receives.
+
+    Buffers of the streams are passed over: a thread that is dropped at the end of the process may hold their locks.
+    """
 
     def __init__(self, reader: BinaryIO, writer: BinaryIO) -> None:
-        self._reader = reader
-        self._writer = writer
+        self._reader = getattr(reader, "raw", reader)
+        self._writer = getattr(writer, "raw", writer)
         self._sending = threading.Lock()
 
     def greet(self) -> None:
         """Say that from here on frames follow."""
         with self._sending:
-            self._writer.write(GREETING)
-            self._writer.flush()
+            self._write(GREETING)
 
     def await_greeting(self) -> bytes:
         """Skip what comes before the greeting, and return it.
@@ -76,8 +78,7 @@ class Channel:
     def send(self, call: int, kind: int, payload: bytes = b"") -> None:
         """Send one frame; raises OSError or ValueError when the other side is gone."""
         with self._sending:
-            self._writer.write(_HEADER.pack(len(payload), call, kind) + payload)
-            self._writer.flush()
+            self._write(_HEADER.pack(len(payload), call, kind) + payload)
 
     def send_json(self, call: int, kind: int, document: Any) -> None:
         """Send one frame that carries JSON."""
@@ -102,6 +103,11 @@ class Channel:
         if length > _LIMIT_BYTES or not HELLO <= kind <= CANCEL:
             raise FrameError("what arrived is no frame")
         return Frame(call, kind, self._exactly(length))
+
+    def _write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[self._writer.write(left) or 0 :]
 
     def _exactly(self, length: int, *, at_start: bool = False) -> bytes:
         data = b""
