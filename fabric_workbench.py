@@ -13,6 +13,9 @@ import sys
 
 def main() -> int:
     """Run the command line; return its exit code."""
+    if sys.platform == "win32":
+        sys.stderr.write("error: fabric runs on Linux and macOS; on Windows use it inside WSL2\n")
+        return 78
     _drop_foreign_folders()
     from workbench.cli.main import main as run_command_line
 

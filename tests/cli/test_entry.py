@@ -69,7 +69,7 @@ def test_completion_scripts(fabric: Fabric, shell: str) -> None:
     [
         ("fabric sho", "show"),
         ("fabric backend re", "remove"),
-        ("fabric run --de", "--detach"),
+        ("fabric train --de", "--detach"),
         ("fabric show @", "@last"),
     ],
 )

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import EXECUTABLE, Fabric
+from workbench.paths import Home
+from workbench.store.database import Store
 
 
 @pytest.mark.parametrize(
@@ -140,3 +142,13 @@ def test_a_home_that_cannot_be_written_exits_73(fabric: Fabric) -> None:
     ran = fabric("run", "--", "true", expect=73, FABRIC_HOME=str(fabric.folder / "file" / "home"))
 
     assert ran.stderr.startswith("error: ")
+
+
+def test_a_database_from_a_newer_version_is_refused(fabric: Fabric, home: Home) -> None:
+    with Store.open(home) as store:
+        store.execute("PRAGMA user_version = 9999")
+
+    for words in (["list"], ["run", "--", "true"], ["show", "x"]):
+        ran = fabric(*words, expect=78)
+        assert ran.stderr.startswith("error: ")
+        assert "newer" in ran.stderr

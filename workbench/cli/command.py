@@ -25,11 +25,14 @@ class Command:
     takes_command_line: bool = False
     """Whether words after ``--`` are the user's own command line; they are in ``context.obj`` then."""
 
-    def add_to(self, app: typer.Typer) -> None:
-        """Register with an app."""
-        app.command(self.name, epilog=_epilog(self.examples), context_settings=dict(HELP_OPTIONS))(
-            self.function
-        )
+    def add_to(self, app: typer.Typer, alias: str = "") -> None:
+        """Register with an app, under another name where one is given, which help does not list."""
+        app.command(
+            alias or self.name,
+            epilog=_epilog(self.examples),
+            context_settings=dict(HELP_OPTIONS),
+            hidden=bool(alias),
+        )(self.function)
 
     def app(self) -> typer.Typer:
         """Return an app that holds this command alone."""
@@ -59,9 +62,9 @@ class Family:
         """The examples of all its commands."""
         return tuple(example for command in self.commands for example in command.examples)
 
-    def add_to(self, app: typer.Typer) -> None:
-        """Register with an app."""
-        app.add_typer(self.app(), name=self.name)
+    def add_to(self, app: typer.Typer, alias: str = "") -> None:
+        """Register with an app, under another name where one is given, which help does not list."""
+        app.add_typer(self.app(), name=alias or self.name, hidden=bool(alias))
 
     def app(self) -> typer.Typer:
         """Return an app that holds the whole family."""

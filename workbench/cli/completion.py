@@ -43,7 +43,10 @@ def whole_app() -> typer.Typer:
 
     app = new_app()
     for entry in table.ENTRIES:
-        load(entry).add_to(app)
+        target = load(entry)
+        target.add_to(app)
+        for alias in entry.aliases:
+            target.add_to(app, alias)
     return app
 
 

@@ -26,10 +26,11 @@ def print_document(document: Any) -> None:
         sys.stdout.write(_dump(document, indent=2) + "\n")
 
 
-def print_event(kind: str, fields: Mapping[str, Any]) -> None:
-    """Print one line of a stream, at once."""
+def print_event(kind: str, fields: Mapping[str, Any], *, flush: bool = True) -> None:
+    """Print one line of a stream, at once unless more follow."""
     sys.stdout.write(_dump({"schema": "fabric.event/1", "event": kind, **fields}) + "\n")
-    sys.stdout.flush()
+    if flush:
+        sys.stdout.flush()
 
 
 def _dump(value: Any, *, indent: int | None = None) -> str:

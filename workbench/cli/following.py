@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
@@ -80,6 +81,7 @@ class Follower:
         self._attempt = 0
         self._journals: dict[int, JournalReader] = {}
         self._offsets: dict[int, int] = {}
+        self._metrics_stale = True
         self._metrics_due = 0.0
 
     def follow(self) -> JobRow:
@@ -97,6 +99,7 @@ class Follower:
                 told = ""
                 while True:
                     self._refresh()
+                    self._read_metrics(elapsed_seconds())
                     over = is_over(self._row)
                     moved = self._copy(watcher)
                     if over and not moved:
@@ -112,7 +115,8 @@ class Follower:
             finally:
                 watcher.close()
         self._view.finish_output()
-        self._read_metrics()
+        self._metrics_stale = True
+        self._read_metrics(math.inf)
         self._view.ended(self._row, str(self._store.home.job(self._row.id).results))
         return self._row
 
@@ -121,7 +125,6 @@ class Follower:
         if version == self._version:
             return
         self._version = version
-        from workbench.clock import elapsed_seconds
         from workbench.store.jobs import job, transitions
 
         row = job(self._store, self._row.id)
@@ -132,15 +135,15 @@ class Follower:
             self._seen_transition = history[-1].id
         self._row = row
         self._view.state(row, history)
-        if elapsed_seconds() >= self._metrics_due:
-            self._metrics_due = elapsed_seconds() + METRICS_SECONDS
-            self._read_metrics()
-        else:
-            self._version = -1  # read them in a moment
+        self._metrics_stale = True
 
-    def _read_metrics(self) -> None:
+    def _read_metrics(self, now: float) -> None:
+        if not self._metrics_stale or now < self._metrics_due:
+            return
         from workbench.metrics import series
 
+        self._metrics_stale = False
+        self._metrics_due = now + METRICS_SECONDS
         self._view.metrics(series(self._store, self._row.id))
 
     def _copy(self, watcher: Watcher) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from workbench.cli.console import is_terminal, narrate, state_style
 from workbench.cli.progress_words import MICROSECONDS, VERBS, ended_lines, metrics_line, state_line
@@ -183,83 +183,11 @@ class TerminalView(PlainView):
             super()._print(data)
 
 
-class EventView:
-    """One JSON line an event on stdout."""
-
-    def __init__(self) -> None:
-        self._rest: dict[tuple[int, int], bytes] = {}
-        self._values: dict[tuple[int, str], int] = {}
-        self._last: dict[str, Any] = {}
-
-    def state(self, row: JobRow, history: Sequence[TransitionRow]) -> None:
-        """Print each thing that happened, and the job where it changed."""
-        from workbench.cli.documents import job_document, print_event
-        from workbench.cli.words import iso
-
-        for event in history:
-            if event.kind != "state":
-                words = {"text": event.text, "code": event.code, "who": event.who, "origin": event.origin}
-                print_event(event.kind, {"id": row.id, "time": iso(event.time_us), **words})
-        document = job_document(row)
-        known = {key: document[key] for key in ("state", "reason", "attempt", "exit_code", "intent")}
-        if known != self._last:
-            self._last = known
-            print_event("state", {**document, "schema": "fabric.event/1"})
-
-    def output(self, attempt: int, learner: int, data: bytes) -> None:
-        """Print each whole line."""
-        lines = (self._rest.pop((attempt, learner), b"") + data).split(b"\n")
-        self._rest[attempt, learner] = lines.pop()
-        for line in lines:
-            self._print_line(attempt, learner, line)
-
-    def descriptor(self, learner: int) -> int | None:
-        """Return None: bytes become events."""
-        return None
-
-    def finish_output(self) -> None:
-        """Print what was left without an end of line."""
-        for (attempt, learner), line in self._rest.items():
-            if line:
-                self._print_line(attempt, learner, line)
-        self._rest.clear()
-
-    def metrics(self, series: Sequence[SeriesRow]) -> None:
-        """Print the latest value of each series that moved."""
-        from workbench.cli.documents import print_event
-        from workbench.cli.words import iso
-
-        for row in series:
-            if self._values.get((row.learner, row.name)) != row.points:
-                self._values[row.learner, row.name] = row.points
-                place = {"learner": row.learner, "name": row.name, "kind": row.kind, "points": row.points}
-                last = {"step": row.last_step, "value": row.last, "time": iso(row.last_time_us)}
-                print_event("metric", {**place, **last})
-
-    def trouble(self, text: str) -> None:
-        """Print it as an event."""
-        from workbench.cli.documents import print_event
-
-        print_event("trouble", {"text": text})
-
-    def tick(self) -> None:
-        """Nothing is drawn by time."""
-
-    def ended(self, row: JobRow, results: str) -> None:
-        """Print the job once more, with the folder of its results."""
-        from workbench.cli.documents import job_document, print_event
-
-        print_event("end", {**job_document(row), "schema": "fabric.event/1", "results": results})
-
-    def _print_line(self, attempt: int, learner: int, line: bytes) -> None:
-        from workbench.cli.documents import print_event
-
-        print_event("output", {"attempt": attempt, "learner": learner, "text": line.decode(errors="replace")})
-
-
-def view_for(learners: int, *, json: bool, prefix: bool, quiet: bool) -> PlainView | TerminalView | EventView:
+def view_for(learners: int, *, json: bool, prefix: bool, quiet: bool) -> View:
     """Choose by what is asked for and what stderr is."""
     if json:
+        from workbench.cli.event_view import EventView
+
         return EventView()
     if is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb" and not quiet:
         return TerminalView(learners, prefix=prefix)
