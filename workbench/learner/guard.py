@@ -1,7 +1,7 @@
 """Keeps one learner: starts its command once, stops it, enforces its limits, says how it is and how it ended.
 
-It holds the learner's lock for life and is the process that orphans of the command are given to. Its scribe
-keeps the output; each notices the other's death.
+It holds the learner's lock for life and is the process that orphans of the command are given to. Its scribe keeps
+the output; each notices the other's death.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import select
 import signal
 
 from workbench.learner import command, process_table, processes, reasons, state, system
-from workbench.learner.launch import Launch
-from workbench.learner.limits import MemoryWatch
+from workbench.learner.limits import Limits
 from workbench.learner.masking import Mask
 from workbench.learner.requests import Requests
 from workbench.learner.scribe_process import Pipes, ScribeProcess
+from workbench.learner.stopping import Stopping
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
     from typing import Any
+
+    from workbench.learner.launch import Launch
 
 LEFTOVER_SECONDS = 2.0
 """How long processes have to end that the command left behind."""
@@ -35,45 +37,37 @@ class Guard:
     def __init__(self, folder: str, launch: Launch, secrets: dict[str, str]) -> None:
         self._folder = folder
         self._launch = launch
-        self._environment = self._command_environment(secrets)
+        self._environment = {
+            "FABRIC_REPORT": os.path.join(folder, "report.jsonl"),
+            "FABRIC_STOP_FILE": os.path.join(folder, "stop.json"),
+            **{str(name): str(value) for name, value in launch.env.items()},
+            **secrets,
+            processes.MARKER: launch.marker,
+        }
         self._state = state.StateFile.begin(folder, launch)
         self._requests = Requests(folder, launch)
+        self._limits = Limits(launch)
+        self._stopping = Stopping(self._members)
         self._pipes = Pipes(["setup", "output"] if launch.setup else ["output"])
         self._scribe = ScribeProcess(folder, launch, Mask(secrets.values()), self._pipes)
         self._scribe_at = 0.0
         self._act = ""
         self._main: command.Held | None = None
         self._held_back = False
-        self._began = system.elapsed_seconds()
-        self._memory: MemoryWatch | None = None
-        self._settle_at: float | None = None
-        self._stopped = ""
-        self._why: dict[str, Any] | None = None
-        self._ending: processes.Ending | None = None
-        self._ending_at = 0.0
         self._concluded = False
         self._deciding = False
-        self._killed = False
         self._finishing = False
         self._kept = False
-        self._out_of_reach = False
         self._lost_bytes = 0
 
     def run(self) -> None:
         """Keep the learner until it has ended and that is recorded."""
         system.become_subreaper()
-        self._woken, self._wake = os.pipe()
-        for descriptor in (self._woken, self._wake):
-            os.set_blocking(descriptor, False)
-        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)  # the wakeup descriptor tells
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self._listen_for_signals()
         self._state.write(durable=False)
         self._start_scribe()
         self._obey()
-        self._enforce_limits()
-        if not self._stopped:
+        if not self._stopping.begun:
             self._start("setup" if self._launch.setup else "command")
         while self._deciding or not self._kept:
             self._wait()
@@ -91,15 +85,12 @@ class Guard:
 
     def _timeout(self) -> float:
         now = system.elapsed_seconds()
-        # A waiting poll does not count sleep: time limits are looked at from time to time.
-        limited = self._launch.max_runtime_seconds is not None or self._settle_at is not None
-        times = [_LONGEST_WAIT_SECONDS if limited else 3600.0, self._requests.due_seconds()]
-        if self._ending is not None:
-            times.append(self._ending_at - now)
-        if self._memory is not None and not self._concluded:
-            times.append(self._memory.look_at - now)
-        if not self._stopped and not self._concluded:
-            times.extend(at - now for at in (self._settle_at, self._time_limit()) if at is not None)
+        # A waiting poll does not count sleep: what is due at a time is looked at now and then.
+        times = [self._requests.due_seconds()]
+        limits = None if self._concluded or self._stopping.kind else self._limits.due_at()
+        times.extend(
+            min(at - now, _LONGEST_WAIT_SECONDS) for at in (self._stopping.due_at(), limits) if at is not None
+        )
         if not self._scribe.pid and not self._kept:
             times.append(self._scribe_at - now)
         if self._held_back or self._deciding or not self._state.written:
@@ -111,8 +102,10 @@ class Guard:
         self._reap()
         self._hear_scribe()
         self._obey()
-        self._enforce_limits()
-        self._step_ending()
+        if self._stopping.step():
+            self._reap()  # the command itself may be dead and not yet buried
+            if self._concluded:
+                self._finish()
         if self._held_back:
             self._let_go()
         if self._deciding:
@@ -122,53 +115,53 @@ class Guard:
         if not self._scribe.pid and not self._kept and system.elapsed_seconds() >= self._scribe_at:
             self._start_scribe()
 
+    def _listen_for_signals(self) -> None:
+        self._woken, wake = os.pipe()
+        for descriptor in (self._woken, wake):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)  # the wakeup descriptor tells
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
     def _hear_signals(self) -> None:
         try:
             heard = os.read(self._woken, 4096)
         except BlockingIOError:
             return
         if (signal.SIGTERM in heard or signal.SIGINT in heard) and not self._concluded:
-            self._why = self._why or reasons.reason(
-                "the agent was told to end, as by a machine that shuts down", "S202"
-            )
+            told = "the agent was told to end, as by a machine that shuts down"
+            self._stopping.why = self._stopping.why or reasons.reason(told, "S202")
             self._end(self._launch.grace_seconds)
 
     # Starting
 
-    def _command_environment(self, secrets: dict[str, str]) -> dict[str, str]:
-        return {
-            "FABRIC_REPORT": os.path.join(self._folder, "report.jsonl"),
-            "FABRIC_STOP_FILE": os.path.join(self._folder, "stop.json"),
-            **{str(name): str(value) for name, value in self._launch.env.items()},
-            **secrets,
-            processes.MARKER: self._launch.marker,
-        }
-
     def _start(self, act: str) -> None:
         """Start the setup or the command: held first, let go once the state says so."""
         self._act = act
-        name = "setup" if act == "setup" else "output"
-        script = self._launch.setup if act == "setup" else self._launch.command
+        setup = act == "setup"
+        name = "setup" if setup else "output"
+        script = self._launch.setup if setup else self._launch.command
         path = self._environment.get("PATH", os.defpath)
         try:
             argv = command.shell_argv(self._launch, script, self._folder, act + ".sh", path)
             self._main = command.hold(argv, self._launch, self._environment, self._pipes.write_ends[name])
         except OSError as error:
-            self._not_started("the command could not be started: %s" % (error.strerror or error))
+            self._stopping.why = reasons.of_no_start(error.strerror or str(error))
+            self._conclude(None, None)
             return
         if argv[0] != self._launch.shell:
             self._scribe.tell(
                 "note %s is not here: the %s runs under %s" % (self._launch.shell, act, argv[0])
             )
-        phase = "setup" if act == "setup" else "running"
         self._held_back = True
         self._scribe.not_its.add(self._main.go)
         self._state.update(
-            phase=phase,
+            phase="setup" if setup else "running",
             command_pid=self._main.pid,
             command_ticks=self._main.ticks,
             output_pipe=self._pipes.inode(name),
-            started_us=None if act == "setup" else system.now_us(),
+            started_us=None if setup else system.now_us(),
         )
         self._pipes.close_write_end(name)
         self._let_go()
@@ -182,94 +175,44 @@ class Guard:
         self._watch_memory()
 
     def _watch_memory(self) -> None:
-        if self._launch.memory_bytes:
-            tree = processes.Tree(os.getpid(), without=(self._scribe.pid,))
-            self._memory = MemoryWatch(tree, self._launch.memory_bytes)
-
-    def _not_started(self, text: str) -> None:
-        self._why = self._why or reasons.reason(text, "S101")
-        self._conclude(None, None)
+        self._limits.watch_memory(processes.Tree(os.getpid(), without=(self._scribe.pid,)))
 
     # Ending
 
     def _obey(self) -> None:
-        self._requests.look()
-        request, decision = self._requests.stop, self._requests.decision
-        if (
-            request
-            and not self._killed
-            and (request.get("kind") == "kill" or self._stopped not in ("halt", "kill"))
-        ):
+        """Do what others want, or what the limits demand."""
+        request = self._requests.look()
+        if request:
             kind = "kill" if request.get("kind") == "kill" else "halt"
-            self._killed = kind == "kill"
-            grace = (
-                0.0 if self._killed else _seconds(request.get("grace_seconds"), self._launch.grace_seconds)
-            )
-            self._stop(kind, reasons.of_stop(kind, str(request.get("by") or "")), grace)
-        if decision and self._settle_at is None:
-            wait = 0.0 if decision.get("failed") else self._launch.settle_seconds
-            self._settle_at = system.elapsed_seconds() + wait
-
-    def _enforce_limits(self) -> None:
-        if self._concluded or self._stopped:
-            return
-        now = system.elapsed_seconds()
-        limit = self._time_limit()
-        if self._settle_at is not None and now >= self._settle_at:
-            self._stop("settle", reasons.of_settling(self._requests.decision), self._launch.grace_seconds)
-        elif limit is not None and now >= limit:
-            why = reasons.of_time_limit(self._launch.max_runtime_seconds or 0.0)
-            self._stop("max_runtime", why, self._launch.grace_seconds)
-        elif self._memory is not None and now >= self._memory.look_at:
-            used = self._memory.look()
-            if used:
-                self._stop("memory", reasons.of_memory(used, self._memory.limit_bytes), 0.0)
-
-    def _time_limit(self) -> float | None:
-        seconds = self._launch.max_runtime_seconds
-        return None if seconds is None else self._began + seconds
+            grace_seconds = 0.0 if kind == "kill" else _seconds(request, self._launch.grace_seconds)
+            self._stop(kind, reasons.of_stop(kind, str(request.get("by") or "")), grace_seconds)
+        self._limits.settle(self._requests.decision)
+        if not self._concluded and not self._stopping.kind:
+            excess = self._limits.exceeded()
+            if excess is not None:
+                self._stop(excess.kind, excess.why, excess.grace_seconds)
 
     def _stop(self, kind: str, why: dict[str, Any], grace_seconds: float) -> None:
-        """Stop the learner for a reason; of several the first stands, but who kills has the last word."""
-        if self._finishing and self._killed:
+        if not self._concluded:
+            self._stopping.because(kind, why)
+        if self._finishing and kind == "kill":
             self._scribe.tell("give-up")
-        if not self._concluded and (not self._stopped or kind == "kill"):
-            self._stopped, self._why = kind, why
         self._end(grace_seconds)
         if self._main is None and not self._concluded:
-            self._conclude(None, None)
+            self._conclude(None, None)  # it was never started
 
     def _end(self, grace_seconds: float) -> None:
-        if self._finishing:
-            return
-        if self._ending is None:
-            self._ending = processes.Ending(self._members, grace_seconds)
-            self._ending_at = system.elapsed_seconds()
-        else:
-            self._ending.hasten(grace_seconds)
-            self._ending_at = system.elapsed_seconds()
-        self._state.update(phase="stopping", stopped=self._stopped, reason=self._why)
+        if not self._finishing:
+            self._stopping.end(grace_seconds)
+            self._state.update(phase="stopping", stopped=self._stopping.kind, reason=self._stopping.why)
 
     def _members(self) -> dict[int, process_table.Process]:
         ours = (os.getpid(), self._scribe.pid)
         return processes.members(self._launch.marker, roots=ours[:1], without=ours)
 
-    def _step_ending(self) -> None:
-        if self._ending is None or system.elapsed_seconds() < self._ending_at:
-            return
-        wait_seconds = self._ending.step()
-        self._ending_at = system.elapsed_seconds() + (wait_seconds or 0.01)
-        if wait_seconds is None:
-            self._reap()  # the command itself may be dead and not yet buried
-            if self._concluded:
-                self._out_of_reach = bool(self._ending.out_of_reach)
-                self._finish()
-
-    def _end_straggler(self) -> None:
-        """End what was born while we looked for what was left, and keep what it printed."""
-        self._finishing = False
-        self._ending = processes.Ending(self._members, 0.0)
-        self._ending_at = system.elapsed_seconds()
+    def _left_something(self) -> bool:
+        children = process_table.children(os.getpid())
+        return children is None or bool(set(children) - {self._scribe.pid})
 
     def _reap(self) -> None:
         while True:
@@ -282,25 +225,20 @@ class Guard:
             if pid == self._scribe.pid:
                 self._scribe_ended(status)
             elif self._main is not None and pid == self._main.pid:
-                self._main_ended(status)
+                self._main_ended(self._main, status)
 
-    def _main_ended(self, status: int) -> None:
-        assert self._main is not None
-        failure = self._main.failure()
+    def _main_ended(self, main: command.Held, status: int) -> None:
         exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-        if failure and self._why is None:
-            self._why = reasons.reason(failure, "S101")
+        failure = main.failure()
         if self._act == "setup" and exit_code == 0:
-            if self._why is None:
+            if self._stopping.why is None:
                 self._start("command")
                 return
             exit_code = None  # the command has none
-        if self._why is None:
-            setup = self._act == "setup"
-            self._why = (
-                reasons.of_setup(exit_code, number) if setup else reasons.of_command(exit_code, number)
-            )
+        if self._stopping.why is None:
+            of_act = reasons.of_setup if self._act == "setup" else reasons.of_command
+            self._stopping.why = reasons.reason(failure, "S101") if failure else of_act(exit_code, number)
         self._conclude(exit_code, number)
 
     def _conclude(self, exit_code: int | None, number: int | None) -> None:
@@ -311,47 +249,53 @@ class Guard:
             exit_code=exit_code,
             signal=number,
             ended_us=system.now_us(),
-            stopped=self._stopped,
-            reason=self._why,
+            stopped=self._stopping.kind,
+            reason=self._stopping.why,
         )
-        self._deciding = self._stopped in ("", "max_runtime", "memory")
+        self._deciding = self._stopping.kind in ("", "max_runtime", "memory")
         if self._deciding:
             self._decide()
-        if self._ending is None:
-            if not self._left_something():
+        if not self._stopping.begun:
+            if self._left_something():
+                self._stopping.end(LEFTOVER_SECONDS)
+            else:
                 self._finish()
-                return
-            self._ending = processes.Ending(self._members, LEFTOVER_SECONDS)
-        self._ending_at = system.elapsed_seconds()
-
-    def _left_something(self) -> bool:
-        children = process_table.children(os.getpid())
-        return children is None or bool(set(children) - {self._scribe.pid})
 
     def _decide(self) -> None:
         """Say that this learner's end decides the attempt, if it does; tried again while the disk is full."""
-        failed = self._why is not None
-        document = self._state.document
+        failed = self._stopping.why is not None
+        ended = self._state.document["exit_code"], self._state.document["signal"]
         try:
             decided = (failed or state.decides(self._launch)) and state.decide(
-                self._launch, document["exit_code"], document["signal"], failed=failed
+                self._launch, *ended, failed=failed
             )
         except OSError:
             return
         self._deciding = False
         self._state.update(decided=decided)
 
+    def _finish(self) -> None:
+        """All processes are gone: let the scribe keep what is left."""
+        self._stopping.over()
+        self._finishing = True
+        for name in self._pipes.names:
+            self._pipes.close_write_end(name)
+        self._tell_to_finish()
+
     # The scribe, and the end
 
     def _start_scribe(self) -> None:
-        pause_seconds = self._scribe.start()
-        self._scribe_at = system.elapsed_seconds() + pause_seconds
+        self._scribe_at = system.elapsed_seconds() + self._scribe.start()
         if self._scribe.pid:
             self._state.update(scribe_pid=self._scribe.pid)
-            if self._memory is not None:
-                self._watch_memory()  # what is not the learner's has another pid now
+            self._watch_memory()  # what is not the learner's has another pid now
             if self._finishing:
-                self._scribe.tell("finish")
+                self._tell_to_finish()
+
+    def _tell_to_finish(self) -> None:
+        self._scribe.tell("finish")
+        if self._stopping.kind == "kill":
+            self._scribe.tell("give-up")
 
     def _scribe_ended(self, status: int) -> None:
         self._hear_scribe()
@@ -365,23 +309,14 @@ class Guard:
                 self._state.update(stall=rest)
             elif word == "kept":
                 self._lost_bytes = int(rest)
-                if self._left_something() and not self._out_of_reach:
-                    self._end_straggler()
-                else:
-                    self._kept = True
-
-    def _finish(self) -> None:
-        """All processes are gone: let the scribe keep what is left."""
-        self._ending = None
-        self._finishing = True
-        for name in self._pipes.names:
-            self._pipes.close_write_end(name)
-        self._scribe.tell("finish")
-        if self._killed:
-            self._scribe.tell("give-up")
+                self._kept = self._stopping.out_of_reach or not self._left_something()
+                if not self._kept:
+                    # Born while we looked for what was left: it ends as well, and what it printed is kept.
+                    self._finishing = False
+                    self._stopping.end(0.0)
 
     def _record_exit(self) -> None:
-        why = self._why
+        why = self._stopping.why
         if self._lost_bytes:
             why = reasons.of_lost_output(self._lost_bytes)
         elif why is not None and why["code"] in ("C201", "C202", "C206"):
@@ -393,9 +328,9 @@ class Guard:
         self._scribe.let_go(_LET_GO_SECONDS)
 
 
-def _seconds(value: Any, default: float) -> float:
+def _seconds(request: dict[str, Any], default: float) -> float:
     """Read what somebody wrote into a request."""
     try:
-        return default if value is None else max(0.0, float(value))
-    except (TypeError, ValueError):
+        return max(0.0, float(request["grace_seconds"]))
+    except (KeyError, TypeError, ValueError):
         return default

@@ -1,16 +1,77 @@
-"""How much memory a learner's processes use, and whether that is more than it asked for."""
+"""What ends a learner that does not end by itself: its time, its memory, another learner's end."""
 
 from __future__ import annotations
 
 import os
 
-from workbench.learner import system
+from workbench.learner import reasons, system
 from workbench.learner.processes import Tree
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any
+
+    from workbench.learner.launch import Launch
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _NEAR = 0.8
 _FAR_SECONDS = 0.5
 _NEAR_SECONDS = 0.1
+
+
+class Excess:
+    """Why a learner has to be stopped, and how long it may take to end."""
+
+    __slots__ = ("grace_seconds", "kind", "why")
+
+    def __init__(self, kind: str, why: dict[str, Any], grace_seconds: float) -> None:
+        self.kind = kind
+        self.why = why
+        self.grace_seconds = grace_seconds
+
+
+class Limits:
+    """The limits of one learner, from when this is made, on the clock that cannot jump."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        seconds = launch.max_runtime_seconds
+        self._ends_at = None if seconds is None else system.elapsed_seconds() + seconds
+        self._settles_at: float | None = None
+        self._decision: dict[str, Any] = {}
+        self._memory: MemoryWatch | None = None
+
+    def watch_memory(self, tree: Tree) -> None:
+        """Look at the memory of these processes, if there is a limit."""
+        if self._launch.memory_bytes:
+            self._memory = MemoryWatch(tree, self._launch.memory_bytes)
+
+    def settle(self, decision: dict[str, Any]) -> None:
+        """Take note of another learner's end that decided: after a failure nothing is waited for."""
+        if decision and self._settles_at is None:
+            wait_seconds = 0.0 if decision.get("failed") else self._launch.settle_seconds
+            self._settles_at = system.elapsed_seconds() + wait_seconds
+            self._decision = decision
+
+    def exceeded(self) -> Excess | None:
+        """Return which limit is reached, if one is."""
+        now = system.elapsed_seconds()
+        grace_seconds = self._launch.grace_seconds
+        if self._settles_at is not None and now >= self._settles_at:
+            return Excess("settle", reasons.of_settling(self._decision), grace_seconds)
+        if self._ends_at is not None and now >= self._ends_at:
+            why = reasons.of_time_limit(self._launch.max_runtime_seconds or 0.0)
+            return Excess("max_runtime", why, grace_seconds)
+        if self._memory is not None and now >= self._memory.look_at:
+            used = self._memory.look()
+            if used:
+                return Excess("memory", reasons.of_memory(used, self._memory.limit_bytes), 0.0)
+        return None
+
+    def due_at(self) -> float | None:
+        """Return when to look next; None for never."""
+        times = (self._settles_at, self._ends_at, None if self._memory is None else self._memory.look_at)
+        return min((at for at in times if at is not None), default=None)
 
 
 class MemoryWatch:

@@ -36,12 +36,15 @@ class Orphan:
         known = (document.get("command_pid") or 0, document.get("command_ticks") or 0)
         return processes.members(self._launch.marker, known=known, without=(os.getpid(),))
 
-    def step(self) -> float | None:
-        """End what still runs; return after how many seconds to come again, None when nothing is left."""
-        request = state.read_stop(self._folder)
-        if request.get("kind") == "kill":
+    def step(self) -> bool:
+        """End what still runs; return whether anything is left."""
+        if state.read_stop(self._folder).get("kind") == "kill":
             self._ending.hasten(0.0)
         return self._ending.step()
+
+    def due_seconds(self) -> float:
+        """Return after how many seconds to :meth:`step` again."""
+        return max(0.0, self._ending.due_at - system.elapsed_seconds())
 
     def record(self, lost_bytes: int) -> bool:
         """Record the end; return whether the disk took it. To be called again until it did."""

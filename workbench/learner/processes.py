@@ -39,13 +39,12 @@ def end(marker: str, grace_seconds: float) -> list[int]:
     """
     ending = Ending(lambda: members(marker, without=(os.getpid(),)), grace_seconds)
     give_up = system.elapsed_seconds() + grace_seconds + PATIENCE_SECONDS
-    while True:
-        wait_seconds = ending.step()
-        if wait_seconds is None:
-            return sorted(ending.out_of_reach)
-        if system.elapsed_seconds() > give_up:
+    while ending.step():
+        now = system.elapsed_seconds()
+        if now > give_up:
             return sorted(members(marker, without=(os.getpid(),)))
-        time.sleep(min(wait_seconds, 0.02))
+        time.sleep(min(max(0.0, ending.due_at - now), 0.02))
+    return sorted(ending.out_of_reach)
 
 
 def members(
@@ -112,38 +111,37 @@ class Ending:
 
     def __init__(self, find_members: Callable[[], Members], grace_seconds: float) -> None:
         self._find = find_members
-        self._kill_at = system.elapsed_seconds() + grace_seconds
+        self.due_at = system.elapsed_seconds()
+        """When to :meth:`step` next, on the clock that cannot jump."""
+        self._kill_at = self.due_at + grace_seconds
         self._asked: set[int] = set()
-        self._passes = 0
+        self._began = False
         self._pause_seconds = 0.001
         self.out_of_reach: set[int] = set()
         """Processes that we have no right to end."""
 
-    @property
-    def killing(self) -> bool:
-        """Whether the grace period is over."""
-        return system.elapsed_seconds() >= self._kill_at
-
     def hasten(self, grace_seconds: float) -> None:
         """Let the grace period end so many seconds from now, if that is sooner."""
-        self._kill_at = min(self._kill_at, system.elapsed_seconds() + grace_seconds)
+        self.due_at = system.elapsed_seconds()
+        self._kill_at = min(self._kill_at, self.due_at + grace_seconds)
 
-    def step(self) -> float | None:
-        """Do what is due; return after how many seconds to come again, None when none is left."""
-        if self.killing:
+    def step(self) -> bool:
+        """Do what is due; return whether anything is left."""
+        now = system.elapsed_seconds()
+        if now >= self._kill_at:
             left = self._signal_all(signal.SIGKILL, again=True)
             self._pause_seconds = min(self._pause_seconds * 2, _LOOK_SECONDS)
-            return self._pause_seconds if left else None
-        if self._passes == 0:
+            self.due_at = now + self._pause_seconds
+            return left
+        if self._began:
+            left = bool(self._within_reach())
+        else:
+            self._began = True
             self._signal_all(signal.SIGTERM)
             # Once more, for what was forked meanwhile; later ones may be a handler's helpers.
             left = self._signal_all(signal.SIGTERM)
-            self._passes = 1
-        else:
-            left = bool(self._within_reach())
-        if not left:
-            return None
-        return min(_LOOK_SECONDS, max(0.0, self._kill_at - system.elapsed_seconds()))
+        self.due_at = min(now + _LOOK_SECONDS, self._kill_at)
+        return left
 
     def _within_reach(self) -> Members:
         found = self._find()

@@ -43,6 +43,11 @@ def of_setup(exit_code: int | None, number: int | None) -> dict[str, Any]:
     return reason("setup " + _ended(exit_code, number), "C206", "see setup.log")
 
 
+def of_no_start(text: str) -> dict[str, Any]:
+    """Say that there could be no process for the command."""
+    return reason("the command could not be started: " + text, "S101")
+
+
 def of_stop(kind: str, by: str) -> dict[str, Any]:
     """Say who halted or killed a learner."""
     done = "killed" if kind == "kill" else "halted"

@@ -27,25 +27,30 @@ class Requests:
         self._launch = launch
         self._watcher: Watcher | None = None
         self._look_at = 0.0
-        self.stop: dict[str, Any] = {}
-        """The last request to stop; empty when there is none."""
+        self._stop: dict[str, Any] = {}
         self.decision: dict[str, Any] = {}
         """Another learner's end that decided; empty as long as there is none."""
 
-    def look(self) -> None:
-        """Read both, if it is time for it."""
+    def look(self) -> dict[str, Any]:
+        """Read both, if it is time for it; return a request to stop that was not returned before."""
+        before = self._stop
+        if self._due():
+            self._read()
+        return self._stop if self._stop != before else {}
+
+    def _due(self) -> bool:
         now = system.elapsed_seconds()
         if self._watcher is not None:
             if not self._watcher.wait(0) and now < self._look_at:
-                return
+                return False
         elif now < self._look_at:
-            return
+            return False
         elif self._look_at:
             from workbench.learner.watch import Watcher
 
             self._watcher = Watcher(self._paths())
         self._look_at = now + self._pause_seconds()
-        self._read()
+        return True
 
     def fileno(self) -> int | None:
         """Return a descriptor that is readable when something has changed; None where there is none."""
@@ -67,7 +72,7 @@ class Requests:
         return paths
 
     def _read(self) -> None:
-        self.stop = state.read_stop(self._folder)
+        self._stop = state.read_stop(self._folder)
         if self._launch.learners > 1:
             decision = state.read_decision(self._launch.attempt_dir)
             if decision and decision.get("learner") != self._launch.learner:

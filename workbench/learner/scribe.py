@@ -86,7 +86,6 @@ class Scribe:
         self._recorded = False
         self._orphan: Orphan | None = None
         self._orphan_ended = False
-        self._orphan_at = 0.0
         if control is None:
             self._guard_died()
 
@@ -153,7 +152,7 @@ class Scribe:
         if self._sampler is None and self._make_sampler is not None and self._finishing_since is None:
             times.append(self._sample_from - now)
         if self._orphan is not None and not self._orphan_ended:
-            times.append(self._orphan_at - now)
+            times.append(self._orphan.due_seconds())
         return min(times, default=None)
 
     # What it serves
@@ -245,14 +244,9 @@ class Scribe:
             return
         self._kept = False
         self._orphan = Orphan(self._folder, self._launch)
-        self._orphan_at = time.monotonic()
 
     def _end_orphan(self) -> None:
-        if self._orphan is None or self._orphan_ended or time.monotonic() < self._orphan_at:
-            return
-        wait_seconds = self._orphan.step()
-        if wait_seconds is not None:
-            self._orphan_at = time.monotonic() + wait_seconds
+        if self._orphan is None or self._orphan_ended or self._orphan.due_seconds() or self._orphan.step():
             return
         self._orphan_ended = True
         if self._finishing_since is None:
