@@ -9,9 +9,14 @@ import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from workbench.paths import Home
+
+# A slow machine is no fault of the code; CI tries the same examples every time, developers new ones.
+hypothesis.settings.register_profile("fabric", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("fabric")
 
 KEPT = ("PATH", "LANG", "LC_ALL", "TERM", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
 KEPT_PREFIXES = ("PYTEST", "FABRIC_TEST_", "UV", "PIP_", "SSL_CERT_", "REQUESTS_CA_", "CURL_CA_")
