@@ -42,6 +42,8 @@ class RunnerContract:
     runner_class: ClassVar[type[Runner]]
     left_out: ClassVar[Mapping[str, str]] = {}
     """Names of tests that this runner or agent does not pass by design, each with the reason."""
+    has: ClassVar[frozenset[str]] = frozenset({"python3"})
+    """What commands find at the place beside a shell and its tools."""
 
     @pytest.fixture
     def place(self) -> Iterator[Host | Cluster]:
@@ -51,6 +53,9 @@ class RunnerContract:
     def kill_agent(self, place: Host | Cluster, learner: LearnerRef) -> None:
         """Kill everything that keeps a learner, at once, as a crash would; override it, or leave it to skip."""
         pytest.skip("this suite was not told how to kill what keeps a learner")
+
+    def transcribe(self, place: Host | Cluster, learner: LearnerRef) -> None:
+        """Do what the reader of a journal does where the agent cannot: its index is made by who reads it."""
 
     @pytest.fixture(autouse=True)
     def _leave_out(self, request: pytest.FixtureRequest) -> None:
@@ -82,13 +87,15 @@ class RunnerContract:
         return make_runner()
 
     @pytest.fixture
-    def make_job(self, runner: Runner, home_uuid: str) -> Iterator[MakeJob]:
+    def make_job(self, place: Host | Cluster, runner: Runner, home_uuid: str) -> Iterator[MakeJob]:
         """Plan jobs, and remove them afterwards whatever became of them."""
         made: list[Job] = []
 
         def make(command: str, *, runner: Runner = runner, home: str = home_uuid, **spec: Any) -> Job:
-            made.append(Job.planned(runner, request_of(command, home=home, **spec)))
-            return made[-1]
+            job = Job.planned(runner, request_of(command, home=home, **spec))
+            job.transcribe = lambda learner: self.transcribe(place, learner)
+            made.append(job)
+            return job
 
         yield make
         for job in made:
@@ -325,6 +332,7 @@ class RunnerContract:
     def test_the_index_ends_where_the_output_does(self, make_job: MakeJob) -> None:
         job = make_job("echo one; echo two").launch()
         job.until_over()
+        job.transcribe(job.ref())
 
         index = job.runner.journal(job.ref(), {"index": 0})["index"].data
 
@@ -336,6 +344,40 @@ class RunnerContract:
         job = make_job("true")
 
         assert job.runner.journal(job.ref(), {"output": 0, "records": 0}) == {}
+
+    # What capabilities say
+
+    def test_usage_is_sampled(self, make_job: MakeJob) -> None:
+        if not self.runner_class.capabilities.usage:
+            pytest.skip("this runner says that it samples no usage")
+        job = make_job(FOREVER).launch()
+
+        records = job.until_recorded("usage")
+
+        assert records[0]["memory_bytes"] > 0
+        assert records[0]["processes"] >= 1
+        job.stop()
+
+    def test_a_learner_over_its_memory_limit_ends_with_a_reason(self, make_job: MakeJob) -> None:
+        if not self.runner_class.capabilities.memory_limit:
+            pytest.skip("this runner says that it limits no memory")
+        eat = "a=$(head -c 8000000 /dev/zero | tr '\\0' x); " + "a=$a$a; " * 4 + FOREVER
+        seen = make_job(eat, memory_bytes=64 << 20, grace_seconds=1.0).launch().until_over()[1]
+
+        assert seen.reason is not None
+        assert seen.reason.code == "C203"
+        assert seen.stopped == "memory"
+
+    def test_what_the_command_reports_is_recorded(self, make_job: MakeJob) -> None:
+        if "python3" not in self.has:
+            pytest.skip("there is no python3 for the command at this place")
+        script = "from workbench.learner import report; report(loss=0.5, step=3)"
+        job = make_job(f'python3 -c "{script}"').launch()
+        job.until_over()
+
+        (record,) = job.until_recorded("metrics")
+
+        assert (record["steps"], record["values"]) == ([3], {"loss": [0.5]})
 
     # 7. and 8. What is removed, and what is not
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -73,6 +74,8 @@ class Job:
     request: LaunchRequest
     plan: Plan
     told: Told = field(default_factory=Told)
+    transcribe: Callable[[LearnerRef], None] = field(default=lambda learner: None)
+    """Does what the reader of a journal has to do before it is read."""
     seen: dict[int, Seen] = field(default_factory=dict)
     history: list[Seen] = field(default_factory=list)
 
@@ -130,6 +133,7 @@ class Job:
 
     def output(self, learner: int = 1) -> bytes:
         """Read all that is published of a learner's output."""
+        self.transcribe(self.ref(learner))
         parts: list[bytes] = []
         offset = 0
         while True:
@@ -138,6 +142,23 @@ class Job:
                 return b"".join(parts)
             parts.append(chunk.data)
             offset += len(chunk.data)
+
+    def records(self, learner: int = 1) -> list[dict[str, Any]]:
+        """Read all records of a learner."""
+        self.transcribe(self.ref(learner))
+        chunk = self.runner.journal(self.ref(learner), {"records": 0}).get("records")
+        return [json.loads(line) for line in chunk.data.splitlines()] if chunk else []
+
+    def until_recorded(self, kind: str, learner: int = 1) -> list[dict[str, Any]]:
+        """Wait until a learner has recorded something of a kind."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while not (found := [one for one in self.records(learner) if one.get("kind") == kind]):
+            if time.monotonic() > until:
+                raise AssertionError(
+                    f"waited in vain for a {kind} record; there are: {self.records(learner)}"
+                )
+            self.look(0.05)
+        return found
 
     def until_printed(self, text: bytes, learner: int = 1) -> bytes:
         """Wait until a learner has printed something."""

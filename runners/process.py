@@ -23,14 +23,13 @@ from runners.interface import (
 )
 from runners.interpreters import Interpreter, find_interpreter
 from runners.process_agents import agent_kind
-from runners.process_environment import marker
+from runners.process_environment import marker, secrets_stem
 from runners.process_launch import Launching
 from runners.process_observe import Observing
 from runners.process_plan import make_plan
 from runners.process_sightings import is_over
 from runners.process_site import Site, look_at
 from workbench.errors import RunnerError
-from workbench.job import learner_name
 from workbench.paths import AttemptFolder, LearnerFolder
 
 JOURNAL_BYTES = 4 << 20
@@ -97,16 +96,13 @@ class ProcessRunner(Runner):
     def remove(self, attempt: AttemptRef) -> None:
         """End what is left of an attempt and remove its files, here all but the journal."""
         folder = self._folder(attempt)
-        for number in range(1, attempt.learners + 1):
-            ref = LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number)
-            self._end(ref)
         secrets = self._host.call("secret_folder")
-        names = [
-            f"{secrets}/{attempt.home}.{learner_name(attempt.job_id, attempt.attempt, number)}.json"
-            for number in range(1, attempt.learners + 1)
-        ]
-        models = [str(folder.model(number)) for number in range(1, attempt.learners + 1)]
-        self._host.call("remove", paths=[*names, *(models if self._host.here else [str(folder.path)])])
+        paths = [] if self._host.here else [str(folder.path)]
+        for number in range(1, attempt.learners + 1):
+            self._end(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number))
+            stem = secrets_stem(secrets, attempt, number)
+            paths += [f"{stem}.json", f"{stem}.sh", str(folder.model(number))]
+        self._host.call("remove", paths=paths)
 
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
         """Not offered: a command beside a process is a command on the machine."""

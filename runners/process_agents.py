@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from backends.interface import Host
 from runners.process_site import Site
+from workbench.errors import LaunchRefused
 from workbench.paths import Home, LearnerFolder, default_home
 
 AgentKind = Literal["python", "sh"]
@@ -24,6 +27,9 @@ FORCED: Final = "FABRIC_AGENT"
 
 class Agent(ABC):
     """An agent that is at the place, ready to be started."""
+
+    secrets_suffix: ClassVar[str]
+    """What the name of a file of secrets ends with."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -42,9 +48,15 @@ class Agent(ABC):
     def files(self, folder: LearnerFolder, document: Mapping[str, Any]) -> dict[str, str]:
         """Return what is to be written into a learner's folder."""
 
+    @abstractmethod
+    def secrets_text(self, secrets: Mapping[str, str]) -> str:
+        """Return the content of a file of secrets."""
+
 
 class PythonAgent(Agent):
     """The archive of ``workbench.learner``, started from its unpacked copy, which is quicker."""
+
+    secrets_suffix = ".json"
 
     def __init__(self, path: str, unpacked: str, python: str) -> None:
         super().__init__(path)
@@ -65,6 +77,46 @@ class PythonAgent(Agent):
         """Return the launch document."""
         return {str(folder.launch): json.dumps(document) + "\n"}
 
+    def secrets_text(self, secrets: Mapping[str, str]) -> str:
+        """Return a JSON object."""
+        return json.dumps(dict(secrets)) + "\n"
+
+
+class ShAgent(Agent):
+    """``agent.sh``: the launch document goes with it as shell text."""
+
+    secrets_suffix = ".sh"
+
+    @property
+    def importable(self) -> str:
+        """Nothing: there is no ``report()``."""
+        return ""
+
+    def argv(self, folder: LearnerFolder) -> list[str]:
+        """Return the command that keeps a learner."""
+        from workbench.learner.launch_sh import guard_argv
+
+        return guard_argv(self.path, str(folder.path))
+
+    def files(self, folder: LearnerFolder, document: Mapping[str, Any]) -> dict[str, str]:
+        """Return the launch document, for readers in JSON and for the agent as shell text."""
+        from workbench.learner.launch_sh import render
+
+        try:
+            text = render(document, learner_dir=str(folder.path), secrets_file=document["secrets_file"] or "")
+        except ValueError as error:
+            raise LaunchRefused(f"The job cannot be written for a shell: {error}.", code="C101") from error
+        return {str(folder.launch_sh): text, str(folder.launch): json.dumps(document) + "\n"}
+
+    def secrets_text(self, secrets: Mapping[str, str]) -> str:
+        """Return shell text."""
+        from workbench.learner.launch_sh import render_secrets
+
+        try:
+            return render_secrets(secrets)
+        except ValueError as error:
+            raise LaunchRefused(f"The secrets cannot be handed over: {error}.", code="C103") from error
+
 
 def agent_kind(site: Site) -> AgentKind:
     """Say which agent a place gets."""
@@ -73,6 +125,10 @@ def agent_kind(site: Site) -> AgentKind:
 
 def bring_agent(host: Host, site: Site, kind: AgentKind) -> Agent:
     """Put an agent at the place, by the name of its content, unless it is there."""
+    return _bring_python(host, site) if kind == "python" else _bring_sh(host, site)
+
+
+def _bring_python(host: Host, site: Site) -> Agent:
     from workbench.learner.archive import build
 
     with _bringing:
@@ -82,3 +138,13 @@ def bring_agent(host: Host, site: Site, kind: AgentKind) -> Agent:
             with built.open("rb") as stream:
                 host.put(stream, path, sha256=built.stem)
         return PythonAgent(path, host.call("unpack_agent", archive=path), site.python)
+
+
+def _bring_sh(host: Host, site: Site) -> Agent:
+    from workbench.learner.launch_sh import agent_script
+
+    content = agent_script().encode()
+    sha256 = hashlib.sha256(content).hexdigest()
+    path = str(site.home.agents / f"{sha256}.sh")
+    host.put(io.BytesIO(content), path, sha256=sha256)
+    return ShAgent(path)

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from runners.interface import LaunchRequest, LearnerRef
+from runners.interface import AttemptRef, LaunchRequest, LearnerRef
 from runners.process_site import Site
-from workbench.job import attempt_stem
+from workbench.job import attempt_stem, learner_name
 from workbench.manifest.params import param_text, param_variable
 from workbench.paths import AttemptFolder, JobFolder
 
@@ -86,6 +86,11 @@ def gpus_seen(uuids: tuple[str, ...]) -> dict[str, str]:
 def marker(ref: LearnerRef) -> str:
     """Return what every process of a learner carries in ``FABRIC_LEARNER``."""
     return f"{ref.home}/{ref.job_id}/{ref.attempt}/{ref.learner}"
+
+
+def secrets_stem(folder: str, attempt: AttemptRef, learner: int) -> str:
+    """Return how the names of a learner's files of secrets begin, in the folder for secrets."""
+    return f"{folder}/{attempt.home}.{learner_name(attempt.job_id, attempt.attempt, learner)}"
 
 
 def job_folders(request: LaunchRequest, site: Site) -> tuple[JobFolder, AttemptFolder]:

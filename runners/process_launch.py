@@ -19,13 +19,12 @@ from runners.interface import Plan, Progress
 from runners.interpreters import find_interpreter
 from runners.process_agents import Agent, bring_agent
 from runners.process_begin import Begin
-from runners.process_environment import gpus_seen, job_folders, marker
+from runners.process_environment import gpus_seen, job_folders, marker, secrets_stem
 from runners.process_plan import AGENT, ref_of
 from runners.process_port import choose_port
 from runners.process_site import Site
 from runners.process_slots import Leased, lease, lease_text
 from workbench.errors import LaunchRefused, RunnerError, SlotsBusy
-from workbench.job import learner_name
 from workbench.manifest.unbuilt import not_built
 
 
@@ -139,7 +138,7 @@ class Launching:
     ) -> None:
         """Write down what every learner is to do, then start their agents, one right after the other."""
         self._progress("is being started", stage="starting")
-        secrets = self._write_secrets(waiting)
+        secrets = self._write_secrets(waiting, agent)
         documents = {
             learner: self._document(learner, agent, leased.by_learner[learner], port, secrets.get(learner))
             for learner in waiting
@@ -158,21 +157,17 @@ class Launching:
             if slots is not None:
                 slots.release()
 
-    def _write_secrets(self, waiting: Sequence[int]) -> dict[int, str]:
+    def _write_secrets(self, waiting: Sequence[int], agent: Agent) -> dict[int, str]:
         if not self._request.secrets:
             return {}
-        attempt = self._request.attempt
         folder = self._host.call("secret_folder")
-        names = {
-            learner: f"{folder}/{attempt.home}.{learner_name(attempt.job_id, attempt.attempt, learner)}.json"
-            for learner in waiting
+        attempt = self._request.attempt
+        paths = {
+            learner: secrets_stem(folder, attempt, learner) + agent.secrets_suffix for learner in waiting
         }
-        # Credentials of stores and registries are fabric's own: only what can be a variable is the command's.
-        text = json.dumps(
-            {name: value for name, value in self._request.secrets.items() if name.isidentifier()}
-        )
-        self._host.call("write_files", files=dict.fromkeys(names.values(), text))
-        return names
+        text = agent.secrets_text(self._request.secrets)
+        self._host.call("write_files", files=dict.fromkeys(paths.values(), text))
+        return paths
 
     def _document(
         self, learner: int, agent: Agent, slots: tuple[str, ...], port: int, secrets_file: str | None

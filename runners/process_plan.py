@@ -48,7 +48,7 @@ def make_plan(request: LaunchRequest, site: Site, interpreter: Interpreter, agen
         slots_per_learner=spec.gpus,
         cpus_per_learner=min(spec.cpus or 0.0, float(len(site.processors))),
         warnings=tuple(warnings_of(request, site)),
-        notes=(*notes_of(request, site), *interpreter.notes),
+        notes=(*notes_of(request, site, agent_kind), *interpreter.notes),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,6 +16,11 @@ from workbench.errors import LaunchRefused, SlotsBusy
 
 TRIES: Final = 3
 """How often slots are chosen anew when somebody else was quicker."""
+
+LETTING_GO_SECONDS: Final = 0.2
+"""How long an agent that has recorded its learner's end may still hold its slots."""
+
+_PAUSE_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +52,7 @@ def lease(request: LaunchRequest, learners: Sequence[int], host: Host, site: Sit
     if not each:
         return Leased(None, dict.fromkeys(learners, ()))
     for _ in range(TRIES):
-        found = host.call("inventory", leases_folder=site.leases)
-        slots = [Slot(**slot) for slot in found["slots"]]
-        chosen = choose(slots, each * len(learners), request, site, found["driver"])
+        chosen = _choose_patiently(each * len(learners), request, host, site)
         uuids = [slot.uuid for slot in chosen]
         if lock := host.lock(uuids, folder=site.leases, text=lease_text(request, 0)):
             shares = {
@@ -57,6 +61,20 @@ def lease(request: LaunchRequest, learners: Sequence[int], host: Host, site: Sit
             }
             return Leased(lock, shares)
     raise SlotsBusy("waits for GPUs: others took them first, again and again")
+
+
+def _choose_patiently(count: int, request: LaunchRequest, host: Host, site: Site) -> list[Slot]:
+    until = time.monotonic() + LETTING_GO_SECONDS
+    while True:
+        found = host.call("inventory", leases_folder=site.leases)
+        slots = [Slot(**slot) for slot in found["slots"]]
+        try:
+            return choose(slots, count, request, site, found["driver"])
+        except SlotsBusy:
+            leased = any(slot.holder_job for slot in slots)
+            if not leased or time.monotonic() > until:
+                raise
+        time.sleep(_PAUSE_SECONDS)
 
 
 def choose(
@@ -121,7 +139,7 @@ def _refuse(
 def _whose(slot: Slot) -> str:
     if slot.holder:
         owner = slot.holder.partition("@")[0]
-        return f"GPU {slot.index} is held by {owner}'s job {slot.holder_job}".removesuffix(" job ")
+        return f"GPU {slot.index} is held by {owner}'s job {slot.holder_job or 'of unknown name'}"
     if not slot.memory_bytes:
         return f"GPU {slot.index} cannot be used: {slot.foreign}"
     return f"GPU {slot.index} computes {slot.foreign}"

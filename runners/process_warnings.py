@@ -42,9 +42,12 @@ def warnings_of(request: LaunchRequest, site: Site) -> Iterator[str]:
         yield f"env: cannot change {', '.join(hidden)}: fabric sets it"
 
 
-def notes_of(request: LaunchRequest, site: Site) -> Iterator[str]:
+def notes_of(request: LaunchRequest, site: Site, agent_kind: str) -> Iterator[str]:
     """Say what is worth knowing once."""
     spec = request.spec
+    if agent_kind == "sh":
+        limits = " and no memory limit" if spec.memory_bytes else ""
+        yield f"there is no Python on {site.name}: no usage samples, no report(){limits}"
     if spec.image:
         yield f"the image {spec.image} is not used: the command runs as a process on {site.name}"
     if spec.cpus is not None and spec.cpus > len(site.processors):

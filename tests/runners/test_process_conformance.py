@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -17,7 +19,9 @@ from runners.conformance import RunnerContract
 from runners.interface import LearnerRef
 from runners.process import ProcessRunner
 from workbench.learner import archive, host_learners
-from workbench.paths import Home
+from workbench.learner.masking import Mask
+from workbench.learner.transcriber import Transcriber
+from workbench.paths import Home, default_home
 
 
 class ProcessContract(RunnerContract):
@@ -49,3 +53,29 @@ class TestOverPipeHost(ProcessContract):
         place = PipeHost([sys.executable, "-I", agent, "host"], root=str(tmp_path / "place"))
         yield place
         place.close()
+
+
+class TestWithTheShAgent(ProcessContract):
+    """The promises that the agent in POSIX shell makes, with Python hidden from the runner."""
+
+    left_out: ClassVar[Mapping[str, str]] = {
+        "test_usage_is_sampled": "the sh agent takes no usage samples",
+        "test_a_learner_over_its_memory_limit_ends_with_a_reason": "the sh agent watches no memory",
+        "test_what_the_command_reports_is_recorded": "the sh agent brings no report()",
+    }
+
+    @pytest.fixture
+    def place(self, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+        monkeypatch.setenv("FABRIC_AGENT", "sh")
+        place = LocalHost(home)
+        yield place
+        place.close()
+
+    def transcribe(self, place: Host | Cluster, learner: LearnerRef) -> None:
+        folder = Home(default_home()).job(learner.job_id).attempt(learner.attempt).learner(learner.learner)
+        if not folder.output.exists():
+            return
+        launch = json.loads(folder.launch.read_text())
+        transcriber = Transcriber(str(folder.path), launch, mask=Mask(["hush-hush-42"]))
+        transcriber.finish()
+        transcriber.close()
