@@ -90,6 +90,23 @@ def test_training_code_may_import_the_agent_from_the_archive(tmp_path: Path, pyt
     assert told.stdout == b"False\n"
 
 
+def test_every_module_of_the_agent_can_be_imported_on_an_old_python(tmp_path: Path, python: str) -> None:
+    built = Path(archive.build(str(tmp_path)))
+    code = (
+        f"import importlib, os, sys; root = {str(built.with_suffix(''))!r}; sys.path.insert(0, root)\n"
+        "for parent, _, names in os.walk(root):\n"
+        "    for name in names:\n"
+        "        path = os.path.relpath(os.path.join(parent, name), root)\n"
+        "        if path.endswith('.py') and '__' not in path:\n"
+        "            importlib.import_module(path[:-3].replace(os.sep, '.')); print(path)\n"
+    )
+
+    told = subprocess.run([python, "-I", "-S", "-W", "error", "-c", code], capture_output=True, check=False)
+
+    assert told.returncode == 0, told.stderr.decode()
+    assert len(told.stdout.splitlines()) > 40
+
+
 def test_starting_a_guard_imports_little(tmp_path: Path) -> None:
     """What costs time at every start: measured 20 ms beyond Python's own start, most of it imports."""
     built = archive.build(str(tmp_path))

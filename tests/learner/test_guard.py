@@ -143,6 +143,28 @@ def test_an_agent_for_a_learner_that_has_ended_starts_nothing(learner: Make) -> 
     assert (one.work / "runs").read_text() == "ran\n"
 
 
+def test_an_agent_for_a_learner_that_has_ended_needs_no_secrets(learner: Make) -> None:
+    one = learner("echo $TOKEN")
+    secrets = one.work / "secrets.json"
+    secrets.write_text('{"TOKEN": "open-sesame"}')
+    one.rewrite(secrets_file=str(secrets))
+    state = one.run()
+    secrets.unlink()
+
+    assert one.run() == state
+
+
+def test_a_command_whose_secrets_are_missing_is_not_started(learner: Make) -> None:
+    one = learner('touch "$WORK/ran"', secrets_file="/no/such/file")
+
+    assert one.start().wait(30) == 66
+
+    state = one.state()
+    assert (state["phase"], state["reason"]["code"]) == ("exited", "S101")
+    assert "/no/such/file" in state["reason"]["text"]
+    assert not (one.work / "ran").exists()
+
+
 def test_many_agents_at_once_start_a_command_once(learner: Make) -> None:
     one = learner('echo ran >> "$WORK/runs"; sleep 0.1')
     agents = [subprocess.Popen(one.argv()) for _ in range(6)]

@@ -45,22 +45,25 @@ def guard(folder: str) -> int:
 
     system.keep_descriptors_from_children()
     try:
-        lock = _take_lock(folder)
+        if _take_lock(folder) is None:
+            return 0
+        found = state.read(folder)
+        begun = os.path.exists(os.path.join(folder, "state.json")) and found.get("phase") != "starting"
+        if found.get("phase") == "exited":
+            return 0
         told = launch.read(folder)
-        secrets = told.secrets()
     except (OSError, ValueError) as error:
         sys.stderr.write("%s cannot be started: %s\n" % (folder, error))
         return EXIT_NO_INPUT
-    if lock is None:
-        return 0
+    try:
+        secrets = told.secrets()
+    except (OSError, ValueError) as error:
+        if not begun:
+            state.refuse(folder, told, "its secrets cannot be read: %s" % error)
+            return EXIT_NO_INPUT
+        secrets = {}  # dropped since: what is left to be done needs none
     os.chdir("/")
-    found = state.read(folder)
-    phase = found.get(
-        "phase", "unknown" if os.path.exists(os.path.join(folder, "state.json")) else "starting"
-    )
-    if phase == "exited":
-        return 0
-    if phase != "starting":
+    if begun:
         _take_over(folder, told, secrets)
         return 0
     from workbench.learner.guard import Guard

@@ -116,6 +116,20 @@ def read(folder: str) -> dict[str, Any]:
     return read_object(os.path.join(folder, "state.json"))
 
 
+def refuse(folder: str, launch: Launch, text: str) -> None:
+    """Record that a learner cannot be started, as its end.
+
+    Raises:
+        OSError: the disk takes no more.
+    """
+    file = StateFile.begin(folder, launch)
+    decided = decide(launch, None, None, failed=True)
+    reason = {"text": text, "code": "S101", "hint": ""}
+    file.document.update(phase="exited", ended_us=system.now_us(), reason=reason, decided=decided)
+    file.write(durable=True)
+    file.clear()
+
+
 def ask_to_stop(folder: str, request: dict[str, Any]) -> None:
     """Write a request to stop into a learner's folder, whole.
 
