@@ -36,9 +36,14 @@ def request_of(
     secrets: Mapping[str, str] | None = None,
     attempt: AttemptRef | None = None,
     code: tuple[str, str] = ("", ""),
+    names: Sequence[str] = (),
     **spec: Any,  # the fields of JobSpec
 ) -> LaunchRequest:
-    """Describe a job's first attempt, or the attempt that is given; ``code`` is a snapshot's hash and file."""
+    """Describe a job's first attempt, or the attempt that is given.
+
+    ``code`` is a snapshot's hash and file, ``names`` are those of the secrets that are wanted.
+    """
+    spec.setdefault("secrets", tuple(names or secrets or ()))
     spec.setdefault("grace_seconds", 5.0)
     spec.setdefault("settle_seconds", 5.0)
     made = JobSpec(name="conformance", framework=Framework(command=command), **spec)
