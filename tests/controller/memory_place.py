@@ -167,9 +167,9 @@ class MemoryRunner(Runner):
         until = time.monotonic() + timeout_seconds
         asked, first = set(attempts), not self._asked
         new, self._asked = asked - self._asked, asked
-        with self.memory.changed:
-            while True:
-                self.memory.on_observe()
+        while True:
+            self.memory.on_observe()
+            with self.memory.changed:
                 news = self._news(asked)
                 if news or new or first or self._interrupted or time.monotonic() >= until:
                     self._interrupted = False

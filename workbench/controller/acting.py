@@ -93,10 +93,10 @@ class Acting:
     def look(self, tracked: Tracked, attempt: AttemptRef, stopped: StopSent | None = None) -> None:
         """Ask the place for a look at an attempt."""
         board = self._board
-        place = self._place(tracked)
         board.looks[tracked.row.id] = AwaitedLook(-1, attempt.attempt, stopped)
-        board.watch(place)
-        board.looks[tracked.row.id] = AwaitedLook(place.look(), attempt.attempt, stopped)
+        board.watch(tracked)
+        serial = self._place(tracked).look()
+        board.looks[tracked.row.id] = AwaitedLook(serial, attempt.attempt, stopped)
 
     def _step(self, tracked: Tracked, state: State, reason: Reason) -> None:
         board = self._board
@@ -118,7 +118,7 @@ class Acting:
             tracked.note = tracked.verdict.note
         self._refresh(tracked)
         board.queue_stale |= state is State.QUEUED
-        board.watch(self._place(tracked))
+        board.watch(tracked)
 
     def _finish(self, tracked: Tracked, finish: Finish) -> None:
         board, row, outcome, restart = self._board, tracked.row, finish.outcome, finish.restart
@@ -163,7 +163,7 @@ class Acting:
             tracked.draw = random_share()
             tracked.begin(after)
             tracked.not_before = board.now() + restart.delay_seconds
-        board.watch(self._place(tracked))
+        board.watch(tracked)
         board.jobs_changed()
 
     def _launch(self, tracked: Tracked) -> None:

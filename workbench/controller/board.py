@@ -45,6 +45,8 @@ class Board:
     journals: Journals
     writing: threading.Lock
     jobs: dict[str, Tracked] = field(default_factory=dict)
+    at: dict[str, dict[str, Tracked]] = field(default_factory=dict)
+    """The same jobs by the key of their place."""
     places: dict[str, Place] = field(default_factory=dict)
     orders: dict[str, LaunchOrder] = field(default_factory=dict)
     """Launches under way, by job."""
@@ -68,30 +70,32 @@ class Board:
             self.places[key] = Place(key, ref, self.uuid, self.post, self.open_place)
         return self.places[key]
 
-    def at(self, place: str) -> list[Tracked]:
+    def jobs_at(self, place: str) -> list[Tracked]:
         """List the open jobs at a place."""
-        return [tracked for tracked in self.jobs.values() if place_key(tracked.row.place) == place]
+        return list(self.at.get(place, {}).values())
 
-    def watch(self, place: Place) -> None:
-        """Tell a place whose learners matter now."""
+    def add(self, tracked: Tracked) -> None:
+        """Look after a job from now on."""
+        self.jobs[tracked.row.id] = tracked
+        self.at.setdefault(place_key(tracked.row.place), {})[tracked.row.id] = tracked
+
+    def watch(self, tracked: Tracked) -> None:
+        """Tell the place of a job which of its learners matter now."""
         attempts = set()
-        for tracked in self.at(place.key):
-            if tracked.is_launched:
-                attempts.add(tracked.attempt)
-            look = self.looks.get(tracked.row.id)
-            if look is not None and look.attempt != tracked.row.attempt:
-                attempts.add(tracked.attempt_before)
-        place.watch(attempts)
+        if tracked.is_launched:
+            attempts.add(tracked.attempt)
+        look = self.looks.get(tracked.row.id)
+        if look is not None and look.attempt != tracked.row.attempt:
+            attempts.add(tracked.attempt_before)
+        self.place(tracked.row.place).watch(tracked.row.id, attempts)
 
     def drop(self, tracked: Tracked) -> None:
         """Forget an open job; the store still has it."""
         job_id = tracked.row.id
-        for kept in (self.jobs, self.orders, self.looks):
+        for kept in (self.jobs, self.orders, self.looks, self.at.get(place_key(tracked.row.place), {})):
             kept.pop(job_id, None)
         self.journals.drop(job_id)
-        place = self.places.get(place_key(tracked.row.place))
-        if place is not None:
-            self.watch(place)
+        self.place(tracked.row.place).watch(job_id, set())
 
     def jobs_changed(self) -> None:
         """Have the queue and the open requests looked at again."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from runners.interface import AttemptRef, LearnerRef, StopRequest
+from runners.interface import AttemptRef, Seen, StopRequest
 from workbench.controller.acting import Acting
-from workbench.controller.board import Board
+from workbench.controller.board import AwaitedLook, Board
 from workbench.controller.events import (
     Called,
     CalledOff,
@@ -33,6 +33,8 @@ class Hearing:
     def __init__(self, board: Board, acting: Acting) -> None:
         self._board = board
         self._acting = acting
+        self._away: set[str] = set()
+        """The places that do not answer now."""
 
     def take(self, event: Event) -> set[str]:
         """Take news in; return the jobs that it concerns."""
@@ -61,36 +63,51 @@ class Hearing:
         return set()
 
     def _observed(self, event: Observed) -> set[str]:
+        board = self._board
         told = set(event.attempts)
-        touched: set[str] = set()
-        for tracked in self._board.at(event.place):
-            job_id, look = tracked.row.id, self._board.looks.get(tracked.row.id)
-            if tracked.unreachable:
-                tracked.unreachable = ""
-                touched.add(job_id)
+        shown: dict[tuple[str, int], list[Seen]] = {}
+        for seen in event.seen:
+            if seen.ref.home == board.uuid:
+                shown.setdefault((seen.ref.job_id, seen.ref.attempt), []).append(seen)
+        touched = self._back(event.place)
+        if event.whole:
+            concerned = board.jobs_at(event.place)
+        else:
+            concerned = [board.jobs[job_id] for job_id, _ in shown if job_id in board.jobs]
+        for tracked in concerned:
+            look = board.looks.get(tracked.row.id)
             if look is not None and event.whole and 0 <= look.serial <= event.serial:
-                touched.add(job_id)
-                self._looked(tracked, event)
+                del board.looks[tracked.row.id]
+                self._looked(tracked, look, shown.get((tracked.row.id, look.attempt), []))
+                touched.add(tracked.row.id)
             elif tracked.attempt in told and tracked.is_launched:
-                shown = [seen for seen in event.seen if _is_of(seen.ref, tracked.attempt)]
-                if shown or event.whole:
-                    tracked.observed(shown, whole=event.whole)
-                    touched.add(job_id)
+                news = shown.get((tracked.row.id, tracked.row.attempt), [])
+                if tracked.observed(news, whole=event.whole):
+                    touched.add(tracked.row.id)
         return touched
 
-    def _looked(self, tracked: Tracked, event: Observed) -> None:
-        look = self._board.looks.pop(tracked.row.id)
+    def _looked(self, tracked: Tracked, look: AwaitedLook, shown: list[Seen]) -> None:
         if look.attempt == tracked.row.attempt:
-            shown = [seen for seen in event.seen if _is_of(seen.ref, tracked.attempt)]
             tracked.looked_at(shown, stopped=look.stopped)
         elif look.attempt == tracked.row.attempt - 1:
-            before = [seen for seen in event.seen if _is_of(seen.ref, tracked.attempt_before)]
-            tracked.looked_at_previous(before, self._board.now())
-            self._board.watch(self._board.place(tracked.row.place))
+            tracked.looked_at_previous(shown, self._board.now())
+        self._board.watch(tracked)
+
+    def _back(self, place: str) -> set[str]:
+        """Note that a place answers that did not; return the jobs there."""
+        if place not in self._away:
+            return set()
+        self._away.remove(place)
+        touched: set[str] = set()
+        for tracked in self._board.jobs_at(place):
+            tracked.unreachable = ""
+            touched.add(tracked.row.id)
+        return touched
 
     def _unreachable(self, place: str, text: str) -> set[str]:
+        self._away.add(place)
         touched: set[str] = set()
-        for tracked in self._board.at(place):
+        for tracked in self._board.jobs_at(place):
             said = f"{tracked.row.place.backend} cannot be reached: {text}"
             if tracked.unreachable != said:
                 if not tracked.unreachable:
@@ -181,7 +198,3 @@ class Hearing:
             return set()
         tell(tracked)
         return {attempt.job_id}
-
-
-def _is_of(ref: LearnerRef, attempt: AttemptRef) -> bool:
-    return (ref.home, ref.job_id, ref.attempt) == (attempt.home, attempt.job_id, attempt.attempt)

@@ -21,7 +21,7 @@ from workbench.controller.opening import OpenedPlace, Opener
 from workbench.controller.queueing import Queueing
 from workbench.controller.reconcile import decide
 from workbench.controller.removal import tidy_up
-from workbench.controller.restarts import LONGEST_DELAY_SECONDS
+from workbench.controller.restarts import backoff_seconds
 from workbench.controller.tracked import Tracked
 from workbench.controller.view import Close, Forget
 from workbench.errors import FabricError
@@ -263,14 +263,15 @@ class Loop:
         tracked.draw = random_share()
         if row.next_try_us is not None:
             # A clock that jumped must not make it wait for ever.
-            left = min(max(0.0, (row.next_try_us - now_us()) / 1e6), LONGEST_DELAY_SECONDS)
-            tracked.not_before = board.now() + left
-        board.jobs[row.id] = tracked
+            left = max(0.0, (row.next_try_us - now_us()) / 1e6)
+            longest = backoff_seconds(row.restarts + row.platform_restarts, 1.0)
+            tracked.not_before = board.now() + min(left, longest)
+        board.add(tracked)
         place = board.place(row.place)
         self._sweep_at.setdefault(place.key, board.now() + SWEEP_AFTER_SECONDS)
         if tracked.is_launched:
             board.journals.follow(row.id, row.attempt, spec.learners)
-            board.watch(place)
+            board.watch(tracked)
         return tracked
 
     def _look_around(self, now: float, events: list[Event]) -> None:

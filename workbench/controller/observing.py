@@ -31,6 +31,7 @@ class Observing:
         self._make_runner = make_runner
         self._post = post
         self._changed = threading.Condition()
+        self._nudged = threading.Event()
         self._wanted: tuple[AttemptRef, ...] = ()
         self._serial = 0
         self._runner: Runner | None = None
@@ -82,9 +83,10 @@ class Observing:
         if self._thread is None and not self._ended:
             self._thread = threading.Thread(target=self._work, name=f"watch {self._place}", daemon=True)
             self._thread.start()
+            nudger = threading.Thread(target=self._interrupt_again_and_again, name="interrupt", daemon=True)
+            nudger.start()
         self._changed.notify_all()
-        if self._runner is not None:
-            self._interrupt(self._runner)
+        self._nudged.set()
 
     def _work(self) -> None:
         failures, answered = 0, -1 if self._serial else 0
@@ -138,6 +140,14 @@ class Observing:
                 return
             self._post(Unreachable(self._place, text))
             self._changed.wait(backoff_seconds(failures - 1, 0.5))
+
+    def _interrupt_again_and_again(self) -> None:
+        # In a thread of its own: a plug-in may hang even in this, and the loop must not.
+        while not self._ended:
+            self._nudged.wait()
+            self._nudged.clear()
+            if (runner := self._runner) is not None:
+                self._interrupt(runner)
 
     def _interrupt(self, runner: Runner) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -12,7 +12,7 @@ from workbench.controller.events import Called, CalledOff, CallFailed, Event, Le
 from workbench.controller.lanes import Call, Lane, Post
 from workbench.controller.observing import Observing
 from workbench.controller.opening import Opened, Opener
-from workbench.controller.troubles import trouble_of
+from workbench.controller.troubles import mask, trouble_of
 from workbench.controller.view import Doing, Trouble
 from workbench.errors import FabricError
 from workbench.job import Reason
@@ -52,14 +52,20 @@ class Place:
         self._open_place = open_place
         self._opening = threading.Lock()
         self._opened: Opened | None = None
+        self._watched: dict[str, set[AttemptRef]] = {}
         self._mine = threading.local()
         self._launching = Lane(f"launch {key}", post, width=LAUNCHES_AT_ONCE)
         self._control = Lane(f"control {key}", post)
         self._observing = Observing(key, self._make_runner, post)
 
-    def watch(self, attempts: Iterable[AttemptRef]) -> None:
-        """Say whose learners matter from now on."""
-        self._observing.want(attempts)
+    def watch(self, job_id: str, attempts: set[AttemptRef]) -> None:
+        """Say which attempts of a job have learners that matter from now on."""
+        if self._watched.get(job_id, set()) == attempts:
+            return
+        self._watched[job_id] = attempts
+        if not attempts:
+            del self._watched[job_id]
+        self._observing.want(set().union(*self._watched.values()))
 
     def look(self) -> int:
         """Ask for a look at everything that is watched; return the number that its answer carries."""
@@ -149,7 +155,7 @@ class Place:
             if order.called_off.is_set():
                 raise _CalledOff("called off")
             call.heartbeat()
-            self._post(Progressed(order.attempt, text, stage))
+            self._post(Progressed(order.attempt, mask(text, secrets.values()), stage))
 
         secrets: Mapping[str, str] = {}
         started = False

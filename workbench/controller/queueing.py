@@ -43,7 +43,7 @@ class Queueing:
         """Take in what a place has. Slots that others held may be free now."""
         board = self._board
         self._asked.pop(found.place, None)
-        for tracked in board.at(found.place):
+        for tracked in board.jobs_at(found.place):
             self._measured[_machine(tracked)] = found
             if tracked.busy and tracked.busy_until is not None and board.now() >= tracked.busy_until:
                 wanted = tracked.wish().slots

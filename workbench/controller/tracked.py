@@ -199,13 +199,15 @@ class Tracked:
         since = before.since if before is not None and before.stage == stage else now
         self.preparing = Preparing(text, stage, since)
 
-    def observed(self, shown: Sequence[Seen], *, whole: bool) -> None:
-        """Take in news of the attempt from the place's watch."""
+    def observed(self, shown: Sequence[Seen], *, whole: bool) -> bool:
+        """Take in news of the attempt from the place's watch; return whether there was anything new."""
+        before = (self.seen, self.looked, self.doubt)
         self.seen = merge(self.seen, shown)
         if whole:
             self.looked = True
             expected = self.spec.learners if self.row.state in (State.PROCESSING, State.STORING) else 0
             self.doubt = bool(absent(self.seen, shown, expected=expected))
+        return before != (self.seen, self.looked, self.doubt)
 
     def looked_at(self, shown: Sequence[Seen], *, stopped: StopSent | None = None) -> None:
         """Take in everything there is of the attempt, as a look that was asked for shows it."""

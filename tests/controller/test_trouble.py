@@ -1,0 +1,232 @@
+"""Harm to the loop: places that hang, clocks that jump, disks that are full, many jobs at once."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runners.interface import AttemptRef, Plan, Progress, StopRequest
+from tests.controller.conftest import Bench
+from tests.controller.processes import alive, log_of
+from tests.controller.real import Ground
+from tests.controller.waiting import wait_for
+from workbench.errors import PlaceUnreachable
+from workbench.job import State
+from workbench.paths import Home
+from workbench.store.jobs import set_reason
+
+
+class Hanging:
+    """A call that hangs the first time, until it is let go."""
+
+    def __init__(self) -> None:
+        self.hangs = threading.Event()
+        self.release = threading.Event()
+
+    def once(self) -> None:
+        if not self.hangs.is_set():
+            self.hangs.set()
+            self.release.wait(60)
+
+
+@pytest.fixture
+def hanging() -> Iterator[Hanging]:
+    made = Hanging()
+    yield made
+    made.release.set()
+
+
+def test_a_stop_that_hangs_is_left_behind_and_asked_for_again(
+    bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.controller.places.STOP_SECONDS", 0.2)
+
+    def stop(attempt: AttemptRef, request: StopRequest) -> None:
+        hanging.once()
+        bench.place.obey(attempt, request)
+
+    bench.place.on_stop = stop
+    job_id = bench.submit()
+    bench.runs(job_id)
+    bench.ask(job_id, "kill")
+    assert hanging.hangs.wait(10)
+    bench.says(job_id, "has not answered for")
+
+    assert bench.ends(job_id).exit_code == 137
+
+
+def test_a_watch_that_hangs_is_begun_anew(
+    bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.controller.observing.LONG_SECONDS", 0.1)
+    monkeypatch.setattr("workbench.controller.observing.DEADLINE_SECONDS", 0.2)
+    job_id = bench.submit()
+    bench.runs(job_id)
+    bench.place.on_observe = hanging.once
+    assert hanging.hangs.wait(10)
+    bench.place.exit(job_id, code=6)
+
+    assert bench.ends(job_id).exit_code == 6
+
+
+def test_a_launch_that_hangs_is_made_again_and_starts_nothing_twice(
+    bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.controller.places.LAUNCH_SILENCE_SECONDS", 0.2)
+    bench.place.on_launch = lambda plan, progress: hanging.once()
+    job_id = bench.submit()
+    bench.says(job_id, "has not answered for")
+    bench.runs(job_id)
+    hanging.release.set()
+    wait_for(lambda: len(bench.place.launches) == 2)
+    bench.place.exit(job_id)
+
+    assert bench.ends(job_id).state is State.COMPLETED
+    assert bench.place.starts == [(job_id, 1, 1)]
+
+
+def test_a_launch_that_was_given_up_does_not_go_on_when_it_comes_back(
+    bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.controller.places.LAUNCH_SILENCE_SECONDS", 0.2)
+
+    def launch(plan: Plan, progress: Progress) -> None:
+        hanging.once()
+        progress("starts", stage="starting")
+
+    bench.place.on_launch = launch
+    job_id = bench.submit()
+    assert hanging.hangs.wait(10)
+    bench.ask(job_id, "kill")
+    assert bench.ends(job_id).exit_code == 137
+    hanging.release.set()
+    bench.runs(bench.submit())
+
+    assert [key for key in bench.place.starts if key[0] == job_id] == []
+
+
+def test_a_place_whose_opening_hangs_is_given_up_and_opened_anew(
+    bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.controller.places.LAUNCH_SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("workbench.controller.observing.LONG_SECONDS", 0.1)
+    monkeypatch.setattr("workbench.controller.observing.DEADLINE_SECONDS", 0.2)
+    opened = bench.place.open
+
+    def open_slowly(*arguments: object) -> object:
+        hanging.once()
+        return opened(*arguments)  # type: ignore[arg-type] # as they came
+
+    bench.stop()
+    bench.start(open_place=open_slowly)
+    job_id = bench.submit()
+    assert hanging.hangs.wait(10)
+
+    bench.runs(job_id)
+
+
+def test_a_plug_in_whose_watch_raises_all_the_time_takes_nothing_else_down(bench: Bench) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("division by zero")
+
+    job_id = bench.submit()
+    bench.runs(job_id)
+    bench.place.on_observe = broken
+    bench.place.shake()
+    row = bench.says(job_id, "ZeroDivisionError: division by zero")
+    assert row.state is State.PROCESSING
+
+    bench.place.on_observe = lambda: None
+    bench.place.exit(job_id)
+    assert bench.ends(job_id).state is State.COMPLETED
+
+
+def test_a_clock_that_jumped_back_makes_no_restart_wait_for_ever(bench: Bench) -> None:
+    job_id = bench.submit(max_restarts=1)
+    bench.runs(job_id)
+    bench.place.exit(job_id, code=1)
+    row = bench.says(job_id, "restart 1 of 1")
+    bench.stop()
+    assert row.next_try_us is not None
+    set_reason(bench.store, job_id, row.reason, row.next_try_us + 365 * 86_400 * 1_000_000)
+    bench.start()
+
+    bench.runs(job_id, attempt=2)
+
+
+def test_hundreds_of_jobs_at_once_all_come_to_their_end(bench: Bench) -> None:
+    bench.stop()
+    ids = [bench.submit() for _ in range(150)]
+    bench.start()
+    for job_id in ids:
+        bench.runs(job_id)
+    for job_id in ids:
+        bench.place.exit(job_id)
+    for job_id in ids:
+        assert bench.ends(job_id).state is State.COMPLETED
+
+    assert len(bench.place.starts) == 150
+
+
+def test_a_place_that_cannot_be_reached_says_when_it_was_last_seen(bench: Bench) -> None:
+    job_id = bench.submit()
+    bench.runs(job_id)
+
+    def away() -> None:
+        raise PlaceUnreachable("no route to host")
+
+    bench.place.on_observe = away
+    bench.place.shake()
+    first = bench.says(job_id, "local cannot be reached: no route to host").seen_us
+
+    assert first is not None
+    bench.place.on_observe = lambda: None
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of a few megabytes."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", folder], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("a small tmpfs cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_loses_nothing_and_all_goes_on_when_there_is_room(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FABRIC_HOME", str(small_disk / "fabric"))
+    ground = Ground(Home(small_disk / "fabric"))
+    go = small_disk.parent / "go"
+    job_id = ground.submit(f"echo ready; while [ ! -e {go} ]; do sleep 0.02; done; echo done; exit 3")
+    ground.prints(job_id, "ready")
+    ground.reaches(job_id, State.PROCESSING)
+    with (small_disk / "filler").open("wb", buffering=0) as filler:
+        for size in (1 << 16, 1 << 9, 1):
+            while True:
+                try:
+                    filler.write(b"x" * size)
+                except OSError:
+                    break
+    go.touch()
+    wait_for(lambda: not alive(_command(ground, job_id)))
+    assert ground.row(job_id).state in (State.PROCESSING, State.STORING)
+    (small_disk / "filler").unlink()
+    row = ground.ends(job_id)
+
+    assert (row.state, row.exit_code) == (State.FAILED, 3), log_of(ground.home)
+    assert ground.output(job_id) == "ready\ndone\n"
+    ground.clean_up()
+
+
+def _command(ground: Ground, job_id: str) -> int:
+    import json
+
+    return int(json.loads(ground.learner(job_id).state.read_text())["command_pid"] or 0)
