@@ -111,6 +111,15 @@ class Learner:
         agents = Path(os.environ["HOME"]) / "agents"
         return archive.guard_argv(self.python, archive.build(str(agents)), str(self.folder))
 
+    def start_with(self, *preparation: str) -> subprocess.Popen[bytes]:
+        """Start it after some lines of Python that change what the agent finds."""
+        folder = self.argv()[-3].rpartition("/")[0]
+        lines = ["import sys", f"sys.path.insert(0, {folder!r})", *preparation]
+        lines += ["from workbench.learner.main import main", "sys.exit(main(sys.argv[1:]))"]
+        argv = [self.python, "-I", "-S", "-c", "\n".join(lines), "guard", str(self.folder)]
+        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
+        return self.process
+
     def start(self) -> subprocess.Popen[bytes]:
         with (self.folder / "agent.log").open("ab") as log:
             self.process = subprocess.Popen(

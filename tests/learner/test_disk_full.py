@@ -140,9 +140,7 @@ def test_a_disk_that_is_full_from_the_start_starts_nothing_unrecorded(
     printing: Make, small: Path, tmp_path: Path
 ) -> None:
     one = printing(100)
-    one.launch["env"]["OUTSIDE"] = str(tmp_path)
-    one.launch["command"] = 'touch "$OUTSIDE/ran"; ' + one.launch["command"]
-    (one.folder / "launch.json").write_text(json.dumps(one.launch))
+    one.rewrite(command=f"touch {tmp_path}/ran; " + one.launch["command"])
     with (small / "filler").open("wb", buffering=0) as filler:
         for size in (65536, 4096):
             try:

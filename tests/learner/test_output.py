@@ -161,8 +161,7 @@ def test_secrets_reach_the_command_and_not_its_output(learner: Make, secret: str
     )
     path = one.work / "secrets.json"
     path.write_text(json.dumps({"TOKEN": secret}))
-    one.launch["secrets_file"] = str(path)
-    (one.folder / "launch.json").write_text(json.dumps(one.launch))
+    one.rewrite(secrets_file=str(path))
 
     state = one.run()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import signal
 from collections.abc import Callable
 
@@ -89,13 +89,10 @@ def test_a_scribe_killed_after_the_command_has_ended_loses_nothing(learner: Make
 
 
 def test_secrets_stay_masked_when_the_scribe_is_killed(learner: Make) -> None:
-    import json
-
     one = learner(COUNT.replace("line $n", "line $n $TOKEN"))
     path = one.work / "secrets"
-    path.write_text(json.dumps({"TOKEN": "not-to-be-seen"}))
-    one.launch["secrets_file"] = str(path)
-    (one.folder / "launch.json").write_text(json.dumps(one.launch))
+    path.write_text('{"TOKEN": "not-to-be-seen"}')
+    one.rewrite(secrets_file=str(path))
     one.start()
     one.until_printed(b"line 50 ")
     path.unlink()
@@ -109,23 +106,29 @@ def test_secrets_stay_masked_when_the_scribe_is_killed(learner: Make) -> None:
     assert one.output() == counted(one).replace(b"\n", b" **************\n")
 
 
-@pytest.mark.skipif(not hasattr(os, "splice"), reason="this Python has no os.splice to compare with")
-def test_output_is_the_same_without_splice(learner: Make) -> None:
-    """As on macOS: bytes pass through memory."""
-    import subprocess
+def test_output_is_the_same_without_splice(learner: Make, python: str) -> None:
+    """As on a file system that knows none: bytes pass through memory."""
+    one = learner("seq 200000", python=python)
 
-    one = learner("seq 200000")
-    code = (
-        "import sys\n"
-        f"sys.path.insert(0, {one.argv()[-3].rpartition('/')[0]!r})\n"
-        "from workbench.learner import system\n"
-        "def none(*_): raise OSError(38, 'no splice')\n"
-        "system.splice = none\n"
-        "from workbench.learner.main import main\n"
-        "sys.exit(main(sys.argv[1:]))\n"
+    one.start_with(
+        "from workbench.learner import system",
+        "def none(*_): raise OSError(22, 'no splice')",
+        "system.splice = none",
     )
-
-    one.process = subprocess.Popen([one.python, "-I", "-S", "-c", code, "guard", str(one.folder)])
     one.wait()
 
     assert one.output() == b"".join(b"%d\n" % (n + 1) for n in range(200000))
+
+
+@pytest.mark.skipif(shutil.which("ps") is None, reason="there is no ps, which macOS has")
+def test_an_agent_without_what_only_linux_has_keeps_a_learner(learner: Make) -> None:
+    """As on macOS, as far as that can be played here: no /proc, no splice, no subreaper."""
+    one = learner("sleep 1000 & seq 1000; exit 3")
+
+    one.start_with(
+        "from workbench.learner import system", "system.LINUX = False", "system.become_subreaper = bool"
+    )
+    state = one.wait()
+
+    assert state["exit_code"] == 3
+    assert one.output() == b"".join(b"%d\n" % (n + 1) for n in range(1000))

@@ -208,11 +208,12 @@ class Guard:
 
     def _members(self) -> dict[int, process_table.Process]:
         ours = (os.getpid(), self._scribe.pid)
-        return processes.members(self._launch.marker, roots=ours[:1], without=ours)
+        known = (0, 0) if self._main is None else (self._main.pid, self._main.ticks)
+        return processes.members(self._launch.marker, roots=ours[:1], known=known, without=ours)
 
     def _left_something(self) -> bool:
         children = process_table.children(os.getpid())
-        return children is None or bool(set(children) - {self._scribe.pid})
+        return bool(self._members() if children is None else set(children) - {self._scribe.pid})
 
     def _reap(self) -> None:
         while True:

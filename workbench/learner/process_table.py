@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from workbench.learner import system
@@ -94,12 +95,24 @@ def holders(inode: int, among: Iterable[int]) -> Iterable[str]:
 
 def _read_ps() -> dict[int, Process]:
     processes = {}
-    for line in system.told(["ps", "-A", "-o", "pid=,ppid=,stat=,lstart="]).splitlines():
+    itself, lines = system.told_by(["ps", "-A", "-o", "pid=,ppid=,stat=,lstart="])
+    for line in lines.splitlines():
         fields = line.split(None, 3)
         if len(fields) == 4 and not fields[2].startswith("Z"):
             ticks = system.seconds_of_date(fields[3])
             processes[int(fields[0])] = Process(int(fields[1]), ticks, fields[2].startswith("T"))
+    processes.pop(itself, None)
     return processes
+
+
+def in_session(leader: int, among: Iterable[int]) -> set[int]:
+    """Return those of the processes that are in the session that a process has begun."""
+    found = set()
+    for pid in among:
+        with contextlib.suppress(OSError):
+            if os.getsid(pid) == leader:
+                found.add(pid)
+    return found
 
 
 def _carriers_ps(variable: str, value: str) -> set[int]:

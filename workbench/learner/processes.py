@@ -55,7 +55,7 @@ def members(
     Args:
         marker: the value that they carry.
         roots: processes that all of whose descendants belong to the learner, themselves not.
-        known: pid and start ticks of one that belongs to it whatever it carries (between fork and exec).
+        known: pid and start ticks of its command, which belongs to it before it carries anything.
         without: processes that do not belong to it, nor do their children by being that.
     """
     table = process_table.read()
@@ -63,6 +63,9 @@ def members(
     seeds = process_table.carriers(MARKER, marker, table) - barred
     if known[0] in table and table[known[0]].ticks == known[1]:
         seeds.add(known[0])
+    if not system.LINUX and known[0]:
+        # Orphans do not come to us, and the environment of the system's own programs cannot be seen.
+        seeds |= process_table.in_session(known[0], table) - barred
     found = _with_descendants(table, seeds, barred) | _with_descendants(table, set(roots), barred) - set(
         roots
     )

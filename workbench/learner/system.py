@@ -203,10 +203,16 @@ def _libc() -> Any:  # a ctypes library has no narrower type
 
 def told(argv: list[str]) -> str:
     """Return what a command prints; empty when it is missing or fails."""
+    return told_by(argv)[1]
+
+
+def told_by(argv: list[str]) -> tuple[int, str]:
+    """Return the pid that a command had, since ``ps`` lists itself, and what it printed."""
     import subprocess
 
     try:
-        told = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            output = process.communicate()[0]
     except OSError:
-        return ""
-    return told.stdout.decode("utf-8", "replace")
+        return 0, ""
+    return process.pid, output.decode("utf-8", "replace")
