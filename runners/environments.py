@@ -14,6 +14,7 @@ from runners.interface import LaunchRequest, Progress
 from runners.interpreters import Interpreter, with_first
 from runners.process_site import Site
 from workbench.errors import LaunchRefused
+from workbench.learner.survey import INSTALLERS
 
 FACTS_SECONDS: Final = 60.0
 TELL_SECONDS: Final = 5.0
@@ -124,7 +125,8 @@ def _start(environment: Environment, site: Site, host: Host, lock: Lock) -> None
     )
     base = environment.base.python or "python3"
     argv = [site.python or "python3", f"{folder}.py", folder, f"{folder}.txt", base, site.uv]
-    variables = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", **environment.base.variables}
+    installers = {name: value for name, value in site.environment.items() if name.startswith(INSTALLERS)}
+    variables = {**installers, **environment.base.variables}
     host.spawn(argv, env=variables, cwd="/", output=f"{folder}.log", holding=[lock])
 
 

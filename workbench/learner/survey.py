@@ -11,6 +11,9 @@ from workbench.learner import host_machine
 LEASES = "/tmp/fabric-leases"
 """Where GPUs are leased unless ``FABRIC_LEASES`` says otherwise."""
 
+INSTALLERS = ("PIP_", "UV_")
+"""How the variables begin that say where packages come from."""
+
 _KEPT = frozenset(
     (
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"),
@@ -46,4 +49,4 @@ def survey() -> Dict[str, Any]:
 def _passes(name: str) -> bool:
     """Say whether an agent that is started here keeps an environment variable."""
     own = name.startswith("FABRIC_") and not name.startswith(_OF_A_JOB)
-    return own or name in _KEPT or name.startswith("LC_")
+    return own or name in _KEPT or name.startswith(("LC_", *INSTALLERS))
