@@ -114,6 +114,14 @@ def test_rerun_uses_what_was_recorded_and_names_what_differs(fabric: Fabric, hom
     assert "was 0.0.1" in other.stderr
 
 
+def test_rerun_has_the_secrets_of_the_first_job(fabric: Fabric) -> None:
+    command = ["printf %s $MY_TOKEN | wc -c"]
+    fabric("run", "-e", "MY_TOKEN", "--", *command, MY_TOKEN="0123456789")
+
+    assert fabric("rerun", "@last").stdout.strip() == "10"
+    assert fabric("rerun", "@last", MY_TOKEN="012345").stdout.strip() == "6"
+
+
 def test_rerun_without_its_code_or_interpreter_says_so(fabric: Fabric, home: Home) -> None:
     fabric("run", "--name", "a", "--", "true")
     for snapshot in home.code.glob("*.tar.gz"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +46,7 @@ def prepare_again(store: Store, whole: JobDetail, *, name: str, argv: Sequence[s
     Raises:
         InputMissing: its code or its interpreter is not there any more.
     """
+    from workbench.controller.secrets import read_secrets
     from workbench.manifest import Loaded
 
     old = whole.recorded
@@ -57,6 +59,9 @@ def prepare_again(store: Store, whole: JobDetail, *, name: str, argv: Sequence[s
     if whole.code_hash and not store.home.snapshot(whole.code_hash).exists():
         raise InputMissing(f"the code of {nine(whole.row.id)} is not there any more: {whole.code_hash}")
     _, proxies = environment.passed_environment()
+    # Values that the environment does not give are those that the first job was given.
+    kept_secrets = read_secrets(store.home, whole.row.id)
+    missing = [name for name in whole.spec.secrets if name not in kept_secrets or name in os.environ]
     recorded = environment.record(python, list(argv), old.get("environment") or {})
     kept = {key: old[key] for key in ("git", "code", "seed", "cwd") if key in old}
     recorded |= {**kept, "rerun_of": whole.row.id}
@@ -73,7 +78,7 @@ def prepare_again(store: Store, whole: JobDetail, *, name: str, argv: Sequence[s
         place=whole.row.place,
         snapshot=_code(whole),
         recorded=recorded,
-        secrets={**proxies, **secret_values(whole.spec.secrets)},
+        secrets={**kept_secrets, **proxies, **secret_values(missing)},
     )
 
 
