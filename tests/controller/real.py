@@ -37,6 +37,7 @@ class Ground:
     def write(self, command: str, **keys: Any) -> str:
         """Submit a job without waking anybody."""
         secrets = keys.pop("secret_values", {})
+        place = keys.pop("place", PROCESS)
         keys.setdefault("max_platform_restarts", 0)
         spec = JobSpec(name="test", framework=Framework(command=command), secrets=tuple(secrets), **keys)
         recorded = {"python": sys.executable, "environment": {"PATH": os.environ["PATH"]}}
@@ -44,7 +45,7 @@ class Ground:
             spec=spec,
             manifest_text="",
             origins={},
-            place=PROCESS,
+            place=place,
             code_hash="",
             recorded=recorded,
             secrets=secrets,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.controller.processes import answers, kill, log_of
-from tests.controller.real import Ground, marked
+from tests.controller.real import PROCESS, Ground, marked
 from tests.controller.waiting import wait_for
 from workbench.controller.client import ensure_controller, status
 from workbench.job import State
@@ -219,6 +220,16 @@ def test_a_learner_whose_agent_and_scribe_were_killed_is_ended_and_blamed_on_the
     assert (row.state, row.exit_code, row.exit_by) == (State.FAILED, 75, "lost")
     assert row.reason.code.startswith("S")
     wait_for(lambda: ground.processes() == [])
+
+
+def test_a_way_that_is_not_installed_fails_the_job_at_once_and_it_can_be_deleted(ground: Ground) -> None:
+    job_id = ground.submit("true", place=replace(PROCESS, runner="carrier-pigeon"), max_restarts=5)
+    row = ground.ends(job_id)
+    assert (row.state, row.attempt) == (State.FAILED, 1)
+    assert "carrier-pigeon" in row.reason.text and "process" in row.reason.hint
+
+    ground.ask(job_id, "delete")
+    wait_for(lambda: ground.row(job_id).deleted_us is not None, lambda: log_of(ground.home))
 
 
 def test_two_homes_never_touch_each_others_learners(ground: Ground, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import stat
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -251,3 +252,16 @@ def test_it_waits_for_a_store_that_is_locked_and_says_so(made: Home) -> None:
         assert process.poll() is None
         store.connection.execute("ROLLBACK")
     wait_for(lambda: "looks after" in log_of(made))
+
+
+def test_a_store_of_a_newer_version_is_left_alone_and_the_log_says_why(made: Home) -> None:
+    with Store.open(made) as store:
+        store.connection.execute("PRAGMA user_version = 9999")
+    process = controller(made)
+
+    assert process.wait(20) == 78
+    assert "newer version of fabric" in log_of(made)
+
+
+def test_words_it_does_not_know_are_told(made: Home) -> None:
+    assert controller(made, "--dance", stderr=subprocess.DEVNULL).wait(20) == 64

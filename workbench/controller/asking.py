@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workbench.controller.answers import Hurry, Intend, Resume, Settle, answer
+from workbench.controller.answers import DONE, Hurry, Intend, Resume, Settle, answer
 from workbench.controller.board import Board
+from workbench.controller.events import Ended
 from workbench.controller.tracked import Tracked
 from workbench.job import Intent, Reason
 from workbench.store.jobs import job, new_attempt, set_intent
@@ -40,6 +41,11 @@ class Asking:
     def _answer(self, request: RequestRow, later: list[str]) -> bool:
         board, store = self._board, self._board.store
         job_id = request.job_id
+        if request.kind == "restart_controller":
+            with board.atomic():
+                settle_request(store, request.id, DONE)
+            board.post(Ended(f"{request.who} asked for another one"))
+            return False
         row = job(store, job_id) if job_id else None
         found = answer(request.kind, row, later)
         match found:
@@ -60,11 +66,11 @@ class Asking:
                     new_attempt(
                         store, job_id, reason, request.who, request.origin, restarts=0, platform_restarts=0
                     )
-                    settle_request(store, request.id, "done")
+                    settle_request(store, request.id, DONE)
                 self._begin(job_id)
             case Hurry():
                 with board.atomic():
-                    settle_request(store, request.id, "done")
+                    settle_request(store, request.id, DONE)
                 if job_id in board.jobs:
                     board.jobs[job_id].not_before = None
             case _:

@@ -41,6 +41,8 @@ class Unreachable:
 
     place: str
     text: str
+    answered_us: int | None = None
+    """When it last answered, UTC; None when it never did."""
 
 
 @dataclass(frozen=True, slots=True)

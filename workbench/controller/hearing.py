@@ -21,9 +21,8 @@ from workbench.controller.events import (
 )
 from workbench.controller.tracked import Tracked
 from workbench.controller.view import Doing, StopSent, Trouble
-from workbench.errors import FabricError
 from workbench.job import TERMINAL, Reason
-from workbench.store.jobs import job, mark_seen
+from workbench.store.jobs import add_note, job, mark_seen
 from workbench.store.learners import learners
 
 
@@ -41,8 +40,8 @@ class Hearing:
         match event:
             case Observed():
                 return self._observed(event)
-            case Unreachable(place, text):
-                return self._unreachable(place, text)
+            case Unreachable():
+                return self._unreachable(event)
             case Progressed(attempt, text, stage):
                 return self._with(attempt, lambda job: job.prepares(text, stage, self._board.now()))
             case Called():
@@ -104,24 +103,19 @@ class Hearing:
             touched.add(tracked.row.id)
         return touched
 
-    def _unreachable(self, place: str, text: str) -> set[str]:
-        self._away.add(place)
+    def _unreachable(self, event: Unreachable) -> set[str]:
+        jobs = self._board.jobs_at(event.place)
+        if event.place not in self._away and event.answered_us is not None and jobs:
+            with self._board.atomic():
+                mark_seen(self._board.store, [tracked.row.id for tracked in jobs], event.answered_us)
+        self._away.add(event.place)
         touched: set[str] = set()
-        for tracked in self._board.jobs_at(place):
-            said = f"{tracked.row.place.backend} cannot be reached: {text}"
+        for tracked in jobs:
+            said = f"{tracked.row.place.backend} cannot be reached: {event.text}"
             if tracked.unreachable != said:
-                if not tracked.unreachable:
-                    self._note_last_seen(tracked)
                 tracked.unreachable = said
                 touched.add(tracked.row.id)
         return touched
-
-    def _note_last_seen(self, tracked: Tracked) -> None:
-        try:
-            with self._board.atomic():
-                mark_seen(self._board.store, tracked.row.id)
-        except FabricError as error:
-            self._board.log.say(f"{tracked.row.id}: {error}")
 
     def _called(self, event: Called) -> set[str]:
         tracked = self._board.jobs.get(event.attempt.job_id)
@@ -129,8 +123,8 @@ class Hearing:
             return set()
         match event.doing:
             case Doing.LAUNCH if event.attempt == tracked.attempt:
+                self._note(tracked, event.notes)
                 tracked.launched(self._board.now())
-                tracked.note = "; ".join(text for text in (tracked.note, *event.notes) if text)
                 self._board.orders.pop(tracked.row.id, None)
             case Doing.STOP if event.attempt == tracked.attempt:
                 times = 1 if tracked.stop_sent is None else tracked.stop_sent.times + 1
@@ -141,6 +135,13 @@ class Hearing:
             case Doing.REMOVE:
                 tracked.removed_all()
         return {tracked.row.id}
+
+    def _note(self, tracked: Tracked, notes: tuple[str, ...]) -> None:
+        """Keep in the job's history what its plan had to say, once."""
+        if notes and not tracked.launches:
+            with self._board.atomic():
+                for text in notes:
+                    add_note(self._board.store, tracked.row.id, text)
 
     def _failed(self, event: CallFailed) -> set[str]:
         tracked = self._board.jobs.get(event.attempt.job_id)

@@ -17,7 +17,7 @@ from workbench.controller.lock import RETRY_SECONDS, ControllerLock
 from workbench.controller.log import Log
 from workbench.controller.reaching import status
 from workbench.controller.server import Server, socket_path
-from workbench.errors import CannotWrite, FabricError, TryAgain
+from workbench.errors import CannotWrite, FabricError, TryAgain, UsageError
 from workbench.paths import Home, default_home
 from workbench.store.identity import home_uuid
 from workbench.version import VERSION
@@ -91,9 +91,9 @@ class Process:
 
 def main(arguments: Sequence[str]) -> int:
     """Be the controller of a home; return the exit code. The loser of a race for the lock ends with 0."""
-    home, waits = _read(arguments)
-    _detach(home)
     try:
+        home, waits = _read(arguments)
+        _detach(home)
         uuid = home_uuid(home)
         lock = _take_lock(home, waits=waits)
     except FabricError as error:
@@ -189,7 +189,7 @@ def _read(arguments: Sequence[str]) -> tuple[Home, bool]:
         elif word == "--wait":
             waits = True
         else:
-            sys.exit(f"controller: what is '{word}'? It knows --home FOLDER and --wait")
+            raise UsageError(f"what is '{word}'? --home FOLDER and --wait are known")
     return home, waits
 
 

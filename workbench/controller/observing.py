@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from runners.interface import AttemptRef, Runner
-from workbench.clock import elapsed_seconds
+from workbench.clock import elapsed_seconds, now_us
 from workbench.controller.events import Observed, Unreachable
 from workbench.controller.lanes import Post
 from workbench.controller.restarts import backoff_seconds
@@ -36,6 +36,7 @@ class Observing:
         self._serial = 0
         self._runner: Runner | None = None
         self._due: float | None = None
+        self._answered_us: int | None = None
         self._ended = False
         self._thread: threading.Thread | None = None
 
@@ -75,7 +76,8 @@ class Observing:
         """Begin anew where this one hangs: same attempts, another thread."""
         after = Observing(self._place, make_runner, self._post)
         after._serial = self._serial
-        self._post(Unreachable(self._place, "the place does not answer"))
+        after._answered_us = self._answered_us
+        self._post(Unreachable(self._place, "the place does not answer", self._answered_us))
         after.want(self._wanted)
         return after
 
@@ -110,6 +112,7 @@ class Observing:
             # The first answer after a failure is told even if it is empty: the place is back.
             tell = bool(event.seen) or event.whole or failures > 0
             failures, answered = 0, serial if event.whole else answered
+            self._answered_us = now_us()
             with self._changed:
                 self._due = None
                 if tell and not self._ended:
@@ -138,7 +141,7 @@ class Observing:
             self._drop_runner()
             if self._ended:
                 return
-            self._post(Unreachable(self._place, text))
+            self._post(Unreachable(self._place, text, self._answered_us))
             self._changed.wait(backoff_seconds(failures - 1, 0.5))
 
     def _interrupt_again_and_again(self) -> None:
@@ -153,7 +156,7 @@ class Observing:
         try:
             runner.interrupt()
         except Exception as error:  # a plug-in's; its call returns when its time is over
-            self._post(Unreachable(self._place, sentence(error)))
+            self._post(Unreachable(self._place, sentence(error), self._answered_us))
 
     def _drop_runner(self) -> None:
         runner, self._runner = self._runner, None

@@ -122,9 +122,10 @@ def _stopped(seen: Iterable[Seen], intent: Intent, asked_by: str) -> Outcome:
     verb = "killed" if killed else "halted"
     suffix = ", to be deleted" if intent is Intent.DELETE else ""
     text = f"{verb} by {asked_by}{suffix}" if asked_by else f"{verb}{suffix}"
+    hint = "" if intent is Intent.DELETE else "fabric resume goes on from its last checkpoint"
     if killed:
-        return Outcome(State.HALTED, Reason(text), EXIT_KILLED, "kill", final=True)
-    return Outcome(State.HALTED, Reason(text), EXIT_HALTED, "halt", final=True)
+        return Outcome(State.HALTED, Reason(text, hint=hint), EXIT_KILLED, "kill", final=True)
+    return Outcome(State.HALTED, Reason(text, hint=hint), EXIT_HALTED, "halt", final=True)
 
 
 def _reason_of(learner: Seen) -> Reason:

@@ -1,0 +1,57 @@
+"""The controller's log: whole lines with their time, never too long, never in the way."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from workbench.controller.log import Log
+
+
+def test_lines_carry_time_and_process(tmp_path: Path) -> None:
+    log = Log(tmp_path / "controller.log")
+    log.say("hello")
+    log.close()
+
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \[\d+\] hello\n", (tmp_path / "controller.log").read_text()
+    )
+
+
+def test_it_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.controller.log.ROTATE_BYTES", 1000)
+    log = Log(tmp_path / "controller.log")
+    for number in range(100):
+        log.say(f"line {number}")
+    log.close()
+
+    sizes = [file.stat().st_size for file in sorted(tmp_path.iterdir())]
+    assert len(sizes) == 2 and max(sizes) <= 1000
+    assert "line 99" in (tmp_path / "controller.log").read_text()
+
+
+def test_a_folder_that_is_gone_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.controller.log.ROTATE_BYTES", 100)
+    (tmp_path / "home").mkdir()
+    log = Log(tmp_path / "home" / "controller.log")
+    shutil.rmtree(tmp_path / "home")
+    for _ in range(10):
+        log.say("is anybody there?")
+    log.close()
+
+
+def test_a_defect_is_told_with_its_place_and_without_values(tmp_path: Path) -> None:
+    log = Log(tmp_path / "controller.log")
+    secret = "hunter2"
+    try:
+        {}[len(secret)]  # type: ignore[index] # raises on purpose
+    except KeyError as error:
+        log.bug("requests", error)
+    log.close()
+
+    told = (tmp_path / "controller.log").read_text()
+    assert "defect in requests: KeyError: 7 (test_log.py:" in told
+    assert "hunter2" not in told
