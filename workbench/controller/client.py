@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -147,5 +148,6 @@ def _write_diff(home: Home, job_id: str, diff: str) -> None:
         file.write_text(diff, encoding="utf-8", errors="surrogateescape")
         file.chmod(0o600)
     except OSError as error:
-        file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
         raise write_failure(error, file) from error
