@@ -20,6 +20,9 @@ FACTS_SECONDS: Final = 60.0
 TELL_SECONDS: Final = 5.0
 """How often a build that prints nothing says that it goes on."""
 
+ENDING_SECONDS: Final = 0.05
+"""How long it takes a build that has said how it ended to be gone."""
+
 SHOWN_LINES: Final = 12
 """How much of a failed build's output is told."""
 
@@ -140,7 +143,6 @@ def _wait(environment: Environment, host: Host, progress: Progress) -> None:
         if ends[0] in found:
             return
         lines = _tail(host, log)
-        # Held, an end is that of a build before, which is about to be removed.
         if host.call("is_free", path=f"{folder}.lock"):
             found = host.call("existing", paths=ends)
             if ends[0] in found:
@@ -149,7 +151,8 @@ def _wait(environment: Environment, host: Host, progress: Progress) -> None:
             raise _refused(f"The environment of requirements: {what}", "\n".join(lines))
         said = lines[-1] if lines else said or "builds the environment of requirements:"
         progress(said, stage="preparing")
-        host.watch([*ends, log], timeout_seconds=TELL_SECONDS)
+        # While the lock is held, a failure is that of a build before, or of this one which is about to end.
+        host.watch([*ends, log], timeout_seconds=ENDING_SECONDS if found else TELL_SECONDS)
 
 
 def _tail(host: Host, log: str) -> Sequence[str]:

@@ -16,6 +16,7 @@ import pytest
 
 from backends.interface import Host
 from backends.local_host import LocalHost
+from tests.backends.alive import is_alive, wait_until_dead
 from workbench.errors import BackendError, InputMissing
 
 HOME = "00000000-0000-0000-0000-000000000001"
@@ -28,20 +29,6 @@ def wait_for(path: Path, seconds: float = 10.0) -> str:
         if path.exists() and (text := path.read_text()):
             return text
     raise AssertionError(f"{path} did not come")
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def wait_until_dead(pid: int) -> bool:
-    until = time.monotonic() + 10
-    while time.monotonic() < until and is_alive(pid):
-        pass
-    return not is_alive(pid)
 
 
 def test_identity_names_the_machine(host: Host) -> None:

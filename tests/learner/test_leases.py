@@ -1,0 +1,168 @@
+"""Leases: shared by all people of a machine, all or nothing, free the moment their last holder is gone."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from workbench.learner import leases
+from workbench.learner.failure import Failure
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    return str(tmp_path / "leases")
+
+
+def compete(folder: str, names: list[str], rounds: int, counter: str) -> None:
+    """Take and let go again and again; note every time that somebody else was inside too."""
+    for _ in range(rounds):
+        lease = leases.take(names, folder, "{}")
+        if lease is None:
+            continue
+        inside = os.open(counter, os.O_CREAT | os.O_EXCL | os.O_WRONLY)  # fails when somebody is inside
+        os.close(inside)
+        Path(counter).unlink()
+        lease.release()
+
+
+def test_the_folder_is_for_everybody_and_sticky(folder: str) -> None:
+    previous = os.umask(0o077)
+    try:
+        lease = leases.take(["GPU-1"], folder, "{}")
+    finally:
+        os.umask(previous)
+    assert lease is not None
+    lease.release()
+
+    assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o1777
+    assert stat.S_IMODE((Path(folder) / "GPU-1").stat().st_mode) == 0o666
+
+
+def test_holders_are_named_and_a_free_lock_has_none_whatever_it_says(folder: str) -> None:
+    lease = leases.take(["GPU-1", "GPU-2"], folder, '{"owner": "anna", "job": "training-x", "pid": 7}')
+    assert lease is not None
+
+    told = leases.holders(folder, ["GPU-1", "GPU-2", "GPU-3"])
+    lease.release()
+
+    said = {"owner": "anna", "job": "training-x", "pid": 7}
+    assert told == {"GPU-1": said, "GPU-2": said}
+    assert "anna" in (Path(folder) / "GPU-1").read_text()
+    assert leases.holders(folder, ["GPU-1", "GPU-2"]) == {}
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "[1]", '{"owner": ["a"]}', "\x00" * 5000])
+def test_what_a_holder_says_is_not_believed(folder: str, text: str) -> None:
+    lease = leases.take(["GPU-1"], folder, text)
+    assert lease is not None
+
+    assert leases.holders(folder, ["GPU-1"]) == {"GPU-1": {}}
+    lease.release()
+
+
+def test_a_part_that_was_handed_over_is_no_longer_ours_to_release(folder: str) -> None:
+    lease = leases.take(["a", "b"], folder, "{}")
+    assert lease is not None
+    part = lease.part(["a"])
+    lease.release()
+
+    assert leases.holders(folder, ["a", "b"]) == {"a": {}}
+    part.write('{"owner": "b"}')
+    assert leases.holders(folder, ["a"]) == {"a": {"owner": "b"}}
+    part.release()
+
+
+def test_many_processes_never_hold_the_same(folder: str, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    counter = str(tmp_path / "inside")
+    orders = (["a", "b", "c"], ["c", "b"], ["b", "a"])
+    running = [context.Process(target=compete, args=(folder, order, 100, counter)) for order in orders]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join(60)
+
+    assert [process.exitcode for process in running] == [0, 0, 0]
+
+
+def test_names_with_slashes_are_files_of_their_own(folder: str) -> None:
+    first = leases.take(["MIG-GPU-1/1/0"], folder, "{}")
+    second = leases.take(["MIG-GPU-1_1_0"], folder, "{}")
+
+    assert first is not None
+    assert second is not None
+    assert (Path(folder) / leases.file_name("MIG-GPU-1/1/0")).is_file()
+    first.release()
+    second.release()
+
+
+def test_a_link_or_a_pipe_in_the_folder_is_refused(folder: str, tmp_path: Path) -> None:
+    leases.make_folder(folder)
+    (tmp_path / "precious").write_text("precious")
+    (Path(folder) / "GPU-1").symlink_to(tmp_path / "precious")
+    os.mkfifo(Path(folder) / "GPU-2")
+
+    for name in ("GPU-1", "GPU-2"):
+        with pytest.raises(Failure) as failure:
+            leases.take([name], folder, "{}")
+        assert failure.value.kind == "not_allowed"
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_a_file_where_the_folder_should_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "leases").write_text("")
+
+    with pytest.raises(Failure, match="no folder"):
+        leases.take(["GPU-1"], str(tmp_path / "leases"), "{}")
+
+
+def test_a_folder_of_somebody_else_is_refused() -> None:
+    parent = Path(tempfile.mkdtemp(prefix="fab-"))
+    parent.chmod(0o755)
+    (parent / "leases").mkdir(mode=0o555)
+
+    def refused() -> bool:
+        with pytest.raises(Failure, match="cannot be written to"):
+            leases.take(["GPU-1"], str(parent / "leases"), "{}")
+        return True
+
+    assert as_another(refused) if os.getuid() == 0 else refused()
+    shutil.rmtree(parent)
+
+
+def as_another(holds: Callable[[], bool]) -> bool:
+    """Ask something in the place of another person, which only root can."""
+    pid = os.fork()
+    if pid == 0:
+        held = False
+        try:
+            os.setuid(12346)
+            held = holds()
+        finally:
+            os._exit(0 if held else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_another_users_lease_file_can_be_taken_when_it_is_free() -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can be somebody else")
+    parent = Path(tempfile.mkdtemp(prefix="fab-"))
+    parent.chmod(0o755)
+    folder = str(parent / "leases")
+    lease = leases.take(["GPU-1"], folder, "{}")
+    assert lease is not None
+    lease.release()
+    for path in Path(folder).iterdir():
+        os.chown(path, 12345, 12345)
+
+    # For another person the kernel refuses O_CREAT on a file that is not his.
+    assert as_another(lambda: leases.take(["GPU-1"], folder, "{}") is not None)
+    shutil.rmtree(parent)

@@ -1,0 +1,197 @@
+"""What became of learners whose agents were killed, or whose machine was restarted, is found out and said."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from backends.local_host import LocalHost
+from runners.conformance_tools import Job
+from runners.interface import AttemptRef, LearnerRef
+from runners.process_sightings import is_begun, is_dead, is_over, lost, seen_of
+from tests.runners.conftest import HOME, Jobs
+from workbench.job import LearnerPhase
+from workbench.learner import host_learners, leases
+
+FOREVER = "echo ready; while :; do sleep 1; done"
+REF = LearnerRef(HOME, "training-abcdefghj", 1, 1)
+
+
+def agents(job_id: str) -> list[int]:
+    return host_learners.markers("FABRIC_GUARD").get(f"{HOME}/{job_id}/1/1", [])
+
+
+def kill_all(pids: list[int]) -> None:
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            os.kill(pid, number)
+
+
+def folder_let_go(job: Job) -> Path:
+    """Return a learner's folder once its agent is gone, a moment after it has recorded the end."""
+    folder = Path(job.plan.learners[0].native["folder"])
+    until = time.monotonic() + 10
+    while leases.is_held(str(folder / "agent.lock")) and time.monotonic() < until:
+        pass
+    return folder
+
+
+def test_what_was_printed_before_the_agent_was_killed_is_not_lost(jobs: Jobs) -> None:
+    job = jobs.run("i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; echo done; exec sleep 300")
+    job.until_printed(b"line 10\n")
+    kill_all(agents(job.request.attempt.job_id))
+
+    seen = job.until_over()[1]
+    output = job.output()
+
+    assert (seen.phase, seen.reason.code if seen.reason else "") == (LearnerPhase.EXITED, "S202")
+    assert output == b"".join(b"line %d\n" % number for number in range(output.count(b"line"))) + (
+        b"done\n" if b"done" in output else b""
+    )
+
+
+def test_a_learner_that_no_agent_can_take_over_is_ended_and_lost(jobs: Jobs) -> None:
+    job = jobs.run(FOREVER)
+    job.until_running()
+    folder = Path(job.plan.learners[0].native["folder"])
+    document = json.loads((folder / "launch.json").read_text())
+    document["guard"] = ["/gone/python", "guard"]
+    (folder / "launch.json").write_text(json.dumps(document))
+    kill_all(agents(job.request.attempt.job_id))
+
+    seen = job.until_over()[1]
+
+    assert seen.phase is LearnerPhase.LOST
+    assert seen.reason is not None
+    assert seen.reason.code == "S202"
+    assert job.ref() not in set(job.runner.leftovers())
+
+
+def test_a_restarted_machine_is_noticed_and_said(jobs: Jobs) -> None:
+    job = jobs.run(FOREVER)
+    job.until_running()
+    folder = Path(job.plan.learners[0].native["folder"])
+    kill_all(agents(job.request.attempt.job_id))
+    state = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps({**state, "boot_id": "another boot"}))
+
+    job.runner = jobs.runner()
+    seen = job.until_over()[1]
+
+    assert (seen.phase, seen.reason.code if seen.reason else "") == (LearnerPhase.LOST, "S203")
+    assert job.ref() not in set(job.runner.leftovers())
+
+
+def test_a_learner_without_agent_that_did_not_begin_is_lost_and_can_be_launched(jobs: Jobs) -> None:
+    job = jobs.run("true")
+    job.until_over()
+    folder = folder_let_go(job)
+    boot_id = json.loads((folder / "state.json").read_text())["boot_id"]
+    (folder / "state.json").write_text(
+        json.dumps({"phase": "starting", "boot_id": boot_id, "started_us": None})
+    )
+
+    job.runner = jobs.runner()
+    (seen,) = job.look(0).seen
+    job.seen.clear()
+    job.launch().until(lambda all: 1 in all and all[1].phase is LearnerPhase.EXITED, "it was launched again")
+
+    assert (seen.phase, seen.started_us) == (LearnerPhase.LOST, None)
+    assert job.seen[1].exit_code == 0
+
+
+def test_many_runners_observe_one_place_without_waiting_for_each_other(jobs: Jobs) -> None:
+    job = jobs.run(FOREVER)
+    job.until_running()
+    first, second = jobs.runner(), jobs.runner()
+    first.observe([job.request.attempt], timeout_seconds=0)
+
+    begun = time.monotonic()
+    waiting = [runner.observe([job.request.attempt], timeout_seconds=0.2) for runner in (first, second)]
+
+    assert [observation.whole for observation in waiting] == [False, True]
+    assert time.monotonic() - begun < 10
+    first.close()
+    second.close()
+
+
+def test_a_place_is_looked_at_without_disturbing_its_locks(tmp_path: Path) -> None:
+    path = tmp_path / "agent.lock"
+    assert not leases.is_held(str(path))
+    path.touch()
+    assert not leases.is_held(str(path))
+    lease = leases.take(["agent.lock"], str(tmp_path), "{}")
+    assert lease is not None
+
+    assert leases.is_held(str(path))
+    assert leases.is_held(str(path), set())
+    lease.release()
+    assert not leases.is_held(str(path), set())
+
+
+def facts(phase: str | None, *, alive: bool, **more: object) -> dict[str, object]:
+    state = None if phase is None else {"phase": phase, "boot_id": "b", **more}
+    return {"alive": alive, "state": state, "slots": [], "launched": True, "secrets_file": None}
+
+
+@pytest.mark.parametrize(
+    ("phase", "alive", "begun", "dead", "over"),
+    [
+        (None, False, False, False, False),
+        (None, True, True, False, False),
+        ("starting", False, False, True, False),
+        ("starting", True, True, False, False),
+        ("running", True, True, False, False),
+        ("running", False, True, True, False),
+        ("stopping", False, True, True, False),
+        ("exited", True, True, False, True),
+        ("exited", False, True, False, True),
+    ],
+)
+def test_what_facts_mean(phase: str | None, alive: bool, begun: bool, dead: bool, over: bool) -> None:
+    told = facts(phase, alive=alive)
+
+    assert (is_begun(told), is_dead(told), is_over(told)) == (begun, dead, over)
+
+
+def test_why_output_waits_is_the_reason_of_a_learner_that_runs() -> None:
+    seen = seen_of(REF, facts("running", alive=True, stall="the disk is full"), "box")
+
+    assert seen is not None
+    assert seen.reason is not None
+    assert (seen.reason.text, seen.reason.code) == ("the disk is full", "S204")
+
+
+@pytest.mark.parametrize(
+    ("state", "code"), [({}, "S104"), ({"boot_id": "b"}, "S202"), ({"boot_id": "a"}, "S203")]
+)
+def test_the_reason_of_a_lost_learner(state: dict[str, str], code: str) -> None:
+    told = {"alive": False, "state": state, "slots": ["GPU-1"], "launched": True, "secrets_file": None}
+
+    seen = lost(REF, told, "b", "box")
+
+    assert seen.reason is not None
+    assert (seen.reason.code, seen.slots, seen.node) == (code, ("GPU-1",), "box")
+
+
+def test_an_unreadable_state_is_no_crash(jobs: Jobs) -> None:
+    job = jobs.run("true")
+    job.until_over()
+    folder = folder_let_go(job)
+    (folder / "state.json").write_text("{half")
+
+    observation = jobs.runner().observe([job.request.attempt], timeout_seconds=0)
+
+    assert observation.seen == ()
+
+
+def test_attempts_of_another_place_are_simply_not_there(jobs: Jobs) -> None:
+    attempt = AttemptRef(HOME, "training-zzzzzzzzz", 1, 4)
+
+    assert jobs.runner().observe([attempt], timeout_seconds=0).seen == ()
+    assert isinstance(jobs.host, LocalHost)
