@@ -134,6 +134,10 @@ def test_put_goes_on_where_it_was_cut_off(host: Host, tmp_path: Path) -> None:
 
     with pytest.raises(EOFError):
         host.put(Breaking(data), str(path), sha256=sha256)
+    (part,) = tmp_path.glob(".file.*.part")
+    until = time.monotonic() + 10
+    while part.stat().st_size < 1_000_000 and time.monotonic() < until:
+        pass  # what was sent is still being written at the other end
     host.close()
     assert not path.exists()
 
