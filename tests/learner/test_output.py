@@ -99,7 +99,7 @@ def test_lines_are_published_within_a_hundredth_of_a_second(learner: Make) -> No
 
 def test_children_that_fork_twice_and_ignore_sigterm_are_ended_and_heard(learner: Make, python: str) -> None:
     one = learner(
-        "(setsid sh -c \"trap '' TERM; echo deep; touch $WORK/deep; sleep 1000; sleep 1000\" &) ;"
+        "(setsid sh -c \"trap '' TERM; echo deep; touch $WORK/deep; exec sleep 1000\" &) ;"
         ' (setsid sleep 1000 >/dev/null 2>&1 &); until [ -e "$WORK/deep" ]; do sleep 0.01; done; echo main; exit 3',
         python=python,
     )
@@ -133,9 +133,8 @@ def test_a_child_without_our_marker_is_ended_too(learner: Make) -> None:
 
 def test_what_is_printed_as_it_is_ended_is_kept(learner: Make, python: str) -> None:
     code = (
-        "import signal, sys, time\n"
-        "def end(*_):\n"
-        "    print(2 * 'saving ', flush=True); time.sleep(0.2); print('saved', flush=True); sys.exit(0)\n"
+        "import os, signal, time\n"
+        "def end(*_): os.write(1, b'saving\\n'); time.sleep(0.2); os.write(1, b'saved\\n'); os._exit(0)\n"
         "signal.signal(signal.SIGTERM, end)\n"
         "print('ready', flush=True)\n"
         "while True: signal.pause()\n"
@@ -147,7 +146,7 @@ def test_what_is_printed_as_it_is_ended_is_kept(learner: Make, python: str) -> N
     one.stop()
     state = one.wait()
 
-    assert one.output() == b"ready\nsaving saving \nsaved\n"
+    assert one.output() == b"ready\nsaving\nsaved\n"
     assert (state["exit_code"], state["stopped"]) == (0, "halt")
 
 

@@ -66,10 +66,10 @@ def members(
     if not system.LINUX and known[0]:
         # Orphans do not come to us, and the environment of the system's own programs cannot be seen.
         seeds |= process_table.in_session(known[0], table) - barred
-    found = _with_descendants(table, seeds, barred) | _with_descendants(table, set(roots), barred) - set(
-        roots
-    )
-    return {pid: table[pid] for pid in found}
+    below = _with_descendants(table, set(roots), barred) - set(roots)
+    found = _with_descendants(table, seeds, barred) | below
+    # Parents first: a shell would tell of a child that was killed before it.
+    return {pid: table[pid] for pid in sorted(found)}
 
 
 class Tree:
