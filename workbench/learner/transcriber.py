@@ -195,10 +195,12 @@ class Transcriber:
 
     def _make_collectors(self) -> None:
         from workbench.learner import collectors
+        from workbench.learner.collectors.plain import PlainCollector
 
         context = collectors.Context.from_launch(self.launch.document, self._folder)
         made = collectors.make(self.launch.metrics, context)
-        self._cursors = self._last_cursors({collector.name for collector in made})
+        # The plain one collects nothing and never has a cursor: waiting for one would take all records.
+        self._cursors = self._last_cursors({collector.name for collector in made} - {PlainCollector.name})
         for collector in made:
             if collector.name in self._cursors:
                 collector.restore(self._cursors[collector.name])
