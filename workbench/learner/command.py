@@ -111,7 +111,7 @@ def _become(
         os.execvpe(argv[0], argv, environment)
     except BaseException as error:  # nothing of the guard's may run on in the child
         reason = str(getattr(error, "strerror", None) or error or type(error).__name__)
-        name = getattr(error, "filename", None)
-        os.write(fail, ("%s: %s%s" % (what, "%s: " % name if name else "", reason)).encode()[:1000])
+        file = getattr(error, "filename", None)
+        os.write(fail, ("%s: %s%s" % (what, "%s: " % file if file else "", reason)).encode()[:1000])
     finally:
         os._exit(126)
