@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -150,7 +151,7 @@ def test_what_was_run_is_killed_with_the_connection(
 
 
 def _run_for_ever(host: PipeHost, pid_file: Path) -> None:
-    with pytest.raises(PlaceUnreachable):
+    with contextlib.suppress(PlaceUnreachable):  # its answer may still get through
         host.run(["sh", "-c", f"echo $$ > {pid_file}; exec sleep 300"], deadline_seconds=300)
 
 

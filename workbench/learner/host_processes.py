@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from typing import BinaryIO, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -21,6 +22,8 @@ OUTPUT_LIMIT_BYTES = 64 << 20
 _LOOK_SECONDS = 0.01
 _spawned: List[int] = []
 _running: Set[int] = set()
+_starting = threading.Lock()
+_ended = False
 
 
 def run(
@@ -42,19 +45,7 @@ def run(
         said, complained, told = (files.enter_context(tempfile.TemporaryFile()) for _ in range(3))
         told.write(stdin)
         told.seek(0)
-        try:
-            process = subprocess.Popen(
-                list(argv),
-                stdin=told,
-                stdout=said,
-                stderr=complained,
-                env=None if env is None else dict(env),
-                cwd=cwd,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise _not_started(argv, error) from error
-        _running.add(process.pid)
+        process = _begin(argv, told, said, complained, env, cwd)
         try:
             if not _ends(process, deadline_seconds):
                 end_session(process.pid)
@@ -122,9 +113,12 @@ def kill_agents(marker: str) -> None:
 
 
 def end_running() -> None:
-    """Kill what :func:`run` is running: whoever asked for it is gone."""
-    for session in list(_running):
-        end_session(session)
+    """Kill what :func:`run` is running, and run no more: whoever asked for it is gone."""
+    global _ended
+    with _starting:
+        _ended = True
+        for session in list(_running):
+            end_session(session)
 
 
 def end_session(session: int) -> None:
@@ -158,6 +152,33 @@ def _stats() -> Iterator[Tuple[int, List[str]]]:
             except OSError:
                 continue  # it has just ended
             yield int(name), fields
+
+
+def _begin(
+    argv: Sequence[str],
+    stdin: BinaryIO,
+    stdout: BinaryIO,
+    stderr: BinaryIO,
+    env: Optional[Mapping[str, str]],
+    cwd: Optional[str],
+) -> "subprocess.Popen[bytes]":
+    with _starting:  # so that none is begun and not yet known when all are to be ended
+        if _ended:
+            raise Failure("failed", "This place is being left.")
+        try:
+            process = subprocess.Popen(
+                list(argv),
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env=None if env is None else dict(env),
+                cwd=cwd,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise _not_started(argv, error) from error
+        _running.add(process.pid)
+        return process
 
 
 def _ends(process: "subprocess.Popen[bytes]", deadline_seconds: float) -> bool:
