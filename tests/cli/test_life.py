@@ -244,7 +244,9 @@ def test_a_line_is_on_the_screen_within_100_ms(fabric: Fabric) -> None:
     ):
         floor, ours = readers.map(slowest_of_hundred, (bare, attached))
 
-    assert ours < 0.1 + 3 * floor
+    if floor > 0.005:
+        pytest.skip(f"the machine is too busy: a line takes {floor * 1000:.0f} ms through a bare pipe")
+    assert ours < 0.1
 
 
 def slowest_of_hundred(process: subprocess.Popen[bytes]) -> float:
