@@ -13,6 +13,7 @@ from workbench.controller.tracked import Tracked
 from workbench.controller.view import (
     Action,
     CancelLaunch,
+    CleanUp,
     Close,
     Doing,
     Drain,
@@ -65,14 +66,23 @@ class Place:
                 if key[0] == attempt and how == "alive":
                     self.learners[key] = f"exited 143 {kind}"
 
+    def lose_trace(self, attempt: int, learner: int) -> None:
+        """Somebody removes its files: it runs on and is not seen any more."""
+        if self.learners.get((attempt, learner)) == "alive":
+            self.learners[attempt, learner] = "hidden"
+
     def alive(self, attempt: int | None = None) -> list[tuple[int, int]]:
-        return [key for key, how in self.learners.items() if how == "alive" and attempt in (None, key[0])]
+        return [
+            key
+            for key, how in self.learners.items()
+            if how in ("alive", "hidden") and attempt in (None, key[0])
+        ]
 
     def show(self, attempt: int) -> list[Seen]:
         return [
             _seen(number, at, how)
             for (at, number), how in self.learners.items()
-            if at == attempt and how != "spawned"
+            if at == attempt and how not in ("spawned", "hidden")
         ]
 
 
@@ -208,6 +218,8 @@ class Simulation:
             case Drain():
                 tracked.draining_since = self.now
                 tracked.drained = True
+            case CleanUp():
+                self._call(Doing.REMOVE, lambda how: self._cleaned(attempt, how))
             case Finish():
                 self._finish(action)
             case Remove():
@@ -264,6 +276,13 @@ class Simulation:
         if end:
             self.place.stopping[attempt] = "kill"
         self.tracked.looked_at_previous(self.place.show(attempt), self.now)
+
+    def _cleaned(self, attempt: int, how: str) -> None:
+        if how == "ok":
+            for key in [key for key in self.place.learners if key[0] == attempt]:
+                self.place.learners[key] = "lost"
+        if attempt == self.row.attempt and not self._failed("unreachable" if how != "ok" else ""):
+            self.tracked.removed_all()
 
     def _removed(self, how: str) -> None:
         if not self._failed("unreachable" if how != "ok" else ""):

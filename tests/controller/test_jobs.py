@@ -44,7 +44,10 @@ def test_a_job_runs_and_completes_with_all_that_it_printed(ground: Ground) -> No
     assert (row.state, row.exit_code, row.exit_by) == (State.COMPLETED, 0, "job")
     assert ground.output(job_id) == "hello\nworld\n"
     states = [one.state for one in transitions(ground.store, job_id) if one.kind == "state"]
-    assert states == ["QUEUED", "PENDING", "PROCESSING", "STORING", "COMPLETED"]
+    # On a machine that is busy bringing the code may take long enough to be shown.
+    assert [one for one in states if one != "DOWNLOADING"] == [
+        *("QUEUED", "PENDING", "PROCESSING", "STORING", "COMPLETED")
+    ]
     assert row.started_us is not None and row.ended_us is not None and row.started_us <= row.ended_us
     wait_for(lambda: ground.processes() == [])
 

@@ -18,6 +18,7 @@ happenings = st.one_of(
     st.tuples(st.just("spawn"), numbers),
     st.tuples(st.just("wake"), numbers),
     st.tuples(st.just("end"), numbers, ways),
+    st.tuples(st.just("lose trace"), numbers),
     st.tuples(st.just("obey")),
     st.tuples(st.just("news"), st.booleans()),
     st.tuples(st.just("old news"), st.integers(0, 9)),
@@ -46,6 +47,8 @@ def happen(simulation: Simulation, happening: tuple[object, ...]) -> None:
             place.wake(attempt, number)
         case ("end", int(number), str(how)):
             place.end(attempt, number, how)
+        case ("lose trace", int(number)):
+            place.lose_trace(attempt, number)
         case ("obey",):
             place.obey()
         case ("news", bool(whole)):

@@ -11,6 +11,7 @@ from workbench.controller.reconcile import SEEN_WITHIN_SECONDS, decide
 from workbench.controller.scheduling import Verdict
 from workbench.controller.view import (
     CancelLaunch,
+    CleanUp,
     Close,
     Decision,
     Doing,
@@ -134,8 +135,10 @@ def test_a_launch_that_was_refused_fails_at_once_and_for_good() -> None:
 def test_a_launch_that_raised_ends_what_it_started_before_it_fails_with_the_sentence() -> None:
     raised = view(State.PENDING, fault=RAISED)
 
+    stopped: dict[str, Any] = {"fault": RAISED, "stop_sent": StopSent("kill", NOW, 1)}
     assert decide(raised).actions == (Stop("kill", 0.0),)
-    found = finish_of(decide(view(State.PENDING, fault=RAISED, stop_sent=StopSent("kill", NOW, 1))))
+    assert decide(view(State.PENDING, **stopped)).actions == (CleanUp(),)
+    found = finish_of(decide(view(State.PENDING, **stopped, cleaned=True)))
     assert found.outcome.reason == RAISED.reason
     assert found.restart is not None and found.restart.platform_restarts == 1
 
@@ -201,8 +204,9 @@ def test_a_halt_calls_off_a_launch_and_says_so_once() -> None:
 
 def test_a_halt_before_anything_was_seen_stops_first_so_that_nothing_wakes_up_later() -> None:
     assert decide(view(State.PENDING, intent=Intent.HALT)).actions[-1] == Stop("halt", 30.0)
-    stopped = view(State.PENDING, intent=Intent.HALT, stop_sent=StopSent("halt", NOW, 1))
-    assert finish_of(decide(stopped)).outcome.state is State.HALTED
+    stopped: dict[str, Any] = {"intent": Intent.HALT, "stop_sent": StopSent("halt", NOW, 1)}
+    assert decide(view(State.PENDING, **stopped)).actions == (CleanUp(),)
+    assert finish_of(decide(view(State.PENDING, **stopped, cleaned=True))).outcome.state is State.HALTED
 
 
 def test_the_end_waits_until_all_records_are_in_the_store() -> None:
@@ -260,6 +264,15 @@ def test_why_output_waits_is_shown() -> None:
 
 def test_a_learner_that_should_be_there_and_is_not_is_looked_for_once_more() -> None:
     assert decide(view(seen=those(learner(1)), doubt=True)).actions == (Look(),)
+
+
+def test_an_attempt_of_which_a_learner_vanished_is_cleaned_up_before_it_ends() -> None:
+    gone: dict[str, Any] = {"seen": those(lost(1)), "vanished": True, "drained": True}
+
+    assert decide(view(**gone)).actions == (CleanUp(),)
+    assert decide(view(**gone, doing=Doing.REMOVE)).actions == ()
+    assert decide(view(**gone, trouble=AWAY, not_before=NOW + 2)).until == NOW + 2
+    assert finish_of(decide(view(**gone, cleaned=True))).outcome.exit_code == 75
 
 
 def test_deleting_removes_at_the_place_first_and_forgets_last() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from tests.controller.conftest import Bench
 from tests.controller.processes import alive, log_of
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
+from workbench.controller.opening import OpenedPlace
 from workbench.errors import PlaceUnreachable
 from workbench.job import State
 from workbench.paths import Home
@@ -127,6 +129,39 @@ def test_a_place_whose_opening_hangs_is_given_up_and_opened_anew(
     assert hanging.hangs.wait(10)
 
     bench.runs(job_id)
+
+
+def test_a_learner_of_which_all_trace_is_lost_is_ended_before_its_attempt_is(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.controller.observing.WHOLE_SECONDS", 0.1)
+    job_id = bench.submit(max_platform_restarts=0)
+    bench.runs(job_id)
+    with bench.place.changed:
+        del bench.place.learners[job_id, 1, 1]
+    row = bench.ends(job_id)
+
+    assert (row.state, row.exit_by, row.reason.code) == (State.FAILED, "lost", "S104")
+    assert [(one.job_id, one.attempt) for one in bench.place.removed] == [(job_id, 1)]
+
+
+def test_a_real_job_whose_folder_is_removed_leaves_no_process(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.controller.observing.WHOLE_SECONDS", 0.2)
+    bench.stop()
+    bench.start(open_place=OpenedPlace)
+    ground = Ground(bench.home)
+    job_id = ground.write("echo ready; sleep 600")
+    bench.wake()
+    ground.prints(job_id, "ready")
+    bench.runs(job_id)
+    shutil.rmtree(bench.home.job(job_id).path)
+    row = bench.ends(job_id)
+
+    assert (row.state, row.exit_code) == (State.FAILED, 75)
+    wait_for(lambda: ground.processes() == [])
+    ground.store.close()
 
 
 def test_a_plug_in_whose_watch_raises_all_the_time_takes_nothing_else_down(bench: Bench) -> None:

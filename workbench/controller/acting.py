@@ -18,6 +18,7 @@ from workbench.controller.troubles import trouble_of
 from workbench.controller.view import (
     Action,
     CancelLaunch,
+    CleanUp,
     Close,
     Doing,
     Drain,
@@ -63,7 +64,8 @@ class Acting:
                 self._launch(tracked)
             case CancelLaunch():
                 tracked.calling_off = True
-                board.orders[tracked.row.id].called_off.set()
+                if (order := board.orders.get(tracked.row.id)) is not None:
+                    order.called_off.set()
             case Stop(kind, grace):
                 self._stop(tracked, kind, grace)
             case Look():
@@ -74,6 +76,9 @@ class Acting:
             case Drain():
                 tracked.draining_since = board.now()
                 board.journals.drain(tracked.row.id, tracked.row.attempt, tracked.spec.learners)
+            case CleanUp():
+                tracked.call(Doing.REMOVE)
+                self._place(tracked).remove([tracked.attempt])
             case Finish():
                 self._finish(tracked, action)
             case Remove():
@@ -201,10 +206,10 @@ class Acting:
     def _look_back(self, tracked: Tracked, *, end: bool) -> None:
         before = tracked.attempt_before
         if end:
-            tracked.call(Doing.STOP)
+            tracked.call(Doing.STOP, before)
             self._place(tracked).stop(before, StopRequest("kill", 0.0, by="the controller"))
         else:
-            tracked.call(Doing.LOOK)
+            tracked.call(Doing.LOOK, before)
             self.look(tracked, before)
 
     def _remove(self, tracked: Tracked) -> None:

@@ -68,7 +68,7 @@ class Hearing:
         for seen in event.seen:
             if seen.ref.home == board.uuid:
                 shown.setdefault((seen.ref.job_id, seen.ref.attempt), []).append(seen)
-        touched = self._back(event.place)
+        touched = self.back(event.place)
         if event.whole:
             concerned = board.jobs_at(event.place)
         else:
@@ -92,7 +92,7 @@ class Hearing:
             tracked.looked_at_previous(shown, self._board.now())
         self._board.watch(tracked)
 
-    def _back(self, place: str) -> set[str]:
+    def back(self, place: str) -> set[str]:
         """Note that a place answers that did not; return the jobs there."""
         if place not in self._away:
             return set()
@@ -118,11 +118,11 @@ class Hearing:
         return touched
 
     def _called(self, event: Called) -> set[str]:
-        tracked = self._board.jobs.get(event.attempt.job_id)
-        if tracked is None or tracked.doing is not event.doing:
+        tracked = self._caller(event)
+        if tracked is None:
             return set()
         match event.doing:
-            case Doing.LAUNCH if event.attempt == tracked.attempt:
+            case Doing.LAUNCH:
                 self._note(tracked, event.notes)
                 tracked.launched(self._board.now())
                 self._board.orders.pop(tracked.row.id, None)
@@ -130,11 +130,18 @@ class Hearing:
                 times = 1 if tracked.stop_sent is None else tracked.stop_sent.times + 1
                 sent = StopSent(tracked.stopping, self._board.now(), times)
                 self._acting.look(tracked, tracked.attempt, sent)
-            case Doing.STOP if event.attempt == tracked.attempt_before:
-                self._acting.look(tracked, tracked.attempt_before)
+            case Doing.STOP:
+                self._acting.look(tracked, event.attempt)
             case Doing.REMOVE:
                 tracked.removed_all()
         return {tracked.row.id}
+
+    def _caller(self, event: Called | CallFailed) -> Tracked | None:
+        """Return the job that waits for this; None when it has gone on without it."""
+        tracked = self._board.jobs.get(event.attempt.job_id)
+        if tracked is None or (tracked.doing, tracked.calling) != (event.doing, event.attempt):
+            return None
+        return tracked
 
     def _note(self, tracked: Tracked, notes: tuple[str, ...]) -> None:
         """Keep in the job's history what its plan had to say, once."""
@@ -144,8 +151,8 @@ class Hearing:
                     add_note(self._board.store, tracked.row.id, text)
 
     def _failed(self, event: CallFailed) -> set[str]:
-        tracked = self._board.jobs.get(event.attempt.job_id)
-        if tracked is None or tracked.doing is not event.doing:
+        tracked = self._caller(event)
+        if tracked is None:
             return set()
         self._board.orders.pop(tracked.row.id, None)
         trouble = event.trouble

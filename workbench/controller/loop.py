@@ -162,7 +162,7 @@ class Loop:
             case Measured():
                 self._queueing.measured(event)
                 self._board.queue_stale = True
-                return set()
+                return self._hearing.back(event.place)
         return self._hearing.take(event)
 
     def _load(self) -> None:

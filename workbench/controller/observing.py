@@ -16,6 +16,9 @@ from workbench.controller.troubles import sentence
 LONG_SECONDS: Final = 60.0
 """How long one call may wait for news."""
 
+WHOLE_SECONDS: Final = 60.0
+"""How often everything is looked at anew, also if nothing was told to have changed: files may be removed."""
+
 SHORT_SECONDS: Final = 1.0
 """The same for a runner that cannot be interrupted."""
 
@@ -92,6 +95,7 @@ class Observing:
 
     def _work(self) -> None:
         failures, answered = 0, -1 if self._serial else 0
+        whole_at = elapsed_seconds()
         while True:
             with self._changed:
                 while not self._ended and not self._wanted and self._serial == answered:
@@ -99,9 +103,11 @@ class Observing:
                 if self._ended:
                     break
                 attempts, serial = self._wanted, self._serial
-                if serial != answered:
+                now = elapsed_seconds()
+                if serial != answered or now >= whole_at + WHOLE_SECONDS:
                     self._drop_runner()
-                self._due = elapsed_seconds() + LONG_SECONDS + DEADLINE_SECONDS
+                    whole_at = now
+                self._due = now + LONG_SECONDS + DEADLINE_SECONDS
             try:
                 event = self._ask(attempts, serial)
             except BaseException as error:
@@ -130,7 +136,7 @@ class Observing:
                 if (attempts, serial) != (self._wanted, self._serial):
                     self._interrupt(runner)
         interruptible = type(runner).interrupt is not Runner.interrupt
-        timeout = LONG_SECONDS if interruptible else SHORT_SECONDS
+        timeout = min(LONG_SECONDS, WHOLE_SECONDS) if interruptible else SHORT_SECONDS
         found = runner.observe(attempts, timeout_seconds=timeout)
         # A runner's first answer is whole by contract; one that denies it would be asked without end.
         return Observed(self._place, attempts, tuple(found.seen), found.whole or fresh, serial)

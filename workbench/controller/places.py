@@ -8,11 +8,19 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from runners.interface import AttemptRef, LaunchRequest, Runner, StopRequest
-from workbench.controller.events import Called, CalledOff, CallFailed, Event, LeftBehind, Progressed
+from workbench.controller.events import (
+    Called,
+    CalledOff,
+    CallFailed,
+    Event,
+    LeftBehind,
+    Progressed,
+    Unreachable,
+)
 from workbench.controller.lanes import Call, Lane, Post
 from workbench.controller.observing import Observing
 from workbench.controller.opening import Opened, Opener
-from workbench.controller.troubles import mask, trouble_of
+from workbench.controller.troubles import mask, sentence, trouble_of
 from workbench.controller.view import Doing, Trouble
 from workbench.errors import FabricError
 from workbench.job import Reason
@@ -114,8 +122,8 @@ class Place:
         def run() -> Event | None:
             try:
                 return self._open().measure(self.key)
-            except BaseException:
-                return None  # asked again; that the place does not answer is told by its watch
+            except BaseException as error:
+                return Unreachable(self.key, sentence(error))  # asked again after a while
 
         self._control.submit(Call(run, lambda: None, MEASURE_SECONDS))
 

@@ -16,6 +16,7 @@ from workbench.controller.outcome import OVER, Outcome, decider, failed, judge
 from workbench.controller.restarts import Restart, next_attempt
 from workbench.controller.view import (
     CancelLaunch,
+    CleanUp,
     Close,
     Decision,
     Doing,
@@ -135,7 +136,7 @@ def _queued(view: View) -> Decision:
     if not view.previous_gone:
         return Decision((LookAtPrevious(end=view.previous_gone is False),))
     if view.verdict is None:
-        return Decision()
+        return Decision(_unreachable(view))
     if not view.verdict.start:
         return Decision(_say(view, Reason(view.verdict.reason)))
     return Decision((Step(State.PENDING, Reason("is being started")), Launch()))
@@ -169,6 +170,8 @@ def _missing(view: View) -> list[int]:
 
 def _ending(view: View) -> Decision:
     if view.drained or not view.seen:
+        if _is_unclear(view) and not view.cleaned:
+            return _clean_up(view)
         outcome = _verdict(view)
         return Decision(
             (Finish(outcome, None if view.intent is not Intent.NONE else _restart(view, outcome)),)
@@ -181,6 +184,22 @@ def _ending(view: View) -> Decision:
     if view.now < shown:
         return Decision(until=shown)
     return Decision((Step(State.STORING, Reason("results and logs are put away")),))
+
+
+def _is_unclear(view: View) -> bool:
+    """Say whether something of the attempt may be left though nothing of it is seen."""
+    fault = _fault(view)
+    if fault is not None and not fault.started:
+        return False
+    return view.vanished or len(view.seen) < view.spec.learners
+
+
+def _clean_up(view: View) -> Decision:
+    if view.doing is not Doing.NOTHING:
+        return Decision()
+    if _too_early(view):
+        return Decision(_say_trouble(view), until=view.not_before)
+    return Decision((CleanUp(),))
 
 
 def _verdict(view: View) -> Outcome:

@@ -34,6 +34,8 @@ class Tracked:
     doubt: bool = False
     previous_gone: bool | None = None
     doing: Doing = Doing.NOTHING
+    calling: AttemptRef | None = None
+    """Which attempt that call concerns: this one, or the one before."""
     calling_off: bool = False
     stopping: Literal["halt", "kill"] = "halt"
     """What the stop under way asks for."""
@@ -55,6 +57,8 @@ class Tracked:
     decided_since: float | None = None
     draining_since: float | None = None
     drained: bool = False
+    vanished: bool = False
+    cleaned: bool = False
     removed: bool = False
     unreachable: str = ""
 
@@ -130,6 +134,8 @@ class Tracked:
             decided_since=self.decided_since,
             draining_since=self.draining_since,
             drained=self.drained,
+            vanished=self.vanished,
+            cleaned=self.cleaned,
             removed=self.removed,
             unreachable=self.unreachable,
         )
@@ -163,9 +169,9 @@ class Tracked:
         if row.intent is not Intent.NONE:
             self.not_before = None
 
-    def call(self, doing: Doing) -> None:
-        """Note that a call at the place begins."""
-        self.doing = doing
+    def call(self, doing: Doing, attempt: AttemptRef | None = None) -> None:
+        """Note that a call at the place begins, for the current attempt or another one."""
+        self.doing, self.calling = doing, attempt or self.attempt
         self.preparing, self.calling_off = None, False
 
     def call_failed(self, trouble: Trouble, now: float) -> None:
@@ -218,6 +224,7 @@ class Tracked:
         for number in absent(self.seen, shown, expected=max([expected, *known])):
             if number <= expected or number in known:
                 self.seen[number] = lost(self._ref(number), known.get(number))
+                self.vanished = True
         self.looked, self.doubt = True, False
         if stopped is not None:
             self.stop_sent = stopped
@@ -231,9 +238,12 @@ class Tracked:
             self.not_before = now + backoff_seconds(1, self.draw)
 
     def removed_all(self) -> None:
-        """Note that the place has nothing of the job any more."""
+        """Note that the place has nothing of the job any more; of this attempt, while it is open."""
         self._worked()
-        self.removed = True
+        if self.row.state in TERMINAL:
+            self.removed = True
+        else:
+            self.cleaned = True
 
     def _worked(self) -> None:
         self.doing, self.preparing = Doing.NOTHING, None

@@ -106,6 +106,10 @@ class View:
     draining_since: float | None = None
     drained: bool = False
     """Whether all that the learners recorded is in the store."""
+    vanished: bool = False
+    """Whether the place lost all trace of a learner, which may run on."""
+    cleaned: bool = False
+    """Whether all that could be left of the attempt was ended and removed."""
     removed: bool = False
     unreachable: str = ""
     """Why the place does not answer, in words."""
@@ -162,6 +166,11 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class CleanUp:
+    """End and remove whatever is left of an attempt of which not all learners are known to be over."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """End the attempt, and begin the next one in the same transaction if there is to be one."""
 
@@ -193,6 +202,7 @@ Action = (
     | Look
     | LookAtPrevious
     | Drain
+    | CleanUp
     | Finish
     | Remove
     | Forget
