@@ -17,10 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.learner.collecting import Rig, context
-from workbench.learner import fabric_learner
+from workbench.learner import archive, checkpoint, hparams, progress, report, should_stop
 from workbench.learner.collectors.interface import Collector
 from workbench.learner.collectors.report_file import ReportCollector
-from workbench.learner.fabric_learner import checkpoint, hparams, progress, report, should_stop
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,11 +48,15 @@ class Scalar:
         return self.value
 
 
-def test_the_alias_offers_what_the_package_does() -> None:
-    from workbench import learner
+def test_in_a_job_the_archive_offers_it_by_a_name_of_its_own(tmp_path: Path, python: str) -> None:
+    script = (
+        "import fabric_learner as f; print(f.report, f.checkpoint, f.should_stop(), f.hparams(), f.progress)"
+    )
+    path = os.pathsep.join([archive.build(str(tmp_path)), ""])
+    told = subprocess.run([python, "-c", script], capture_output=True, check=True, env={"PYTHONPATH": path})
 
-    assert set(learner.__all__) <= set(fabric_learner.__all__)
-    assert all(getattr(learner, name) is getattr(fabric_learner, name) for name in learner.__all__)
+    assert told.stdout.count(b"<function") == 3
+    assert b"False {}" in told.stdout
 
 
 def test_outside_a_job_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def test_wheel_holds_the_four_packages_and_one_entry_module(wheel: Path) -> None
 def test_wheel_holds_what_is_not_python(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
 
-    assert "workbench/learner/agent.sh" in names
+    assert "workbench/learner/sh_agent/main.sh" in names
     assert any(name.endswith(".tcss") for name in names)
 
 

@@ -55,6 +55,6 @@ Every process of a learner carries ``FABRIC_LEARNER=<home uuid>/<job id>/<attemp
 on stdin and stdout, ``python agent.pyz version`` prints the version.
 """
 
-from workbench.learner.report import checkpoint, hparams, report, should_stop
+from workbench.learner.report import checkpoint, hparams, progress, report, should_stop
 
-__all__ = ["checkpoint", "hparams", "report", "should_stop"]
+__all__ = ["checkpoint", "hparams", "progress", "report", "should_stop"]

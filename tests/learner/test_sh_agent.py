@@ -1,0 +1,506 @@
+"""The ``sh`` agent keeps what it promises, under every shell there is, without Python.
+
+The tests of the Python agent that state a promise of the ``sh`` agent's too run here a second time, where Python is
+hidden; those that state none are named, with the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.learner import (
+    event_files as tf,
+)
+from tests.learner import (
+    test_deciding,
+    test_disk_full,
+    test_guard,
+    test_orphan,
+    test_output,
+    test_scribe,
+    test_stopping,
+)
+from tests.learner.agent import Learner, kill, until
+from tests.learner.collecting import points_of
+from tests.learner.sh_agent import SHELLS, Place, ShLearner
+from workbench.learner import launch_sh, system
+
+Make = Callable[..., Learner]
+
+AGAIN: dict[ModuleType, tuple[str, ...]] = {
+    test_disk_full: (),
+    test_deciding: (
+        "test_the_first_to_end_decides_and_the_others_are_stopped_without_blame",
+        "test_others_may_end_by_themselves_while_they_settle",
+        "test_the_first_failure_stops_the_others_at_once",
+        "test_so_many_have_to_end_as_the_job_says",
+        "test_a_learner_that_is_halted_decides_nothing",
+        "test_a_learner_over_its_limit_decides_as_a_failure",
+        "test_a_learner_that_starts_after_a_failure_starts_nothing",
+    ),
+    test_guard: (
+        "test_affinity_is_the_commands",
+        "test_a_command_that_a_signal_ended_is_recorded_with_it",
+        "test_a_command_that_fails_says_why",
+        "test_a_command_that_reads_its_input_finds_none",
+        "test_a_command_without_output_leaves_an_empty_journal",
+        "test_a_guard_waits_for_somebody_who_looks_whether_the_lock_is_held",
+        "test_a_script_that_is_too_long_for_an_argument_runs",
+        "test_a_second_agent_for_a_living_learner_starts_nothing",
+        "test_a_working_folder_that_is_not_there_is_the_platforms_fault",
+        "test_an_agent_for_a_learner_that_has_ended_starts_nothing",
+        "test_many_agents_at_once_start_a_command_once",
+        "test_the_lock_is_held_until_the_end_and_not_by_the_command",
+    ),
+    test_orphan: (
+        "test_a_state_that_cannot_be_read_is_taken_for_a_start",
+        "test_a_guard_killed_before_the_start_may_be_started_again",
+        "test_a_learner_whose_machine_was_restarted_is_recorded_so",
+        "test_a_start_that_was_announced_is_never_repeated",
+    ),
+    test_output: (
+        "test_a_child_that_keeps_the_pipe_open_does_not_keep_the_learner",
+        "test_a_child_without_our_marker_is_ended_too",
+        "test_a_command_may_close_its_output_and_go_on",
+        "test_a_line_is_published_while_the_command_runs",
+        "test_a_line_of_50_mb_is_kept",
+        "test_children_that_fork_twice_and_ignore_sigterm_are_ended_and_heard",
+        "test_much_output_is_kept_byte_for_byte",
+        "test_progress_bars_nul_bytes_and_escapes_are_kept_as_they_are",
+        "test_stderr_opened_by_name_truncates_nothing",
+        "test_what_is_printed_as_it_is_ended_is_kept",
+    ),
+    test_scribe: (
+        "test_a_scribe_killed_after_the_command_has_ended_loses_nothing",
+        "test_signals_that_ask_do_not_end_a_scribe",
+    ),
+    test_stopping: (
+        "test_a_command_is_stopped_when_its_time_is_over",
+        "test_a_guard_that_is_told_to_end_ends_its_learner_and_says_so",
+        "test_a_halt_asks_and_says_who",
+        "test_a_halt_is_seen_while_the_command_saves",
+        "test_a_halt_kills_when_the_grace_period_is_over",
+        "test_a_kill_does_not_wait_and_hastens_a_halt",
+        "test_a_request_that_came_before_the_start_starts_nothing",
+        "test_a_request_that_is_not_what_it_should_be_halts",
+        "test_a_setup_can_be_halted",
+        "test_a_setup_that_fails_is_the_reason_with_its_last_line",
+        "test_a_stopped_process_can_be_halted",
+        "test_children_that_save_have_the_whole_grace_period",
+        "test_processes_of_a_learner_are_known_by_pid_and_start",
+        "test_setup_runs_before_the_command_with_a_log_of_its_own",
+        "test_the_command_can_see_that_it_is_to_stop_and_where_to_report",
+        "test_what_setup_leaves_running_lives_as_long_as_the_command",
+    ),
+}
+"""Tests of the Python agent that are run again, by their module."""
+
+for _module, _names in AGAIN.items():
+    globals().update({name: getattr(_module, name) for name in _names})
+
+_USAGE = "the sh agent has no usage samples and no memory watch"
+_HAND = "what a killed reader had in hand may be lost"
+_LOST = "a killed guard leaves nobody who records the end: the controller sees it, or the next guard"
+_READER = "records, the index and its times are the reader's"
+_INSIDE = "about the inside of the Python agent"
+
+NOT_PROMISED: dict[str, str] = {
+    "test_a_command_runs_and_its_end_is_recorded": "again below, for clocks that know seconds only",
+    "test_a_command_sees_its_environment_and_marker_and_nothing_else": "again below",
+    "test_a_command_runs_under_sh_where_bash_is_missing_and_a_note_says_so": _READER,
+    "test_a_command_whose_secrets_are_missing_is_not_started": "again below: its secrets are shell text",
+    "test_a_disk_that_is_full_from_the_start_starts_nothing_unrecorded": "again below, with what it needs of room",
+    "test_a_guard_killed_after_the_command_has_ended_loses_nothing_of_that": _LOST,
+    "test_a_halt_keeps_what_was_printed_until_there_is_room": _HAND,
+    "test_a_halt_that_the_guard_did_not_live_to_finish_stays_a_halt": _LOST,
+    "test_a_kill_does_not_wait_for_room_and_says_what_was_lost": _HAND,
+    "test_a_killed_scribe_is_replaced_and_output_is_complete": _HAND,
+    "test_a_launch_document_that_cannot_be_read_starts_nothing": _INSIDE,
+    "test_a_learner_over_its_memory_limit_is_ended_and_told_why": _USAGE,
+    "test_a_learner_whose_guard_is_killed_is_ended_and_lost_to_the_platform": _LOST,
+    "test_a_learner_whose_guard_is_killed_stops_the_others": _LOST,
+    "test_a_lines_time_is_when_it_was_printed": _READER,
+    "test_a_scribe_that_dies_by_its_own_fault_is_replaced_too": _HAND,
+    "test_a_scribe_without_a_guard_keeps_the_lock_until_it_has_recorded_the_end": _LOST,
+    "test_a_short_learner_is_quick": _INSIDE,
+    "test_agents_that_are_killed_on_a_full_disk_lose_nothing": _HAND,
+    "test_an_agent_for_a_learner_that_has_ended_needs_no_secrets": "again below: its secrets are shell text",
+    "test_an_agent_without_what_only_linux_has_keeps_a_learner": _INSIDE,
+    "test_deciding_twice_gives_the_same_answer": _INSIDE,
+    "test_lines_are_published_within_a_hundredth_of_a_second": _READER,
+    "test_memory_that_processes_share_counts_once": _USAGE,
+    "test_nothing_is_started_again_after_the_scribe_has_recorded_the_end": _LOST,
+    "test_of_many_at_once_exactly_one_decides": _INSIDE,
+    "test_other_words_are_a_usage_error": _INSIDE,
+    "test_output_is_the_same_without_splice": _INSIDE,
+    "test_output_waits_for_room_and_is_complete": _HAND,
+    "test_secrets_reach_the_command_and_not_its_output": "again below: no last line in a reason with secrets about",
+    "test_secrets_stay_masked_when_the_scribe_is_killed": _HAND,
+    "test_signals_are_as_a_shell_would_have_them": "again below: not every shell can give SIGINT back",
+    "test_the_version_is_the_distributions": _INSIDE,
+    "test_time_limits_do_not_depend_on_the_wall_clock": _INSIDE,
+    "test_what_a_command_says_as_it_is_ended_is_kept": _LOST,
+    "test_what_the_guard_was_handed_ends_with_it_and_is_not_the_commands": "POSIX sh closes nothing above 9",
+    "test_what_waits_in_the_pipe_is_kept_by_the_next_guard": _HAND,
+    "test_when_both_are_killed_the_next_guard_ends_what_is_left": "again below",
+}
+"""Tests of the Python agent that are not run again, and why."""
+
+PLACES = {
+    **{shell: (shell, ()) for shell in SHELLS},
+    "busybox alone": ("busybox", ("flock", "setsid", "taskset")),
+    "dash alone": ("dash", ("flock", "setsid", "taskset")),
+}
+"""Name -> shell, and what is not there."""
+
+EVERYWHERE = {
+    "test_a_command_that_a_signal_ended_is_recorded_with_it",
+    "test_a_halt_asks_and_says_who",
+    "test_a_halt_kills_when_the_grace_period_is_over",
+    "test_a_command_is_stopped_when_its_time_is_over",
+    "test_children_that_fork_twice_and_ignore_sigterm_are_ended_and_heard",
+    "test_a_second_agent_for_a_living_learner_starts_nothing",
+    "test_many_agents_at_once_start_a_command_once",
+    "test_setup_runs_before_the_command_with_a_log_of_its_own",
+}
+"""What runs under every shell; the rest runs at one place, by turns."""
+
+
+WITH_LOCKS = {
+    "test_the_lock_is_held_until_the_end_and_not_by_the_command",
+    "test_a_guard_waits_for_somebody_who_looks_whether_the_lock_is_held",
+}
+"""What there must be a ``flock`` for, which not every busybox has."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "place" in metafunc.fixturenames:
+        name = metafunc.function.__name__
+        own = metafunc.function.__module__ == __name__
+        turn = sum(name.encode()) % len(PLACES)
+        chosen = ["dash", "bash", "busybox alone"] if own or name in EVERYWHERE else [list(PLACES)[turn]]
+        if name in WITH_LOCKS:
+            chosen = ["dash", "bash"]
+        metafunc.parametrize("place", chosen, indirect=True)
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, clean_environment: Path) -> Place:
+    """A place without Python."""
+    shell, without = PLACES[request.param]
+    lack = Place.lacks(shell)
+    if lack:
+        pytest.skip(f"{lack}: the sh agent is not tested with it")
+    return Place(clean_environment / "place", shell, without=without)
+
+
+@pytest.fixture
+def python() -> str:
+    """The Python that there is not."""
+    return "/no/python"
+
+
+@pytest.fixture
+def learner(attempt: Path, place: Place) -> Iterator[Callable[..., ShLearner]]:
+    """Make learners that the ``sh`` agent keeps; nothing may be left running of them."""
+    made: list[ShLearner] = []
+
+    def make(command: str, **document: Any) -> ShLearner:
+        one = ShLearner(attempt, command, learner=len(made) + 1, **document)
+        one.place = place
+        made.append(one)
+        return one
+
+    yield make
+    left = {one.marker: one.clear() for one in made}
+    assert not any(left.values()), left
+
+
+def test_every_test_of_the_python_agent_is_run_again_or_said_not_to_be() -> None:
+    for module, again in AGAIN.items():
+        named = {name for name in vars(module) if name.startswith("test_")}
+        assert named - set(NOT_PROMISED) == set(again)
+        assert not set(again) & set(NOT_PROMISED)
+
+
+def test_a_command_runs_and_its_end_is_recorded(learner: Make) -> None:
+    one = learner("echo out; echo err >&2")
+    before_us = system.now_us()
+
+    state = one.run()
+
+    assert one.output() == b"out\nerr\n"
+    assert (state["exit_code"], state["signal"], state["reason"], state["stopped"]) == (0, None, None, "")
+    # Where date knows seconds only, so does the state.
+    assert before_us // 10**6 * 10**6 <= state["started_us"] <= state["ended_us"] <= system.now_us()
+    assert (state["home"], state["job"], state["learner"]) == (one.launch["home"], one.launch["job"], 1)
+    assert state["boot_id"] == system.boot_id()
+    assert state["decided"] is True
+
+
+def test_ten_megabytes_with_nul_bytes_are_kept_exactly(learner: Make) -> None:
+    one = learner(
+        "i=0; while [ $i -lt 40 ]; do head -c 250000 /dev/urandom | tee -a \"$WORK/sent\"; printf '\\0\\n';"
+        " printf '\\0\\n' >> \"$WORK/sent\"; i=$((i + 1)); done"
+    )
+
+    assert one.run()["exit_code"] == 0
+
+    sent = (one.work / "sent").read_bytes()
+    assert len(sent) == 10_000_080
+    assert hashlib.sha256(one.output()).digest() == hashlib.sha256(sent).digest()
+
+
+def test_the_command_sees_its_environment_and_nothing_of_the_agents(learner: Make) -> None:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "QUOTED": 'it\'s "$HOME" `id` \\ größe\n second line',
+        "with.dot": "kept too",
+        "EMPTY": "",
+    }
+    one = learner(
+        'env -0; cat "$FABRIC_STOP_FILE" 2>/dev/null; ls /proc/self/fd | wc -l >&2', env=environment
+    )
+
+    one.run()
+
+    *entries, descriptors = one.output().split(b"\0")
+    seen = dict(entry.split(b"=", 1) for entry in entries)
+    assert {name: seen[name.encode()].decode() for name in environment} == environment
+    assert seen[b"FABRIC_LEARNER"].decode() == one.marker
+    assert seen[b"FABRIC_REPORT"].decode() == str(one.folder / "report.jsonl")
+    ours = {name.encode() for name in environment}
+    assert set(seen) - ours <= {
+        b"FABRIC_LEARNER",
+        b"FABRIC_REPORT",
+        b"FABRIC_STOP_FILE",
+        b"PWD",
+        b"SHLVL",
+        b"_",
+    }
+    assert descriptors.strip() == b"4"  # the listing's own among them
+
+
+def test_no_signal_is_ignored_that_a_shell_can_help(learner: Make, place: Place) -> None:
+    one = learner(
+        "grep -E 'Sig(Ign|Blk)' /proc/self/status; yes | head -n 1 >/dev/null; echo ${PIPESTATUS[0]}"
+    )
+    one.run()
+
+    lines = one.output().decode().split("\n")
+    ignored = [int(line.split()[1], 16) for line in lines if line.startswith("Sig")]
+    quiet = 1 << signal.SIGINT - 1 | 1 << signal.SIGQUIT - 1
+    assert ignored == [0, 0 if place.shell[0].endswith("bash") else quiet]
+    assert lines[-2] == str(128 + signal.SIGPIPE)
+
+
+def test_secrets_reach_the_command_and_neither_a_command_line_nor_what_is_read(learner: Make) -> None:
+    secret = "correct 'horse' $battery"
+    one = learner(
+        'echo "the token is $TOKEN"; echo ready; until [ -e "$WORK/go" ]; do sleep 0.01; done; exit 9',
+        secrets_file="set below",
+    )
+    path = one.work / "secrets.json"
+    path.write_text(json.dumps({"TOKEN": secret}))
+    one.launch["secrets_file"] = str(path)
+    (one.folder / "launch.json").write_text(json.dumps(one.launch))
+    one.start()
+    one.until_printed(b"ready\n")
+
+    told = b"".join(path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline"))
+    assert secret.encode() not in told
+    (one.work / "go").touch()
+    state = one.wait()
+
+    assert state["exit_code"] == 9
+    assert b"the token is " + b"*" * len(secret) + b"\n" in one.output()
+    for file in one.folder.iterdir():
+        assert secret.encode() not in file.read_bytes(), file
+
+
+def test_a_killed_reader_loses_a_block_at_most_and_is_replaced(learner: Make) -> None:
+    one = learner(
+        'n=0; until [ -e "$WORK/go" ]; do n=$((n+1)); echo "line $n"; done; echo "$n" > "$WORK/count"'
+    )
+    one.start()
+    one.until_printed(b"line 100\n")
+
+    for _ in range(3):
+        pid = one.scribe()
+        kill(pid)
+        until(lambda pid=pid: one.scribe() not in (0, pid))  # type: ignore[misc] # a default binds the pid
+    (one.work / "go").touch()
+    state = one.wait()
+
+    count = int((one.work / "count").read_text())
+    expected = b"".join(b"line %d\n" % (n + 1) for n in range(count))
+    output = one.output()
+    assert state["exit_code"] == 0
+    assert len(expected) - 3 * 4096 <= len(output) <= len(expected)
+    assert output.endswith(b"line %d\n" % count)
+
+
+def test_a_command_whose_secrets_are_missing_is_not_started(learner: Make) -> None:
+    one = learner('touch "$WORK/ran"')
+    secrets = one.work / "secrets.json"
+    secrets.write_text('{"TOKEN": "open-sesame"}')
+    one.launch["secrets_file"] = str(secrets)
+    argv = one.argv()
+    (one.work / "secrets.sh").unlink()
+
+    assert subprocess.run(argv, check=False).returncode == 66
+    state = one.state()
+    assert (state["phase"], state["reason"]["code"]) == ("exited", "S101")
+    assert str(one.work / "secrets.sh") in state["reason"]["text"]
+    assert not (one.work / "ran").exists()
+    assert (
+        subprocess.run(argv, check=False).returncode == 0
+    )  # its end is recorded: nothing is needed any more
+
+
+def test_the_reader_extracts_records_from_its_files(learner: Make) -> None:
+    one = learner(
+        'echo "epoch 1 loss=0.5"; echo "epoch 2 loss=0.25"',
+        metrics={
+            "type": "regex_extractor",
+            "groups": {
+                "train": {
+                    "regex": "epoch %{INT:epoch} loss=%{FLOAT:loss}",
+                    "scalars": {"loss": {"type": "FLOAT", "value": "$loss"}},
+                    "etimes": {"epoch": {"type": "INT", "value": "$epoch"}},
+                }
+            },
+        },
+    )
+    one.run()
+
+    assert points_of(one.records("metrics"))["train", "", "loss"] == [(1, 0.5), (2, 0.25)]
+
+
+def test_the_reader_reads_event_files_that_were_left(learner: Make) -> None:
+    one = learner('mkdir "$LOG_DIR/tb"; cp "$WORK/events" "$LOG_DIR/tb/events.out.tfevents.1"')
+    one.launch["env"]["LOG_DIR"] = one.launch["log_dir"]
+    one.launch["metrics"] = {"type": "tensorboard"}
+    (one.work / "events").write_bytes(tf.version() + tf.scalars({1: {"loss": 0.5}, 2: {"loss": 0.25}}))
+    one.run()
+
+    assert points_of(one.records("metrics"))["tb", "", "loss"] == [(1, 0.5), (2, 0.25)]
+
+
+def test_a_full_disk_is_told_and_the_command_waits_for_it(learner: Make, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("a file system of its own size can be mounted by root only")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], check=False)
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted on this machine")
+    try:
+        one = learner('echo ready; until [ -e "$WORK/go" ]; do sleep 0.01; done; seq 100000; echo done >&2')
+        filler = disk / "filler"
+        folder = disk / "learner-1"
+        folder.mkdir()
+        (folder / "launch.json").write_text(json.dumps(one.launch))
+        one.folder = folder
+        one.start()
+        until(lambda: (folder / "output.log").exists() and b"ready" in (folder / "output.log").read_bytes())
+        filler.write_bytes(b"x" * (1700 << 10))
+        (one.work / "go").touch()
+        until(lambda: one.state().get("stall"))
+        assert "the disk is full" in one.state()["stall"]
+        assert one.process is not None and one.process.poll() is None
+        filler.unlink()
+        state = one.wait()
+        raw = (folder / "output.log").read_bytes()
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+    expected = b"ready\n" + b"".join(b"%d\n" % (n + 1) for n in range(100_000)) + b"done\n"
+    assert (state["exit_code"], state["stall"]) == (0, "")
+    assert raw.endswith(b"100000\ndone\n")
+    assert len(expected) - 16 * 4096 <= len(raw) <= len(expected)
+
+
+def test_when_guard_and_reader_are_killed_the_next_guard_ends_what_is_left(learner: Make) -> None:
+    one = learner('echo ran >> "$WORK/runs"; echo ready; sleep 1000')
+    one.start()
+    one.until_printed(b"ready\n")
+    assert one.process is not None
+    state = one.state()
+    kill(state["pid"])
+    kill(state["scribe_pid"])
+    one.process.wait()
+    until(lambda: not system.start_ticks(state["scribe_pid"]))
+
+    again = one.run()
+
+    assert (again["reason"]["code"], again["exit_code"], again["started_us"]) == (
+        "S202",
+        None,
+        state["started_us"],
+    )
+    assert one.left() == []
+    assert (one.work / "runs").read_text() == "ran\n"
+
+
+def test_state_is_json_whatever_is_printed_and_asked(learner: Make) -> None:
+    one = learner("printf 'quote \" backslash \\\\ \\033[31mred\\033[0m gr\\303\\266\\377\\n'; exit 3")
+    state = one.run()
+    assert state["reason"]["text"].startswith('the command failed with exit code 3: quote " backslash \\')
+
+    other = learner("echo ready; sleep 1000")
+    other.start()
+    other.until_printed(b"ready\n")
+    other.stop("halt", by='ada "the\\first" größe\n{"kind": "kill"}')
+    assert other.wait()["reason"]["text"] == 'halted by ada "the\\first" größe\n{"kind": "kill"}'
+
+
+def test_a_place_without_flock_says_so_and_a_dead_agents_claim_does_not_count(
+    learner: Make, place: Place
+) -> None:
+    one = learner("echo ran")
+    lockless = not (place.tools / "flock").exists()
+    if lockless:
+        (one.folder / "agent.held").mkdir()
+        (one.folder / "agent.held" / "by").write_text(f"{os.getpid()} 1 {system.boot_id()}\n")
+    state = one.run()
+
+    assert state["lockless"] is lockless
+    assert one.output() == b"ran\n"
+
+
+def test_words_that_it_does_not_know_are_a_usage_error(place: Place, tmp_path: Path) -> None:
+    def code(*words: str) -> int:
+        argv = [*place.shell, str(place.agent), *words]
+        return subprocess.run(
+            argv, capture_output=True, check=False, env={"PATH": str(place.tools)}
+        ).returncode
+
+    assert [code(), code("guard"), code("host"), code("version")] == [64, 64, 64, 0]
+    assert code("guard", str(tmp_path)) == 66
+
+
+def test_launch_sh_holds_any_text_and_refuses_what_no_shell_can_hold(tmp_path: Path) -> None:
+    odd = "a'b\"c$d`e\\f\ng é"
+    text = launch_sh.render({"command": odd, "env": {"X": odd, "x.y": odd}}, learner_dir=str(tmp_path))
+    (tmp_path / "launch.sh").write_text(text)
+    script = '. "$0"; launch_export; printf "%s\\0%s\\0" "$launch_command" "$X"; launch_exec env -0'
+    told = subprocess.run(["sh", "-c", script, str(tmp_path / "launch.sh")], capture_output=True, check=True)
+
+    command, value, *entries = told.stdout.decode().split("\0")
+    assert (command, value) == (odd, odd)
+    assert f"x.y={odd}" in entries
+    with pytest.raises(ValueError, match="NUL"):
+        launch_sh.render({"command": "a\0b"}, learner_dir="/")
+    with pytest.raises(ValueError, match="cannot be named a-b"):
+        launch_sh.render_secrets({"a-b": "x"})
