@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 from workbench.learner import host_processes, leases, process_table, system
 from workbench.learner.watch import Watcher
 
+LOCK = "agent.lock"
 LOCK_SECONDS = 1.0
 """How often locks are looked at: that one is free again is told by nobody."""
 
@@ -26,6 +27,7 @@ class Observer:
     def __init__(self) -> None:
         self._watcher = Watcher()
         self._watched: Set[str] = set()
+        self._held: Dict[str, str] = {}
         self._calls = threading.Lock()
         self._interrupted = False
 
@@ -38,20 +40,26 @@ class Observer:
         with self._calls:
             self._watch(known)
             look: Sequence[str] = list(known)
-            next_locks = 0.0
+            next_locks = time.monotonic() + LOCK_SECONDS
             while True:
-                if time.monotonic() >= next_locks:
-                    look, next_locks = list(known), time.monotonic() + LOCK_SECONDS
-                listed = leases.listed_locks()
-                facts = {folder: learner(folder, listed) for folder in look}
-                changed = {
-                    folder: fact for folder, fact in facts.items() if fact["fingerprint"] != known[folder]
-                }
+                changed = self._changed(look, known)
                 now = time.monotonic()
                 if changed or self._interrupted or now >= until:
                     self._interrupted = False
                     return {"learners": changed, "boot_id": system.boot_id(), "now_us": system.now_us()}
                 look = self._wait(min(until, next_locks) - now)
+                if time.monotonic() >= next_locks:
+                    next_locks = time.monotonic() + LOCK_SECONDS
+                    listed = leases.listed_locks()
+                    look = [*look, *(folder for folder in known if self._held.get(folder) not in listed)]
+
+    def _changed(self, look: Sequence[str], known: Mapping[str, str]) -> Dict[str, Dict[str, Any]]:
+        listed = leases.listed_locks() if look else set()
+        facts = {folder: learner(folder, listed) for folder in look}
+        for folder, fact in facts.items():
+            # As long as the kernel lists it, its lock need not be looked at.
+            self._held[folder] = leases.inode_of(os.path.join(folder, LOCK)) if fact["alive"] else ""
+        return {folder: fact for folder, fact in facts.items() if fact["fingerprint"] != known[folder]}
 
     def interrupt(self) -> None:
         """Make the call that waits, or the next one, return at once."""
@@ -74,6 +82,7 @@ class Observer:
         for path in wanted - self._watched:
             self._watcher.add(path)
         self._watched = wanted
+        self._held = {folder: inode for folder, inode in self._held.items() if folder in known}
 
 
 def learner(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
@@ -82,7 +91,7 @@ def learner(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
     The lock is looked at before the state: an agent records its exit and then lets go, so a free lock and
     after it no exit recorded mean that nobody will record one.
     """
-    alive = leases.is_held(os.path.join(folder, "agent.lock"), listed)
+    alive = leases.is_held(os.path.join(folder, LOCK), listed)
     content = system.read_bytes(os.path.join(folder, "state.json"))
     state = _object(content)
     if state is not None and not alive and state.get("lockless"):

@@ -105,12 +105,10 @@ def is_held(path: str, listed: Optional[Set[str]] = None) -> bool:
             return False
         raise
     try:
-        found = os.fstat(descriptor)
         # The kernel's list is asked first since it disturbs nobody. It does not name every lock (not one
         # that was inherited from a process that is gone, seen from a container), so what it leaves out is
         # tried.
-        inode = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-        if inode in (listed_locks() if listed is None else listed):
+        if _inode(os.fstat(descriptor)) in (listed_locks() if listed is None else listed):
             return True
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return False
@@ -118,6 +116,14 @@ def is_held(path: str, listed: Optional[Set[str]] = None) -> bool:
         return True
     finally:
         os.close(descriptor)
+
+
+def inode_of(path: str) -> str:
+    """Return a file as :func:`listed_locks` names it; empty when it is not there."""
+    try:
+        return _inode(os.stat(path))
+    except OSError:
+        return ""
 
 
 def file_name(name: str) -> str:
@@ -211,6 +217,10 @@ def listed_locks() -> Set[str]:
     except OSError:
         return set()
     return {line[5] for line in lines if len(line) > 5 and line[1] == "FLOCK" and line[3] == "WRITE"}
+
+
+def _inode(found: os.stat_result) -> str:
+    return f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
 
 
 def _write(descriptor: int, text: str) -> None:
