@@ -29,12 +29,18 @@ PYTHON = shlex.quote(sys.executable)
 FOREVER = "echo ready; while :; do sleep 0.05; done"
 
 
-@pytest.fixture
-def ground(home: Home) -> Iterator[Ground]:
-    """A home whose jobs run for real; nothing is left of them."""
+@pytest.fixture(params=["python", "sh"])
+def ground(request: pytest.FixtureRequest, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    """A home whose jobs run for real, with either agent; nothing is left of them."""
+    if request.param == "sh":
+        monkeypatch.setenv("FABRIC_AGENT", "sh")
     made = Ground(home)
     yield made
     made.clean_up()
+
+
+only_python = pytest.mark.parametrize("ground", ["python"], indirect=True)
+"""For what does not concern the agent, or what the ``sh`` agent does not promise."""
 
 
 def test_a_job_runs_and_completes_with_all_that_it_printed(ground: Ground) -> None:
@@ -124,6 +130,7 @@ def test_max_runtime_ends_a_job_with_124(ground: Ground) -> None:
     assert (row.state, row.exit_code, row.exit_by, row.reason.code) == (State.FAILED, 124, "timeout", "C204")
 
 
+@only_python
 def test_jobs_that_ask_for_all_cpus_run_one_after_the_other(ground: Ground) -> None:
     first = ground.submit(FOREVER, cpus=4096.0)
     assert "asks for 4096 CPUs and gets the" in ground.reaches(first, State.PROCESSING).reason.text
@@ -206,6 +213,7 @@ def test_a_job_outlives_its_controller_and_the_next_one_tells_its_true_end(groun
     assert row.ended_us is not None and abs(row.ended_us - ended_us) < 2_000_000
 
 
+@only_python
 def test_a_learner_whose_agent_and_scribe_were_killed_is_ended_and_blamed_on_the_platform(
     ground: Ground,
 ) -> None:
@@ -225,6 +233,7 @@ def test_a_learner_whose_agent_and_scribe_were_killed_is_ended_and_blamed_on_the
     wait_for(lambda: ground.processes() == [])
 
 
+@only_python
 def test_a_way_that_is_not_installed_fails_the_job_at_once_and_it_can_be_deleted(ground: Ground) -> None:
     job_id = ground.submit("true", place=replace(PROCESS, runner="carrier-pigeon"), max_restarts=5)
     row = ground.ends(job_id)
@@ -235,6 +244,7 @@ def test_a_way_that_is_not_installed_fails_the_job_at_once_and_it_can_be_deleted
     wait_for(lambda: ground.row(job_id).deleted_us is not None, lambda: log_of(ground.home))
 
 
+@only_python
 def test_two_homes_never_touch_each_others_learners(ground: Ground, tmp_path: Path) -> None:
     other = Ground(Home(tmp_path / "other"))
     mine, theirs = ground.submit(FOREVER), other.submit(FOREVER)
@@ -248,6 +258,7 @@ def test_two_homes_never_touch_each_others_learners(ground: Ground, tmp_path: Pa
     other.clean_up()
 
 
+@only_python
 def test_the_controller_ends_when_its_last_job_has(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FABRIC_LINGER_SECONDS", "0.1")
     job_id = ground.submit("true")
