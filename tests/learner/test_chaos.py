@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -41,7 +42,7 @@ told = os.open(os.environ["WORK"] + "/told", os.O_WRONLY | os.O_CREAT | os.O_APP
 step = 0
 for block in range(int(sys.argv[2])):
     data = b""
-    for _ in range(chance.choice((1, 1, 1, 30, 2000))):
+    for _ in range(chance.choice((1, 1, 1, 30, 300))):
         step += 1
         data += b"loss=%d.5 step=%d\\n" % (step, step) + b"." * chance.choice((0, 10, 500)) + b"\\n"
     if chance.random() < 0.1:
@@ -129,8 +130,7 @@ def test_guards_are_killed_at_random_instants(learner: Make, chaos_rounds: int |
         if both and state.get("scribe_pid"):
             kill(state["scribe_pid"])
         one.process.wait()
-        while one.state().get("phase") != "exited":
-            assert subprocess.run(one.argv(), check=False).returncode == 0
+        until(one.run_again)
         until_dead(state.get("scribe_pid"))
 
         final = one.state()
@@ -147,3 +147,60 @@ def test_guards_are_killed_at_random_instants(learner: Make, chaos_rounds: int |
         if not both:  # with both dead, what waited in the pipe goes with its last holder
             assert ends[told] <= len(kept) <= ends[min(told + 1, 60)], seed
         check_points(one, kept)
+
+
+def traced(one: Learner, *options: str) -> list[str]:
+    """Let strace watch an agent, and kill it where the options say; return what it wrote down."""
+    if shutil.which("strace") is None:
+        pytest.skip("there is no strace: agents are killed at random instants only")
+    trace = one.work / "trace"
+    trace.unlink(missing_ok=True)
+    subprocess.run(
+        ["strace", "-o", str(trace), *options, *one.argv()], stderr=subprocess.DEVNULL, check=False
+    )
+    if not trace.exists() or not trace.read_bytes():
+        pytest.skip("strace may not trace here: agents are killed at random instants only")
+    return trace.read_text(errors="replace").splitlines()
+
+
+@pytest.mark.chaos
+def test_a_guard_is_killed_at_any_of_its_system_calls(learner: Make, chaos_rounds: int | None) -> None:
+    command = 'echo ran >> "$WORK/runs"; echo one; sleep 0.05; echo two; exit 3'
+    calls = len(traced(learner(command)))
+    for seed in rounds(chaos_rounds, 4):
+        one = learner(command, grace_seconds=0.2)
+        number = calls - random.Random(seed).randint(0, 100)  # imports come before
+        traced(one, "-e", f"inject=all:signal=SIGKILL:when={number}")
+        until(one.run_again)
+
+        state, output = one.state(), one.output()
+        runs = (one.work / "runs").read_text() if (one.work / "runs").exists() else ""
+        assert runs in ("", "ran\n"), number
+        assert b"one\ntwo\n".startswith(output) and output == (one.folder / "output.log").read_bytes(), number
+        if state["exit_code"] is None:
+            assert state["reason"]["code"] == "S202", number
+        else:
+            assert (state["exit_code"], output, runs) == (3, b"one\ntwo\n", "ran\n"), number
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "pwrite64:signal=SIGKILL:when=2",
+        "pwrite64:signal=SIGKILL:when=3",
+        "splice:signal=SIGKILL:when=2",
+        "pwrite64:error=ENOSPC:when=2+2",
+        "splice:error=ENOSPC:when=2+2",
+        "splice:error=EINVAL:when=2",
+    ],
+)
+def test_every_scribe_is_harmed_at_the_same_write(learner: Make, harm: str) -> None:
+    """Each gets one or two writes done, to the index or to the records, before its harm."""
+    one = learner('for n in 1 2 3 4 5 6 7 8; do echo "loss=$n.5 step=$n"; sleep 0.02; done', metrics=METRICS)
+
+    traced(one, "-f", "-e", "trace=pwrite64,splice", "-e", f"inject={harm}")
+
+    output = b"".join(b"loss=%d.5 step=%d\n" % (n, n) for n in range(1, 9))
+    assert (one.state()["exit_code"], one.output()) == (0, output)
+    check_points(one, output)
