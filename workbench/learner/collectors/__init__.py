@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from typing import Any, List, Mapping, Optional, Type
 
 from workbench.learner.collectors.fence import Fence
@@ -11,7 +12,7 @@ from workbench.learner.collectors.interface import Collector, Context, Record
 from workbench.learner.collectors.plain import PlainCollector
 from workbench.learner.collectors.report_file import ReportCollector
 
-__all__ = ["BUILT_IN", "SYNONYMS", "Collector", "Context", "Record", "canonical", "make"]
+__all__ = ["BUILT_IN", "SYNONYMS", "Collector", "Context", "Record", "canonical", "load", "make"]
 
 BUILT_IN = {
     "plain": ("workbench.learner.collectors.plain", "PlainCollector"),
@@ -50,12 +51,29 @@ def make(metrics: Optional[Mapping[str, Any]], context: Context) -> List[Collect
     metrics = metrics or {}
     kind = canonical(metrics.get("type"))
     return [
-        Fence(kind, lambda: _load(kind, metrics)(metrics, context)),
+        Fence(kind, lambda: _collector(kind, metrics, context)),
         Fence(ReportCollector.name, lambda: ReportCollector(metrics, context)),
     ]
 
 
-def _load(kind: str, metrics: Mapping[str, Any]) -> Type[Collector]:
+_HARMLESS = ("plain", "tensorboard", "emetrics_file")
+"""Those that come to an end whatever they are told to look for."""
+
+
+def _collector(kind: str, metrics: Mapping[str, Any], context: Context) -> Collector:
+    if kind in _HARMLESS or threading.current_thread() is threading.main_thread():
+        return load(kind, metrics)(metrics, context)
+    from workbench.learner.collectors.apart import Apart
+
+    return Apart(kind, metrics, context)
+
+
+def load(kind: str, metrics: Mapping[str, Any]) -> Type[Collector]:
+    """Return the class of a collector.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
     if kind == "plain":
         return PlainCollector
     if kind in BUILT_IN:
