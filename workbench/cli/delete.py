@@ -13,9 +13,13 @@ from workbench.cli.progress_words import is_over
 from workbench.job import nine
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from workbench.store.rows import JobRow
 
 ORIGIN = "cli"
+FOLDER_POLL_SECONDS = 0.02
+FOLDER_SECONDS = 60.0
 
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is asked for.")]
 
@@ -41,9 +45,24 @@ def delete(jobs: Jobs, yes: Yes = False, no_wait: NoWait = False) -> int:
         ensure_controller(store.home)
         if not no_wait:
             wait_until(store, rows, lambda now: all(row.deleted_us is not None for row in now))
+            _wait_for_folders([store.home.job(row.id).path for row in rows])
     for row in rows:
         narrate(f"{nine(row.id)} {row.name}: {'deletion asked for' if no_wait else 'deleted'}")
     return 0
+
+
+def _wait_for_folders(folders: list[Path]) -> None:
+    """Wait for the folders to go, which they do after the rows; what takes long is named and left to the controller."""
+    import time
+
+    from workbench.clock import elapsed_seconds
+
+    deadline = elapsed_seconds() + FOLDER_SECONDS
+    while left := [folder for folder in folders if folder.exists()]:
+        if elapsed_seconds() > deadline:
+            narrate(f"still being removed: {', '.join(map(str, left))}")
+            return
+        time.sleep(FOLDER_POLL_SECONDS)
 
 
 def _question(rows: list[JobRow]) -> str:

@@ -1,0 +1,182 @@
+"""Whatever is killed at whatever instant: one learner at a time, none left, every byte and point once, the right end.
+
+Each round runs a real job that counts, kills by its seed, and compares what the store and the journal hold with what
+the command itself wrote down about what it printed. ``--chaos-rounds 200`` does as many rounds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import os
+import pty
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.harms import FIND, HARMS, Harm, kill
+from tests.cli.conftest import EXECUTABLE, Fabric, belonging_to, wait_until
+from workbench.metrics.reading import points, series
+from workbench.paths import Home
+from workbench.store.database import Store
+from workbench.store.jobs import attempts, job
+
+LINES = 240
+COUNTER = f"""
+import os, time
+attempt = len(os.listdir(os.environ["RESULT_DIR"]))
+shadow = open(os.path.join(os.environ["RESULT_DIR"], f"printed-{{attempt}}"), "ab", buffering=0)
+for step in range({LINES}):
+    line = b"step %d loss %.6f\\n" % (step, 1 / (step + 1))
+    os.write(1, line)
+    shadow.write(line)
+    time.sleep(0.005)
+shadow.write(b"END")
+"""
+MANIFEST = """
+name: counter
+max_platform_restarts: 20
+framework: {name: custom, command: python counter.py}
+evaluation_metrics:
+  type: regex_extractor
+  groups:
+    train:
+      regex: 'step %{INT:step} loss %{FLOAT:loss}'
+      scalars: {loss: {type: FLOAT, value: $loss}}
+      etimes: {step: {type: INT, value: $step}}
+"""
+BUDGET_SECONDS = 110.0
+"""How long the rounds may take together without the flag; every kind of harm comes at least twice all the same."""
+
+
+def everything_printed() -> bytes:
+    return b"".join(b"step %d loss %.6f\n" % (step, 1 / (step + 1)) for step in range(LINES))
+
+
+def rounds(asked: int | None) -> Iterator[tuple[int, str]]:
+    """Yield seeds with the harm that they do: all kinds twice, then more while there is time, or as many as asked."""
+    started = time.monotonic()
+    for seed, name in enumerate(itertools.cycle(HARMS)):
+        late = time.monotonic() - started > BUDGET_SECONDS
+        if seed >= asked if asked else seed >= 2 * len(HARMS) and late:
+            return
+        yield seed, name
+
+
+@contextlib.contextmanager
+def screen(folder: Path) -> Iterator[int]:
+    """Run ``fabric tui`` in a terminal of its own and give its pid."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(folder)
+        os.environ.update(TERM="xterm-256color", LINES="40", COLUMNS="120")
+        os.execv(EXECUTABLE, [str(EXECUTABLE), "tui"])
+    os.set_blocking(terminal, False)
+    try:
+        yield pid
+    finally:
+        kill(pid)
+        os.close(terminal)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+def do_harm(fabric: Fabric, home: Home, harm: Harm, dice: random.Random) -> str:
+    """Start a job, kill who is to be killed at random instants, see the job to its end, and return its id."""
+    with (fabric.folder.parent / "attached").open("wb") as output, contextlib.ExitStack() as stack:
+        client = fabric.start("run", "manifest.yml", "--runner", "process", stdout=output, stderr=output)
+        stack.callback(client.wait)
+        stack.callback(client.kill)
+        victims = {"client": client.pid}
+        if "screen" in harm.victims:
+            victims["screen"] = stack.enter_context(screen(fabric.folder))
+        wait_until(lambda: home.jobs.is_dir() and any(home.jobs.iterdir()), "the job to be submitted")
+        started = time.monotonic()
+        (folder,) = home.jobs.iterdir()
+        for _ in range(dice.randint(1, 3)):
+            until = started + dice.uniform(0.0, 2.2)
+            wait_until(lambda until=until: time.monotonic() > until, "the instant")  # type: ignore[misc]
+            for victim in harm.victims:
+                kill(victims[victim] if victim in victims else FIND[victim](home, folder.name))
+        # A command that finds an open job and no controller starts one: wait does, as any user's next command would.
+        fabric("wait", folder.name, expect=None)
+        return folder.name
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(3600)
+def test_nothing_is_lost_doubled_or_orphaned_whoever_is_killed(
+    fabric: Fabric, home: Home, chaos_rounds: int | None
+) -> None:
+    done: list[str] = []
+    for seed, name in rounds(chaos_rounds):
+        (fabric.folder / "counter.py").write_text(COUNTER)
+        (fabric.folder / "manifest.yml").write_text(MANIFEST)
+        here = f"round {seed}, {name}"
+        identity = do_harm(fabric, home, HARMS[name], random.Random(seed))
+        done.append(name)
+        if never_submitted(home, identity):
+            shutil.rmtree(home.job(identity).path)
+            continue
+        check(home, identity, HARMS[name], here)
+        fabric("delete", identity, "--yes")
+        left = sorted(str(path) for path in home.job(identity).path.rglob("*"))
+        assert not home.job(identity).path.exists(), f"{here}: {left}"
+
+    assert set(done) == set(HARMS)
+
+
+def never_submitted(home: Home, identity: str) -> bool:
+    """Say whether the client was killed before it had asked for the job: then nothing may have come of it."""
+    with contextlib.closing(Store.open(home)) as store:
+        if job(store, identity) is not None:
+            return False
+    assert not home.job(identity).events.exists()
+    assert not list(home.job(identity).path.glob("attempt-*"))
+    return True
+
+
+def check(home: Home, identity: str, harm: Harm, here: str) -> None:
+    """Compare the end, the output, the points and the processes with what they must be."""
+    with contextlib.closing(Store.open(home)) as store:
+        row = job(store, identity)
+        assert row is not None, here
+        assert (row.state, row.exit_code) == ("COMPLETED", 0), f"{here}: {row.state} {row.reason}"
+        if not harm.another_attempt:
+            assert row.attempt == 1, f"{here}: {[entry.reason for entry in attempts(store, identity)]}"
+        (loss,) = (one for one in series(store, identity) if one.name == "train/loss")
+        found = points(store, loss.id)
+    shadows = sorted(home.job(identity).results.iterdir(), key=lambda path: int(path.name.split("-")[1]))
+    assert len(shadows) <= row.attempt, f"{here}: a learner was started twice"
+    journals = [home.job(identity).attempt(number).learner(1).output for number in range(1, row.attempt + 1)]
+    outputs = [path.read_bytes() for path in journals if path.exists()]
+    ran = [output for output in outputs if output]
+    whole = everything_printed()
+    assert hashlib.sha256(ran[-1]).digest() == hashlib.sha256(whole).digest(), here
+    for output, shadow in zip(ran, [path for path in shadows if path.stat().st_size], strict=False):
+        printed = shadow.read_bytes().removesuffix(b"END")
+        kept = output.startswith(printed) or (harm.pipe_is_lost and printed.startswith(output))
+        assert kept, f"{here}: {len(printed)} bytes were printed, {len(output)} are kept"
+        assert whole.startswith(output), here
+    steps = [
+        [point.step for point in found if point.attempt == number] for number in range(1, row.attempt + 1)
+    ]
+    for output, numbers in zip(outputs, steps, strict=False):
+        wanted = list(range(output.count(b"\n")))
+        assert numbers == wanted, f"{here}: {len(numbers)} points of {len(wanted)}"
+
+    def gone() -> bool:
+        return not any(f"/{identity}/" in _marker(process.pid) for process in belonging_to(home))
+
+    wait_until(gone, f"every process of the learner to be gone: {here}", seconds=10)
+
+
+def _marker(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    return ""
