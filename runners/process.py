@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
@@ -29,7 +31,7 @@ from runners.process_observe import Observing
 from runners.process_plan import make_plan
 from runners.process_sightings import is_over
 from runners.process_site import Site, look_at
-from workbench.errors import RunnerError
+from workbench.errors import FabricError, RunnerError
 from workbench.paths import AttemptFolder, LearnerFolder
 
 JOURNAL_BYTES = 4 << 20
@@ -53,7 +55,8 @@ class ProcessRunner(Runner):
         self._host = place
         self._looking = threading.Lock()
         self._looked: Site | None = None
-        self._observing = Observing(place)
+        self._asker = uuid.uuid4().hex
+        self._observing = Observing(place, self._asker)
 
     def plan(self, request: LaunchRequest) -> Plan:
         """Say exactly what would be sent."""
@@ -62,7 +65,7 @@ class ProcessRunner(Runner):
 
     def launch(self, plan: Plan, progress: Progress) -> None:
         """Bring what learners need, lease all slots or none, and start them; what has begun is left alone."""
-        Launching(plan, self._host, self._site(), progress).launch()
+        Launching(plan, self._host, self._site(), progress, f"{self._asker}-launch").launch()
 
     def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
         """Say how these attempts' learners are, when something has changed."""
@@ -113,7 +116,9 @@ class ProcessRunner(Runner):
 
     def close(self) -> None:
         """Give back what the place keeps for this runner."""
-        self._observing.close()
+        with contextlib.suppress(FabricError):  # a place that is lost keeps nothing
+            for asker in (self._asker, f"{self._asker}-launch"):
+                self._host.call("forget", asker=asker)
 
     def leftovers(self) -> Iterator[LearnerRef]:
         """Name every learner that has processes at the place, of all homes."""

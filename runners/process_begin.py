@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from runners.interface import Plan
 from runners.process_environment import marker
 from runners.process_plan import ref_of
 from runners.process_sightings import is_begun
+from runners.process_site import Site
 from workbench.errors import RunnerError
 from workbench.paths import AttemptFolder
 
@@ -26,10 +26,12 @@ LOOK_SECONDS: Final = 1.0
 class Begin:
     """The beginnings of one attempt's learners."""
 
-    def __init__(self, plan: Plan, host: Host, attempt: AttemptFolder) -> None:
+    def __init__(self, plan: Plan, host: Host, site: Site, attempt: AttemptFolder, asker: str) -> None:
         self._plan = plan
         self._host = host
+        self._site = site
         self._attempt = attempt
+        self._asker = asker
 
     def not_begun(self) -> list[int]:
         """List the learners that are to be started; agents that are just starting are waited for first."""
@@ -37,8 +39,7 @@ class Begin:
         facts = {learner: self._facts(learner) for learner in learners}
         cut_off = [one for one in learners if facts[one]["launched"] and not is_begun(facts[one])]
         if cut_off:
-            running = self._agents()
-            self._wait([one for one in cut_off if self._marker(one) in running])
+            self._wait([one for one in cut_off if self._may_run([one])])
             facts |= {learner: self._facts(learner) for learner in cut_off}
         return [learner for learner in learners if not is_begun(facts[learner])]
 
@@ -68,23 +69,24 @@ class Begin:
         """Wait until agents have begun; return those that did not, and do not run any more."""
         folders = {str(self._attempt.learner(learner).path): learner for learner in learners}
         known = dict.fromkeys(folders, "")
-        asker = f"begin-{uuid.uuid4().hex}"
         until = time.monotonic() + BEGIN_SECONDS
-        try:
-            while known and time.monotonic() < until:
-                answer = self._host.call("observe", asker=asker, known=known, timeout_seconds=LOOK_SECONDS)
-                for path, facts in answer["learners"].items():
-                    if is_begun(facts):
-                        del known[path]
-                    else:
-                        known[path] = facts["fingerprint"]
-                if not answer["learners"] and known:
-                    running = self._agents()
-                    if all(self._marker(folders[path]) not in running for path in known):
-                        break
-            return [folders[path] for path in known]
-        finally:
-            self._host.call("forget", asker=asker)
+        while known and time.monotonic() < until:
+            answer = self._host.call("observe", asker=self._asker, known=known, timeout_seconds=LOOK_SECONDS)
+            for path, facts in answer["learners"].items():
+                if is_begun(facts):
+                    del known[path]
+                else:
+                    known[path] = facts["fingerprint"]
+            if known and not answer["learners"] and not self._may_run([folders[path] for path in known]):
+                break
+        return [folders[path] for path in known]
+
+    def _may_run(self, learners: Sequence[int]) -> bool:
+        """Say whether any of these agents still runs, as far as the system tells."""
+        if self._site.system != "Linux":
+            return True
+        running = self._agents()
+        return any(self._marker(learner) in running for learner in learners)
 
     def _facts(self, learner: int) -> dict[str, Any]:
         facts: dict[str, Any] = self._host.call("learner", folder=str(self._attempt.learner(learner).path))

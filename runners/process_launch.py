@@ -31,14 +31,14 @@ from workbench.manifest.unbuilt import not_built
 class Launching:
     """One launch."""
 
-    def __init__(self, plan: Plan, host: Host, site: Site, progress: Progress) -> None:
+    def __init__(self, plan: Plan, host: Host, site: Site, progress: Progress, asker: str) -> None:
         self._plan = plan
         self._request = plan.request
         self._host = host
         self._site = site
         self._progress = progress
         self._job, self._attempt = job_folders(plan.request, site)
-        self._begin = Begin(plan, host, self._attempt)
+        self._begin = Begin(plan, host, site, self._attempt, asker)
 
     def launch(self) -> None:
         """Launch what has not begun."""

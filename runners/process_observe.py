@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -48,9 +47,9 @@ class Watched:
 class Observing:
     """What one runner has observed. Used from one thread; :meth:`interrupt` may come from any."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, asker: str) -> None:
         self._host = host
-        self._asker = uuid.uuid4().hex
+        self._asker = asker
         self._attempts: frozenset[AttemptRef] | None = None
         self._watched: dict[str, Watched] = {}
 
@@ -70,11 +69,6 @@ class Observing:
         """Make a call that waits, or the next one, return early."""
         with contextlib.suppress(FabricError):  # a place that is lost makes it return by itself
             self._host.call("interrupt", asker=self._asker)
-
-    def close(self) -> None:
-        """Give back what the place keeps for this runner."""
-        with contextlib.suppress(FabricError):
-            self._host.call("forget", asker=self._asker)
 
     def _watch(self, attempts: Sequence[AttemptRef], site: Site) -> None:
         wanted = {}

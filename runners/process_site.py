@@ -19,7 +19,8 @@ class Site:
     here: bool
     """Whether it is this machine, and the folder the home itself."""
     hostname: str
-    boot_id: str
+    system: str
+    """``Linux`` or ``Darwin``."""
     python: str
     """What runs the agent; empty where there is no Python."""
     environment: Mapping[str, str]
@@ -43,7 +44,7 @@ def look_at(host: Host, home_uuid: str) -> Site:
         home=Home(Path(host.folder(home_uuid))),
         here=host.here,
         hostname=found["hostname"],
-        boot_id=found["boot_id"],
+        system=found["system"],
         python=found["python"],
         environment=found["environment"],
         processors=tuple(found["processors"]),
