@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
+from backends.failures import translated
 from backends.interface import Host
 from runners.process_site import Site
 from workbench.errors import LaunchRefused
@@ -131,7 +132,7 @@ def bring_agent(host: Host, site: Site, kind: AgentKind) -> Agent:
 def _bring_python(host: Host, site: Site) -> Agent:
     from workbench.learner.archive import build
 
-    with _bringing:
+    with _bringing, translated():
         built = Path(build(str((site.home if site.here else Home(default_home())).agents)))
         path = str(site.home.agents / built.name)
         if not site.here:

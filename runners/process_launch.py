@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from backends.failures import translated
 from backends.interface import Host, Lock
 from runners.environments import ensure, environment_of
 from runners.interface import Plan, Progress
@@ -93,7 +94,7 @@ class Launching:
         source = Path(self._request.code_file)
         if self._site.here and path == source:
             return str(path)
-        with source.open("rb") as stream:
+        with translated(), source.open("rb") as stream:
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
             stream.seek(0)
             self._host.put(stream, str(path), sha256=sha256)

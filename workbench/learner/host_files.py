@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import struct
@@ -24,8 +25,11 @@ def make_folders(paths: Iterable[str]) -> None:
             missing.append(path)
             path = os.path.dirname(path)
         for folder in reversed(missing):
-            with contextlib.suppress(FileExistsError):
+            try:
                 os.mkdir(folder, 0o700)
+            except FileExistsError:
+                if not os.path.isdir(folder):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
 
 
 def runnable(paths: Iterable[str]) -> Sequence[str]:

@@ -121,8 +121,11 @@ class Observers:
         return self._of(asker).observe(known, timeout_seconds)
 
     def interrupt(self, asker: str) -> None:
-        """Make an asker's call that waits, or its next one, return at once."""
-        self._of(asker).interrupt()
+        """Make an asker's call that waits, or its next one, return at once; its first one does so anyway."""
+        with self._lock:
+            observer = self._observers.get(asker)
+        if observer is not None:
+            observer.interrupt()
 
     def forget(self, asker: str) -> None:
         """Give back what is kept for an asker."""

@@ -1,0 +1,65 @@
+"""Launching where there is no room, or where the home is no folder: said in a sentence, and later it works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backends.local_host import LocalHost
+from runners.conformance_tools import Job, request_of
+from runners.process import ProcessRunner
+from tests.runners.conftest import HOME
+from tests.store.small_disk import fill, small_disk
+from workbench.errors import CannotWrite, InputMissing
+from workbench.paths import Home
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", size="3m") as mounted:
+        yield mounted
+
+
+def test_a_full_disk_is_said_and_the_launch_works_when_there_is_room(disk: Path) -> None:
+    host = LocalHost(Home(disk / "fabric"))
+    runner = ProcessRunner(host, home_uuid=HOME)
+    job = Job.planned(runner, request_of("echo room", home=HOME))
+    fill(disk)
+
+    with pytest.raises(CannotWrite, match="No space left"):
+        job.launch()
+    assert runner.observe([job.request.attempt], timeout_seconds=0).seen == ()
+    (disk / "filling").unlink()
+    job.launch().until_over()
+
+    assert job.output() == b"room\n"
+    assert not list(disk.rglob("*.part"))
+    runner.remove(job.request.attempt)
+    runner.close()
+    host.close()
+
+
+def test_a_home_that_is_a_file_is_said(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+    runner = ProcessRunner(LocalHost(Home(tmp_path / "home")), home_uuid=HOME)
+
+    with pytest.raises(InputMissing, match="Not a directory"):
+        runner.plan(request_of("true", home=HOME))
+
+
+def test_what_a_job_locked_away_is_removed(tmp_path: Path) -> None:
+    host = LocalHost(Home(tmp_path / "home"))
+    folder = tmp_path / "locked" / "inner"
+    folder.mkdir(parents=True)
+    (folder / "file").write_text("x")
+    folder.chmod(0)
+    folder.parent.chmod(0o500)
+    (tmp_path / "outside").write_text("kept")
+    (tmp_path / "link").symlink_to(tmp_path / "outside")
+
+    host.call("remove", paths=[str(tmp_path / "locked"), str(tmp_path / "link"), str(tmp_path / "never")])
+    host.close()
+
+    assert list(tmp_path.iterdir()) == [tmp_path / "outside"]
