@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from typing import Final
 
@@ -42,6 +43,9 @@ STORE_AGAIN_SECONDS: Final = 1.0
 """When it tries again what the store did not take."""
 
 BUG_AGAIN_SECONDS: Final = 30.0
+
+SAID_SECONDS: Final = 600.0
+"""The log says the same no more often than this."""
 
 STEPS: Final = 50
 """More than this for one job in one go is a defect: it is left alone for a while."""
@@ -95,7 +99,7 @@ class Loop:
         self._load_at = 0.0
         self._again: list[Event] = []
         self._ended = ""
-        self._said: set[str] = set()
+        self._said: dict[str, float] = {}
 
     def post(self, event: Event) -> None:
         """Tell it something, from any thread or a signal handler."""
@@ -130,7 +134,7 @@ class Loop:
         touched: set[str] = set()
         again, self._again = self._again, []
         for event in (*again, *events):
-            touched |= self._guarded(lambda one=event: self._take(one), failed=event)  # type: ignore[misc] # mypy cannot infer the default
+            touched |= self._guarded(partial(self._take, event), failed=event)
         now = self._board.now()
         due = min(self._load_at, self._load_at if self._requests_at is None else self._requests_at)
         if self._woken or now >= due:
@@ -218,7 +222,7 @@ class Loop:
         except FabricError as error:
             self._say_once(f"{job_id}: {error}; it is tried again")
             again = self._board.now() + STORE_AGAIN_SECONDS
-            self._guarded(lambda: self._check(tracked))
+            self._guarded(partial(self._check, tracked))
         except Exception as error:
             # A defect of ours must stop no other job.
             self._log.bug(f"{job_id}", error)
@@ -236,7 +240,6 @@ class Loop:
             if not decision.actions:
                 self._acting.save_learners(tracked)
                 return decision.until
-            self._said.clear()
         raise RuntimeError(f"no rest after {STEPS} steps: {decision}")
 
     def _check(self, tracked: Tracked) -> set[str]:
@@ -286,7 +289,7 @@ class Loop:
                 self._board.places[key].sweep()
         if not events and not self._settings.is_ours():
             self._ended = self._ended or "its lock file was removed"
-        if self._board.jobs:
+        if self._board.jobs or self._again or not self._loaded:
             self._idle_since = None
             return
         self._idle_since = now if self._idle_since is None else self._idle_since
@@ -312,15 +315,18 @@ class Loop:
             return do()
         except FabricError as error:
             self._say_once(f"{error}; it is tried again")
-            self._requests_at = self._board.now() + STORE_AGAIN_SECONDS
+            later = self._board.now() + STORE_AGAIN_SECONDS
             if failed is not None:
                 self._again.append(failed)
         except Exception as error:
             self._log.bug("news" if failed is not None else "requests", error)
-            self._requests_at = self._board.now() + BUG_AGAIN_SECONDS
+            later = self._board.now() + BUG_AGAIN_SECONDS
+        self._requests_at, self._load_at = later, max(self._load_at, later)
         return set()
 
     def _say_once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+        """Say it, unless that was said not long ago: what is tried every second fails with the same words."""
+        now = self._board.now()
+        if now >= self._said.get(text, -SAID_SECONDS) + SAID_SECONDS:
+            self._said = {one: at for one, at in self._said.items() if now < at + SAID_SECONDS} | {text: now}
             self._log.say(text)

@@ -160,7 +160,7 @@ class Tracked:
         before, self.row = self.row, row
         if before.state is State.QUEUED and row.state is State.PENDING:
             self.looked, self.not_before, self.busy = True, None, ""
-        if row.state is State.QUEUED:
+        if row.state is State.QUEUED and before.state is not State.QUEUED:
             self.trouble, self.verdict, self.preparing, self.launches = None, None, None, 0
 
     def asked(self, row: JobRow, asked_by: str) -> None:
