@@ -233,6 +233,35 @@ def test_affinity_is_the_commands(learner: Make) -> None:
     assert one.output() == f"[{cpu}]\n".encode()
 
 
+def test_what_the_whole_tree_uses_is_recorded(learner: Make, python: str) -> None:
+    code = "x = b'x' * 50_000_000; print('held', flush=True); import time; time.sleep(60)"
+    one = learner(f'"$PYTHON" -c "{code}"; :', usage_seconds=0.1, python=python)
+    one.start()
+    one.until_printed(b"held")
+
+    usage = until(lambda: [found for found in one.records("usage") if found["memory_bytes"] > 50_000_000])[0]
+
+    assert usage["processes"] == 2  # the shell and its child, and nothing of ours
+    assert usage["gpus"] == [] and usage["cpu_percent"] >= 0
+    one.stop("kill")
+    one.wait()
+
+
+def test_a_driver_that_hangs_holds_no_output_up(learner: Make) -> None:
+    one = learner('echo one; until [ -e "$WORK/go" ]; do sleep 0.01; done; echo two', usage_seconds=0.01)
+    one.start_with(
+        "import threading",
+        "from workbench.learner import usage",
+        f"usage.sample = lambda *_: (open({str(one.work / 'asked')!r}, 'w').close(), threading.Event().wait())",
+    )
+    until(lambda: (one.work / "asked").exists())
+
+    (one.work / "go").touch()
+
+    assert one.wait()["exit_code"] == 0
+    assert one.output() == b"one\ntwo\n"
+
+
 def test_a_launch_document_that_cannot_be_read_starts_nothing(tmp_path: Path) -> None:
     from workbench.learner.main import main
 

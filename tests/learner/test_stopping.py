@@ -86,6 +86,17 @@ def test_children_that_save_have_the_whole_grace_period(learner: Make) -> None:
     assert state["signal"] == signal.SIGTERM
 
 
+def test_a_halt_is_seen_where_nothing_tells_of_changes(learner: Make) -> None:
+    """As where a user has used up all watches: files are looked at again and again."""
+    one = learner(FOREVER)
+    one.start_with("from workbench.learner import watch", "watch.open_inotify = lambda: None")
+    one.until_printed(b"ready\n")
+
+    one.stop()
+
+    assert one.wait()["stopped"] == "halt"
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": "halt", "grace_seconds": "soon"}'])
 def test_a_request_that_is_not_what_it_should_be_halts(learner: Make, text: str) -> None:
     one = started(learner(FOREVER, grace_seconds=0.2))
