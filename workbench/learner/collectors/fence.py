@@ -40,9 +40,10 @@ class Fence(Collector):
         return self._inner is not None and self._inner.waiting
 
     def restore(self, cursor: Any) -> None:
-        """Hand the cursor on; one that cannot be read starts the collection anew, which a note says."""
-        self._cursor = cursor
-        self._call(lambda inner: inner.restore(cursor))
+        """Hand the cursor on, if there is one; one that cannot be read puts the collector aside."""
+        if cursor is not None:
+            self._cursor = cursor
+            self._call(lambda inner: inner.restore(cursor))
 
     def cursor(self) -> Any:
         """Say where the collector inside goes on, or where it was put aside."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from abc import ABC, abstractmethod
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set
 
@@ -20,6 +21,9 @@ POLL_BYTES = 4 << 20
 
 FIND_US = 500_000
 """How often new files are looked for."""
+
+FIND_SHARE = 50
+"""At most one part in so many of the time goes into that."""
 
 NOTE_LIMIT = 20
 
@@ -81,6 +85,7 @@ class StreamCollector(Collector):
         self._sources: Dict[str, Source] = {}
         self._batches = Batches(self.name)
         self._found_us = 0
+        self._find_every_us = FIND_US
         self._notes: List[str] = []
         self._noted: Set[str] = set()
 
@@ -191,10 +196,8 @@ class StreamCollector(Collector):
 
     def _read(self, now_us: int) -> bool:
         """Read a bounded amount of the files; return whether there is more."""
-        if not 0 <= now_us - self._found_us < FIND_US:
-            self._found_us = now_us
-            for source in self.find():
-                self._sources.setdefault(key_of(source.name), source)
+        if not 0 <= now_us - self._found_us < self._find_every_us:
+            self._find(now_us)
         budget = POLL_BYTES
         for key, source in self._sources.items():
             while budget > 0:
@@ -203,6 +206,14 @@ class StreamCollector(Collector):
                     break
                 budget -= count
         return budget <= 0
+
+    def _find(self, now_us: int) -> None:
+        self._found_us = now_us
+        begun = time.monotonic()
+        for source in self.find():
+            self._sources.setdefault(key_of(source.name), source)
+        # Folders of many files are looked through less often.
+        self._find_every_us = max(FIND_US, int((time.monotonic() - begun) * FIND_SHARE * 1e6))
 
     def _read_some(self, key: str, source: Source, now_us: int) -> int:
         try:
