@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +14,7 @@ import pytest
 
 from backends.pipe_host import PipeHost
 from tests.backends.alive import wait_until_dead
+from tests.learner.agent import oldest_python
 from workbench.errors import BackendError, PlaceUnreachable
 from workbench.learner import archive, leases
 
@@ -40,15 +39,7 @@ def open_host(opened: list[PipeHost], argv: list[str], root: Path) -> PipeHost:
 
 def python38() -> str:
     """Find the oldest Python that the agent runs on; skips aloud without one."""
-    found = [
-        shutil.which("python3.8"),
-        *map(str, Path("~/.pyenv/versions").expanduser().glob("3.8*/bin/python")),
-        *map(str, Path("/root/.pyenv/versions").glob("3.8*/bin/python")),
-    ]
-    for python in found:
-        if python and subprocess.run([python, "-V"], capture_output=True, check=False).returncode == 0:
-            return python
-    pytest.skip("there is no Python 3.8 here to run the agent with")
+    return oldest_python() or pytest.skip("there is no Python 3.8 here to run the agent with")
 
 
 def test_what_a_login_shell_prints_first_is_skipped(

@@ -12,10 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from backends.pipe_host import PipeHost
+from runners.conformance_tools import Job, request_of
 from runners.interface import AttemptRef
+from runners.process import ProcessRunner
+from tests.learner.agent import oldest_python
 from tests.runners.conftest import HOME, Jobs
 from tests.stubs import Gpus
 from workbench.errors import InputMissing, LaunchRefused
+from workbench.learner import archive
 from workbench.manifest.model import DataStore
 from workbench.paths import Home
 
@@ -200,3 +205,23 @@ def test_cpus_are_chosen_that_others_use_least(jobs: Jobs) -> None:
     assert [len(cpus) for cpus in own] == [1, 1]
     assert own[0] != own[1]
     assert [int(cpu) for cpu in every.until_printed(b"\n").split()] == available
+
+
+def test_a_job_runs_at_a_place_whose_python_is_38(tmp_path: Path) -> None:
+    python = oldest_python() or pytest.skip("there is no Python 3.8 here to run the agent with")
+    agent = archive.build(str(tmp_path / "agents"))
+    host = PipeHost([python, "-I", agent, "host"], root=str(tmp_path / "place"))
+    runner = ProcessRunner(host, home_uuid=HOME)
+    code = pack(tmp_path, {"train.sh": "echo from $LEARNER_ID\n"})
+    job = Job.planned(
+        runner, request_of("sh train.sh", home=HOME, code=code, learners=2, ends_when="all")
+    ).launch()
+
+    job.until_over()
+
+    assert [job.output(number) for number in (1, 2)] == [b"from 1\n", b"from 2\n"]
+    runner.remove(job.request.attempt)
+    left = [path for path in (tmp_path / "place").rglob("*") if "attempt-" in str(path)]
+    assert left == []
+    runner.close()
+    host.close()
