@@ -44,6 +44,18 @@ class Pump:
             self.ended = True
         return moved
 
+    def empty(self) -> None:
+        """Move all that waits; what a process prints meanwhile that could not be ended is not waited for.
+
+        Raises:
+            OSError: the disk takes no more; the rest waits in the pipe.
+        """
+        moved = self.move()
+        total = moved
+        while moved and total <= self.capacity:
+            moved = self.move()
+            total += moved
+
     def waiting_bytes(self) -> int:
         """Return how many bytes have been printed and are not in the file."""
         return len(self._in_hand) + (0 if self.ended else system.unread_bytes(self.pipe))

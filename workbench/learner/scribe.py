@@ -110,9 +110,8 @@ class Scribe:
             if self._finishing_since is None:
                 behind = self._serve()
                 self._note_usage()
-            elif not self._kept:
-                self._finish()
-                behind = not self._kept and not self._stall and (self._orphan is None or self._orphan_ended)
+            else:
+                behind = self._finish()
 
     # What it waits for
 
@@ -124,7 +123,7 @@ class Scribe:
 
     def _descriptors(self) -> list[int]:
         descriptors = [] if self._control is None else [self._control]
-        if self._kept:
+        if self._finishing_since is not None:
             return descriptors
         if self._sampler is not None:
             descriptors.append(self._sampler.pipe)
@@ -252,13 +251,18 @@ class Scribe:
         if self._finishing_since is None:
             self._finishing_since = time.monotonic()
 
-    def _finish(self) -> None:
-        """Keep what is left, a slice of time at a time; once all is kept, record the end or let the guard do it."""
+    def _finish(self) -> bool:
+        """Keep what is left; once all is kept, record the end or let the guard do it.
+
+        Takes a slice of time at a time; returns whether there is more to do at once.
+        """
+        if self._kept:
+            return False
         lost = 0
         for channel in self._channels:
             if not self._emptied(channel):
                 if not self._patience_over():
-                    return
+                    return not self._stall
                 lost += channel.pump.waiting_bytes() if channel.pump is not None else 0
         self._tell_stall("")
         if self._orphan is None:
@@ -266,11 +270,12 @@ class Scribe:
             self._tell("kept %d" % lost)
         elif self._orphan_ended:
             self._recorded = self._orphan.record(lost)
+        return False
 
     def _emptied(self, channel: Channel) -> bool:
         try:
-            while channel.pump is not None and channel.pump.move():
-                pass
+            if channel.pump is not None:
+                channel.pump.empty()
             done = channel.transcriber.finish_step(_FINISH_SLICE_SECONDS)
         except OSError as error:
             self._tell_stall(why_stalled(error))
