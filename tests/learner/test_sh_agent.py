@@ -405,8 +405,8 @@ def test_a_full_disk_is_told_and_the_command_waits_for_it(learner: Make, tmp_pat
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], check=False)
     if mounted.returncode:
         pytest.skip("no file system can be mounted on this machine")
+    one = learner('echo ready; until [ -e "$WORK/go" ]; do sleep 0.01; done; seq 100000; echo done >&2')
     try:
-        one = learner('echo ready; until [ -e "$WORK/go" ]; do sleep 0.01; done; seq 100000; echo done >&2')
         filler = disk / "filler"
         folder = disk / "learner-1"
         folder.mkdir()
@@ -423,6 +423,7 @@ def test_a_full_disk_is_told_and_the_command_waits_for_it(learner: Make, tmp_pat
         state = one.wait()
         raw = (folder / "output.log").read_bytes()
     finally:
+        one.clear()
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
     expected = b"ready\n" + b"".join(b"%d\n" % (n + 1) for n in range(100_000)) + b"done\n"
