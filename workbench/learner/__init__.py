@@ -1,7 +1,7 @@
 """What runs at the place, with nothing but the standard library of Python 3.8; and what training code may import.
 
-Training code may ``from workbench.learner import report, checkpoint, should_stop, hparams`` (also as ``fabric_learner``);
-outside a job they do nothing, so a script needs no change to run without fabric.
+Training code may ``from workbench.learner import report, checkpoint, should_stop, hparams`` (also as
+``fabric_learner``); outside a job they do nothing, so a script needs no change to run without fabric.
 
 The contract with the rest of fabric is files in the learner's folder (``workbench.paths.LearnerFolder``):
 
@@ -20,37 +20,41 @@ The contract with the rest of fabric is files in the learner's folder (``workben
 
 ``state.json``: where the learner is, replaced by atomic rename (fsync before an exit is reported)::
 
-    {"format": 1, "phase": "starting|setup|running|stopping|exited", "home": ..., "job": ..., "attempt": 1, "learner": 1,
+    {"format": 1, "phase": "starting|setup|running|stopping|exited",
+     "home": ..., "job": ..., "attempt": 1, "learner": 1,
      "pid": guard, "start_ticks": ..., "boot_id": ..., "scribe_pid": ..., "command_pid": ..., "command_ticks": ...,
      "output_pipe": inode,           # of the pipe that the command prints into
      "started_us": ..., "ended_us": ..., "exit_code": null, "signal": null, "decided": false, "stopped": "",
-     "reason": {"text": ..., "code": "C201", "hint": ...} or null, "stall": "" }     # stall: why output waits (disk full)
+     "reason": {"text": ..., "code": "C201", "hint": ...} or null,
+     "stall": "" }                   # why output waits (disk full)
 
-A start is in it before the command is executed (a held child is let go once it is written), and the command's own end
-before what it left behind is ended and kept: phase ``stopping`` with an exit code or signal. A second agent in a folder
-starts nothing where a start is recorded; it ends what is left and records the end (S202, S203).
+A start is in it before the command is executed (a held child is let go once it is written), and the command's own
+end before what it left behind is ended and kept: phase ``stopping`` with an exit code or signal. A second agent in
+a folder starts nothing where a start is recorded; it ends what is left and records the end (S202, S203).
 
-``stop.json``: a request, by rename: ``{"kind": "halt|kill", "grace_seconds": 30.0, "by": "who"}``. A second one may come.
-On a full disk a link whose target is the kind alone serves as well (``state.ask_to_stop`` writes either).
+``stop.json``: a request, by rename: ``{"kind": "halt|kill", "grace_seconds": 30.0, "by": "who"}``. A second one may
+come. On a full disk a link whose target is the kind alone serves as well (``state.ask_to_stop`` writes either).
 
-``../decision.json``: ``{"learner": 2, "exit_code": 0, "signal": null, "time_us": ..., "failed": false}``, made once (link or
-O_EXCL) by the agent whose learner decided by ``ends_when`` or failed first; the others' guards see it, wait
-``settle_seconds`` after a success (not at all after a failure) and stop their learner without blame (``stopped: settle``).
+``../decision.json``: ``{"learner": 2, "exit_code": 0, "signal": null, "time_us": ..., "failed": false}``, made once
+(link or O_EXCL) by the agent whose learner decided by ``ends_when`` or failed first; the others' guards see it,
+wait ``settle_seconds`` after a success (not at all after a failure) and stop their learner without blame
+(``stopped: settle``).
 
-``output.log`` and ``output.idx``: bytes exactly as printed; the index is a 24-byte header (``b"FABRIDX1"``, u64 start time in
-microseconds, u64 zero) and 24-byte entries ``<QQQ`` (end offset, UTC microseconds, newlines so far), at most one per 10 ms or
-64 KiB. The last whole entry is the published end, where every reader stops. The setup's are ``setup.log`` and ``setup.idx``.
+``output.log`` and ``output.idx``: bytes exactly as printed; the index is a 24-byte header (``b"FABRIDX1"``, u64
+start time in microseconds, u64 zero) and 24-byte entries ``<QQQ`` (end offset, UTC microseconds, newlines so far),
+at most one per 10 ms or 64 KiB. The last whole entry is the published end, where every reader stops. The setup's
+are ``setup.log`` and ``setup.idx``.
 
-``records.jsonl``: a header line ``{"format": 1, "agent": version, "home":..., "job":..., "attempt":..., "learner":...,
-"time_us": ..., "boottime_us": ...}``, then one record a line, ``seq`` from 1, written whole (one ``write`` a batch of lines; a torn
-last line is cut off by the next writer). A collector's record has its ``source`` and ``cursor``, from where a restarted agent
-goes on; other records may have ``cursors`` by source::
+``records.jsonl``: a header line ``{"format": 1, "agent": version, "home":..., "job":..., "attempt":...,
+"learner":..., "time_us": ..., "boottime_us": ...}``, then one record a line, ``seq`` from 1, written whole (one
+``write`` a batch of lines; a torn last line is cut off by the next writer). A collector's record has its ``source``
+and ``cursor``, from where a restarted agent goes on; other records may have ``cursors`` by source::
 
     {"seq": 1, "time": us, "kind": "metrics", "source": "regex_extractor", "group": "train", "subid": "",
      "steps": [1, 2], "times": [us, us], "values": {"loss": [0.5, null], "accuracy": [0.1, 0.2]},
      "etimes": {"epoch": [1, 1]}, "texts": {"glogstamp": ["...", "..."]}}
-         # a block of points: columns of equal length; null is NaN, "inf" and "-inf" are infinities; steps may hold null;
-         # a name that is missing in one point of a block starts a new block
+         # a block of points: columns of equal length; null is NaN, "inf" and "-inf" are infinities;
+         # steps may hold null; a name that is missing in one point of a block starts a new block
     {"seq": 2, "time": us, "kind": "usage", "cpu_percent": 180.0, "memory_bytes": n, "processes": 3,
      "gpus": [{"uuid": "GPU-...", "memory_bytes": n, "utilization_percent": 97.0}]}
     {"seq": 3, "time": us, "kind": "checkpoint", "path": "...", "step": 100, "metrics": {...}, "metadata": {...}}
@@ -58,8 +62,8 @@ goes on; other records may have ``cursors`` by source::
     {"seq": 5, "time": us, "kind": "note", "level": "warning", "text": "3 images in event files are not shown"}
 
 Every process of a learner carries ``FABRIC_LEARNER=<home uuid>/<job id>/<attempt>/<learner>`` in its environment.
-``fabric``'s own calls into a learner: ``python agent.pyz guard LEARNER_DIR`` starts it, ``python agent.pyz host`` serves frames
-on stdin and stdout, ``python agent.pyz version`` prints the version.
+``fabric``'s own calls into a learner: ``python agent.pyz guard LEARNER_DIR`` starts it, ``python agent.pyz host``
+serves frames on stdin and stdout, ``python agent.pyz version`` prints the version.
 """
 
 from workbench.learner.report import checkpoint, hparams, progress, report, should_stop
