@@ -104,10 +104,11 @@ class Observing:
                     break
                 attempts, serial = self._wanted, self._serial
                 now = elapsed_seconds()
-                if serial != answered or now >= whole_at + WHOLE_SECONDS:
-                    self._drop_runner()
-                    whole_at = now
                 self._due = now + LONG_SECONDS + DEADLINE_SECONDS
+            # No call of a plug-in is made with the lock held: it may hang, and the loop needs the lock.
+            if serial != answered or now >= whole_at + WHOLE_SECONDS:
+                self._drop_runner()
+                whole_at = now
             try:
                 event = self._ask(attempts, serial)
             except BaseException as error:
@@ -123,18 +124,17 @@ class Observing:
                 self._due = None
                 if tell and not self._ended:
                     self._post(event)
-        with self._changed:
-            self._drop_runner()
+        self._drop_runner()
 
     def _ask(self, attempts: tuple[AttemptRef, ...], serial: int) -> Observed:
         runner = self._runner
         fresh = runner is None
         if runner is None:
-            runner = self._make_runner()
+            runner = self._runner = self._make_runner()
             with self._changed:
-                self._runner = runner
-                if (attempts, serial) != (self._wanted, self._serial):
-                    self._interrupt(runner)
+                stale = (attempts, serial) != (self._wanted, self._serial)
+            if stale:
+                self._interrupt(runner)
         interruptible = type(runner).interrupt is not Runner.interrupt
         timeout = min(LONG_SECONDS, WHOLE_SECONDS) if interruptible else SHORT_SECONDS
         found = runner.observe(attempts, timeout_seconds=timeout)
@@ -142,9 +142,9 @@ class Observing:
         return Observed(self._place, attempts, tuple(found.seen), found.whole or fresh, serial)
 
     def _fail(self, text: str, failures: int) -> None:
+        self._drop_runner()
         with self._changed:
             self._due = None
-            self._drop_runner()
             if self._ended:
                 return
             self._post(Unreachable(self._place, text, self._answered_us))
