@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 
 from backends.local_host import LocalHost
+from runners.conformance_tools import Job, request_of
 from runners.process import ProcessRunner
 from tests.stubs import Gpus, pretend
 from workbench.paths import Home
-
-pytest.register_assert_rewrite("runners.conformance")
-
-from runners.conformance_tools import Job, request_of  # noqa: E402 - after its asserts are to be rewritten
 
 HOME = "00000000-0000-0000-0000-00000000000a"
 
