@@ -97,14 +97,14 @@ class ProcessRunner(Runner):
             self._host.call("write_files", files=files)
 
     def remove(self, attempt: AttemptRef) -> None:
-        """End what is left of an attempt and remove its files, here all but the journal."""
+        """End what is left of an attempt and remove its files; here they lie in the job's own folder and stay."""
         folder = self._folder(attempt)
         secrets = self._host.call("secret_folder")
         paths = [] if self._host.here else [str(folder.path)]
         for number in range(1, attempt.learners + 1):
             self._end(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number))
             stem = secrets_stem(secrets, attempt, number)
-            paths += [f"{stem}.json", f"{stem}.sh", str(folder.model(number))]
+            paths += [f"{stem}.json", f"{stem}.sh"]
         self._host.call("remove", paths=paths)
 
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
