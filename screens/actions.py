@@ -209,6 +209,18 @@ def bindings(pane: str) -> list[BindingType]:
     return made
 
 
+def early_bindings(*panes: str) -> list[BindingType]:
+    """Make the bindings of a screen, for keys that are typed while it opens and none of its panes has the focus."""
+    from textual.binding import Binding
+
+    shared = {action.id: action for pane in panes for action in of_pane(pane)}.values()
+    return [
+        Binding(",".join(action.keys), f"early('{action.id}')", action.title, show=False)
+        for action in shared
+        if action.owner != "pane" and not takes_number(action)
+    ]
+
+
 def takes_number(action: Action) -> bool:
     """Say whether the action's keys are digits, one of which it is given."""
     return bool(action.keys) and all(key.isdigit() for key in action.keys) and len(action.keys) > 1

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-from textual.command import Provider
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -17,7 +16,6 @@ from screens.base import BaseScreen
 from screens.errands import Done, Errands, Work
 from screens.farewell import farewell
 from screens.memory import Memory
-from screens.palette import ActionProvider
 from screens.queries import Beginning, beginning
 from screens.reader import Answer, Reader, Trouble
 from screens.runs import RunsScreen
@@ -30,8 +28,18 @@ from workbench.store import jobs
 from workbench.store.database import Store
 from workbench.store.rows import JobRow
 
+if TYPE_CHECKING:
+    from textual.command import Provider
+
 Severity = Literal["information", "warning", "error"]
 TICK_SECONDS: Final = 1.0
+
+
+def _provider() -> type[Provider]:
+    """Import the palette when it is opened."""
+    from screens.palette import ActionProvider
+
+    return ActionProvider
 
 
 class FabricApp(AppActions):
@@ -39,7 +47,7 @@ class FabricApp(AppActions):
 
     CSS_PATH = "fabric.tcss"
     TITLE = "fabric"
-    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {ActionProvider}
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_provider}
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-normal"), (160, "-wide")]  # noqa: RUF012 - as Textual has it
     BINDINGS: ClassVar = [("ctrl+q", "app_quit", "quit")]
 
@@ -96,8 +104,9 @@ class FabricApp(AppActions):
 
     def _tick(self) -> None:
         self.remember()
-        if not self.reader.paused and isinstance(self.screen, BaseScreen):
-            self.screen.tick(self.clock())
+        screen = self.screen
+        if not self.reader.paused and isinstance(screen, BaseScreen) and screen.whole:
+            screen.tick(self.clock())
 
     def on_answer(self, answer: Answer) -> None:
         """Take what the reader found."""

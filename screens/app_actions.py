@@ -11,9 +11,7 @@ from textual.content import Content
 
 from screens import actions
 from screens.base import BaseScreen
-from screens.dialogs import Choice, Choose, TextView
 from screens.errands import Done
-from screens.run import RunScreen
 from screens.steering import Steering
 from screens.themes import OURS
 from workbench.errors import FabricError
@@ -21,6 +19,7 @@ from workbench.store.rows import JobRow
 
 if TYPE_CHECKING:
     from screens.app import FabricApp
+    from screens.dialogs import Choice
 
 T = TypeVar("T")
 
@@ -37,10 +36,10 @@ class AppActions(App[int]):
         action = actions.BY_ID[action_id]
         screen = self.screen
         owner = screen.find_owner(action) if isinstance(screen, BaseScreen) else None
-        if owner is None:
+        if owner is None and action.owner == "pane":
             self._fabric.tell(f"{action.title}: not on this screen", "warning")
             return
-        await self.run_action(action.target, default_namespace=owner)
+        await self.run_action(action.target, default_namespace=owner or screen)
 
     def aside(self, work: Callable[[], T], then: Callable[[T], Any]) -> None:
         """Do something that may wait for a file in a thread of its own, then go on with what it gave."""
@@ -59,10 +58,13 @@ class AppActions(App[int]):
 
     def show_text(self, shown: tuple[str, Content]) -> None:
         """Show a longer text in a window."""
+        from screens.dialogs import TextView
+
         self.push_screen(TextView(*shown))
 
     def choose(self, title: str, choices: Sequence[Choice], then: Callable[[Choice], Any]) -> None:
         """Offer a few things, and do one."""
+        from screens.dialogs import Choose
 
         def chosen(choice: Choice | None) -> None:
             if choice is not None:
@@ -74,6 +76,8 @@ class AppActions(App[int]):
 
     def open_job(self, job: JobRow, tab: str = "") -> None:
         """Open a job's screen, in place of another job's."""
+        from screens.run import RunScreen  # not before it is needed: the table is to be there at once
+
         self._fabric.last_job = job
         screen = self.screen
         if isinstance(screen, RunScreen):

@@ -36,6 +36,8 @@ def fabric_app(widget: Widget) -> FabricApp:
 class BaseScreen(Screen[None]):
     """A screen with a heading, a body, a key bar, and what is said instead when the terminal is too small."""
 
+    AUTO_FOCUS = ""  # the pane that is to have the focus is not always the first
+
     def compose(self) -> ComposeResult:
         """Put the screen together."""
         yield Heading()
@@ -54,6 +56,11 @@ class BaseScreen(Screen[None]):
         return fabric_app(self)
 
     @property
+    def whole(self) -> bool:
+        """Whether all parts are there: not before it was put together, nor while it is taken apart."""
+        return self.is_running and self.query_one_optional("#too-small") is not None
+
+    @property
     def pane(self) -> str:
         """Which pane has the focus; empty when none has."""
         focused = self.focused
@@ -68,6 +75,11 @@ class BaseScreen(Screen[None]):
         if pane := self.pane:
             self.query_one(KeyBar).pane = pane
 
+    async def action_early(self, action_id: str) -> None:
+        """Take a key that was typed before any pane had the focus, so that none is lost while a screen opens."""
+        if self.focused is None:
+            await self.fabric.action_perform(action_id)
+
     def on_resize(self, event: events.Resize) -> None:
         """Say so when there is not room enough to be of use."""
         width, height = event.size.width, event.size.height
@@ -79,6 +91,8 @@ class BaseScreen(Screen[None]):
 
     def head(self, crumbs: tuple[str, ...], news: tuple[Part, ...]) -> None:
         """Set the heading; what the app itself has to say comes first."""
+        if not self.whole:
+            return
         self._say_trouble()
         heading = self.query_one(Heading)
         heading.crumbs = crumbs

@@ -104,6 +104,7 @@ def _exit(line: Line) -> Cell:
     return Cell("" if code is None else str(code), "dim" if code == 0 else "error")
 
 
+# fmt: off
 COLUMNS: Final = (
     Column("state", 13, _state, sort="state"),
     Column("name", 0, lambda line: Cell(text.harmless(line.job.name)), sort="name"),
@@ -111,12 +112,17 @@ COLUMNS: Final = (
     Column("place", 8, lambda line: Cell(text.harmless(line.job.place.backend)), sort="place", from_width=70),
     Column("runner", 9, lambda line: Cell(line.job.place.runner, "dim"), from_width=130),
     Column("gpus", 4, lambda line: Cell(str(line.job.gpus or "")), "right", "gpus", 110),
-    Column("step", 7, lambda line: Cell("" if line.figures.step is None else str(line.figures.step)), "right",
-    "", 62), Column("loss", 9, _loss, "right", "", 55), Column("done", 4, _progress, "right", "", 76),
-    Column("left", 4, _eta, "right", "", 120), Column("time", 4, _time, "right", "time", 50), Column("age", 4,
-    _age, "right", "submitted", 90), Column("exit", 4, _exit, "right", "exit", 100), Column("tags", 12, _tags,
-    from_width=150), Column("why", 0, _why, from_width=100),
-)  # fmt: skip
+    Column("step", 7, lambda line: Cell("" if line.figures.step is None else str(line.figures.step)), "right", "", 62),
+    Column("loss", 9, _loss, "right", "", 55),
+    Column("done", 4, _progress, "right", "", 76),
+    Column("left", 4, _eta, "right", "", 120),
+    Column("time", 4, _time, "right", "time", 50),
+    Column("age", 4, _age, "right", "", 90),
+    Column("exit", 4, _exit, "right", "exit", 100),
+    Column("tags", 12, _tags, from_width=150),
+    Column("why", 0, _why, from_width=100),
+)
+# fmt: on
 
 GAP: Final = 1
 _NAME_LEAST: Final = 10

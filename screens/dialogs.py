@@ -138,6 +138,8 @@ class TextView(ModalScreen[None]):
         ("escape,q,enter", "leave", "leave"),
         ("j,down", "move(1)", "down"),
         ("k,up", "move(-1)", "up"),
+        ("ctrl+d,pagedown", "move(10)", "page down"),
+        ("ctrl+u,pageup", "move(-10)", "page up"),
         ("y", "copy", "copy"),
     ]
 
@@ -153,6 +155,10 @@ class TextView(ModalScreen[None]):
             with Vertical(classes="text"):
                 yield Static(self.body)
             yield Static(Content.styled("esc closes, y copies, j and k scroll", "$role-dim"))
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Leave room for the title above and the keys below the text."""
+        self.query_one(".text").styles.max_height = max(3, event.size.height - 9)
 
     def action_move(self, lines: int) -> None:
         """Scroll."""

@@ -11,7 +11,7 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widget import Widget
 
-from screens import status, text
+from screens import actions, status, text
 from screens.charting import Charted, charts_page
 from screens.files import found_files
 from screens.pages import rest
@@ -40,7 +40,7 @@ from workbench.store.rows import JobRow
 class RunScreen(Steering):
     """The screen of one job."""
 
-    BINDINGS: ClassVar = []
+    BINDINGS: ClassVar = actions.early_bindings("overview", "charts")
 
     def __init__(self, job: JobRow, tab: str) -> None:
         super().__init__()
@@ -51,6 +51,7 @@ class RunScreen(Steering):
         self.job_name = job.name
         self._page: JobPage | None = None
         self._files: list[rest.FoundFile] | None = None
+        self._all_there = False
 
     def body(self) -> Iterator[Widget]:
         """Make the tabs."""
@@ -73,6 +74,7 @@ class RunScreen(Steering):
         self.query_one(LogView).restore(self.fabric.memory)
         if self.job is not None:
             self.query_one(LogView).show_job(self.fabric.home, self.job)
+        self._all_there = True
         self.show(self.tab)
 
     def on_unmount(self) -> None:
@@ -84,6 +86,8 @@ class RunScreen(Steering):
     def show(self, tab: str) -> None:
         """Open a tab; what only another one needs is no longer read."""
         self.tab = tab
+        if not self._all_there:
+            return  # it is shown when all is there
         self.query_one(TabBar).active = tab
         for name in TABS:
             self.query_one(f"#{name}").display = name == tab
@@ -127,7 +131,7 @@ class RunScreen(Steering):
     def on_answer(self, answer: Answer) -> None:
         """Show what was read."""
         value = answer.value
-        if self.job is None:
+        if self.job is None or not self.whole:
             return
         if isinstance(value, ChartsPage):
             waits = status.is_open(self.job)

@@ -10,7 +10,7 @@ from textual import on
 from textual.containers import Container
 from textual.widget import Widget
 
-from screens import text
+from screens import actions, text
 from screens.queries import RUNS_COUNTERS, RunsPage, runs_page
 from screens.reader import Answer
 from screens.status import look
@@ -32,7 +32,7 @@ _COUNTED: Final = (State.PROCESSING, State.PENDING, State.QUEUED, State.FAILED)
 class RunsScreen(Steering):
     """All jobs, newest first unless sorted otherwise."""
 
-    BINDINGS: ClassVar = []
+    BINDINGS: ClassVar = actions.early_bindings("runs")
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class RunsScreen(Steering):
     def on_answer(self, answer: Answer) -> None:
         """Show what was read."""
         page = answer.value
-        if not isinstance(page, RunsPage) or page.listing != self.listing:
+        if not isinstance(page, RunsPage) or page.listing != self.listing or not self.whole:
             return
         self._set_notice(page.window.jobs)
         self.table.show(page.window, page.figures, self.fabric.clock())

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from screens import text
 from screens.base import BaseScreen
-from screens.dialogs import Choice, Confirm, Question
 from screens.errands import Work
 from screens.status import is_open
 from workbench.job import State
 from workbench.store.database import Store
 from workbench.store.rows import JobRow
+
+if TYPE_CHECKING:
+    from screens.dialogs import Choice
 
 _SAID: Final = {
     "halt": "asked to halt",
@@ -63,6 +65,8 @@ class Steering(BaseScreen):
         if self.fabric.readonly:
             self.fabric.tell("nothing is changed here: it was started with --readonly", "warning")
             return
+        from screens.dialogs import Confirm, Question
+
         jobs = self.targets()
         fitting = self._fitting(kind, jobs)
         if not fitting:
@@ -122,6 +126,8 @@ class Steering(BaseScreen):
 
     def action_job_copy(self) -> None:
         """Offer what can be copied."""
+        from screens.dialogs import Choice
+
         jobs = self.targets()
         if not jobs:
             return

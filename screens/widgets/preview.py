@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rich.segment import Segment
 from textual import events
@@ -11,18 +11,17 @@ from textual.timer import Timer
 
 from screens import actions, status, text
 from screens.base import fabric_app
-from screens.charting import Charted, charts_page
 from screens.glyphs import glyphs
 from screens.reader import Answer
-from screens.tails import Tail, tail
 from screens.themes import paint_of
-from screens.widgets.ansi import decoded, strip_of
-from screens.widgets.chart_data import ChartData, ChartsPage
-from screens.widgets.chart_tile import tile
 from screens.widgets.drawn import Drawn
-from screens.widgets.plot import View
 from workbench.job import TERMINAL, nine
 from workbench.store.rows import JobRow
+
+# What charts and logs need is imported when the first one is read: the table is to be there at once.
+if TYPE_CHECKING:
+    from screens.tails import Tail
+    from screens.widgets.chart_data import ChartData, ChartsPage
 
 SETTLE_SECONDS: Final = 0.12
 """How long the cursor must rest on a job before its log and chart are read, so that scrolling stays light."""
@@ -76,6 +75,10 @@ class Preview(Drawn, can_focus=True):
         self.refresh()
 
     def _read(self) -> None:
+        from screens.charting import Charted, charts_page
+        from screens.tails import tail
+        from screens.widgets.plot import View
+
         reader, job = fabric_app(self).reader, self.job
         wanted = (job.id, job.attempt, self.size.width) if job else None
         if wanted == self._read_for:
@@ -92,11 +95,10 @@ class Preview(Drawn, can_focus=True):
 
     def on_answer(self, answer: Answer) -> None:
         """Take the end of the log, or the chart."""
-        value = answer.value
-        if isinstance(value, Tail) and self.job is not None and value.job_id == self.job.id:
-            self._tail = value
-        elif isinstance(value, ChartsPage):
-            self._chart = _chosen(value)
+        if answer.key == "charts":
+            self._chart = _chosen(answer.value)
+        elif self.job is not None and answer.value.job_id == self.job.id:
+            self._tail = answer.value
         self._redraw()
 
     # Moving, within the log
@@ -181,6 +183,9 @@ class Preview(Drawn, can_focus=True):
         return lines
 
     def _body(self, width: int, height: int) -> list[Strip]:
+        from screens.widgets.chart_tile import tile
+        from screens.widgets.plot import View
+
         if self._chart is None or height < 4:
             return self._log(width, height)
         base, paint = self.base, paint_of(self)
@@ -197,6 +202,8 @@ class Preview(Drawn, can_focus=True):
 
     def _log(self, width: int, height: int) -> list[Strip]:
         """Return the last lines that fit; in their place a word while there are none."""
+        from screens.widgets.ansi import decoded, strip_of
+
         base = self.base
         rule = self._line(glyphs().ruler * width, "dim", width)
         if self._tail is None or not self._tail.lines:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from textual import on
-from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.message import Message
-from textual.suggester import SuggestFromList
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from screens import text
+
+if TYPE_CHECKING:
+    from textual.widgets import Input
 
 
 class Prompt(Horizontal):
@@ -50,30 +50,37 @@ class Prompt(Horizontal):
         self._before = ""
         self._history: Sequence[str] = ()
         self._age = 0
-
-    def compose(self) -> ComposeResult:
-        """Put the line together."""
-        yield Static("", id="prompt-label", markup=False)
-        yield Input(id="prompt-input", select_on_focus=False)
-        yield Static("", id="prompt-fault", markup=False)
+        self._told = ""
 
     def on_mount(self) -> None:
-        """Start hidden, and without a blinking cursor."""
+        """Start hidden."""
         self.display = False
-        self.query_one(Input).cursor_blink = False
 
     def ask(self, purpose: str, value: str = "", history: Sequence[str] = ()) -> None:
         """Open the line; ``purpose`` is its label."""
         self.purpose, self._before, self._history, self._age = purpose, value, history, 0
-        self.query_one("#prompt-label", Static).update(f"{purpose}: ")
-        self.complain("")
-        line = self.query_one(Input)
-        line.suggester = SuggestFromList(list(reversed(history)), case_sensitive=False) if history else None
-        with self.prevent(Input.Changed):
-            line.value = value
-        line.cursor_position = len(value)
+        self._told = value
         self.display = True
+        self.run_worker(self._open(), exclusive=True)
+
+    async def _open(self) -> None:
+        """Put the line together anew; nothing of it is imported before it is asked for."""
+        from textual.suggester import SuggestFromList
+        from textual.widgets import Input
+
+        completed = SuggestFromList(list(reversed(self._history)), case_sensitive=False)
+        line = Input(self._before, select_on_focus=False, suggester=completed if self._history else None)
+        line.cursor_blink = False
+        await self.remove_children()
+        label = Static(f"{self.purpose}: ", id="prompt-label", markup=False)
+        await self.mount(label, line, Static("", id="prompt-fault", markup=False))
         line.focus()
+
+    @property
+    def _line(self) -> Input:
+        from textual.widgets import Input
+
+        return self.query_one(Input)
 
     def close(self) -> None:
         """Close the line."""
@@ -84,15 +91,16 @@ class Prompt(Horizontal):
         place = f"at {start + 1}-{end}: " if end else ""
         self.query_one("#prompt-fault", Static).update(text.harmless(place + fault) if fault else "")
 
-    @on(Input.Changed)
-    def _changed(self, event: Input.Changed) -> None:
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Tell of what was typed, but not of what stood there at first."""
         event.stop()
-        if self.display:
+        if self.display and event.value != self._told:
+            self._told = event.value
             self.complain("")
             self.post_message(self.Changed(self.purpose, event.value))
 
-    @on(Input.Submitted)
-    def _submitted(self, event: Input.Submitted) -> None:
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Tell of what was entered."""
         event.stop()
         self.post_message(self.Entered(self.purpose, event.value))
 
@@ -103,7 +111,7 @@ class Prompt(Horizontal):
 
     def _recall(self, age: int) -> None:
         self._age = max(0, min(age, len(self._history)))
-        line = self.query_one(Input)
+        line = self._line
         line.value = self._history[-self._age] if self._age else self._before
         line.cursor_position = len(line.value)
 

@@ -38,7 +38,8 @@ async def _settled(shown: Shown, shows: str, *keys: str) -> None:
         same, before = shown.text() == before, shown.text()
         return same
 
-    for _ in range(5):
+    for _ in range(3):
+        await shown.pilot.pause()  # until nothing is left to do
         await shown.until(still)
 
 

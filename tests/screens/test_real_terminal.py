@@ -1,0 +1,171 @@
+"""The screens in a real terminal: started by the command, typed at, resized, hung up."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.screens import seeding
+from workbench.paths import Home
+from workbench.store.database import Store
+
+TMUX = shutil.which("tmux")
+pytestmark = pytest.mark.skipif(
+    TMUX is None, reason="tmux is not installed: no real terminal to test the screens in"
+)
+
+START = "import sys; from fabric_workbench import main; sys.exit(main())"
+
+
+class Terminal:
+    """A terminal of tmux's with the screens in it."""
+
+    def __init__(self, folder: Path, home: Home) -> None:
+        self.base = [str(TMUX), "-S", str(folder / "tmux.sock"), "-f", os.devnull]
+        self.home = home
+        self.environment = {
+            **os.environ,
+            "FABRIC_HOME": str(home.path),
+            "LANG": "C.UTF-8",
+            "LC_ALL": "C.UTF-8",
+        }
+
+    def __call__(self, *words: str) -> str:
+        """Run a command of tmux's."""
+        ran = subprocess.run(
+            [*self.base, *words], env=self.environment, capture_output=True, text=True, check=True
+        )
+        return ran.stdout
+
+    def start(self, width: int, height: int, *words: str) -> None:
+        """Start ``fabric tui``; the terminal stays when it ends."""
+        # tmux starts its commands in its server's environment, which is this one's.
+        self(
+            "new-session",
+            "-d",
+            "-x",
+            str(width),
+            "-y",
+            str(height),
+            sys.executable,
+            "-c",
+            START,
+            "tui",
+            *words,
+        )
+        self("set-option", "remain-on-exit", "on")
+
+    def screen(self) -> str:
+        """Return what is on the screen."""
+        return self("capture-pane", "-p")
+
+    def keys(self, *names: str) -> None:
+        """Type."""
+        self("send-keys", *names)
+
+    def until(self, condition: Callable[[str], bool]) -> str:
+        """Wait until something holds of the screen."""
+        deadline = time.monotonic() + 30
+        while not condition(shown := self.screen()):
+            if time.monotonic() > deadline:
+                pytest.fail(f"it never came; the screen is:\n{shown}")
+            time.sleep(0.02)
+        return shown
+
+    def until_shown(self, *parts: str) -> str:
+        """Wait until all of these are on the screen."""
+        return self.until(lambda shown: all(part in shown for part in parts))
+
+
+@pytest.fixture
+def terminal(clean_environment: Path, home: Home) -> Iterator[Terminal]:
+    with Store.open(home) as store:
+        seeding.three_runs(store)
+    made = Terminal(clean_environment, home)
+    yield made
+    subprocess.run([*made.base, "kill-server"], capture_output=True)
+
+
+def test_a_tour_at_80x24(terminal: Terminal) -> None:
+    terminal.start(80, 24)
+    terminal.until_shown("1 overview", "mnist-wide", "● processing")  # the first time: the newest running job
+    terminal.keys("l")
+    terminal.until_shown("step 19 loss", "follow")
+    terminal.keys("]")
+    terminal.until_shown("train/accuracy", "⣀")
+    terminal.keys("Escape")
+    terminal.until_shown("fabric › runs", "mnist-big", "3 jobs")
+    terminal.keys("j", "Enter", "d")
+    terminal.until_shown("use a smaller batch")
+    terminal.keys("?")
+    terminal.until_shown("Keys", "esc closes")
+    terminal.keys("Escape")  # with a key right behind it, it would be alt and that key
+    terminal.until(lambda shown: "esc closes" not in shown)
+    terminal.keys("q")
+    terminal.until_shown("3 jobs")
+    terminal.keys("q")
+    shown = terminal.until_shown("1 job goes on:")
+    assert "mnist-wide" in shown
+    terminal.until(
+        lambda _: terminal("display-message", "-p", "#{pane_dead} #{pane_dead_status}").strip() == "1 0"
+    )
+
+
+def test_it_fits_itself_to_a_terminal_that_changes_its_size(terminal: Terminal) -> None:
+    terminal.start(200, 60)
+    terminal.until_shown("1 overview", "mnist-wide")
+    terminal.keys("Escape")
+    terminal.until_shown("3 jobs", "exit", "why")
+    terminal("resize-window", "-x", "80", "-y", "24")
+    terminal.until(lambda shown: "3 jobs" in shown and "why" not in shown)
+    terminal("resize-window", "-x", "40", "-y", "10")
+    terminal.until_shown("fabric needs 60x15, this is 40x10")
+    terminal("resize-window", "-x", "120", "-y", "40")
+    terminal.until_shown("3 jobs", "mnist-big")
+
+
+def test_what_happens_in_the_store_is_seen(terminal: Terminal) -> None:
+    terminal.start(120, 40, "mnist-baseline")
+    terminal.until_shown("mnist-baseline", "completed")
+    terminal.keys("Escape")
+    terminal.until_shown("3 jobs")
+    with Store.open(terminal.home) as store:
+        seeding.add_job(store, 9, "newcomer")
+    terminal.until_shown("4 jobs", "newcomer")
+
+
+def test_a_terminal_that_hangs_up_ends_it_and_it_opens_again_where_it_was(terminal: Terminal) -> None:
+    terminal.start(80, 24)
+    terminal.until_shown("1 overview")
+    terminal.keys("Escape")
+    terminal.until_shown("3 jobs")
+    terminal.keys("s", "s")
+    terminal.until(lambda shown: shown.index("mnist-baseline") < shown.index("mnist-wide"))
+    terminal.until(lambda shown: _remembered(terminal.home, "name"))
+    pid = int(terminal("display-message", "-p", "#{pane_pid}"))
+    terminal("kill-session")
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{pid}").exists()
+
+    terminal.start(80, 24)
+
+    terminal.until(
+        lambda shown: "3 jobs" in shown and shown.index("mnist-baseline") < shown.index("mnist-wide")
+    )
+
+
+def _remembered(home: Home, sort: str) -> bool:
+    from screens.queries import MEMORY_KEY
+    from workbench.store.ui_state import get_state
+
+    with Store.open(home) as store:
+        return bool(get_state(store, MEMORY_KEY, {}).get("sort") == sort)
