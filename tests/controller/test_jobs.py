@@ -124,6 +124,25 @@ def test_a_job_that_fails_once_is_restarted_and_completes(ground: Ground) -> Non
     assert (row.state, row.restarts, row.platform_restarts) == (State.COMPLETED, 1, 0)
 
 
+def test_a_setup_that_takes_long_is_shown_and_one_that_fails_fails_the_job(ground: Ground) -> None:
+    waits = "while [ ! -e $RESULT_DIR/go ]; do sleep 0.02; done"
+    job_id = ground.submit("echo ran", setup=waits)
+    row = ground.reaches(job_id, State.DOWNLOADING)
+    wait_for(lambda: ground.row(job_id).reason.text == "the setup command runs", lambda: str(row))
+    (ground.home.job(job_id).results / "go").touch()
+    assert ground.ends(job_id).state is State.COMPLETED
+    failing = ground.ends(ground.submit("echo ran", setup="echo no compiler; exit 9"))
+
+    assert (failing.state, failing.exit_code, failing.reason.code) == (State.FAILED, 9, "C206")
+
+
+@only_python
+def test_memory_that_the_machine_does_not_have_is_refused_at_once(ground: Ground) -> None:
+    row = ground.ends(ground.submit("true", memory_bytes=1 << 50, max_restarts=5))
+
+    assert (row.state, row.reason.code, row.exit_code, row.attempt) == (State.FAILED, "C104", 65, 1)
+
+
 def test_max_runtime_ends_a_job_with_124(ground: Ground) -> None:
     row = ground.ends(ground.submit(FOREVER, max_runtime_seconds=0.3, grace_seconds=1.0))
 
