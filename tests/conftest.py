@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Make a skip a failure where ``FABRIC_TEST_NO_SKIP`` is set, but for reasons that match it: CI leaves nothing out."""
+    """Make a skip a failure where ``FABRIC_TEST_NO_SKIP`` is set, unless its reason matches: CI leaves nothing out."""
     report = yield
     allowed = os.environ.get("FABRIC_TEST_NO_SKIP")
     if allowed is not None and report.skipped and isinstance(report.longrepr, tuple):

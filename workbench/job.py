@@ -1,4 +1,4 @@
-"""What a job is: ids, states and the legal steps between them, reasons, exit codes. Pure: no I/O, no clock but the id's."""
+"""What a job is: ids, states and the legal steps between them, reasons, exit codes. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
