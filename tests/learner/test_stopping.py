@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -194,6 +195,32 @@ def test_a_guard_that_is_told_to_end_ends_its_learner_and_says_so(learner: Make)
     state = one.wait()
 
     assert (state["signal"], state["stopped"], state["reason"]["code"]) == (signal.SIGTERM, "", "S202")
+
+
+@pytest.mark.parametrize("learners", [1, 2])
+def test_a_learner_whose_folder_is_removed_ends_with_its_agents(
+    learner: Make, learners: int, python: str
+) -> None:
+    one = started(learner(STUBBORN, learners=learners, python=python))
+    assert one.process is not None
+    scribe = one.scribe()
+
+    shutil.rmtree(one.folder)
+
+    assert one.process.wait(20) == 0
+    until(lambda: not one.left() and not system.start_ticks(scribe))
+
+
+def test_a_learner_whose_folder_is_removed_ends_without_its_guard_too(learner: Make) -> None:
+    one = started(learner(STUBBORN, grace_seconds=60.0))
+    assert one.process is not None
+    scribe = one.scribe()
+    one.process.kill()
+    one.process.wait()
+
+    shutil.rmtree(one.folder)
+
+    until(lambda: not one.left() and not system.start_ticks(scribe))
 
 
 def test_setup_runs_before_the_command_with_a_log_of_its_own(learner: Make, python: str) -> None:

@@ -58,6 +58,7 @@ class Guard:
         self._deciding = False
         self._finishing = False
         self._kept = False
+        self._gone = False
         self._lost_bytes = 0
 
     def run(self) -> None:
@@ -69,7 +70,7 @@ class Guard:
         self._obey()
         if not self._stopping.begun:
             self._start("setup" if self._launch.setup else "command")
-        while self._deciding or not self._kept:
+        while not self._kept or (self._deciding and not self._gone):
             self._wait()
             self._turn()
         self._record_exit()
@@ -181,6 +182,9 @@ class Guard:
 
     def _obey(self) -> None:
         """Do what others want, or what the limits demand."""
+        if not self._gone and state.is_gone(self._folder):
+            self._gone = True  # who removed it wants nothing of it any more, and could not stop it either
+            self._stop("kill", reasons.reason("its folder was removed"), 0.0)
         request = self._requests.look()
         if request:
             kind = "kill" if request.get("kind") == "kill" else "halt"
@@ -323,7 +327,7 @@ class Guard:
         elif why is not None and why["code"] in ("C201", "C202", "C206"):
             why = reasons.with_last_line(why, self._folder, "setup" if self._act == "setup" else "output")
         self._state.document.update(phase="exited", stall="", reason=why)
-        while not self._state.write(durable=True):
+        while not self._state.write(durable=True) and not state.is_gone(self._folder):
             select.poll().poll(_RETRY_SECONDS * 1000)
         self._state.clear()
         self._scribe.let_go(_LET_GO_SECONDS)

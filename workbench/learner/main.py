@@ -91,6 +91,7 @@ def _take_lock(folder: str) -> int | None:
 
 def _take_over(folder: str, told: Launch, secrets: dict[str, str]) -> None:
     """End a learner whose agent was killed, keep what its pipe still holds, and record that."""
+    from workbench.learner import state
     from workbench.learner.masking import Mask
     from workbench.learner.orphan import rescued_pipes
     from workbench.learner.scribe import RETRY_SECONDS, Scribe

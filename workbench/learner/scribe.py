@@ -286,7 +286,8 @@ class Scribe:
     def _patience_over(self) -> bool:
         if not self._stall or self._finishing_since is None:
             return False
-        return self._given_up or time.monotonic() - self._finishing_since > PATIENCE_SECONDS
+        waited = time.monotonic() - self._finishing_since
+        return self._given_up or waited > PATIENCE_SECONDS or state.is_gone(self._folder)
 
 
 def why_stalled(error: OSError) -> str:

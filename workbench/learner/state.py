@@ -116,6 +116,17 @@ def read(folder: str) -> dict[str, Any]:
     return read_object(os.path.join(folder, "state.json"))
 
 
+def is_gone(folder: str) -> bool:
+    """Say whether a learner's folder was removed: nobody can be told anything any more."""
+    try:
+        os.stat(folder)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # a disk that does not answer now
+    return False
+
+
 def refuse(folder: str, launch: Launch, text: str) -> None:
     """Record that a learner cannot be started, as its end.
 
