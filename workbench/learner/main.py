@@ -102,8 +102,9 @@ def _take_over(folder: str, told: Launch, secrets: dict[str, str]) -> None:
         try:
             channels = open_channels(folder, told, Mask(secrets.values()), pipes)
             break
-        except (
-            OSError
-        ):  # the disk is full, and whoever looks at the learner sees that nobody has recorded its end
+        except OSError:
+            # On a full disk whoever looks at the learner sees that nobody has recorded its end yet.
+            if state.is_gone(folder):
+                return
             time.sleep(RETRY_SECONDS)
     Scribe(folder, told, channels).run()
