@@ -80,10 +80,7 @@ AGAIN: dict[ModuleType, tuple[str, ...]] = {
         "test_stderr_opened_by_name_truncates_nothing",
         "test_what_is_printed_as_it_is_ended_is_kept",
     ),
-    test_scribe: (
-        "test_a_scribe_killed_after_the_command_has_ended_loses_nothing",
-        "test_signals_that_ask_do_not_end_a_scribe",
-    ),
+    test_scribe: ("test_signals_that_ask_do_not_end_a_scribe",),
     test_stopping: (
         "test_a_command_is_stopped_when_its_time_is_over",
         "test_a_guard_that_is_told_to_end_ends_its_learner_and_says_so",
@@ -120,9 +117,11 @@ NOT_PROMISED: dict[str, str] = {
     "test_a_command_runs_under_sh_where_bash_is_missing_and_a_note_says_so": _READER,
     "test_a_command_whose_secrets_are_missing_is_not_started": "again below: its secrets are shell text",
     "test_a_disk_that_is_full_from_the_start_starts_nothing_unrecorded": "again below, with what it needs of room",
+    "test_a_driver_that_hangs_holds_no_output_up": _USAGE,
     "test_a_guard_killed_after_the_command_has_ended_loses_nothing_of_that": _LOST,
     "test_a_halt_keeps_what_was_printed_until_there_is_room": _HAND,
     "test_a_halt_that_the_guard_did_not_live_to_finish_stays_a_halt": _LOST,
+    "test_a_halt_is_seen_where_nothing_tells_of_changes": _INSIDE,
     "test_a_kill_does_not_wait_for_room_and_says_what_was_lost": _HAND,
     "test_a_killed_scribe_is_replaced_and_output_is_complete": _HAND,
     "test_a_launch_document_that_cannot_be_read_starts_nothing": _INSIDE,
@@ -130,6 +129,7 @@ NOT_PROMISED: dict[str, str] = {
     "test_a_learner_whose_guard_is_killed_is_ended_and_lost_to_the_platform": _LOST,
     "test_a_learner_whose_guard_is_killed_stops_the_others": _LOST,
     "test_a_lines_time_is_when_it_was_printed": _READER,
+    "test_a_scribe_killed_after_the_command_has_ended_loses_nothing": _HAND,
     "test_a_scribe_that_dies_by_its_own_fault_is_replaced_too": _HAND,
     "test_a_scribe_without_a_guard_keeps_the_lock_until_it_has_recorded_the_end": _LOST,
     "test_a_short_learner_is_quick": _INSIDE,
@@ -152,6 +152,7 @@ NOT_PROMISED: dict[str, str] = {
     "test_what_a_command_says_as_it_is_ended_is_kept": _LOST,
     "test_what_the_guard_was_handed_ends_with_it_and_is_not_the_commands": "POSIX sh closes nothing above 9",
     "test_what_waits_in_the_pipe_is_kept_by_the_next_guard": _HAND,
+    "test_what_the_whole_tree_uses_is_recorded": _USAGE,
     "test_when_both_are_killed_the_next_guard_ends_what_is_left": "again below",
 }
 """Tests of the Python agent that are not run again, and why."""
