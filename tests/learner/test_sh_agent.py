@@ -82,6 +82,7 @@ AGAIN: dict[ModuleType, tuple[str, ...]] = {
     ),
     test_scribe: ("test_signals_that_ask_do_not_end_a_scribe",),
     test_stopping: (
+        "test_a_learner_whose_folder_is_removed_ends_with_its_agents",
         "test_a_command_is_stopped_when_its_time_is_over",
         "test_a_guard_that_is_told_to_end_ends_its_learner_and_says_so",
         "test_a_halt_asks_and_says_who",
@@ -128,6 +129,7 @@ NOT_PROMISED: dict[str, str] = {
     "test_a_learner_over_its_memory_limit_is_ended_and_told_why": _USAGE,
     "test_a_learner_whose_guard_is_killed_is_ended_and_lost_to_the_platform": _LOST,
     "test_a_learner_whose_guard_is_killed_stops_the_others": _LOST,
+    "test_a_learner_whose_folder_is_removed_ends_without_its_guard_too": _LOST,
     "test_a_lines_time_is_when_it_was_printed": _READER,
     "test_a_scribe_killed_after_the_command_has_ended_loses_nothing": _HAND,
     "test_a_scribe_that_dies_by_its_own_fault_is_replaced_too": _HAND,

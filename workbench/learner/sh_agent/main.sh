@@ -49,7 +49,7 @@ guard() {
     ours=$$
     exit_code=null signal=null decided=false stopped= why=null stall= act=command phase=starting
     started_us=null ended_us=null command_pid=null command_ticks=null session= known= keeper=null scribe=null keeper_tries=0
-    concluded= ending= kill_at=0 asked= settle_at= told_to_end= code= kept_name=output
+    concluded= ending= kill_at=0 asked= settle_at= told_to_end= code= kept_name=output ticker=
     take_lock
     cd /
     if [ -e "$folder/state.json" ]; then

@@ -27,7 +27,21 @@ stop_for() {
     write_state stopping
 }
 
+# abandon: the learner's folder was removed, so nobody wants it any more or will hear of it.
+abandon() {
+    kill_at=0
+    passes=0
+    until end_members || [ $passes -ge 100 ]; do
+        nap 0.1
+        passes=$((passes + 1))
+    done
+    if [ "$keeper" != null ]; then kill -s KILL "$keeper" 2>/dev/null; fi
+    if [ "$ticker" ]; then kill "$ticker" 2>/dev/null; fi
+    exit 0
+}
+
 look() {
+    [ -d "$folder" ] || abandon
     obey_stop
     if [ "$told_to_end" ] && [ ! "$concluded" ] && [ ! "$ending" ]; then
         reason "the agent was told to end, as by a machine that shuts down" S202

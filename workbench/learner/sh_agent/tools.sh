@@ -54,7 +54,7 @@ alive() {
 
 # A full disk may get room again; a folder that is gone will not come back.
 wait_for_room() {
-    [ -d "$folder" ] || exit 73
+    [ -d "$folder" ] || abandon
     nap 0.5
 }
 
