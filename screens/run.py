@@ -208,7 +208,7 @@ class RunScreen(Steering):
             return
         grid = self.query_one(ChartGrid)
         charted = Charted(self.job_id, self.job.name, self.job.started_us or self.job.submitted_us)
-        query = charts_page((charted,), grid.wanted, grid.plot_width, grid.view, ("value", "etime"))
+        query = charts_page((charted,), grid.wanted, grid.plot_width, grid.view, ("value",))
         self.fabric.reader.watch(self, "charts", query, counters=("series",), every_seconds=0.25)
 
     @on(ChartKeys.FilterWanted)

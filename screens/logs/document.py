@@ -67,7 +67,7 @@ class LogDocument:
         self._order: Order | None = Order(len(folders)) if len(folders) > 1 else None
         self._passed: array[int] | None = None
         self._looked = 0
-        self._first_lines = [0] * len(folders)
+        self._since_offsets = [0] * len(folders)
 
     # For the feed's thread
 
@@ -92,7 +92,7 @@ class LogDocument:
         self.sieve = sieve
         for number, source in enumerate(self.sources):
             source.look_for(sieve.pattern, invert=sieve.invert)
-            self._first_lines[number] = source.line_of_time(sieve.since_us) if sieve.since_us else 0
+            self._since_offsets[number] = source.offset_of_time(sieve.since_us) if sieve.since_us else 0
         self._looked = 0
         self._passed = None if sieve.open else array("Q")
         self.epoch += 1
@@ -126,13 +126,10 @@ class LogDocument:
             source = self.sources[number]
             ready = min(count, source.sifted - line)
             if ready > 0:
-                offset = position - line
-                passed.extend(
-                    offset + hit
-                    for hit in source.passing(
-                        line, line + ready, self.sieve.least_level, self._first_lines[number]
-                    )
-                )
+                # Known only when so much is indexed; what is before it has none of these lines.
+                since = source.index.line_at(self._since_offsets[number])
+                passing = source.passing(line, line + ready, self.sieve.least_level, since)
+                passed.extend(position - line + hit for hit in passing)
                 self._looked = position + ready
             if ready < count:
                 break

@@ -21,6 +21,7 @@ class Order:
         self._lines = array("Q")
         self._own_lines = [array("Q") for _ in range(sources)]
         self._own_starts = [array("Q") for _ in range(sources)]
+        self._own_counts = [array("Q") for _ in range(sources)]
 
     def add(self, source: int, line: int, count: int) -> None:
         """Place the next lines of a source behind all others."""
@@ -31,7 +32,9 @@ class Order:
             self._lines.append(line)
             self._own_lines[source].append(line)
             self._own_starts[source].append(self.count)
+            self._own_counts[source].append(0)
             self._sources.append(source)
+        self._own_counts[source][-1] += count
         self.count += count
 
     def place(self, position: int) -> tuple[int, int]:
@@ -53,9 +56,8 @@ class Order:
         run = bisect_right(starts, position) - 1
         if run < 0:
             return -1
-        line = self._own_lines[source][run] + position - starts[run]
-        nxt = self._own_lines[source][run + 1] if run + 1 < len(starts) else None
-        return line if nxt is None else min(line, nxt - 1)
+        into = min(position - starts[run], self._own_counts[source][run] - 1)
+        return self._own_lines[source][run] + into
 
     def runs(self, position: int) -> Iterator[tuple[int, int, int, int]]:
         """Yield position, source, first line and length of every run from a position on."""

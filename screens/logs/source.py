@@ -86,6 +86,10 @@ class Source:
 
     # Lines
 
+    def offset_of_time(self, time_us: int) -> int:
+        """Return where the first line begins that was printed at a time or after it."""
+        return self.journal.offset_of_time(time_us)
+
     def line_of_time(self, time_us: int) -> int:
         """Return the first line that was printed at a time or after it."""
         return self.index.line_at(self.journal.offset_of_time(time_us))

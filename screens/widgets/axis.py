@@ -5,8 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from screens import text
+
+_FAR: Final = 1e300
+_NEAR: Final = 1e-290
+"""Beyond these, ranges and steps would leave what floating point can say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,8 @@ class Axis:
         step = round_step((self.high - self.low) / wanted)
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
-        return [index * step for index in range(first, min(last, first + 50) + 1)]
+        ticks = (index * step for index in range(first, min(last, first + 50) + 1))
+        return [tick for tick in ticks if math.isfinite(tick)]
 
     def _powers(self, wanted: int) -> list[float]:
         first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
@@ -72,15 +78,17 @@ def round_step(step: float) -> float:
 
 def around(values: Iterable[float], *, logarithmic: bool = False) -> Axis:
     """Return the axis that holds all of these values that it can show; an empty one shows 0 to 1."""
-    shown = [v for v in values if math.isfinite(v) and (v > 0 or not logarithmic)]
+    shown = [max(-_FAR, min(_FAR, v)) for v in values if math.isfinite(v) and (v > 0 or not logarithmic)]
     if not shown:
         return Axis(0.1, 1.0, True) if logarithmic else Axis(0.0, 1.0)
     low, high = min(shown), max(shown)
-    if low == high:
+    if high - low < _NEAR:
         margin = abs(low) * 0.1 or 0.5
-        return Axis(low * 0.9, high * 1.1, True) if logarithmic else Axis(low - margin, high + margin)
-    if not logarithmic and math.isinf(high - low):  # the range itself is out of floating point's reach
-        return Axis(low / 2, high / 2)
+        return (
+            Axis(max(low * 0.9, 5e-324), high * 1.1, True)
+            if logarithmic
+            else Axis(low - margin, high + margin)
+        )
     return Axis(low, high, logarithmic)
 
 

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from textual.message import Message
+
+from screens.errands import Done, Errands
+from screens.reader import Answer, Reader, Trouble
+from tests.screens import seeding
+from workbench.errors import TryAgain
+from workbench.paths import Home
+from workbench.store import jobs
+from workbench.store.database import Store
+
+
+class Mailbox:
+    """Takes messages from threads."""
+
+    def __init__(self) -> None:
+        self.messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+
+    def post_message(self, message: Message) -> bool:
+        self.messages.put(message)
+        return True
+
+    def next(self) -> Any:
+        return self.messages.get(timeout=20)
+
+
+@pytest.fixture
+def box() -> Mailbox:
+    return Mailbox()
+
+
+@pytest.fixture
+def reader(home: Home, box: Mailbox) -> Any:
+    made = Reader(home, box)
+    made.start()
+    yield made
+    made.close()
+
+
+def count(store: Store) -> int:
+    return len(jobs.list_jobs(store))
+
+
+def test_a_query_is_answered_at_once_and_when_its_answer_changes(
+    home: Home, reader: Reader, box: Mailbox
+) -> None:
+    reader.watch(box, "count", count)
+    assert box.next().value == 0
+
+    with Store.open(home) as store:
+        seeding.add_job(store, 1)
+
+    answer = box.next()
+    assert isinstance(answer, Answer) and (answer.key, answer.value) == ("count", 1)
+
+
+def test_a_query_is_not_run_when_nothing_that_it_depends_on_moved(
+    home: Home, reader: Reader, box: Mailbox
+) -> None:
+    runs: list[int] = []
+
+    def counted(store: Store) -> int:
+        runs.append(1)
+        return len(runs)
+
+    reader.watch(box, "learners", counted, counters=("learners",))
+    reader.watch(box, "count", count)
+    assert {box.next().key, box.next().key} == {"learners", "count"}
+    with Store.open(home) as store:
+        seeding.add_job(store, 1)
+    assert box.next().value == 1
+
+    assert runs == [1]
+
+
+def test_an_answer_that_stays_the_same_is_not_told_again(home: Home, reader: Reader, box: Mailbox) -> None:
+    reader.watch(box, "same", lambda store: "same", counters=None, every_seconds=0.0)
+    reader.watch(box, "ticks", lambda store: time.monotonic(), counters=None, every_seconds=0.01)
+
+    seen = [box.next() for _ in range(10)]
+
+    assert [answer.key for answer in seen].count("same") == 1
+
+
+def test_what_is_forgotten_is_not_answered(home: Home, reader: Reader, box: Mailbox) -> None:
+    other = Mailbox()
+    reader.watch(box, "ticks", lambda store: time.monotonic(), counters=None, every_seconds=0.0)
+    box.next()
+    reader.forget(box)
+    reader.watch(other, "count", count)
+    other.next()
+    while not box.messages.empty():
+        box.messages.get()
+
+    reader.watch(other, "again", count)
+    other.next()
+    assert box.messages.empty()
+
+
+def test_nothing_is_answered_while_it_is_paused(home: Home, reader: Reader, box: Mailbox) -> None:
+    reader.paused = True
+    reader.watch(box, "count", count)
+    with pytest.raises(queue.Empty):
+        box.messages.get(timeout=0.2)
+    reader.paused = False
+
+    assert box.next().value == 0
+
+
+def test_trouble_is_told_once_and_its_end_too(
+    home: Home, reader: Reader, box: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("screens.reader.RETRY_SECONDS", 0.01)
+    broken = threading.Event()
+    broken.set()
+    tried: list[int] = []
+
+    def locked(store: Store) -> int:
+        tried.append(1)
+        if broken.is_set():
+            raise TryAgain("the store is locked")
+        return 7
+
+    reader.watch(box, "locked", locked, counters=None, every_seconds=0.0)
+    trouble = box.next()
+    assert isinstance(trouble, Trouble) and str(trouble.error) == "the store is locked"
+    _until(lambda: len(tried) > 3)
+    broken.clear()
+
+    told = [box.next(), box.next()]
+    assert {type(message) for message in told} == {Answer, Trouble}
+    assert next(m for m in told if isinstance(m, Trouble)).error is None
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_errands_are_done_in_order_and_told_of(home: Home, box: Mailbox) -> None:
+    errands = Errands(home)
+    errands.start()
+
+    def refused(store: Store) -> str:
+        raise TryAgain("busy")
+
+    def wrong(store: Store) -> str:
+        raise ZeroDivisionError("oops")
+
+    errands.give(box, "first", lambda store: f"{count(store)} jobs")
+    errands.give(box, "second", refused)
+    errands.give(box, "third", wrong)
+    errands.give(box, "fourth", lambda store: "still here")
+    told: list[Done] = [box.next() for _ in range(4)]
+    errands.close()
+
+    assert [done.label for done in told] == ["first", "second", "third", "fourth"]
+    assert [done.said for done in told] == ["0 jobs", "", "", "still here"]
+    assert [str(done.error) for done in told[1:3]] == ["busy", "third failed: ZeroDivisionError: oops"]
+    assert told[0].error is None and told[3].error is None
+
+
+def test_closing_waits_for_what_was_asked_for(home: Home, box: Mailbox) -> None:
+    errands = Errands(home)
+    errands.start()
+    errands.give(box, "job", lambda store: seeding.add_job(store, 1).id)
+    errands.close()
+
+    assert box.next().error is None

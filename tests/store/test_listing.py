@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.store.building import add_job
+from workbench.job import Reason, State
+from workbench.paths import Home
+from workbench.store.database import Store
+from workbench.store.jobs import list_jobs, mark_deleted, step
+from workbench.store.listing import SORTS, Listing, Window, window
+from workbench.store.where import parse
+
+NOW_US = 1_800_000_000_000_000
+
+
+@pytest.fixture
+def store(home: Home) -> Store:
+    opened = Store.open(home)
+    dice = random.Random(7)
+    for number in range(57):
+        job = add_job(
+            opened, dice.choice(["Alpha", "beta", "gamma"]), backend=dice.choice(["local", "gpubox"])
+        )
+        if number % 3 == 0:
+            step(opened, job.id, 1, State.FAILED, Reason("no"), exit_code=number % 5)
+    return opened
+
+
+def ids(found: Window) -> list[str]:
+    return [row.id for row in found.rows]
+
+
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize("sort", SORTS)
+def test_every_window_of_an_order_is_a_piece_of_the_whole(store: Store, sort: str, descending: bool) -> None:
+    listing = Listing(sort=sort, descending=descending)
+    whole = window(store, listing, now_us=NOW_US, limit=1000)
+    assert len(whole.rows) == whole.total == whole.jobs == 57 and whole.start == 0
+
+    for place in (0, 3, 28, 55, 56):
+        found = window(store, listing, now_us=NOW_US, anchor=whole.keys[place], limit=10)
+
+        assert found.start == max(0, place - 5)
+        assert ids(found) == ids(whole)[found.start : found.start + len(found.rows)]
+        assert len(found.rows) >= 6
+        assert found.total == 57
+
+
+def test_newest_first_is_the_order_that_lists_have(store: Store) -> None:
+    assert ids(window(store, Listing(), now_us=NOW_US, limit=1000)) == [job.id for job in list_jobs(store)]
+
+
+def test_names_are_sorted_without_regard_to_case(store: Store) -> None:
+    found = window(store, Listing(sort="name", descending=False), now_us=NOW_US, limit=1000)
+
+    assert [row.name.lower() for row in found.rows] == sorted(row.name.lower() for row in found.rows)
+
+
+def test_rows_from_an_offset(store: Store) -> None:
+    whole = window(store, Listing(), now_us=NOW_US, limit=1000)
+    found = window(store, Listing(), now_us=NOW_US, offset=40, limit=10)
+
+    assert (found.start, ids(found)) == (40, ids(whole)[40:50])
+    assert window(store, Listing(), now_us=NOW_US, offset=999).rows == ()
+
+
+def test_an_anchor_is_a_place_and_not_a_row(store: Store) -> None:
+    whole = window(store, Listing(), now_us=NOW_US, limit=1000)
+    gone = whole.rows[20]
+    step(store, gone.id, 1, State.FAILED, Reason("no")) if gone.state is State.QUEUED else None
+    mark_deleted(store, gone.id)
+
+    found = window(store, Listing(), now_us=NOW_US, anchor=whole.keys[20], limit=10)
+
+    assert gone.id not in ids(found)
+    assert ids(found) == [one for one in ids(whole) if one != gone.id][15:25]
+    assert found.jobs == 56
+
+
+def test_a_filter_is_counted_apart_from_the_store(store: Store) -> None:
+    listing = replace(Listing(), where=parse("state:failed"))
+    found = window(store, listing, now_us=NOW_US, limit=5)
+
+    assert (len(found.rows), found.total, found.jobs) == (5, 19, 57)
+    assert found.states == {State.FAILED: 19, State.QUEUED: 38}
+
+
+def test_an_empty_store_has_an_empty_window(home: Home) -> None:
+    found = window(Store.open(home), Listing(), now_us=NOW_US)
+
+    assert (found.rows, found.start, found.total, found.jobs, found.states) == ((), 0, 0, 0, {})

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.store.building import add_job
+from workbench.job import Reason, State
+from workbench.paths import Home
+from workbench.store.database import Store
+from workbench.store.jobs import annotate, step
+from workbench.store.listing import Listing, window
+from workbench.store.where import STATES, Where, WhereError, parse
+
+NOW_US = 1_700_000_000_000_000 + 2 * 3600 * 1_000_000
+"""Two hours after the jobs were submitted."""
+
+
+@pytest.fixture
+def store(home: Home) -> Store:
+    """A store with four jobs that differ in whatever can be asked for."""
+    opened = Store.open(home)
+    add_job(opened, "mnist", backend="gpubox", tags=("a", "old"), labels={"team": "vision"})
+    add_job(opened, "bert big", owner="eve@box")
+    add_job(opened, "[red]x", parent="training-parent22")
+    failed = add_job(opened, "resnet")
+    step(opened, failed.id, 1, State.FAILED, Reason("out of memory", "C203"), exit_code=137)
+    for number, (job, name, last) in enumerate((("mnist", "train/loss", 0.2), ("bert big", "loss", 0.9))):
+        sql = "INSERT INTO series (id, job_id, learner, name, kind, last) SELECT ?, id, 1, ?, 'value', ? FROM jobs "
+        opened.execute(sql + "WHERE name = ?", (number, name, last, job))
+    return opened
+
+
+def names(store: Store, text: str) -> set[str]:
+    return {row.name for row in window(store, Listing(where=parse(text)), now_us=NOW_US).rows}
+
+
+ALL = {"mnist", "bert big", "[red]x", "resnet"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ALL),
+        ("mnist", {"mnist"}),
+        ("MNIST", {"mnist"}),
+        ("!mnist", ALL - {"mnist"}),
+        ("!!mnist", {"mnist"}),
+        ('"bert big"', {"bert big"}),
+        ("bert big", {"bert big"}),
+        ("bert|mnist", {"bert big", "mnist"}),
+        ("/^m.*t$/", {"mnist"}),
+        ("/^M/", {"mnist"}),
+        ("[red]", {"[red]x"}),
+        ("name:net", {"resnet"}),
+        ("name:/^re/", {"resnet"}),
+        ("!name:/^re/", ALL - {"resnet"}),
+        ("backend:gpubox", {"mnist"}),
+        ("runner:process", ALL),
+        ("owner:eve", {"bert big"}),
+        ("tag:a", {"mnist"}),
+        ("!tag:old", ALL - {"mnist"}),
+        ("label:team=vision", {"mnist"}),
+        ("parent:training-parent22", {"[red]x"}),
+        ("state:failed", {"resnet"}),
+        ("state:FAILED", {"resnet"}),
+        ("state:queued", ALL - {"resnet"}),
+        ("state:queued|failed", ALL),
+        ("state:running", set()),
+        ("failed", {"resnet"}),
+        ("!queued", {"resnet"}),
+        ("memory", {"resnet"}),
+        ("reason:memory", {"resnet"}),
+        ("code:C2", {"resnet"}),
+        ("exit=137", {"resnet"}),
+        ("exit!=0", {"resnet"}),
+        ("gpus>=2 learners=1", ALL),
+        ("gpus>2", set()),
+        ("age>1h", ALL),
+        ("age<119m", set()),
+        ("loss<0.3", {"mnist"}),
+        ("loss>=0.9", {"bert big"}),
+        ("train/loss<1", {"mnist"}),
+        ("LOSS<1", {"mnist", "bert big"}),
+        ("!loss<0.3", ALL - {"mnist"}),
+        ("loss<3e-1 tag:a !done", {"mnist"}),
+        ("has:loss", {"mnist", "bert big"}),
+        ("!has:loss", {"[red]x", "resnet"}),
+        ("is:problem", {"resnet"}),
+        ("is:open", ALL - {"resnet"}),
+        ("mnist resnet", set()),
+    ],
+)
+def test_a_filter_lets_through_what_it_says(store: Store, text: str, expected: set[str]) -> None:
+    assert names(store, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong", "why"),
+    [
+        ("mnist state:x", "state:x", "there is no state 'x'"),
+        ("stat:x", "stat:x", "there is no field 'stat'"),
+        ("a !", "!", "turns nothing round"),
+        ("a /(/ b", "/(/", "the regular expression /(/ is wrong"),
+        ("name:", "name:", "name: has no value"),
+        ('a "b', '"b', "is not closed"),
+        ("loss<abc", "loss<abc", "'abc' is not a number"),
+        ("age<5w", "age<5w", "is not a number"),
+        ("is:nice", "is:nice", "a job is never 'nice'"),
+    ],
+)
+def test_a_wrong_filter_says_where_and_why(text: str, wrong: str, why: str) -> None:
+    with pytest.raises(WhereError) as caught:
+        parse(text)
+
+    assert text[caught.value.start : caught.value.end] == wrong
+    assert why in str(caught.value)
+    assert caught.value.exit_code == 64
+
+
+def test_terms_are_kept_as_they_were_written() -> None:
+    assert parse('  state:failed   "a b"  !x ').terms == ("state:failed", '"a b"', "!x")
+    assert parse("") == Where()
+
+
+def test_values_are_bound_and_never_part_of_the_statement(store: Store) -> None:
+    annotate(store, store.rows("SELECT id FROM jobs LIMIT 1")[0][0], note="x'); DROP TABLE jobs; --")
+
+    assert names(store, '"x\'); DROP TABLE jobs; --"') != set()
+    assert names(store, "") == ALL
+
+
+def test_every_state_has_a_word_and_the_words_of_the_field() -> None:
+    assert {state for states in STATES.values() for state in states} == set(State)
+    assert STATES["running"] == (State.DOWNLOADING, State.PROCESSING, State.STORING)
+    assert STATES["queued"] == (State.QUEUED, State.PENDING)
+    assert (STATES["done"], STATES["stopped"]) == ((State.COMPLETED,), (State.HALTED,))
+
+
+WORDS = st.text(st.sampled_from("ab /|!:\"<>=0.1m_%\\ '(é\x00[") | st.characters(), max_size=20)
+
+
+@given(text=WORDS)
+@example("/a\\/")
+@example('name:"')
+@example("!" * 9)
+def test_any_text_is_a_filter_or_is_refused_in_words(text: str) -> None:
+    try:
+        where = parse(text)
+    except WhereError as error:
+        assert 0 <= error.start <= error.end <= len(text) and str(error)
+        return
+    assert json.dumps(dict(where.values)) is not None
+    assert len(where.terms) == len([term for term in where.terms if term])
+
+
+def test_any_filter_that_is_read_can_be_asked(store: Store) -> None:
+    @given(text=WORDS)
+    def ask(text: str) -> None:
+        try:
+            where = parse(text)
+        except WhereError:
+            return
+        window(store, Listing(where=where), now_us=NOW_US)
+
+    ask()
