@@ -182,10 +182,11 @@ class Guard:
 
     def _obey(self) -> None:
         """Do what others want, or what the limits demand."""
+        # Looked at first: it takes what the watch has told, and a removal is told once.
+        request = self._requests.look()
         if not self._gone and state.is_gone(self._folder):
             self._gone = True  # who removed it wants nothing of it any more, and could not stop it either
             self._stop("kill", reasons.reason("its folder was removed"), 0.0)
-        request = self._requests.look()
         if request:
             kind = "kill" if request.get("kind") == "kill" else "halt"
             grace_seconds = 0.0 if kind == "kill" else _seconds(request, self._launch.grace_seconds)

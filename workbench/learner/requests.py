@@ -66,10 +66,12 @@ class Requests:
         return _POLL_SECONDS if self._watcher.fileno() is None else 3600.0
 
     def _paths(self) -> list[str]:
-        paths = [os.path.join(self._folder, "stop.json")]
-        if self._launch.learners > 1:
-            paths.append(os.path.join(self._launch.attempt_dir, "decision.json"))
-        return paths
+        # The second one also where nobody else decides: a removed folder that somebody still works in tells nothing
+        # itself, the folder around it does.
+        return [
+            os.path.join(self._folder, "stop.json"),
+            os.path.join(self._launch.attempt_dir, "decision.json"),
+        ]
 
     def _read(self) -> None:
         self._stop = state.read_stop(self._folder)
