@@ -265,6 +265,10 @@ class Backend(ABC):
     def open(self) -> Host | Cluster:
         """Reach the place."""
 
+    def frozen(self) -> BackendOptions:
+        """Return the options as a job keeps them: with what only the environment of its submit says."""
+        return self.options
+
     @abstractmethod
     def runners(self) -> Sequence[str]:
         """Name the runners that can work here, the preferred first."""

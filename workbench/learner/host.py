@@ -56,6 +56,7 @@ class Place:
             "kill_agents": host_processes.kill_agents,
             "unpack_agent": _unpack_agent,
             "inventory": _inventory,
+            "prospects": _prospects,
         }
 
     def call(self, operation: str, arguments: Mapping[str, Any]) -> Any:
@@ -119,3 +120,9 @@ def _inventory(leases_folder: str) -> Dict[str, Any]:
     from workbench.learner.host_inventory import inventory
 
     return inventory(leases_folder)
+
+
+def _prospects() -> Dict[str, Any]:
+    from workbench.learner.host_prospects import prospects
+
+    return prospects()
