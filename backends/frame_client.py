@@ -51,6 +51,12 @@ class FrameClient:
         """Make a call and return its JSON answer."""
         return self.exchange(do, arguments, seconds=seconds, stdin=stdin)[0]
 
+    def tell(self, do: str, arguments: Mapping[str, Any]) -> None:
+        """Make a call whose answer is not waited for."""
+        call = self.open(do, arguments, seconds=SLACK_SECONDS)
+        self.forget(call.number)
+        self.send(call.number, frames.END)
+
     def exchange(
         self, do: str, arguments: Mapping[str, Any], *, seconds: float, stdin: bytes = b""
     ) -> tuple[Any, bytes]:
@@ -89,6 +95,11 @@ class FrameClient:
         """Take no more answers to a call."""
         with self._lock:
             self._pending.pop(call, None)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection has ended."""
+        return self._lost is not None
 
     def join(self, seconds: float) -> None:
         """Wait for the receiving thread, which ends with the stream."""
@@ -129,7 +140,7 @@ class PendingCall:
 
     def __init__(self, client: FrameClient, number: int, do: str, seconds: float) -> None:
         self._client = client
-        self._number = number
+        self._number = self.number = number
         self._do = do
         self._seconds: float | None = seconds
         self._frames: queue.SimpleQueue[frames.Frame | FabricError] = queue.SimpleQueue()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
@@ -142,6 +142,11 @@ class Host(ABC):
     here: ClassVar[bool] = False
     """Whether the place is this machine and its folder the home itself: journals are read in place."""
 
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is gone for good: the place has to be opened anew."""
+        return False
+
     @abstractmethod
     def identity(self) -> HostIdentity:
         """Say which machine this is."""
@@ -192,6 +197,21 @@ class Host(ABC):
         For a journal's ``output.log`` the end is the published one of its index; for others the last
         complete line.
         """
+
+    @abstractmethod
+    def follow(
+        self, asker: str, known: Mapping[str, Mapping[str, int]], *, timeout_seconds: float
+    ) -> Mapping[str, Mapping[str, Chunk]]:
+        """Say what is new in the journals of learners, by folder, and wait until something is.
+
+        ``known`` has the offset of each file that is not at its start, by the names of
+        ``workbench.learner.host_journals.FILES``, and as ``state`` the checksum of the state that is known.
+        The operation ``interrupt_follow`` makes an asker's call return early.
+        """
+
+    @abstractmethod
+    def fetch(self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None]) -> None:
+        """Have files of a folder sent as one tar stream, which ``receive`` reads to its end."""
 
     @abstractmethod
     def watch(self, paths: Sequence[str], *, timeout_seconds: float) -> Sequence[str]:
@@ -260,6 +280,10 @@ class Backend(ABC):
     @abstractmethod
     def inventory(self) -> Inventory:
         """Say what the place has and who uses it."""
+
+    def inventory_of(self, opened: Host | Cluster) -> Inventory:
+        """Say what the place has, where it is open already."""
+        return self.inventory()
 
     @abstractmethod
     def open(self) -> Host | Cluster:

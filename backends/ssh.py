@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from backends.interface import Backend, BackendOptions, Finding, Host, Inventory, Node, Slot
+from backends.interface import Backend, BackendOptions, Cluster, Finding, Host, Inventory, Node, Slot
 from backends.ssh_address import parse_address
 from workbench.errors import ConfigError
 from workbench.paths import Home, default_home
@@ -75,6 +75,11 @@ class SshBackend(Backend):
         """Say what the host has and who uses it."""
         with closing(self.open()) as host:
             return inventory_of(host)
+
+    def inventory_of(self, opened: Host | Cluster) -> Inventory:
+        """Say what the host has, over the connection that is open."""
+        assert isinstance(opened, Host)
+        return inventory_of(opened)
 
     def runners(self) -> Sequence[str]:
         """Name the runners that can work there."""

@@ -76,8 +76,8 @@ def _through_command(hop: Hop) -> socket.socket:
     try:
         process = subprocess.Popen(
             ["/bin/sh", "-c", f"exec {command}"],
-            stdin=theirs,
-            stdout=theirs,
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )

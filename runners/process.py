@@ -7,6 +7,7 @@ import json
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from backends.interface import Chunk, Cluster, Host
@@ -32,7 +33,7 @@ from runners.process_plan import make_plan
 from runners.process_sightings import is_over
 from runners.process_site import Site, look_at
 from workbench.errors import FabricError, RunnerError
-from workbench.paths import AttemptFolder, LearnerFolder
+from workbench.paths import AttemptFolder, JobFolder, LearnerFolder
 
 JOURNAL_BYTES = 4 << 20
 """How much of each file of a journal is read at once."""
@@ -83,6 +84,31 @@ class ProcessRunner(Runner):
         chunks = self._host.read(wanted, limit_bytes=JOURNAL_BYTES)
         return {name: chunks[str(paths[name])] for name in offsets if str(paths[name]) in chunks}
 
+    @property
+    def journals_in_place(self) -> bool:
+        """Whether the place is this machine and its folder the home."""
+        return self._host.here
+
+    def follow(
+        self, known: Mapping[LearnerRef, Mapping[str, int]], *, timeout_seconds: float
+    ) -> Mapping[LearnerRef, Mapping[str, Chunk]]:
+        """Say what is new in the journals of learners, and wait until something is."""
+        refs = {str(self._learner(ref).path): ref for ref in known}
+        offsets = {folder: known[ref] for folder, ref in refs.items()}
+        news = self._host.follow(self._asker, offsets, timeout_seconds=timeout_seconds)
+        return {refs[folder]: parts for folder, parts in news.items() if folder in refs}
+
+    def interrupt_follow(self) -> None:
+        """Make a blocked follow, or the next one, return early."""
+        with contextlib.suppress(FabricError):  # a place that is lost makes it return by itself
+            self._host.call("interrupt_follow", asker=self._asker)
+
+    def bring_home(self, attempt: AttemptRef, job: JobFolder) -> None:
+        """Copy what an attempt made into the job's folder here."""
+        from runners.homecoming import bring_home
+
+        bring_home(self._host, self._site().home.job(attempt.job_id), job, attempt.attempt)
+
     def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
         """Ask all learners to stop; a kill is not taken back by a halt that comes late."""
         document = {"kind": request.kind, "grace_seconds": request.grace_seconds, "by": request.by}
@@ -106,6 +132,8 @@ class ProcessRunner(Runner):
             stem = secrets_stem(secrets, attempt, number)
             paths += [f"{stem}.json", f"{stem}.sh"]
         self._host.call("remove", paths=paths)
+        if not self._host.here:
+            self._remove_job(self._site().home.job(attempt.job_id).path)
 
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
         """Not offered: a command beside a process is a command on the machine."""
@@ -119,6 +147,7 @@ class ProcessRunner(Runner):
         with contextlib.suppress(FabricError):  # a place that is lost keeps nothing
             for asker in (self._asker, f"{self._asker}-launch"):
                 self._host.call("forget", asker=asker)
+            self._host.call("forget_follow", asker=self._asker)
 
     def leftovers(self) -> Iterator[LearnerRef]:
         """Name every learner that has processes at the place, of all homes."""
@@ -126,6 +155,11 @@ class ProcessRunner(Runner):
             parts = text.rsplit("/", 3)
             if len(parts) == 4 and parts[2].isdigit() and parts[3].isdigit():
                 yield LearnerRef(parts[0], parts[1], int(parts[2]), int(parts[3]))
+
+    def _remove_job(self, folder: Path) -> None:
+        """Remove what the attempts of a job share at the place, with the last of them."""
+        if not any(name.startswith("attempt-") for name in self._host.call("children", folder=str(folder))):
+            self._host.call("remove", paths=[str(folder)])
 
     def _end(self, ref: LearnerRef) -> None:
         """End an agent and all processes of its learner."""

@@ -75,7 +75,7 @@ class Acting:
                 self._look_back(tracked, end=end)
             case Drain():
                 tracked.draining_since = board.now()
-                board.journals.drain(tracked.row.id, tracked.row.attempt, tracked.spec.learners)
+                self._drain(tracked.attempt, self._place(tracked))
             case CleanUp():
                 tracked.call(Doing.REMOVE)
                 self._place(tracked).remove([tracked.attempt])
@@ -196,6 +196,10 @@ class Acting:
         order = board.orders[job_id] = LaunchOrder(attempt, request)
         self._place(tracked).launch(order)
         board.journals.follow(job_id, attempt.attempt, attempt.learners)
+
+    def _drain(self, attempt: AttemptRef, place: Place) -> None:
+        journals = self._board.journals
+        place.collect(attempt, lambda: journals.drain(attempt.job_id, attempt.attempt, attempt.learners))
 
     def _stop(self, tracked: Tracked, kind: Literal["halt", "kill"], grace_seconds: float) -> None:
         tracked.call(Doing.STOP)

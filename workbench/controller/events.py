@@ -46,6 +46,13 @@ class Unreachable:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """Something for the controller's log."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Progressed:
     """A launch says what it does."""
 
@@ -124,6 +131,7 @@ Event = (
     | Ended
     | Observed
     | Unreachable
+    | Noted
     | Progressed
     | Called
     | CalledOff

@@ -15,6 +15,7 @@ from workbench.controller.events import (
     Event,
     Forgotten,
     LeftBehind,
+    Noted,
     Observed,
     Progressed,
     Unreachable,
@@ -59,6 +60,8 @@ class Hearing:
                     return {job_id}
             case Forgotten():
                 return self._forgotten(event)
+            case Noted(text):
+                self._board.log.say(text)
         return set()
 
     def _observed(self, event: Observed) -> set[str]:
