@@ -260,6 +260,13 @@ class BackendOptions:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Ask(Protocol):
+    """Asks a person whether a place that is not known is the right one."""
+
+    def __call__(self, what: str, fingerprint: str) -> bool:
+        """Show what it is and the fingerprint of its key; return what was answered."""
+
+
 class Backend(ABC):
     """A place. Cheap to make; nothing is reached before a method is called."""
 
@@ -272,6 +279,9 @@ class Backend(ABC):
     def name(self) -> str:
         """The name that the user gave it."""
         return self.options.name
+
+    def introduce(self, ask: Ask) -> None:  # noqa: B027 - a backend may leave it out
+        """Reach the place for the first time, where a person can be asked whether it is the right one."""
 
     @abstractmethod
     def probe(self) -> Iterator[Finding]:

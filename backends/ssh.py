@@ -7,12 +7,15 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from backends.interface import Backend, BackendOptions, Cluster, Finding, Host, Inventory, Node, Slot
+from backends.interface import Ask, Backend, BackendOptions, Cluster, Finding, Host, Inventory, Node, Slot
 from backends.ssh_address import parse_address
 from workbench.errors import ConfigError
 from workbench.paths import Home, default_home
+
+if TYPE_CHECKING:
+    from backends.ssh_connection import SshConnection
 
 OPTIONS: Final = {
     "transport": "paramiko (the default) or openssh, which runs the system's ssh",
@@ -36,7 +39,9 @@ class SshBackend(Backend):
         for key in options.options:
             if key not in OPTIONS:
                 known = "; ".join(f"{name}: {what}" for name, what in OPTIONS.items())
-                raise ConfigError(f"the backend {options.name} has no setting {key!r}", hint=f"there are {known}")
+                raise ConfigError(
+                    f"the backend {options.name} has no setting {key!r}", hint=f"there are {known}"
+                )
         if self._option("transport", TRANSPORTS[0]) not in TRANSPORTS:
             raise ConfigError(
                 f"the backend {options.name} knows no transport {self._option('transport')!r}",
@@ -60,9 +65,10 @@ class SshBackend(Backend):
         """
         return self._open()
 
-    def open_asking(self, ask: Any) -> Host:
-        """Reach the host where a person can be asked about a key that is not known (``ssh_connection.Ask``)."""
-        return self._open(ask)
+    def introduce(self, ask: Ask) -> None:
+        """Log in once, so that keys that are not known are asked for; ``ssh`` itself asks nobody."""
+        if self._option("transport") != "openssh":
+            self._connect(ask).close()
 
     def probe(self) -> Iterator[Finding]:
         """Say what is there, each lack with its consequence and remedy."""
@@ -85,7 +91,7 @@ class SshBackend(Backend):
         """Name the runners that can work there."""
         return ("process",)
 
-    def _open(self, ask: Any = None) -> Host:
+    def _open(self) -> Host:
         from backends.ssh_arrival import Wanted, command_of
         from backends.ssh_host import SshHost
         from workbench.learner.archive import build
@@ -99,26 +105,33 @@ class SshBackend(Backend):
             root=self._option("root"),
             python=self._option("python"),
         )
-        config = self._option("config")
-        file = Path(config).expanduser() if config else None
         command = command_of(wanted)
         if self._option("transport") == "openssh":
             from backends.ssh_openssh import OpenSshPipe
 
-            return SshHost(OpenSshPipe(self._address, command, config=file), wanted, self._address.host)
-        from backends.ssh_config import SshConfig
-        from backends.ssh_connection import SshConnection
-
-        route = SshConfig(file).route(self._address)
-        agent = self._option("agent", os.environ.get("SSH_AUTH_SOCK", ""))
-        connection = SshConnection(route, agent, ask)
-        connection.open()
+            pipe = OpenSshPipe(self._address, command, config=self._config_file())
+            return SshHost(pipe, wanted, self._address.host)
+        connection = self._connect()
         try:
-            pipe = connection.run(command)
+            channel = connection.run(command)
         except BaseException:
             connection.close()
             raise
-        return SshHost(pipe, wanted, route[-1].words, connection)
+        return SshHost(channel, wanted, connection.name, connection)
+
+    def _connect(self, ask: Ask | None = None) -> SshConnection:
+        from backends.ssh_config import SshConfig
+        from backends.ssh_connection import SshConnection
+
+        route = SshConfig(self._config_file()).route(self._address)
+        agent = self._option("agent", os.environ.get("SSH_AUTH_SOCK", ""))
+        connection = SshConnection(route, agent, ask)
+        connection.open()
+        return connection
+
+    def _config_file(self) -> Path | None:
+        told = self._option("config")
+        return Path(told).expanduser() if told else None
 
     def _option(self, name: str, default: str = "") -> str:
         return str(self.options.options.get(name, default))

@@ -105,7 +105,11 @@ def _first_words(pipe: Pipe, wanted: Wanted, name: str) -> dict[str, Any]:
     line = pipe.reader.readline()
     if line.startswith(NO_PYTHON):
         machine = pipe.reader.readline().decode("utf-8", "replace").strip()
-        named = f"{wanted.python} is no Python 3.8 or newer" if wanted.python else "there is no Python 3.8 or newer"
+        named = (
+            f"{wanted.python} is no Python 3.8 or newer"
+            if wanted.python
+            else "there is no Python 3.8 or newer"
+        )
         raise BackendError(
             f"On {name} {named} ({machine}), and jobs there need one.",
             hint="install python3 there, or name one: fabric backend add NAME ADDRESS -o python=/path/of/python3",
@@ -122,7 +126,9 @@ def _first_words(pipe: Pipe, wanted: Wanted, name: str) -> dict[str, Any]:
 def _nobody(pipe: Pipe, noise: bytes, name: str) -> PlaceUnreachable:
     said = _last_line(noise) or pipe.explain()
     if not said:
-        return PlaceUnreachable(f"{name} closed the session without a word.", hint="can you log in there with ssh?")
+        return PlaceUnreachable(
+            f"{name} closed the session without a word.", hint="can you log in there with ssh?"
+        )
     return PlaceUnreachable(
         f"{name} runs no commands for us; it says: {said}.", hint="is the login shell there a real one?"
     )

@@ -120,10 +120,12 @@ class SshConfig:
         text = "".join(self._text(alias))
         try:
             found: Mapping[str, Any] = paramiko.SSHConfig.from_text(text).lookup(alias)
-        except Exception as error:  # a line may be wrong in any way, and paramiko's parser has no root of errors
+        except (
+            Exception
+        ) as error:  # a line may be wrong in any way, and paramiko's parser has no root of errors
             raise ConfigError(
                 f"the SSH configuration cannot be read for {alias}: {error}",
-                hint="`ssh -G HOST` says what ssh makes of it; transport = \"openssh\" leaves it to ssh",
+                hint='`ssh -G HOST` says what ssh makes of it; transport = "openssh" leaves it to ssh',
             ) from error
         return found
 

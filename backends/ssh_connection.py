@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
 from backends import ssh_known_hosts
+from backends.interface import Ask
 from backends.ssh_channel import ChannelPipe
-from backends.ssh_config import Hop
+from backends.ssh_config import PORT, Hop
 from backends.ssh_keys import log_in
 from backends.ssh_streams import connect, unreachable
 from workbench.errors import ConfigError, FabricError, NotAllowed, PlaceUnreachable
@@ -25,13 +26,6 @@ _QUIET: Final = logging.getLogger("paramiko")
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 _QUIET.setLevel(logging.CRITICAL)
-
-
-class Ask(Protocol):
-    """Asks a person whether a key that is not known is the right one."""
-
-    def __call__(self, hop: Hop, kind: str, fingerprint: str) -> bool:
-        """Show the key and return what was answered."""
 
 
 class UnknownHostKey(ConfigError):
@@ -60,6 +54,11 @@ class SshConnection:
     ask: Ask | None = None
     """Where a person can be asked."""
     _transports: list[Any] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """What to call the host at its end."""
+        return self.route[-1].words
 
     def open(self) -> None:
         """Connect and log in.
@@ -92,14 +91,17 @@ class SshConnection:
             channel.exec_command(command)
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise PlaceUnreachable(
-                f"{hop.words} gives no session: {error or 'it hung up'}.", hint="see MaxSessions in its sshd_config"
+                f"{hop.words} gives no session: {error or 'it hung up'}.",
+                hint="see MaxSessions in its sshd_config",
             ) from error
         return ChannelPipe(channel)
 
     def close(self) -> None:
         """Hang up."""
         for transport in reversed(self._transports):
-            with contextlib.suppress(Exception):  # what is closed in the middle of something complains in any way
+            with contextlib.suppress(
+                Exception
+            ):  # what is closed in the middle of something complains in any way
                 transport.close()
         self._transports.clear()
 
@@ -139,7 +141,9 @@ class SshConnection:
         except (paramiko.SSHException, OSError, EOFError) as error:
             before = self.route[len(self._transports) - 1]
             text = getattr(error, "text", "") or str(error)
-            said = f"{before.words} does not reach {hop.host} port {hop.port}: {text.strip() or 'it hung up'}."
+            said = (
+                f"{before.words} does not reach {hop.host} port {hop.port}: {text.strip() or 'it hung up'}."
+            )
             raise PlaceUnreachable(said) from unreachable(hop, error)
 
     def _check(self, hop: Hop, kind: str, key: bytes, known: Sequence[ssh_known_hosts.Entry]) -> None:
@@ -147,10 +151,10 @@ class SshConnection:
         said = ssh_known_hosts.fingerprint(key)
         if checked.verdict == "known":
             return
-        if checked.verdict == "unknown" and self.ask is not None and self.ask(hop, kind, said):
+        if checked.verdict in ("unknown", "authority") and self.ask is not None and self.ask(hop.words, said):
             ssh_known_hosts.accept(hop.known_name, kind, key, _file_to_write(hop))
             return
-        raise _refusal(hop, kind, said, checked)
+        raise _refusal(hop, self.route[-1], said, kind, checked)
 
 
 def _file_to_write(hop: Hop) -> Path:
@@ -166,26 +170,31 @@ def _prefer_known(transport: Any, known: Sequence[ssh_known_hosts.Entry]) -> Non
     options.key_types = sorted(options.key_types, key=lambda kind: kind not in kinds)
 
 
-def _refusal(hop: Hop, kind: str, said: str, checked: ssh_known_hosts.Checked) -> FabricError:
+def _refusal(hop: Hop, last: Hop, said: str, kind: str, checked: ssh_known_hosts.Checked) -> FabricError:
     entry = checked.entry
-    port = "" if hop.port == 22 else f"-p {hop.port} "
     if checked.verdict == "changed" and entry is not None:
         return NotAllowed(
             f"The key of {hop.words} is NOT the one that is known: it shows {kind} {said}, and {entry.file} has "
             f"another one on line {entry.line}. Somebody may be listening, or the machine was set up anew.",
-            hint=f"ask who runs it; only then: ssh-keygen -R '{hop.known_name}' -f {entry.file}",
+            hint=f"ask who runs it; only if it was set up anew: ssh-keygen -R '{hop.known_name}' -f {entry.file}",
         )
     if checked.verdict == "revoked" and entry is not None:
         return NotAllowed(
-            f"The key of {hop.words} is revoked, by {entry.file} on line {entry.line}.", hint="do not connect to it"
+            f"The key of {hop.words} is revoked, by {entry.file} on line {entry.line}.",
+            hint="do not connect to it; ask who runs it",
         )
-    pin = f"ssh-keyscan {port}{hop.host} >> {_file_to_write(hop)}"
+    pin = f"fabric backend test {_address_of(last)} --accept-key {said}"
     if checked.verdict == "authority":
         return UnknownHostKey(
             f"{hop.words} is known by a certificate authority only, which is not checked; it shows {kind} {said}.",
-            hint=f"pin its key: {pin}",
+            hint=f"compare that with what its owner says, then: {pin}",
         )
     return UnknownHostKey(
         f"The key of {hop.words} is not known: it shows {kind} {said}.",
-        hint=f"compare it with what the host's owner says, then: ssh {port}{hop.user}@{hop.alias}, or {pin}",
+        hint=f"compare that with what its owner says, then: {pin}",
     )
+
+
+def _address_of(hop: Hop) -> str:
+    port = "" if hop.port == PORT else f":{hop.port}"
+    return f"ssh://{hop.user}@{hop.alias}{port}"

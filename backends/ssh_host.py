@@ -23,7 +23,9 @@ class SshHost(FrameHost):
         connection: what the pipe is on, to be closed with it.
     """
 
-    def __init__(self, pipe: Pipe, wanted: Wanted, name: str, connection: SshConnection | None = None) -> None:
+    def __init__(
+        self, pipe: Pipe, wanted: Wanted, name: str, connection: SshConnection | None = None
+    ) -> None:
         self._pipe = pipe
         self._connection = connection
         try:

@@ -133,7 +133,7 @@ def _refused(hop: Hop, tried: Tried) -> NotAllowed:
     if tried.methods and "publickey" not in tried.methods:
         return NotAllowed(
             f"{who} with a key alone: it asks for {', '.join(tried.methods)}, which fabric does not answer.",
-            hint="let ssh do it: transport = \"openssh\" with a shared connection (ControlMaster) that is open",
+            hint='let ssh do it: transport = "openssh" with a shared connection (ControlMaster) that is open',
         )
     if tried.names:
         named = ", ".join(tried.names)
@@ -142,4 +142,6 @@ def _refused(hop: Hop, tried: Tried) -> NotAllowed:
             hint=f"ssh-copy-id {hop.user}@{hop.alias}, or name the key with IdentityFile in ~/.ssh/config",
         )
     why = "; ".join(tried.broken) or "there is no key in ~/.ssh and none in an agent"
-    return NotAllowed(f"{who}: {why}.", hint=f"ssh-keygen -t ed25519, then ssh-copy-id {hop.user}@{hop.alias}")
+    return NotAllowed(
+        f"{who}: {why}.", hint=f"ssh-keygen -t ed25519, then ssh-copy-id {hop.user}@{hop.alias}"
+    )

@@ -33,7 +33,9 @@ class OpenSshPipe:
             )
         except OSError as error:
             self._complaints.close()
-            raise BackendError(f"ssh cannot be started: {error.strerror}.", hint="install OpenSSH's client") from error
+            raise BackendError(
+                f"ssh cannot be started: {error.strerror}.", hint="install OpenSSH's client"
+            ) from error
         self.reader = cast(BinaryIO, self._process.stdout)
         self.writer = cast(BinaryIO, self._process.stdin)
 

@@ -11,7 +11,19 @@ from workbench.errors import FabricError
 
 LITTLE_DISK_BYTES: Final = 2 << 30
 SKEW_SECONDS: Final = 5.0
-NETWORK: Final = ("nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "ceph", "beegfs", "fuse.sshfs", "9p", "glusterfs")
+NETWORK: Final = (
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "lustre",
+    "gpfs",
+    "ceph",
+    "beegfs",
+    "fuse.sshfs",
+    "9p",
+    "glusterfs",
+)
 
 
 def findings(host: Host, address: Address) -> Iterator[Finding]:
@@ -86,7 +98,9 @@ def _machine(host: Host) -> Iterator[Finding]:
     yield Finding("gpu", f"{len(node.slots)} to give, {free} free: {models} ({node.driver})")
     for slot in node.slots:
         if slot.foreign:
-            yield Finding(f"gpu {slot.index}", f"used by {slot.foreign}", "lack", "it is left alone until it is free")
+            yield Finding(
+                f"gpu {slot.index}", f"used by {slot.foreign}", "lack", "it is left alone until it is free"
+            )
 
 
 def _disk(found: Mapping[str, Any]) -> Finding:
@@ -118,7 +132,9 @@ def _home(found: Mapping[str, Any]) -> Iterator[Finding]:
 def _engine(found: Mapping[str, Any]) -> Finding:
     engines = list(found["engines"])
     if not engines:
-        return Finding("engine", "none", "lack", "jobs run there as plain processes", "install docker or podman")
+        return Finding(
+            "engine", "none", "lack", "jobs run there as plain processes", "install docker or podman"
+        )
     if "docker" in engines and not found["docker_socket"]:
         return Finding(
             "engine",

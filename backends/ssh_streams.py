@@ -46,7 +46,9 @@ def unreachable(hop: Hop, error: Exception) -> PlaceUnreachable:
                 f"{where} refuses the connection.", hint="is sshd running there, and on that port?"
             )
         case TimeoutError():
-            return PlaceUnreachable(f"{where} does not answer.", hint="is the machine on, and the network there?")
+            return PlaceUnreachable(
+                f"{where} does not answer.", hint="is the machine on, and the network there?"
+            )
     return PlaceUnreachable(f"{where} cannot be reached: {getattr(error, 'strerror', '') or error}.")
 
 
@@ -83,7 +85,9 @@ def _through_command(hop: Hop) -> socket.socket:
         )
     except OSError as error:
         ours.close()
-        raise PlaceUnreachable(f"The ProxyCommand of {hop.alias} cannot be started: {error.strerror}.") from error
+        raise PlaceUnreachable(
+            f"The ProxyCommand of {hop.alias} cannot be started: {error.strerror}."
+        ) from error
     finally:
         theirs.close()
     return _CommandSocket(ours, process)

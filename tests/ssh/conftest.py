@@ -68,7 +68,9 @@ def box(clean_environment: Path, tmp_path: Path, box_settings: list[str]) -> Ite
         box = Box(daemon, user, clean_environment)
         box.key.parent.mkdir(mode=0o700)
         subprocess.run(
-            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(box.key)], check=True, capture_output=True
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(box.key)],
+            check=True,
+            capture_output=True,
         )
         box.known_hosts.write_text(daemon.known_line())
         box.config.write_text(

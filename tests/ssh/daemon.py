@@ -76,7 +76,10 @@ def processes_of(user: User) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, IndexError):
-                if entry.stat().st_uid == uid and (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                if (
+                    entry.stat().st_uid == uid
+                    and (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+                ):
                     found.append(int(entry.name))
     return found
 

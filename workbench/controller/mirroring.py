@@ -155,7 +155,9 @@ class Mirrors:
         return bool(news)
 
 
-def bring_all(mirrors: Mirrors, runner: Runner, attempt: AttemptRef, home: Home, alive: Callable[[], None]) -> None:
+def bring_all(
+    mirrors: Mirrors, runner: Runner, attempt: AttemptRef, home: Home, alive: Callable[[], None]
+) -> None:
     """Bring home all that an attempt left, which is over: its journals, then what it made.
 
     Args:

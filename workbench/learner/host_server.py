@@ -258,5 +258,7 @@ class _Outgoing(io.RawIOBase):
             self._call.window.acquire()
             if self._call.cancelled:
                 raise BrokenPipeError("nobody wants the rest")
-            self._channel.send(self._call.number, frames.DATA, bytes(view[start : start + frames.CHUNK_BYTES]))
+            self._channel.send(
+                self._call.number, frames.DATA, bytes(view[start : start + frames.CHUNK_BYTES])
+            )
         return len(view)
