@@ -102,7 +102,7 @@ class Hearing:
         self._away.remove(place)
         touched: set[str] = set()
         for tracked in self._board.jobs_at(place):
-            tracked.unreachable = ""
+            tracked.place_is_back()
             touched.add(tracked.row.id)
         return touched
 

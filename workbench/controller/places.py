@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from runners.interface import AttemptRef, LaunchRequest, Runner, StopRequest
+from workbench.clock import elapsed_seconds
 from workbench.controller.events import (
     Called,
     CalledOff,
@@ -40,6 +41,9 @@ MEASURE_SECONDS: Final = 60.0
 FETCHES_AT_ONCE: Final = 2
 COLLECT_SILENCE_SECONDS: Final = 3600.0
 COLLECT_AGAIN_SECONDS: Final = 2.0
+SAME_FAILURE_SECONDS: Final = 0.5
+"""Threads that waited while another could not open the place are told the same, instead of each trying anew."""
+
 COLLECT_TRIES: Final = 5
 """How often a place that answers is asked for what an attempt made, before it is left there."""
 
@@ -72,6 +76,8 @@ class Place:
         self._open_place = open_place
         self._opening = threading.Lock()
         self._opened: Opened | None = None
+        self._refused: tuple[float, FabricError] | None = None
+        """When the place could not be opened last, and why."""
         self._watched: dict[str, set[AttemptRef]] = {}
         self._mine = threading.local()
         self._launching = Lane(f"launch {key}", post, width=LAUNCHES_AT_ONCE)
@@ -285,7 +291,13 @@ class Place:
                 if not opened.lost:
                     return opened
                 _close(opened)
-            opened = self._open_place(self.ref, self._home_uuid)
+            if self._refused is not None and elapsed_seconds() < self._refused[0] + SAME_FAILURE_SECONDS:
+                raise self._refused[1]
+            try:
+                opened = self._open_place(self.ref, self._home_uuid)
+            except FabricError as error:
+                self._refused = (elapsed_seconds(), error)
+                raise
             if opening is self._opening:
                 self._opened = opened
             return opened
