@@ -83,7 +83,7 @@ def accept(name: str, kind: str, key: bytes, file: Path) -> None:
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "r+b") as stream:
+        with os.fdopen(descriptor, "r+b") as stream:
             size = stream.seek(0, os.SEEK_END)
             if size:
                 stream.seek(size - 1)

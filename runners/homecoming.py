@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final
 
 from backends.interface import Host
+from workbench.data.links import stays_inside
 from workbench.errors import BackendError, CannotWrite
 from workbench.paths import JobFolder
 
@@ -101,14 +102,14 @@ class _Receiver:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, beside = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
         try:
-            with open(descriptor, "wb") as file:
+            with os.fdopen(descriptor, "wb") as file:
                 shutil.copyfileobj(content, file, COPY_BYTES)
-            os.chmod(beside, entry.mode | 0o600)
+            Path(beside).chmod(entry.mode | 0o600)
             if entry.size >= 0:
                 os.utime(beside, ns=(entry.modified_ns, entry.modified_ns))
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
-            os.rename(beside, path)
+            Path(beside).rename(path)
         except BaseException:
             Path(beside).unlink(missing_ok=True)
             raise
@@ -150,10 +151,9 @@ def _make_links(target: Path, entries: Mapping[str, _Entry]) -> None:
     """Make the links that stay within the folder; others would mean something else here."""
     for name in _of_kind(entries, "link"):
         path, leads_to = inside(target, name), entries[name].target
-        end = os.path.normpath(os.path.join(os.path.dirname(name), leads_to))
-        if os.path.isabs(leads_to) or end == ".." or end.startswith("../"):
+        if not stays_inside(name, leads_to):
             continue
-        if path.is_symlink() and os.readlink(path) == leads_to:
+        if path.is_symlink() and str(path.readlink()) == leads_to:
             continue
         if os.path.lexists(path):
             if path.is_dir() and not path.is_symlink():

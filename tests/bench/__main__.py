@@ -22,6 +22,11 @@ BENCHMARKS: Mapping[str, str] = {
     "tensorboard": "tensorboard:rows",
     "idle": "idle:rows",
     "screens": "bench_screens:rows",
+    "ssh-first-line": "ssh:first_line_rows",
+    "ssh-probe": "ssh:probe_rows",
+    "ssh-lines": "ssh:million_line_rows",
+    "ssh-latency": "ssh:latency_rows",
+    "ssh-upload": "ssh:upload_rows",
 }
 
 

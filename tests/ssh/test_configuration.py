@@ -203,9 +203,13 @@ def test_hashed_names_are_found(tmp_path: Path) -> None:
 
 def test_a_fingerprint_is_the_one_that_ssh_keygen_shows(tmp_path: Path) -> None:
     file = tmp_path / "key"
-    made = subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(file)], capture_output=True)
+    made = subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(file)], capture_output=True
+    )
     assert made.returncode == 0
-    shown = subprocess.run(["ssh-keygen", "-lf", f"{file}.pub"], capture_output=True, text=True).stdout.split()[1]
+    shown = subprocess.run(
+        ["ssh-keygen", "-lf", f"{file}.pub"], capture_output=True, text=True
+    ).stdout.split()[1]
     key = base64.b64decode(Path(f"{file}.pub").read_text().split()[1])
 
     assert fingerprint(key) == shown

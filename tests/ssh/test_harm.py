@@ -120,7 +120,9 @@ def test_a_host_that_is_away_for_a_while_leaves_the_job_its_state(ground: Ground
 
 
 def test_a_host_that_goes_while_results_are_put_away_is_waited_for(ground: Ground, box: Box) -> None:
-    job_id = ground.submit("head -c 3000000 /dev/urandom > $RESULT_DIR/big; sha256sum < $RESULT_DIR/big; sleep 0.5")
+    job_id = ground.submit(
+        "head -c 3000000 /dev/urandom > $RESULT_DIR/big; sha256sum < $RESULT_DIR/big; sleep 0.5"
+    )
     wait_for(lambda: size(ground, job_id) > 60)
     box.daemon.stop()
     wait_for(lambda: "cannot be reached" in ground.row(job_id).reason.text)
@@ -132,7 +134,9 @@ def test_a_host_that_goes_while_results_are_put_away_is_waited_for(ground: Groun
     assert ground.output(job_id).split()[0] == hashlib.sha256(made).hexdigest()
 
 
-def test_a_halt_that_was_asked_while_the_host_was_away_is_done_when_it_is_back(ground: Ground, box: Box) -> None:
+def test_a_halt_that_was_asked_while_the_host_was_away_is_done_when_it_is_back(
+    ground: Ground, box: Box
+) -> None:
     job_id = ground.submit("trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
     ground.prints(job_id, "ready")
     box.daemon.stop()

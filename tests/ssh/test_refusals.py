@@ -69,7 +69,9 @@ def test_a_changed_key_is_refused_even_where_somebody_would_accept_it(box: Box) 
 
 
 def test_a_revoked_key_is_refused(box: Box) -> None:
-    box.known_hosts.write_text(box.daemon.known_line() + "@revoked * " + box.daemon.known_line().split(" ", 1)[1])
+    box.known_hosts.write_text(
+        box.daemon.known_line() + "@revoked * " + box.daemon.known_line().split(" ", 1)[1]
+    )
 
     assert "revoked" in refused(box, NotAllowed).message
 
@@ -101,7 +103,9 @@ def test_a_key_that_the_host_does_not_take_is_named(box: Box) -> None:
 
 def test_a_key_with_a_passphrase_and_no_agent_says_ssh_add(box: Box) -> None:
     subprocess.run(
-        ["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", str(box.key)], check=True, capture_output=True
+        ["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", str(box.key)],
+        check=True,
+        capture_output=True,
     )
     error = refused(box, NotAllowed)
 
@@ -131,7 +135,9 @@ def test_a_name_without_an_address_says_so(box: Box) -> None:
     assert "no-such-host.invalid" in error.message
 
 
-@pytest.mark.parametrize("address", ["ssh://", "ssh://a b", "ssh://-oProxyCommand=x", "ssh://h:99999", "ssh://h/p"])
+@pytest.mark.parametrize(
+    "address", ["ssh://", "ssh://a b", "ssh://-oProxyCommand=x", "ssh://h:99999", "ssh://h/p"]
+)
 def test_what_is_no_address_says_so(address: str) -> None:
     from backends.interface import BackendOptions
     from backends.ssh import SshBackend
@@ -179,7 +185,9 @@ def test_a_shell_that_lets_nobody_in_says_so(box: Box, shell: str) -> None:
 
 def test_a_shell_that_prints_banners_is_listened_through(box: Box) -> None:
     for name in (".bashrc", ".profile", ".bash_profile"):
-        (box.user.home / name).write_text("echo Welcome to the lab; echo 'fabric-arrival, not'; printf no-newline\n")
+        (box.user.home / name).write_text(
+            "echo Welcome to the lab; echo 'fabric-arrival, not'; printf no-newline\n"
+        )
     with closing(box.backend().open()) as host:
         assert host.identity().user == box.user.name
 
