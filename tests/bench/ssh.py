@@ -45,6 +45,8 @@ def ground() -> Iterator[Ground]:
     with fresh_home() as environment:
         root = Path(environment["HOME"])
         root.chmod(0o755)
+        (root / "leases").mkdir()
+        (root / "leases").chmod(0o1777)
         user = make_user()
         daemon = Daemon(root / "sshd", settings=[f"SetEnv FABRIC_LEASES={root}/leases"])
         try:

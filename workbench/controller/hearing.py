@@ -159,7 +159,8 @@ class Hearing:
             return set()
         self._board.orders.pop(tracked.row.id, None)
         trouble = event.trouble
-        self._board.log.say(f"{tracked.row.id}: {event.doing}: {trouble.reason.text}")
+        if tracked.trouble is None or tracked.trouble.reason.text != trouble.reason.text:
+            self._board.log.say(f"{tracked.row.id}: {event.doing}: {trouble.reason.text}")
         if event.doing is Doing.REMOVE and trouble.kind == "refused" and not self._was_launched(tracked):
             # There is no such place or way any more, and nothing was ever seen there.
             tracked.removed_all()
