@@ -82,5 +82,5 @@ def test_a_deleted_job_leaves_only_what_others_share(ground: Ground, box: Box) -
     wait_for(lambda: ground.row(job_id).deleted_us is not None)
     wait_for(lambda: not ground.home.job(job_id).path.exists())
 
-    assert sorted(path.name for path in there(box).iterdir()) == ["agents", "jobs"]
+    assert sorted(path.name for path in there(box).iterdir()) == ["agents", "bin", "jobs"]
     assert list((there(box) / "jobs").iterdir()) == []

@@ -59,6 +59,27 @@ def take(size: int, path: str, sha256: str) -> None:
     os.rename(beside, path)
 
 
+def call_it_python(folder: str) -> None:
+    """Let commands find ``python``, last on their PATH, where there is only a ``python3``.
+
+    A script rather than a link: by a link an interpreter would not find its own environment.
+    """
+    path = os.environ.get("PATH", "/usr/bin:/bin")
+    if any(os.access(os.path.join(part, "python"), os.X_OK) for part in path.split(":") if part):
+        return
+    program, text = os.path.join(folder, "python"), '#!/bin/sh\nexec "%s" "$@"\n' % sys.executable
+    beside = "%s.new-%d" % (program, os.getpid())
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        with open(beside, "w") as stream:
+            stream.write(text)
+        os.chmod(beside, 0o700)
+        os.rename(beside, program)
+    except OSError:
+        return  # a disk that takes nothing is told about by who needs it
+    os.environ["PATH"] = path + ":" + folder
+
+
 def arrive(told: dict[str, Any]) -> None:
     """Bring the agent here and become it."""
     root = os.path.expanduser(told["root"] or "~/.fabric")
@@ -82,6 +103,7 @@ def arrive(told: dict[str, Any]) -> None:
     if told["python"]:
         # What the user named for this place is what jobs find there first.
         os.environ["PATH"] = os.path.dirname(sys.executable) + ":" + os.environ.get("PATH", "/usr/bin:/bin")
+    call_it_python(os.path.join(os.path.dirname(folder), "bin"))
     os.chdir("/")
     unpacked = os.path.join(path[: -len(".pyz")], "__main__.py")
     program = unpacked if os.path.isfile(unpacked) else path
