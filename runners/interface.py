@@ -214,6 +214,9 @@ class Runner(ABC):
         On this machine the journal is the job's own folder and is left to its owner.
         """
 
+    def remove_job(self, job_id: str) -> None:  # noqa: B027 - a runner may leave it out
+        """Remove what the attempts of a deleted job share at the place, after each was removed. Idempotent."""
+
     @abstractmethod
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
         """Run a command beside a learner; raises RunnerError where ``capabilities.exec`` is false."""

@@ -7,7 +7,6 @@ import json
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar
 
 from backends.interface import Chunk, Cluster, Host
@@ -132,8 +131,11 @@ class ProcessRunner(Runner):
             stem = secrets_stem(secrets, attempt, number)
             paths += [f"{stem}.json", f"{stem}.sh"]
         self._host.call("remove", paths=paths)
+
+    def remove_job(self, job_id: str) -> None:
+        """Remove what the attempts of a job share at the place; on this machine it is the job's own folder."""
         if not self._host.here:
-            self._remove_job(self._site().home.job(attempt.job_id).path)
+            self._host.call("remove", paths=[str(self._site().home.job(job_id).path)])
 
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
         """Not offered: a command beside a process is a command on the machine."""
@@ -155,11 +157,6 @@ class ProcessRunner(Runner):
             parts = text.rsplit("/", 3)
             if len(parts) == 4 and parts[2].isdigit() and parts[3].isdigit():
                 yield LearnerRef(parts[0], parts[1], int(parts[2]), int(parts[3]))
-
-    def _remove_job(self, folder: Path) -> None:
-        """Remove what the attempts of a job share at the place, with the last of them."""
-        if not any(name.startswith("attempt-") for name in self._host.call("children", folder=str(folder))):
-            self._host.call("remove", paths=[str(folder)])
 
     def _end(self, ref: LearnerRef) -> None:
         """End an agent and all processes of its learner."""

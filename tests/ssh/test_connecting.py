@@ -54,7 +54,7 @@ def test_a_jump_host_that_does_not_reach_the_target_is_named(box: Box) -> None:
     with box.config.open("a") as stream:
         stream.write("Host target\n  HostName 127.0.0.1\n  Port 1\n  ProxyJump box\n")
 
-    with pytest.raises(PlaceUnreachable, match="box .* does not reach 127.0.0.1 port 1"):
+    with pytest.raises(PlaceUnreachable, match=r"box .* does not reach 127\.0\.0\.1 port 1"):
         box.backend("ssh://target").open()
 
 

@@ -78,7 +78,7 @@ class Acting:
                 self._drain(tracked.attempt, self._place(tracked))
             case CleanUp():
                 tracked.call(Doing.REMOVE)
-                self._place(tracked).remove([tracked.attempt])
+                self._place(tracked).remove([tracked.attempt], deleted=False)
             case Finish():
                 self._finish(tracked, action)
             case Remove():
@@ -222,7 +222,7 @@ class Acting:
         attempts = [
             AttemptRef(last.home, last.job_id, number, last.learners) for number in range(1, last.attempt + 1)
         ]
-        self._place(tracked).remove(attempts)
+        self._place(tracked).remove(attempts, deleted=True)
 
     def _forget(self, tracked: Tracked) -> None:
         board = self._board

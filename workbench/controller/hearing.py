@@ -202,7 +202,7 @@ class Hearing:
             )
             place.stop(attempt, StopRequest("kill", 0.0, by="the controller"))
             if row.deleted_us is not None:
-                place.remove([attempt])
+                place.remove([attempt], deleted=True)
 
     def _with(self, attempt: AttemptRef, tell: Callable[[Tracked], None]) -> set[str]:
         tracked = self._board.jobs.get(attempt.job_id)

@@ -146,12 +146,14 @@ class Place:
 
         self._control.submit(self._call(Doing.STOP, attempt, run, STOP_SECONDS))
 
-    def remove(self, attempts: Sequence[AttemptRef]) -> None:
-        """Remove all that these attempts of one job left; told by the last of them."""
+    def remove(self, attempts: Sequence[AttemptRef], *, deleted: bool) -> None:
+        """Remove all that these attempts of one job left, and of a deleted one the rest; told by the last of them."""
 
         def run() -> Event:
             for attempt in attempts:
                 self._runner().remove(attempt)
+            if deleted:
+                self._runner().remove_job(attempts[-1].job_id)
             return Called(Doing.REMOVE, attempts[-1])
 
         self._control.submit(self._call(Doing.REMOVE, attempts[-1], run, REMOVE_SECONDS))
