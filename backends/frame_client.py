@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Final
 
@@ -32,6 +33,8 @@ class FrameClient:
         self._pending: dict[int, PendingCall] = {}
         self._next = 1
         self._lost: FabricError | None = None
+        self.heard_at = time.monotonic()
+        """When the last frame came, on the monotonic clock."""
         self._greeted = threading.Event()
         self._receiver = threading.Thread(target=self._receive, daemon=True, name="place")
         self._receiver.start()
@@ -113,6 +116,7 @@ class FrameClient:
                 raise frames.FrameError("the agent there is of another version")
             self._greeted.set()
             while (frame := self._channel.receive()) is not None:
+                self.heard_at = time.monotonic()
                 with self._lock:
                     call = self._pending.get(frame.call)
                 if call is not None:

@@ -23,6 +23,7 @@ OPTIONS: Final = {
     "root": "a folder there in the place of ~/.fabric",
     "config": "an SSH configuration file in the place of ~/.ssh/config",
     "agent": "the socket of the SSH agent",
+    "silent_seconds": "how long it may say nothing before the connection counts as lost",
     "home": "the home that jobs are of, in the place of the environment's",
 }
 TRANSPORTS: Final = ("paramiko", "openssh")
@@ -42,6 +43,8 @@ class SshBackend(Backend):
                 raise ConfigError(
                     f"the backend {options.name} has no setting {key!r}", hint=f"there are {known}"
                 )
+        if not _is_number(self._option("silent_seconds", "1")):
+            raise ConfigError(f"silent_seconds of {options.name} must be a number of seconds above 0")
         if self._option("transport", TRANSPORTS[0]) not in TRANSPORTS:
             raise ConfigError(
                 f"the backend {options.name} knows no transport {self._option('transport')!r}",
@@ -92,6 +95,7 @@ class SshBackend(Backend):
         return ("process",)
 
     def _open(self) -> Host:
+        from backends.pulse import SILENT_SECONDS
         from backends.ssh_arrival import Wanted, command_of
         from backends.ssh_host import SshHost
         from workbench.learner.archive import build
@@ -117,7 +121,8 @@ class SshBackend(Backend):
         except BaseException:
             connection.close()
             raise
-        return SshHost(channel, wanted, connection.name, connection)
+        seconds = float(self._option("silent_seconds", str(SILENT_SECONDS)))
+        return SshHost(channel, wanted, connection.name, connection, silent_seconds=seconds)
 
     def _connect(self, ask: Ask | None = None) -> SshConnection:
         from backends.ssh_config import SshConfig
@@ -144,3 +149,10 @@ def inventory_of(host: Host) -> Inventory:
     time_us = found.pop("time_us")
     slots = tuple(Slot(**slot) for slot in found.pop("slots"))
     return Inventory((Node(slots=slots, **found),), time_us)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return 0 < float(text) < float("inf")
+    except ValueError:
+        return False

@@ -13,10 +13,10 @@ from workbench.learner import system
 from workbench.learner.host_files import published_end
 from workbench.learner.watch import Watcher
 
-ANSWER_BYTES = 4 << 20
+ANSWER_BYTES = 16 << 20
 """An answer that has grown to this is sent; the rest goes with the next."""
 
-SHARE_BYTES = 2 << 20
+SHARE_BYTES = 8 << 20
 """What one learner's file may take of an answer, so that no learner's output holds up the others'."""
 
 GATHER_SECONDS = 0.002
