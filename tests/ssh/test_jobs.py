@@ -12,6 +12,7 @@ from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
 from workbench.job import State
+from workbench.metrics import points, series
 from workbench.paths import Home
 from workbench.store.rows import PlaceRef
 
@@ -84,3 +85,50 @@ def test_a_deleted_job_leaves_only_what_others_share(ground: Ground, box: Box) -
 
     assert sorted(path.name for path in there(box).iterdir()) == ["agents", "bin", "jobs"]
     assert list((there(box) / "jobs").iterdir()) == []
+
+
+@pytest.mark.parametrize("cpus", [None, 1.0])
+def test_a_job_for_a_host_that_is_away_waits_says_why_and_starts_when_it_is_back(
+    ground: Ground, box: Box, cpus: float | None
+) -> None:
+    box.daemon.stop()
+    job_id = ground.submit("echo ready", cpus=cpus)
+    wait_for(lambda: "refuses the connection" in ground.row(job_id).reason.text)
+    assert ground.row(job_id).state in (State.QUEUED, State.PENDING)
+    box.daemon.start()
+    row = ground.ends(job_id)
+
+    assert (row.state, row.exit_code, ground.output(job_id)) == (State.COMPLETED, 0, "ready\n")
+
+
+@pytest.mark.parametrize("cpus", [None, 1.0])
+def test_a_job_for_a_host_that_lets_nobody_in_fails_and_says_so(
+    ground: Ground, box: Box, cpus: float | None
+) -> None:
+    (box.daemon.folder / "keys" / box.user.name).write_text("")
+    row = ground.ends(ground.submit("true", cpus=cpus))
+
+    assert (row.state, row.reason.code) == (State.FAILED, "C103")
+    assert "takes none of our keys" in row.reason.text
+
+
+def test_secrets_reach_the_job_and_nothing_that_is_kept(ground: Ground, box: Box) -> None:
+    job_id = ground.submit("test ${#TOKEN} = 8 && echo $TOKEN", secret_values={"TOKEN": "pa55word"})
+    row = ground.ends(job_id)
+
+    assert (row.exit_code, ground.output(job_id)) == (0, "********\n")
+    kept = [path for path in there(box).rglob("*") if path.is_file() and b"pa55word" in path.read_bytes()]
+    assert kept == []
+    assert not list(Path("/dev/shm").glob(f"fabric-{box.user.uid}/*"))
+
+
+def test_metrics_and_usage_come_home_into_the_store(ground: Ground) -> None:
+    program = "from fabric_learner import report\nfor step in range(50): report(loss=1/(step+1), step=step)"
+    job_id = ground.submit(f"python3 -c '{program}'")
+    ground.ends(job_id)
+    found = series(ground.store, job_id)
+
+    assert [one.name for one in found] == ["loss"]
+    assert [(point.step, point.value) for point in points(ground.store, found[0].id)] == [
+        (step, 1 / (step + 1)) for step in range(50)
+    ]

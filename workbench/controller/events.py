@@ -98,6 +98,13 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """A place will never say what it has, for a reason that asking again cannot mend."""
+
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
 class LeftBehind:
     """Learners of this home that a place has, to be compared with what should be there."""
 
@@ -137,6 +144,7 @@ Event = (
     | CalledOff
     | CallFailed
     | Measured
+    | Unmeasured
     | LeftBehind
     | TidiedUp
     | Drained

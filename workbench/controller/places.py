@@ -18,6 +18,7 @@ from workbench.controller.events import (
     LeftBehind,
     Noted,
     Progressed,
+    Unmeasured,
     Unreachable,
 )
 from workbench.controller.lanes import Call, Lane, Post
@@ -165,6 +166,8 @@ class Place:
             try:
                 return self._open().measure(self.key)
             except BaseException as error:
+                if trouble_of(error, started=False).kind == "refused":
+                    return Unmeasured(self.key)
                 return Unreachable(self.key, sentence(error))  # asked again after a while
 
         self._control.submit(Call(run, lambda: None, MEASURE_SECONDS))
