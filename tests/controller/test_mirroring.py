@@ -21,7 +21,7 @@ from runners.process import ProcessRunner
 from tests.controller.waiting import wait_for
 from workbench.controller.mirroring import LearnerMirror, Mirroring, Mirrors, bring_all, learners_of
 from workbench.errors import InputMissing
-from workbench.learner import archive
+from workbench.learner import archive, host_journals
 from workbench.learner.host_journals import FILES, SHARE_BYTES, Follower, new_in
 from workbench.paths import Home
 
@@ -120,12 +120,15 @@ def test_what_is_not_published_stays_there(journal: Journal, here: Path) -> None
     assert (here / "records.jsonl").read_text() == '{"format": 1}\n'
 
 
-def test_an_index_never_says_more_than_its_log_has(journal: Journal, here: Path) -> None:
+def test_an_index_never_says_more_than_its_log_has(
+    journal: Journal, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_journals, "SHARE_BYTES", 1 << 20)
     draw = random.Random(3)
     for _ in range(200):
         journal.prints(draw.randbytes(draw.randrange(1, 60_000)))
     journal.exits()
-    assert len(journal.written) > 2 * SHARE_BYTES
+    assert len(journal.written) > 2 << 20
     mirror = LearnerMirror(here)
     while found := chunks(journal, mirror):
         mirror.take(found)
