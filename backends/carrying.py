@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import socket
 import threading
+from typing import Any
 
 from backends.frame_client import PendingCall
 from workbench.errors import FabricError
@@ -48,3 +50,31 @@ def _carry_in(call: PendingCall, stream: socket.socket) -> None:
     except (OSError, FabricError):
         with contextlib.suppress(OSError):
             stream.shutdown(socket.SHUT_RDWR)
+
+
+class Incoming(io.RawIOBase):
+    """The bytes that come before a call's answer, as a stream."""
+
+    def __init__(self, call: PendingCall) -> None:
+        self._call = call
+        self._rest = memoryview(b"")
+        self._ended = False
+
+    def readable(self) -> bool:
+        """Say that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # a writable buffer has no name in typing
+        """Read some bytes; none at the end."""
+        while not self._rest and not self._ended:
+            frame = self._call.next()
+            if frame.kind == frames.DATA:
+                self._rest = memoryview(frame.payload)
+                self._call.credit()
+            elif frame.kind == frames.RESULT:
+                self._call.forget()
+                self._ended = True
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Final
 
@@ -32,6 +33,8 @@ class FrameClient:
         self._pending: dict[int, PendingCall] = {}
         self._next = 1
         self._lost: FabricError | None = None
+        self.heard_at = time.monotonic()
+        """When the last frame came, on the monotonic clock."""
         self._greeted = threading.Event()
         self._receiver = threading.Thread(target=self._receive, daemon=True, name="place")
         self._receiver.start()
@@ -50,6 +53,12 @@ class FrameClient:
     def request(self, do: str, arguments: Mapping[str, Any], *, seconds: float, stdin: bytes = b"") -> Any:
         """Make a call and return its JSON answer."""
         return self.exchange(do, arguments, seconds=seconds, stdin=stdin)[0]
+
+    def tell(self, do: str, arguments: Mapping[str, Any]) -> None:
+        """Make a call whose answer is not waited for."""
+        call = self.open(do, arguments, seconds=SLACK_SECONDS)
+        self.forget(call.number)
+        self.send(call.number, frames.END)
 
     def exchange(
         self, do: str, arguments: Mapping[str, Any], *, seconds: float, stdin: bytes = b""
@@ -90,6 +99,11 @@ class FrameClient:
         with self._lock:
             self._pending.pop(call, None)
 
+    @property
+    def lost(self) -> bool:
+        """Whether the connection has ended."""
+        return self._lost is not None
+
     def join(self, seconds: float) -> None:
         """Wait for the receiving thread, which ends with the stream."""
         self._receiver.join(seconds)
@@ -102,6 +116,7 @@ class FrameClient:
                 raise frames.FrameError("the agent there is of another version")
             self._greeted.set()
             while (frame := self._channel.receive()) is not None:
+                self.heard_at = time.monotonic()
                 with self._lock:
                     call = self._pending.get(frame.call)
                 if call is not None:
@@ -129,7 +144,7 @@ class PendingCall:
 
     def __init__(self, client: FrameClient, number: int, do: str, seconds: float) -> None:
         self._client = client
-        self._number = number
+        self._number = self.number = number
         self._do = do
         self._seconds: float | None = seconds
         self._frames: queue.SimpleQueue[frames.Frame | FabricError] = queue.SimpleQueue()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, Final
 
-from backends.carrying import carried
+from backends.carrying import Incoming, carried
 from backends.frame_client import SLACK_SECONDS, FrameClient
 from backends.interface import Chunk, Completed, Host, HostIdentity, Lock
 from backends.local_host import skip
@@ -17,6 +18,9 @@ from workbench.learner import frames
 
 LONG_SECONDS: Final[Mapping[str, float]] = {"unpack": 3600.0, "remove": 600.0, "end_marked": 60.0}
 """Operations that may take long without anything being wrong."""
+
+ONE_WAY: Final = frozenset(("interrupt", "forget", "interrupt_follow", "forget_follow"))
+"""Operations whose answer nobody needs: who asks for them must not wait for a place that hangs."""
 
 
 class FrameHost(Host):
@@ -104,6 +108,38 @@ class FrameHost(Host):
             start += length
         return chunks
 
+    def follow(
+        self, asker: str, known: Mapping[str, Mapping[str, int]], *, timeout_seconds: float
+    ) -> Mapping[str, Mapping[str, Chunk]]:
+        """Say what is new in the journals of learners, and wait until something is."""
+        arguments = {"asker": asker, "known": known, "timeout_seconds": timeout_seconds}
+        seconds = timeout_seconds + SLACK_SECONDS
+        sizes, data = self._client.exchange("follow", arguments, seconds=seconds)
+        news: dict[str, dict[str, Chunk]] = {}
+        start = 0
+        for folder, parts in sizes.items():
+            for name, (length, offset, end) in parts.items():
+                news.setdefault(folder, {})[name] = Chunk(data[start : start + length], offset, end)
+                start += length
+        return news
+
+    def fetch(self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None]) -> None:
+        """Have files of a folder sent as one tar stream."""
+        call = self._client.open("fetch", {"folder": folder, "paths": list(paths)}, seconds=SLACK_SECONDS)
+        with io.BufferedReader(Incoming(call), frames.CHUNK_BYTES) as stream:
+            try:
+                receive(stream)
+                while stream.read(frames.CHUNK_BYTES):
+                    pass
+            except BaseException:
+                call.cancel()
+                raise
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is gone."""
+        return self._client.lost
+
     def watch(self, paths: Sequence[str], *, timeout_seconds: float) -> Sequence[str]:
         """Block until one of these files changes."""
         changed: list[str] = self.call("watch", paths=list(paths), timeout_seconds=timeout_seconds)
@@ -117,6 +153,9 @@ class FrameHost(Host):
 
     def call(self, operation: str, **arguments: Any) -> Any:
         """Do one of the operations of ``workbench.learner.host``."""
+        if operation in ONE_WAY:
+            self._client.tell(operation, arguments)
+            return None
         told = float(arguments.get("timeout_seconds", 0)) + float(arguments.get("grace_seconds", 0))
         seconds = told + max(SLACK_SECONDS, LONG_SECONDS.get(operation, 0.0))
         return self._client.request(operation, arguments, seconds=seconds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
@@ -142,6 +142,11 @@ class Host(ABC):
     here: ClassVar[bool] = False
     """Whether the place is this machine and its folder the home itself: journals are read in place."""
 
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is gone for good: the place has to be opened anew."""
+        return False
+
     @abstractmethod
     def identity(self) -> HostIdentity:
         """Say which machine this is."""
@@ -194,6 +199,21 @@ class Host(ABC):
         """
 
     @abstractmethod
+    def follow(
+        self, asker: str, known: Mapping[str, Mapping[str, int]], *, timeout_seconds: float
+    ) -> Mapping[str, Mapping[str, Chunk]]:
+        """Say what is new in the journals of learners, by folder, and wait until something is.
+
+        ``known`` has the offset of each file that is not at its start, by the names of
+        ``workbench.learner.host_journals.FILES``, and as ``state`` the checksum of the state that is known.
+        The operation ``interrupt_follow`` makes an asker's call return early.
+        """
+
+    @abstractmethod
+    def fetch(self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None]) -> None:
+        """Have files of a folder sent as one tar stream, which ``receive`` reads to its end."""
+
+    @abstractmethod
     def watch(self, paths: Sequence[str], *, timeout_seconds: float) -> Sequence[str]:
         """Block until one of these files changes or appears, or the time is over; return the changed ones."""
 
@@ -240,6 +260,13 @@ class BackendOptions:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Ask(Protocol):
+    """Asks a person whether a place that is not known is the right one."""
+
+    def __call__(self, what: str, fingerprint: str) -> bool:
+        """Show what it is and the fingerprint of its key; return what was answered."""
+
+
 class Backend(ABC):
     """A place. Cheap to make; nothing is reached before a method is called."""
 
@@ -253,6 +280,9 @@ class Backend(ABC):
         """The name that the user gave it."""
         return self.options.name
 
+    def introduce(self, ask: Ask) -> None:  # noqa: B027 - a backend may leave it out
+        """Reach the place for the first time, where a person can be asked whether it is the right one."""
+
     @abstractmethod
     def probe(self) -> Iterator[Finding]:
         """Say what is there, each lack with its consequence and remedy."""
@@ -261,9 +291,17 @@ class Backend(ABC):
     def inventory(self) -> Inventory:
         """Say what the place has and who uses it."""
 
+    def inventory_of(self, opened: Host | Cluster) -> Inventory:
+        """Say what the place has, where it is open already."""
+        return self.inventory()
+
     @abstractmethod
     def open(self) -> Host | Cluster:
         """Reach the place."""
+
+    def frozen(self) -> BackendOptions:
+        """Return the options as a job keeps them: with what only the environment of its submit says."""
+        return self.options
 
     @abstractmethod
     def runners(self) -> Sequence[str]:

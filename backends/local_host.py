@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, ClassVar
 
 from backends.failures import translated
 from backends.interface import Chunk, Completed, Host, HostIdentity, Lock
-from workbench.learner import host_files, host_processes, leases
+from workbench.learner import host_files, host_processes, host_trees, leases
 from workbench.learner.host import Place
 from workbench.learner.upload import CHUNK_BYTES, Upload
 from workbench.paths import Home, default_home
@@ -78,6 +79,24 @@ class LocalHost(Host):
         """Read files from offsets on, up to their published end."""
         with translated():
             return {path: Chunk(*found) for path, found in host_files.read(offsets, limit_bytes).items()}
+
+    def follow(
+        self, asker: str, known: Mapping[str, Mapping[str, int]], *, timeout_seconds: float
+    ) -> Mapping[str, Mapping[str, Chunk]]:
+        """Say what is new in the journals of learners, and wait until something is."""
+        with translated():
+            news = self._place.followers.follow(asker, known, timeout_seconds)
+        return {
+            folder: {name: Chunk(*part) for name, part in parts.items()} for folder, parts in news.items()
+        }
+
+    def fetch(self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None]) -> None:
+        """Have files of a folder sent as one tar stream."""
+        with tempfile.TemporaryFile() as stream:
+            with translated():
+                host_trees.send_files(folder, paths, stream)
+            stream.seek(0)
+            receive(stream)
 
     def watch(self, paths: Sequence[str], *, timeout_seconds: float) -> Sequence[str]:
         """Block until one of these files changes."""

@@ -32,6 +32,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from backends.interface import Chunk, Cluster, Host
 from workbench.job import LearnerPhase, Reason
 from workbench.manifest.model import JobSpec
+from workbench.paths import JobFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +214,9 @@ class Runner(ABC):
         On this machine the journal is the job's own folder and is left to its owner.
         """
 
+    def remove_job(self, job_id: str) -> None:  # noqa: B027 - a runner may leave it out
+        """Remove what the attempts of a deleted job share at the place, after each was removed. Idempotent."""
+
     @abstractmethod
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
         """Run a command beside a learner; raises RunnerError where ``capabilities.exec`` is false."""
@@ -220,6 +224,32 @@ class Runner(ABC):
     @abstractmethod
     def close(self) -> None:
         """Give everything back; learners live on."""
+
+    @property
+    def journals_in_place(self) -> bool:
+        """Whether journals at the place are the jobs' own folders in the home; else they are mirrored there."""
+        return True
+
+    def follow(
+        self, known: Mapping[LearnerRef, Mapping[str, int]], *, timeout_seconds: float
+    ) -> Mapping[LearnerRef, Mapping[str, Chunk]]:
+        """Say what is new in the journals of learners, and wait until something is.
+
+        ``known`` has for each learner the offsets of ``output``, ``index``, ``setup``, ``setup_index`` and
+        ``records``, and the CRC-32 of the ``state`` that is known; what is left out is 0. An index never goes
+        further than its log, and a state comes whole, with the last of all that was there before it.
+        Only asked of a runner whose journals are not in place.
+        """
+        return {}
+
+    def interrupt_follow(self) -> None:  # noqa: B027 - a runner may leave it out
+        """Make a blocked :meth:`follow`, or the next one, return early, from any thread."""
+
+    def bring_home(self, attempt: AttemptRef, job: JobFolder) -> None:  # noqa: B027 - a runner may leave it out
+        """Copy results, checkpoints and logs of an attempt that is over into the job's folder here. Idempotent.
+
+        Only asked of a runner whose journals are not in place.
+        """
 
     def interrupt(self) -> None:  # noqa: B027 - a runner may leave it out
         """Make a blocked :meth:`observe`, or the next one, return early, from any thread.

@@ -32,7 +32,7 @@ from runners.process_plan import make_plan
 from runners.process_sightings import is_over
 from runners.process_site import Site, look_at
 from workbench.errors import FabricError, RunnerError
-from workbench.paths import AttemptFolder, LearnerFolder
+from workbench.paths import AttemptFolder, JobFolder, LearnerFolder
 
 JOURNAL_BYTES = 4 << 20
 """How much of each file of a journal is read at once."""
@@ -83,6 +83,31 @@ class ProcessRunner(Runner):
         chunks = self._host.read(wanted, limit_bytes=JOURNAL_BYTES)
         return {name: chunks[str(paths[name])] for name in offsets if str(paths[name]) in chunks}
 
+    @property
+    def journals_in_place(self) -> bool:
+        """Whether the place is this machine and its folder the home."""
+        return self._host.here
+
+    def follow(
+        self, known: Mapping[LearnerRef, Mapping[str, int]], *, timeout_seconds: float
+    ) -> Mapping[LearnerRef, Mapping[str, Chunk]]:
+        """Say what is new in the journals of learners, and wait until something is."""
+        refs = {str(self._learner(ref).path): ref for ref in known}
+        offsets = {folder: known[ref] for folder, ref in refs.items()}
+        news = self._host.follow(self._asker, offsets, timeout_seconds=timeout_seconds)
+        return {refs[folder]: parts for folder, parts in news.items() if folder in refs}
+
+    def interrupt_follow(self) -> None:
+        """Make a blocked follow, or the next one, return early."""
+        with contextlib.suppress(FabricError):  # a place that is lost makes it return by itself
+            self._host.call("interrupt_follow", asker=self._asker)
+
+    def bring_home(self, attempt: AttemptRef, job: JobFolder) -> None:
+        """Copy what an attempt made into the job's folder here."""
+        from runners.homecoming import bring_home
+
+        bring_home(self._host, self._site().home.job(attempt.job_id), job, attempt.attempt)
+
     def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
         """Ask all learners to stop; a kill is not taken back by a halt that comes late."""
         document = {"kind": request.kind, "grace_seconds": request.grace_seconds, "by": request.by}
@@ -107,6 +132,11 @@ class ProcessRunner(Runner):
             paths += [f"{stem}.json", f"{stem}.sh"]
         self._host.call("remove", paths=paths)
 
+    def remove_job(self, job_id: str) -> None:
+        """Remove what the attempts of a job share at the place; on this machine it is the job's own folder."""
+        if not self._host.here:
+            self._host.call("remove", paths=[str(self._site().home.job(job_id).path)])
+
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
         """Not offered: a command beside a process is a command on the machine."""
         raise RunnerError(
@@ -119,6 +149,7 @@ class ProcessRunner(Runner):
         with contextlib.suppress(FabricError):  # a place that is lost keeps nothing
             for asker in (self._asker, f"{self._asker}-launch"):
                 self._host.call("forget", asker=asker)
+            self._host.call("forget_follow", asker=self._asker)
 
     def leftovers(self) -> Iterator[LearnerRef]:
         """Name every learner that has processes at the place, of all homes."""

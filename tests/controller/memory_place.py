@@ -117,6 +117,8 @@ class MemoryPlace:
 
 
 class _OpenMemory:
+    lost = False
+
     def __init__(self, place: MemoryPlace, home_uuid: str) -> None:
         self._place = place
         self._home_uuid = home_uuid

@@ -23,8 +23,9 @@ PROCESS = PlaceRef(backend="local", type="local", runner="process")
 class Ground:
     """A home whose jobs run for real."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, place: PlaceRef = PROCESS) -> None:
         self.home = home
+        self.place = place
         self.store = Store.open(home)
         self.uuid = home_uuid(home)
 
@@ -37,7 +38,8 @@ class Ground:
     def write(self, command: str, **keys: Any) -> str:
         """Submit a job without waking anybody."""
         secrets = keys.pop("secret_values", {})
-        place = keys.pop("place", PROCESS)
+        place = keys.pop("place", self.place)
+        code_hash = keys.pop("code_hash", "")
         keys.setdefault("max_platform_restarts", 0)
         spec = JobSpec(name="test", framework=Framework(command=command), secrets=tuple(secrets), **keys)
         recorded = {"python": sys.executable, "environment": {"PATH": os.environ["PATH"]}}
@@ -46,7 +48,7 @@ class Ground:
             manifest_text="",
             origins={},
             place=place,
-            code_hash="",
+            code_hash=code_hash,
             recorded=recorded,
             secrets=secrets,
         )

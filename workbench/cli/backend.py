@@ -15,8 +15,6 @@ from workbench.cli.options import Json
 if TYPE_CHECKING:
     from backends.interface import Finding
 
-EXIT_UNREACHABLE = 69
-
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", autocompletion=backend_names)]
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="The name that it gets.")]
 Address = Annotated[
@@ -26,6 +24,12 @@ Options = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="KEY=VALUE", help="A setting of that place (repeatable)."),
 ]
+AcceptKey = Annotated[
+    str,
+    typer.Option("--accept-key", metavar="SHA256:...", help="Accept the place if it shows this key."),
+]
+Untested = Annotated[bool, typer.Option("--untested", help="Add it without reaching it.")]
+Purge = Annotated[bool, typer.Option("--purge", help="Also remove all that this home has there.")]
 Places = Annotated[
     list[str] | None,
     typer.Argument(metavar="[NAME]...", help="Names or addresses; else all.", autocompletion=backend_names),
@@ -78,8 +82,19 @@ def list_(json: Json = False) -> None:
     "fabric backend add gpubox ssh://me@gpubox",
     "fabric backend add lab ssh://lab -o python=python3.11",
 )
-def add(name: NewName, address: Address, option: Options = None) -> None:
-    """Give a place a name, in the user's configuration file."""
+def add(
+    name: NewName,
+    address: Address,
+    option: Options = None,
+    accept_key: AcceptKey = "",
+    untested: Untested = False,
+) -> None:
+    """Give a place a name, in the user's configuration file.
+
+    It is reached first, and what was found there is told. A key that is not known is shown and asked for.
+    """
+    from dataclasses import replace
+
     from backends.registry import backend_types
     from workbench.cli.places import backend_options
     from workbench.config import add_backend
@@ -91,34 +106,54 @@ def add(name: NewName, address: Address, option: Options = None) -> None:
         if not given or not key:
             raise UsageError(f"--option {word}: a setting is KEY=VALUE")
         settings[key] = value
-    kind = backend_options(address).type
+    place = replace(backend_options(address), name=name, options=settings)
+    kind = place.type
     if kind not in backend_types():
         raise UnknownName(
             f"nothing that is installed reaches '{address}'",
             hint=f"installed are {', '.join(backend_types())}",
         )
+    if not untested:
+        from workbench.cli.reaching import reach
+
+        print_findings(reach(place, accept_key))
     add_backend(name, kind, address, settings)
     narrate(f"added {name}; `fabric backend test {name}` tries it, `fabric run --backend {name}` uses it")
 
 
-@command("remove", "fabric backend remove gpubox")
-def remove(name: Name) -> None:
-    """Take a place's name out of the configuration file; its jobs stay as they are."""
+@command("remove", "fabric backend remove gpubox", "fabric backend remove gpubox --purge")
+def remove(name: Name, purge: Purge = False) -> None:
+    """Take a place's name out of the configuration file; its jobs stay as they are.
+
+    --purge first removes all that this home has there: agents, code, environments and what jobs left. What
+    came home of them stays here.
+    """
     from workbench.config import remove_backend
 
+    if purge:
+        from workbench.cli.places import backend_options
+        from workbench.cli.reaching import purge as leave
+
+        leave(backend_options(name))
     remove_backend(name)
     narrate(f"removed {name}")
 
 
-@command("test", "fabric backend test local", "fabric backend test --json")
-def test(names: Places = None, json: Json = False) -> int:
+@command(
+    "test",
+    "fabric backend test local",
+    "fabric backend test ssh://me@gpubox --accept-key SHA256:...",
+    "fabric backend test --json",
+)
+def test(names: Places = None, accept_key: AcceptKey = "", json: Json = False) -> int:
     """Try places: what was found there, what is missing, and what to do about it.
 
-    The exit code is 69 when one of them cannot be used.
+    When one of them cannot be used the exit code says why: 69 not reached, 77 not let in, 78 not known.
     """
-    from workbench.cli.places import backend_options, known_backends, probe
+    from workbench.cli.places import backend_options, known_backends
+    from workbench.cli.reaching import try_place
 
-    results = {name: probe(backend_options(name)) for name in names or known_backends()}
+    results = {name: try_place(backend_options(name), accept_key) for name in names or known_backends()}
     if json:
         from workbench.cli.documents import print_document
 
@@ -127,21 +162,17 @@ def test(names: Places = None, json: Json = False) -> int:
                 {
                     "schema": "fabric.backend-test/1",
                     "name": name,
-                    "usable": _usable(findings),
-                    "findings": [finding_document(each) for each in findings],
+                    "usable": tried.usable,
+                    "findings": [finding_document(each) for each in tried.findings],
                 }
-                for name, findings in results.items()
+                for name, tried in results.items()
             ]
         )
     else:
-        for name, findings in results.items():
-            print(f"{name}: {'usable' if _usable(findings) else 'cannot be used'}")
-            print_findings(findings)
-    return 0 if all(_usable(findings) for findings in results.values()) else EXIT_UNREACHABLE
-
-
-def _usable(findings: list[Finding]) -> bool:
-    return not any(each.level == "wrong" for each in findings)
+        for name, tried in results.items():
+            print(f"{name}: {'usable' if tried.usable else 'cannot be used'}")
+            print_findings(list(tried.findings))
+    return next((tried.exit_code for tried in results.values() if tried.exit_code), 0)
 
 
 def finding_document(finding: Finding) -> dict[str, str]:

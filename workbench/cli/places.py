@@ -31,7 +31,9 @@ def find_place(name: str, runner: str, spec: JobSpec) -> tuple[PlaceRef, list[st
 
     options = backend_options(name or spec.backend or DEFAULT)
     wanted = runner or spec.runner
-    chosen, notes = _choose_runner(options, wanted, spec)
+    there = open_backend(options)
+    options = there.frozen()
+    chosen, notes = _choose_runner(there, wanted, spec)
     place = PlaceRef(
         backend=options.name,
         type=options.type,
@@ -64,10 +66,11 @@ def open_backend(options: BackendOptions) -> Backend:
     return load_backend(options)
 
 
-def _choose_runner(options: BackendOptions, wanted: str, spec: JobSpec) -> tuple[str, list[str]]:
+def _choose_runner(there: Backend, wanted: str, spec: JobSpec) -> tuple[str, list[str]]:
     from runners.registry import load_runner, runner_names
 
-    offered = list(open_backend(options).runners())
+    options = there.options
+    offered = list(there.runners())
     if wanted and wanted not in runner_names():
         raise UnknownName(
             f"there is no runner '{wanted}'", hint=f"there are {', '.join(sorted(runner_names()))}"

@@ -75,10 +75,10 @@ class Acting:
                 self._look_back(tracked, end=end)
             case Drain():
                 tracked.draining_since = board.now()
-                board.journals.drain(tracked.row.id, tracked.row.attempt, tracked.spec.learners)
+                self._drain(tracked.attempt, self._place(tracked))
             case CleanUp():
                 tracked.call(Doing.REMOVE)
-                self._place(tracked).remove([tracked.attempt])
+                self._place(tracked).remove([tracked.attempt], deleted=False)
             case Finish():
                 self._finish(tracked, action)
             case Remove():
@@ -197,6 +197,10 @@ class Acting:
         self._place(tracked).launch(order)
         board.journals.follow(job_id, attempt.attempt, attempt.learners)
 
+    def _drain(self, attempt: AttemptRef, place: Place) -> None:
+        journals = self._board.journals
+        place.collect(attempt, lambda: journals.drain(attempt.job_id, attempt.attempt, attempt.learners))
+
     def _stop(self, tracked: Tracked, kind: Literal["halt", "kill"], grace_seconds: float) -> None:
         tracked.call(Doing.STOP)
         tracked.stopping = kind
@@ -218,7 +222,7 @@ class Acting:
         attempts = [
             AttemptRef(last.home, last.job_id, number, last.learners) for number in range(1, last.attempt + 1)
         ]
-        self._place(tracked).remove(attempts)
+        self._place(tracked).remove(attempts, deleted=True)
 
     def _forget(self, tracked: Tracked) -> None:
         board = self._board

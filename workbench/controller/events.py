@@ -46,6 +46,13 @@ class Unreachable:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """Something for the controller's log."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Progressed:
     """A launch says what it does."""
 
@@ -91,6 +98,13 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """A place will never say what it has, for a reason that asking again cannot mend."""
+
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
 class LeftBehind:
     """Learners of this home that a place has, to be compared with what should be there."""
 
@@ -124,11 +138,13 @@ Event = (
     | Ended
     | Observed
     | Unreachable
+    | Noted
     | Progressed
     | Called
     | CalledOff
     | CallFailed
     | Measured
+    | Unmeasured
     | LeftBehind
     | TidiedUp
     | Drained

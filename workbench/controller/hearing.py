@@ -15,6 +15,7 @@ from workbench.controller.events import (
     Event,
     Forgotten,
     LeftBehind,
+    Noted,
     Observed,
     Progressed,
     Unreachable,
@@ -59,6 +60,8 @@ class Hearing:
                     return {job_id}
             case Forgotten():
                 return self._forgotten(event)
+            case Noted(text):
+                self._board.log.say(text)
         return set()
 
     def _observed(self, event: Observed) -> set[str]:
@@ -99,7 +102,7 @@ class Hearing:
         self._away.remove(place)
         touched: set[str] = set()
         for tracked in self._board.jobs_at(place):
-            tracked.unreachable = ""
+            tracked.place_is_back()
             touched.add(tracked.row.id)
         return touched
 
@@ -156,7 +159,8 @@ class Hearing:
             return set()
         self._board.orders.pop(tracked.row.id, None)
         trouble = event.trouble
-        self._board.log.say(f"{tracked.row.id}: {event.doing}: {trouble.reason.text}")
+        if tracked.trouble is None or tracked.trouble.reason.text != trouble.reason.text:
+            self._board.log.say(f"{tracked.row.id}: {event.doing}: {trouble.reason.text}")
         if event.doing is Doing.REMOVE and trouble.kind == "refused" and not self._was_launched(tracked):
             # There is no such place or way any more, and nothing was ever seen there.
             tracked.removed_all()
@@ -198,7 +202,7 @@ class Hearing:
             )
             place.stop(attempt, StopRequest("kill", 0.0, by="the controller"))
             if row.deleted_us is not None:
-                place.remove([attempt])
+                place.remove([attempt], deleted=True)
 
     def _with(self, attempt: AttemptRef, tell: Callable[[Tracked], None]) -> set[str]:
         tracked = self._board.jobs.get(attempt.job_id)

@@ -13,7 +13,7 @@ from workbench.clock import now_us
 from workbench.controller.acting import Acting, random_share
 from workbench.controller.asking import Asking
 from workbench.controller.board import Board
-from workbench.controller.events import Ended, Event, Measured, TidiedUp, Woken
+from workbench.controller.events import Ended, Event, Measured, TidiedUp, Unmeasured, Woken
 from workbench.controller.hearing import Hearing
 from workbench.controller.journals import Journals
 from workbench.controller.lanes import drain
@@ -162,6 +162,10 @@ class Loop:
                 return set()
             case Ended(why):
                 self._ended = why
+                return set()
+            case Unmeasured():
+                self._queueing.unmeasured(event)
+                self._board.queue_stale = True
                 return set()
             case Measured():
                 self._queueing.measured(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -10,7 +11,7 @@ from runners.interface import AttemptRef, Runner
 from workbench.clock import elapsed_seconds, now_us
 from workbench.controller.events import Observed, Unreachable
 from workbench.controller.lanes import Post
-from workbench.controller.restarts import backoff_seconds
+from workbench.controller.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
 from workbench.controller.troubles import sentence
 
 LONG_SECONDS: Final = 60.0
@@ -148,7 +149,8 @@ class Observing:
             if self._ended:
                 return
             self._post(Unreachable(self._place, text, self._answered_us))
-            self._changed.wait(backoff_seconds(failures - 1, 0.5))
+            draw = int.from_bytes(os.urandom(2)) / 65536
+            self._changed.wait(min(backoff_seconds(failures - 1, draw), RETRY_LONGEST_SECONDS))
 
     def _interrupt_again_and_again(self) -> None:
         # In a thread of its own: a plug-in may hang even in this, and the loop must not.

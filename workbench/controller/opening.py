@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from backends.interface import BackendOptions, Inventory
+from backends.interface import BackendOptions, Host, Inventory
 from runners.interface import Runner
 from workbench.controller.events import Measured
 from workbench.controller.scheduling import Capacity
@@ -14,6 +14,10 @@ from workbench.store.rows import PlaceRef
 
 class Opened(Protocol):
     """A place that was reached."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether the way there is gone for good, and it has to be opened anew."""
 
     def runner(self) -> Runner:
         """Make a runner; each thread has its own."""
@@ -41,6 +45,11 @@ class OpenedPlace:
         self._place = self._backend.open()
         self._home_uuid = home_uuid
 
+    @property
+    def lost(self) -> bool:
+        """Whether the connection to the place is gone."""
+        return isinstance(self._place, Host) and self._place.lost
+
     def runner(self) -> Runner:
         """Make a runner at the place."""
         return self._kind(self._place, home_uuid=self._home_uuid)
@@ -49,7 +58,7 @@ class OpenedPlace:
         """Say what the place has; a cluster queues by itself."""
         if self._kind.capabilities.needs == "cluster":
             return Measured(place, None, 0, "")
-        return measured(place, self._backend.inventory())
+        return measured(place, self._backend.inventory_of(self._place))
 
     def close(self) -> None:
         """Give the place back."""

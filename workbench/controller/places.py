@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from runners.interface import AttemptRef, LaunchRequest, Runner, StopRequest
+from workbench.clock import elapsed_seconds
 from workbench.controller.events import (
     Called,
     CalledOff,
     CallFailed,
     Event,
     LeftBehind,
+    Noted,
     Progressed,
+    Unmeasured,
     Unreachable,
 )
 from workbench.controller.lanes import Call, Lane, Post
+from workbench.controller.mirroring import Mirroring, Mirrors, bring_all
 from workbench.controller.observing import Observing
 from workbench.controller.opening import Opened, Opener
 from workbench.controller.troubles import mask, sentence, trouble_of
 from workbench.controller.view import Doing, Trouble
-from workbench.errors import FabricError
+from workbench.errors import CannotWrite, FabricError, PlaceUnreachable, TryAgain
 from workbench.job import Reason
+from workbench.paths import Home
 from workbench.store.rows import PlaceRef
 
 LAUNCHES_AT_ONCE: Final = 4
@@ -33,6 +39,14 @@ LAUNCH_SILENCE_SECONDS: Final = 1800.0
 STOP_SECONDS: Final = 60.0
 REMOVE_SECONDS: Final = 600.0
 MEASURE_SECONDS: Final = 60.0
+FETCHES_AT_ONCE: Final = 2
+COLLECT_SILENCE_SECONDS: Final = 3600.0
+COLLECT_AGAIN_SECONDS: Final = 2.0
+SAME_FAILURE_SECONDS: Final = 0.5
+"""Threads that waited while another could not open the place are told the same, instead of each trying anew."""
+
+COLLECT_TRIES: Final = 5
+"""How often a place that answers is asked for what an attempt made, before it is left there."""
 
 
 class _CalledOff(FabricError):
@@ -52,19 +66,29 @@ class LaunchOrder:
 class Place:
     """One place and one way of starting learners there."""
 
-    def __init__(self, key: str, ref: PlaceRef, home_uuid: str, post: Post, open_place: Opener) -> None:
+    def __init__(
+        self, key: str, ref: PlaceRef, home: Home, home_uuid: str, post: Post, open_place: Opener
+    ) -> None:
         self.key = key
         self.ref = ref
+        self._home = home
         self._home_uuid = home_uuid
         self._post = post
         self._open_place = open_place
         self._opening = threading.Lock()
         self._opened: Opened | None = None
+        self._refused: tuple[float, FabricError] | None = None
+        """When the place could not be opened last, and why."""
         self._watched: dict[str, set[AttemptRef]] = {}
         self._mine = threading.local()
         self._launching = Lane(f"launch {key}", post, width=LAUNCHES_AT_ONCE)
         self._control = Lane(f"control {key}", post)
         self._observing = Observing(key, self._make_runner, post)
+        self._closed = threading.Event()
+        self._fetching = Lane(f"fetch {key}", post, width=FETCHES_AT_ONCE)
+        self._mirrors = Mirrors(home)
+        # This machine's journals are the jobs' own folders, and there is no thread for nothing.
+        self._mirroring = None if ref.type == "local" else Mirroring(key, self._mirrors, self._make_runner)
 
     def watch(self, job_id: str, attempts: set[AttemptRef]) -> None:
         """Say which attempts of a job have learners that matter from now on."""
@@ -73,7 +97,10 @@ class Place:
         self._watched[job_id] = attempts
         if not attempts:
             del self._watched[job_id]
-        self._observing.want(set().union(*self._watched.values()))
+        wanted = set().union(*self._watched.values())
+        self._observing.want(wanted)
+        if self._mirroring is not None:
+            self._mirroring.want(wanted)
 
     def look(self) -> int:
         """Ask for a look at everything that is watched; return the number that its answer carries."""
@@ -97,6 +124,20 @@ class Place:
         call.overdue = overdue
         self._launching.submit(call)
 
+    def collect(self, attempt: AttemptRef, done: Callable[[], None]) -> None:
+        """Bring home all that an attempt left, which is over; then call ``done``, from any thread."""
+        if self._mirroring is None:
+            done()
+            return
+
+        def run() -> None:
+            self._collect(attempt, call)
+            if not self._closed.is_set():
+                done()
+
+        call = Call(run, lambda: None, COLLECT_SILENCE_SECONDS)
+        self._fetching.submit(call)
+
     def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
         """Ask an attempt's learners to stop."""
 
@@ -106,12 +147,14 @@ class Place:
 
         self._control.submit(self._call(Doing.STOP, attempt, run, STOP_SECONDS))
 
-    def remove(self, attempts: Sequence[AttemptRef]) -> None:
-        """Remove all that these attempts of one job left; told by the last of them."""
+    def remove(self, attempts: Sequence[AttemptRef], *, deleted: bool) -> None:
+        """Remove all that these attempts of one job left, and of a deleted one the rest; told by the last of them."""
 
         def run() -> Event:
             for attempt in attempts:
                 self._runner().remove(attempt)
+            if deleted:
+                self._runner().remove_job(attempts[-1].job_id)
             return Called(Doing.REMOVE, attempts[-1])
 
         self._control.submit(self._call(Doing.REMOVE, attempts[-1], run, REMOVE_SECONDS))
@@ -123,6 +166,8 @@ class Place:
             try:
                 return self._open().measure(self.key)
             except BaseException as error:
+                if trouble_of(error, started=False).kind == "refused":
+                    return Unmeasured(self.key)
                 return Unreachable(self.key, sentence(error))  # asked again after a while
 
         self._control.submit(Call(run, lambda: None, MEASURE_SECONDS))
@@ -141,7 +186,7 @@ class Place:
 
     def check(self, now: float) -> float | None:
         """Leave behind what hangs; return when it is to be checked next, None while nothing is asked."""
-        due = [self._launching.check(now), self._control.check(now)]
+        due = [lane.check(now) for lane in (self._launching, self._control, self._fetching)]
         if self._observing.overdue(now):
             self._observing.end()
             self._let_go()
@@ -151,9 +196,34 @@ class Place:
 
     def close(self) -> None:
         """Give everything back, as far as it answers; learners live on."""
+        self._closed.set()
         self._observing.end()
-        for lane in (self._launching, self._control):
+        if self._mirroring is not None:
+            self._mirroring.end()
+        for lane in (self._launching, self._control, self._fetching):
             lane.close()
+        opened = self._opened
+        if opened is not None and self._mirroring is not None:
+            _close(opened)
+
+    def _collect(self, attempt: AttemptRef, call: Call) -> None:
+        """Try until it works; a place that answers and cannot give it is not asked for ever."""
+        tries = 0
+        while not self._closed.is_set():
+            try:
+                runner = self._runner()
+                if not runner.journals_in_place:
+                    bring_all(self._mirrors, runner, attempt, self._home, call.heartbeat)
+                return
+            except (PlaceUnreachable, TryAgain, CannotWrite):
+                tries = 0  # the place's watch tells why
+            except BaseException as error:
+                tries += 1
+                if tries >= COLLECT_TRIES:
+                    self._post(Noted(f"{attempt.job_id}: what it made stays at the place: {sentence(error)}"))
+                    return
+            call.heartbeat()
+            self._closed.wait(COLLECT_AGAIN_SECONDS)
 
     def _launch(self, order: LaunchOrder, call: Call) -> Event:
         if order.called_off.is_set():
@@ -217,13 +287,22 @@ class Place:
 
     def _open(self) -> Opened:
         opened = self._opened
-        if opened is not None:
+        if opened is not None and not opened.lost:
             return opened
         opening = self._opening
         with opening:
-            if self._opened is not None:
-                return self._opened
-            opened = self._open_place(self.ref, self._home_uuid)
+            opened = self._opened
+            if opened is not None:
+                if not opened.lost:
+                    return opened
+                _close(opened)
+            if self._refused is not None and elapsed_seconds() < self._refused[0] + SAME_FAILURE_SECONDS:
+                raise self._refused[1]
+            try:
+                opened = self._open_place(self.ref, self._home_uuid)
+            except FabricError as error:
+                self._refused = (elapsed_seconds(), error)
+                raise
             if opening is self._opening:
                 self._opened = opened
             return opened
@@ -231,4 +310,12 @@ class Place:
     def _let_go(self) -> None:
         """Open the place anew next time. Whoever hangs in opening it keeps the old lock for itself."""
         self._opening = threading.Lock()
-        self._opened = None
+        opened, self._opened = self._opened, None
+        if opened is not None and self._mirroring is not None:
+            # What hangs may hang in being closed, too.
+            threading.Thread(target=_close, args=(opened,), name=f"close {self.key}", daemon=True).start()
+
+
+def _close(opened: Opened) -> None:
+    with contextlib.suppress(Exception):  # whatever it says, nobody uses it any more
+        opened.close()

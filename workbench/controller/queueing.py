@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from workbench.controller.board import Board
-from workbench.controller.events import Measured
+from workbench.controller.events import Measured, Unmeasured
 from workbench.controller.places import Place
 from workbench.controller.restarts import backoff_seconds
 from workbench.controller.scheduling import Verdict, schedule
@@ -26,6 +26,8 @@ class Queueing:
         self._board = board
         self._measured: dict[str, Measured] = {}
         self._asked: dict[str, float] = {}
+        self._refusing: set[str] = set()
+        """Machines that will not say what they have."""
 
     def look(self) -> float | None:
         """Give every job that waits its verdict; return when to look again though nothing happens."""
@@ -44,6 +46,7 @@ class Queueing:
         board = self._board
         self._asked.pop(found.place, None)
         for tracked in board.jobs_at(found.place):
+            self._refusing.discard(_machine(tracked))
             self._measured[_machine(tracked)] = found
             if tracked.busy and tracked.busy_until is not None and board.now() >= tracked.busy_until:
                 wanted = tracked.wish().slots
@@ -51,6 +54,10 @@ class Queueing:
                     tracked.busy, tracked.busy_until = "", None
                 else:
                     self._still_busy(tracked, found, wanted)
+
+    def unmeasured(self, event: Unmeasured) -> None:
+        """Take in that a place will not say what it has: a launch there is tried, and says why."""
+        self._refusing |= {_machine(tracked) for tracked in self._board.jobs_at(event.place)}
 
     def freed(self) -> None:
         """Note that a job let go of what it held: who waits for slots looks again at once."""
@@ -77,7 +84,8 @@ class Queueing:
         if known is None or any(at <= now for at in looks):
             looks.append(self._measure(self._board.place(wishing[0].row.place)))
         times += looks
-        if known is not None and known.capacity is None:
+        refusing = known is None and _machine(wishing[0]) in self._refusing
+        if refusing or (known is not None and known.capacity is None):
             for tracked in wishing:
                 tracked.verdict = Verdict(True)
         elif known is not None and known.capacity is not None:

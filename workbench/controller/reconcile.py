@@ -179,7 +179,7 @@ def _ending(view: View) -> Decision:
     if view.draining_since is None:
         return Decision((Drain(),))
     if view.state is State.STORING:
-        return Decision()
+        return Decision(_unreachable(view))
     shown = view.draining_since + SHOWN_AFTER_SECONDS
     if view.now < shown:
         return Decision(until=shown)

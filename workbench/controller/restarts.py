@@ -13,6 +13,9 @@ from workbench.job import Fault, State
 
 FIRST_DELAY_SECONDS: Final = 1.0
 LONGEST_DELAY_SECONDS: Final = 60.0
+RETRY_LONGEST_SECONDS: Final = 4.0
+"""How long a place that does not answer is left alone: when it is back, that is to be seen at once."""
+
 JITTER: Final = 0.25
 """A delay is drawn from this share below to this share above: what fell together must not rise together."""
 

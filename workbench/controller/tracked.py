@@ -8,7 +8,7 @@ from typing import Literal
 
 from runners.interface import AttemptRef, LearnerRef, Seen
 from workbench.controller.reconcile import is_alive, is_decided
-from workbench.controller.restarts import backoff_seconds
+from workbench.controller.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
 from workbench.controller.scheduling import Verdict, Wish
 from workbench.controller.sightings import absent, lost, merge, row_of, seen_of
 from workbench.controller.view import Doing, Preparing, StopSent, Trouble, View
@@ -182,12 +182,20 @@ class Tracked:
             self.fault = trouble
             return
         delay = backoff_seconds(self.tries, self.draw)
+        if trouble.kind == "unreachable":
+            delay = min(delay, RETRY_LONGEST_SECONDS)
         self.tries += 1
         self.trouble = trouble
         if trouble.kind == "busy":
             self.busy, self.busy_until = trouble.reason.text, now + delay
         else:
             self.not_before = now + delay
+
+    def place_is_back(self) -> None:
+        """Note that the place answers again: what could not be asked of it is asked at once."""
+        self.unreachable = ""
+        if self.trouble is not None and self.trouble.kind == "unreachable":
+            self.not_before, self.tries = None, 0
 
     def launched(self, now: float) -> None:
         """Note that a launch went through."""

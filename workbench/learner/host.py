@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Any, BinaryIO, Callable, Dict, List, Mapping
 
-from workbench.learner import host_files, host_learners, host_machine, host_processes, leases
+from workbench.learner import host_files, host_journals, host_learners, host_machine, host_processes, leases
 from workbench.learner.conda import find_conda
 from workbench.learner.cpus import Cpus
 from workbench.learner.failure import Failure, of_os_error
@@ -27,6 +27,7 @@ class Place:
 
     def __init__(self) -> None:
         self.watches = Watches()
+        self.followers = host_journals.Followers()
         self._observers = host_learners.Observers()
         self._cpus = Cpus()
         self._operations: Dict[str, Operation] = {
@@ -48,6 +49,10 @@ class Place:
             "observe": self._observers.observe,
             "interrupt": self._observers.interrupt,
             "forget": self._observers.forget,
+            "interrupt_follow": self.followers.interrupt,
+            "forget_follow": self.followers.forget,
+            "list_tree": _list_tree,
+            "children": host_files.children,
             "choose_cpus": self._cpus.choose,
             "watch": self.watches.wait,
             "is_free": lambda path: not leases.is_held(path),
@@ -56,6 +61,7 @@ class Place:
             "kill_agents": host_processes.kill_agents,
             "unpack_agent": _unpack_agent,
             "inventory": _inventory,
+            "prospects": _prospects,
         }
 
     def call(self, operation: str, arguments: Mapping[str, Any]) -> Any:
@@ -72,6 +78,7 @@ class Place:
     def close(self) -> None:
         """Give everything back; calls that wait return."""
         self.watches.close()
+        self.followers.close()
         self._observers.close()
 
 
@@ -102,6 +109,12 @@ def _unpack(archive: str, folder: str) -> bool:
     return unpack(archive, folder)
 
 
+def _list_tree(folder: str) -> Dict[str, List[Any]]:
+    from workbench.learner.host_trees import list_tree
+
+    return list_tree(folder)
+
+
 def _end_marked(marker: str, grace_seconds: float) -> List[int]:
     from workbench.learner.processes import end
 
@@ -119,3 +132,9 @@ def _inventory(leases_folder: str) -> Dict[str, Any]:
     from workbench.learner.host_inventory import inventory
 
     return inventory(leases_folder)
+
+
+def _prospects() -> Dict[str, Any]:
+    from workbench.learner.host_prospects import prospects
+
+    return prospects()

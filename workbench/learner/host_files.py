@@ -59,6 +59,14 @@ def existing(paths: Iterable[str]) -> Sequence[str]:
     return [path for path in paths if os.path.lexists(path)]
 
 
+def children(folder: str) -> Sequence[str]:
+    """Return the names of what is in a folder; nothing where there is none."""
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 def read(offsets: Mapping[str, int], limit_bytes: int) -> Dict[str, Read]:
     """Read files from offsets on, up to their published end; what is not there is left out."""
     found = {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import queue
 import socket
 import threading
 from typing import Any, BinaryIO, Callable, Dict, Optional, Tuple
 
-from workbench.learner import frames, host_files, host_processes, leases
+from workbench.learner import frames, host_files, host_journals, host_processes, leases
 from workbench.learner.failure import Failure
 from workbench.learner.host import Place, guarded
 from workbench.learner.upload import Upload
@@ -29,6 +30,8 @@ class Server:
             "spawn": self._spawn,
             "put": self._put,
             "read": self._read,
+            "follow": self._follow,
+            "fetch": self._fetch,
             "lock": self._lock,
             "part": self._part,
             "write_lock": self._write_lock,
@@ -114,6 +117,18 @@ class Server:
         sizes = {path: [len(data), offset, end] for path, (data, offset, end) in found.items()}
         return sizes, b"".join(data for data, _, _ in found.values())
 
+    def _follow(self, call: _Call) -> Answer:
+        news = self._place.followers.follow(**call.arguments)
+        data = [part[0] for parts in news.values() for part in parts.values()]
+        return host_journals.sizes_of(news), b"".join(data)
+
+    def _fetch(self, call: _Call) -> Answer:
+        from workbench.learner.host_trees import send_files
+
+        with io.BufferedWriter(_Outgoing(call, self._channel), frames.CHUNK_BYTES) as stream:
+            send_files(call.arguments["folder"], call.arguments["paths"], stream)
+        return None, b""
+
     def _lock(self, call: _Call) -> Answer:
         lease = leases.take(**call.arguments)
         return (None if lease is None else self._keep(lease)), b""
@@ -193,6 +208,11 @@ class _Call:
         self._incoming.put(None)
         self.window.release()
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody wants the rest."""
+        return self._cancelled
+
     def next_chunk(self) -> Optional[bytes]:
         """Return the next chunk, None at the end.
 
@@ -220,3 +240,25 @@ class _Incoming:
         if chunk is None:
             raise StopIteration
         return chunk
+
+
+class _Outgoing(io.RawIOBase):
+    """Bytes that go with the answer, no faster than the other side takes them."""
+
+    def __init__(self, call: _Call, channel: frames.Channel) -> None:
+        self._call = call
+        self._channel = channel
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        for start in range(0, len(view), frames.CHUNK_BYTES):
+            self._call.window.acquire()
+            if self._call.cancelled:
+                raise BrokenPipeError("nobody wants the rest")
+            self._channel.send(
+                self._call.number, frames.DATA, bytes(view[start : start + frames.CHUNK_BYTES])
+            )
+        return len(view)

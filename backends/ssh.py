@@ -1,0 +1,158 @@
+"""The backend ``ssh``: a workstation that ``~/.ssh/config`` knows the way to; nothing is installed there."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from backends.interface import Ask, Backend, BackendOptions, Cluster, Finding, Host, Inventory, Node, Slot
+from backends.ssh_address import parse_address
+from workbench.errors import ConfigError
+from workbench.paths import Home, default_home
+
+if TYPE_CHECKING:
+    from backends.ssh_connection import SshConnection
+
+OPTIONS: Final = {
+    "transport": "paramiko (the default) or openssh, which runs the system's ssh",
+    "python": "which Python 3.8 or newer to use there",
+    "root": "a folder there in the place of ~/.fabric",
+    "config": "an SSH configuration file in the place of ~/.ssh/config",
+    "agent": "the socket of the SSH agent",
+    "silent_seconds": "how long it may say nothing before the connection counts as lost",
+    "home": "the home that jobs are of, in the place of the environment's",
+}
+TRANSPORTS: Final = ("paramiko", "openssh")
+
+
+class SshBackend(Backend):
+    """A host that is reached over SSH, by its name in ``~/.ssh/config`` or by its address."""
+
+    type: ClassVar[str] = "ssh"
+
+    def __init__(self, options: BackendOptions) -> None:
+        super().__init__(options)
+        self._address = parse_address(options.address or options.name)
+        for key in options.options:
+            if key not in OPTIONS:
+                known = "; ".join(f"{name}: {what}" for name, what in OPTIONS.items())
+                raise ConfigError(
+                    f"the backend {options.name} has no setting {key!r}", hint=f"there are {known}"
+                )
+        if not _is_number(self._option("silent_seconds", "1")):
+            raise ConfigError(f"silent_seconds of {options.name} must be a number of seconds above 0")
+        if self._option("transport", TRANSPORTS[0]) not in TRANSPORTS:
+            raise ConfigError(
+                f"the backend {options.name} knows no transport {self._option('transport')!r}",
+                hint="transport is paramiko or openssh",
+            )
+
+    def frozen(self) -> BackendOptions:
+        """Return the options with what only the user's own shell knows: the controller may be of another."""
+        told = dict(self.options.options)
+        if socket := os.environ.get("SSH_AUTH_SOCK"):
+            told.setdefault("agent", socket)
+        return dataclasses.replace(self.options, options=told)
+
+    def open(self) -> Host:
+        """Reach the host.
+
+        Raises:
+            PlaceUnreachable: it does not answer.
+            ConfigError: its key is not known.
+            NotAllowed: it does not let us in, or shows another key than the known one.
+        """
+        return self._open()
+
+    def introduce(self, ask: Ask) -> None:
+        """Log in once, so that keys that are not known are asked for; ``ssh`` itself asks nobody."""
+        if self._option("transport") != "openssh":
+            self._connect(ask).close()
+
+    def probe(self) -> Iterator[Finding]:
+        """Say what is there, each lack with its consequence and remedy."""
+        from backends.ssh_probe import findings
+
+        with closing(self.open()) as host:
+            yield from findings(host, self._address)
+
+    def inventory(self) -> Inventory:
+        """Say what the host has and who uses it."""
+        with closing(self.open()) as host:
+            return inventory_of(host)
+
+    def inventory_of(self, opened: Host | Cluster) -> Inventory:
+        """Say what the host has, over the connection that is open."""
+        assert isinstance(opened, Host)
+        return inventory_of(opened)
+
+    def runners(self) -> Sequence[str]:
+        """Name the runners that can work there."""
+        return ("process",)
+
+    def _open(self) -> Host:
+        from backends.pulse import SILENT_SECONDS
+        from backends.ssh_arrival import Wanted, command_of
+        from backends.ssh_host import SshHost
+        from workbench.learner.archive import build
+        from workbench.store.identity import home_uuid
+
+        told = self._option("home")
+        home = Home(Path(told) if told else default_home())
+        wanted = Wanted(
+            agent=Path(build(str(home.agents))),
+            home_uuid=home_uuid(home),
+            root=self._option("root"),
+            python=self._option("python"),
+        )
+        command = command_of(wanted)
+        if self._option("transport") == "openssh":
+            from backends.ssh_openssh import OpenSshPipe
+
+            pipe = OpenSshPipe(self._address, command, config=self._config_file())
+            return SshHost(pipe, wanted, self._address.host)
+        connection = self._connect()
+        try:
+            channel = connection.run(command)
+        except BaseException:
+            connection.close()
+            raise
+        seconds = float(self._option("silent_seconds", str(SILENT_SECONDS)))
+        return SshHost(channel, wanted, connection.name, connection, silent_seconds=seconds)
+
+    def _connect(self, ask: Ask | None = None) -> SshConnection:
+        from backends.ssh_config import SshConfig
+        from backends.ssh_connection import SshConnection
+
+        route = SshConfig(self._config_file()).route(self._address)
+        agent = self._option("agent", os.environ.get("SSH_AUTH_SOCK", ""))
+        connection = SshConnection(route, agent, ask)
+        connection.open()
+        return connection
+
+    def _config_file(self) -> Path | None:
+        told = self._option("config")
+        return Path(told).expanduser() if told else None
+
+    def _option(self, name: str, default: str = "") -> str:
+        return str(self.options.options.get(name, default))
+
+
+def inventory_of(host: Host) -> Inventory:
+    """Ask an open host what it has."""
+    leases = host.call("survey")["leases"]
+    found = host.call("inventory", leases_folder=leases)
+    time_us = found.pop("time_us")
+    slots = tuple(Slot(**slot) for slot in found.pop("slots"))
+    return Inventory((Node(slots=slots, **found),), time_us)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return 0 < float(text) < float("inf")
+    except ValueError:
+        return False

@@ -1,0 +1,146 @@
+"""Brings the agent to a host through one command's stdin and stdout, in one round trip where it is there already."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from backends.ssh_connection import Pipe
+from workbench.errors import BackendError, CannotWrite, ConfigError, PlaceUnreachable
+from workbench.learner import arrival
+
+PYTHONS: Final = ("python3", *(f"python3.{minor}" for minor in range(14, 7, -1)), "python")
+ARRIVE_SECONDS: Final = 30.0
+NO_PYTHON: Final = b"no-python"
+_NOISE_BYTES: Final = 256 * 1024
+_CHUNK_BYTES: Final = 1 << 16
+_SAFE: Final = re.compile(r"[A-Za-z0-9_./~+@%-]+")
+"""What needs no quoting in any shell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to run at a host."""
+
+    agent: Path
+    """The agent's archive here, named by its content."""
+    home_uuid: str
+    root: str = ""
+    python: str = ""
+    """Which Python there; empty looks for one."""
+
+
+def command_of(wanted: Wanted) -> str:
+    """Return the command line for whatever shell the host's user has: sh, csh and fish read it alike.
+
+    Raises:
+        ConfigError: the Python's name would not mean the same in every shell.
+    """
+    if wanted.python and not _SAFE.fullmatch(wanted.python):
+        raise ConfigError(f"{wanted.python!r} is no path of a Python", hint="letters, digits and ./_+- only")
+    told = {
+        "home": wanted.home_uuid,
+        "root": wanted.root,
+        "sha256": wanted.agent.stem,
+        "size": wanted.agent.stat().st_size,
+        "python": bool(wanted.python),
+    }
+    loader = base64.b64encode(_loader().encode()).decode()
+    arguments = base64.b64encode(json.dumps(told).encode()).decode()
+    pythons = wanted.python or " ".join(PYTHONS)
+    return (
+        f"exec sh -c 'for p in {pythons}; do "
+        '"$p" -ISc "import sys;sys.exit(sys.version_info<(3,8))" >/dev/null 2>&1 && '
+        'exec "$p" -ISc "import sys,base64;exec(base64.b64decode(sys.argv[1]))" '
+        f"{loader} {arguments}; done; "
+        f"echo; echo fabric-arrival; echo {NO_PYTHON.decode()}; uname -sm'"
+    )
+
+
+def arrive(pipe: Pipe, wanted: Wanted, name: str) -> None:
+    """Bring the agent, whose frames follow.
+
+    Raises:
+        PlaceUnreachable: the host hung up, or does not answer.
+        BackendError: there is no Python.
+        CannotWrite: its disk takes nothing.
+    """
+    late = threading.Timer(ARRIVE_SECONDS, pipe.close)
+    late.daemon = True
+    late.start()
+    try:
+        found = _first_words(pipe, wanted, name)
+        if not found["here"]:
+            _send(wanted.agent, pipe.writer)
+    except (OSError, ValueError) as error:
+        raise PlaceUnreachable(f"{name} hung up: {pipe.explain() or error}.") from error
+    finally:
+        late.cancel()
+
+
+def _loader() -> str:
+    """Return the loader's program without what only a reader needs."""
+    import ast
+
+    tree = ast.parse(Path(arrival.__file__).read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.Module) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return ast.unparse(tree)
+
+
+def _first_words(pipe: Pipe, wanted: Wanted, name: str) -> dict[str, Any]:
+    noise = bytearray()
+    while not noise.endswith(arrival.GREETING):
+        byte = pipe.reader.read(1)
+        if not byte or len(noise) > _NOISE_BYTES:
+            raise _nobody(pipe, bytes(noise), name)
+        noise += byte
+    line = pipe.reader.readline()
+    if line.startswith(NO_PYTHON):
+        machine = pipe.reader.readline().decode("utf-8", "replace").strip()
+        named = (
+            f"{wanted.python} is no Python 3.8 or newer"
+            if wanted.python
+            else "there is no Python 3.8 or newer"
+        )
+        raise BackendError(
+            f"On {name} {named} ({machine}), and jobs there need one.",
+            hint="install python3 there, or name one: fabric backend add NAME ADDRESS -o python=/path/of/python3",
+        )
+    found: dict[str, Any] = json.loads(line)
+    if "problem" in found:
+        raise CannotWrite(
+            f"{found['folder']} on {name} cannot be written: {found['problem']}.",
+            hint="make room there, or name another folder: -o root=/path with fabric backend add",
+        )
+    return found
+
+
+def _nobody(pipe: Pipe, noise: bytes, name: str) -> PlaceUnreachable:
+    said = _last_line(noise) or pipe.explain()
+    if not said:
+        return PlaceUnreachable(
+            f"{name} closed the session without a word.", hint="can you log in there with ssh?"
+        )
+    return PlaceUnreachable(
+        f"{name} runs no commands for us; it says: {said}.", hint="is the login shell there a real one?"
+    )
+
+
+def _last_line(noise: bytes) -> str:
+    lines: Sequence[str] = noise.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1].strip().rstrip(".") if lines else ""
+
+
+def _send(agent: Path, writer: BinaryIO) -> None:
+    with agent.open("rb") as stream:
+        while data := stream.read(_CHUNK_BYTES):
+            writer.write(data)
+    writer.flush()

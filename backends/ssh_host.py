@@ -1,0 +1,66 @@
+"""An SSH host as a place: one connection, one session, and all that is done there in frames on it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+from backends.frame_client import FrameClient
+from backends.frame_host import FrameHost
+from backends.pulse import SILENT_SECONDS, Pulse
+from backends.ssh_arrival import Wanted, arrive
+from backends.ssh_connection import Pipe, SshConnection
+
+GREETING_SECONDS: Final = 30.0
+
+
+class SshHost(FrameHost):
+    """A host behind a pipe that SSH made.
+
+    Args:
+        pipe: the command's stdin and stdout.
+        wanted: what is to run there.
+        name: what to call the host.
+        connection: what the pipe is on, to be closed with it.
+        silent_seconds: how long it may say nothing though it was asked, before it counts as lost.
+    """
+
+    def __init__(
+        self,
+        pipe: Pipe,
+        wanted: Wanted,
+        name: str,
+        connection: SshConnection | None = None,
+        *,
+        silent_seconds: float = SILENT_SECONDS,
+    ) -> None:
+        self._pipe = pipe
+        self._connection = connection
+        try:
+            arrive(pipe, wanted, name)
+        except BaseException:
+            self._hang_up()
+            raise
+        super().__init__(FrameClient(pipe.reader, pipe.writer, pipe.explain), root=wanted.root)
+        try:
+            self._client.await_greeting(GREETING_SECONDS)
+        except BaseException:
+            self._let_go()
+            raise
+        self._pulse = Pulse(self._client, self._hang_up, silent_seconds=silent_seconds)
+
+    def close(self) -> None:
+        """Hang up; what was spawned lives on."""
+        self._pulse.end()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._hang_up()
+        self._client.join(5)
+        with contextlib.suppress(OSError, ValueError):
+            self._pipe.reader.close()
+
+    def _hang_up(self) -> None:
+        self._pipe.close()
+        if self._connection is not None:
+            self._connection.close()

@@ -1,0 +1,158 @@
+"""Says in words what was found at an SSH host, each lack with its consequence and remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from backends.interface import Finding, Host, HostIdentity
+from backends.ssh_address import Address
+from workbench.errors import FabricError
+
+LITTLE_DISK_BYTES: Final = 2 << 30
+SKEW_SECONDS: Final = 5.0
+NETWORK: Final = (
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "lustre",
+    "gpfs",
+    "ceph",
+    "beegfs",
+    "fuse.sshfs",
+    "9p",
+    "glusterfs",
+)
+
+
+def findings(host: Host, address: Address) -> Iterator[Finding]:
+    """Ask an open host and give what was found."""
+    identity = host.identity()
+    found = host.call("prospects")
+    yield Finding("reach", f"{identity.user}@{identity.hostname}, {found['system']}, {identity.architecture}")
+    yield Finding("python", f"{identity.python} ({found['version']})")
+    yield _environments(found)
+    yield _shell(found)
+    yield from _machine(host)
+    yield _disk(found)
+    yield from _home(found)
+    yield _engine(found)
+    yield from _clock(identity)
+    if found["kills_processes"]:
+        yield Finding(
+            "sessions",
+            "KillUserProcesses is on",
+            level="lack",
+            consequence="Jobs are ended there when your last session ends.",
+            remedy="loginctl enable-linger there, once",
+        )
+
+
+def _environments(found: Mapping[str, Any]) -> Finding:
+    if found["uv"]:
+        return Finding("environments", "uv")
+    if found["venv"]:
+        return Finding("environments", "venv and pip")
+    return Finding(
+        "environments",
+        "neither uv nor the venv and ensurepip modules",
+        level="lack",
+        consequence="Jobs with 'python: requirements' cannot run there.",
+        remedy="Install uv there (https://docs.astral.sh/uv), or on Debian and Ubuntu the package python3-venv.",
+    )
+
+
+def _shell(found: Mapping[str, Any]) -> Finding:
+    if found["bash"]:
+        return Finding("shell", str(found["bash"]))
+    return Finding(
+        "shell",
+        "sh only",
+        level="lack",
+        consequence="Commands run under sh; what only bash understands fails.",
+        remedy="Install bash there.",
+    )
+
+
+def _machine(host: Host) -> Iterator[Finding]:
+    from backends.ssh import inventory_of
+
+    try:
+        node = inventory_of(host).nodes[0]
+    except FabricError as error:
+        yield Finding("machine", error.message, "lack", "what it has is not known", error.hint)
+        return
+    yield Finding("machine", f"{node.cpus} CPUs, {node.memory_bytes / (1 << 30):.1f} GiB of memory")
+    if not node.slots:
+        yield Finding(
+            "gpu",
+            node.driver or "none",
+            level="lack",
+            consequence="Jobs that ask for GPUs are refused there.",
+            remedy="If the machine has one, install NVIDIA's driver.",
+        )
+        return
+    models = ", ".join(sorted({slot.model for slot in node.slots}))
+    free = sum(1 for slot in node.slots if slot.free)
+    yield Finding("gpu", f"{len(node.slots)} to give, {free} free: {models} ({node.driver})")
+    for slot in node.slots:
+        if slot.foreign:
+            yield Finding(
+                f"gpu {slot.index}", f"used by {slot.foreign}", "lack", "it is left alone until it is free"
+            )
+
+
+def _disk(found: Mapping[str, Any]) -> Finding:
+    free = int(found["home_free_bytes"])
+    text = f"{free / (1 << 30):.1f} GiB free for {found['home']}"
+    if free >= LITTLE_DISK_BYTES:
+        return Finding("disk", text)
+    return Finding(
+        "disk",
+        text,
+        level="lack",
+        consequence="Jobs wait when the disk is full: their output goes there.",
+        remedy="Make room there, or name another folder: -o root=/path",
+    )
+
+
+def _home(found: Mapping[str, Any]) -> Iterator[Finding]:
+    kind = str(found["file_system"])
+    if kind in NETWORK:
+        yield Finding(
+            "home",
+            f"on a network file system ({kind})",
+            level="lack",
+            consequence="What jobs write there is as slow as the network.",
+            remedy="Name a folder on a local disk: -o root=/scratch/me/fabric",
+        )
+
+
+def _engine(found: Mapping[str, Any]) -> Finding:
+    engines = list(found["engines"])
+    if not engines:
+        return Finding(
+            "engine", "none", "lack", "jobs run there as plain processes", "install docker or podman"
+        )
+    if "docker" in engines and not found["docker_socket"]:
+        return Finding(
+            "engine",
+            f"{', '.join(engines)}, without the right to use docker's",
+            level="lack",
+            consequence="Jobs run there as plain processes.",
+            remedy="sudo usermod -aG docker $USER there, then log in anew",
+        )
+    return Finding("engine", ", ".join(engines))
+
+
+def _clock(identity: HostIdentity) -> Iterator[Finding]:
+    skew = identity.clock_skew_seconds
+    if abs(skew) > SKEW_SECONDS:
+        yield Finding(
+            "clock",
+            f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} this machine's",
+            level="lack",
+            consequence="Times of jobs there are shown by its clock.",
+            remedy="Have it set its clock by the network (NTP).",
+        )

@@ -1,0 +1,173 @@
+"""Brings what a job has made home from its place: results, checkpoints and logs, what is here already left out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Final
+
+from backends.interface import Host
+from workbench.data.links import stays_inside
+from workbench.errors import BackendError, CannotWrite
+from workbench.paths import JobFolder
+
+ROUNDS: Final = 3
+"""A file that changed while it was sent is sent again, so often."""
+
+COPY_BYTES: Final = 1 << 20
+SMALL_FILES: Final = ("environment.json", "decision.json")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One thing in a folder at the place."""
+
+    kind: str
+    size: int
+    modified_ns: int
+    mode: int
+    target: str
+
+
+def bring_home(host: Host, there: JobFolder, here: JobFolder, attempt: int) -> None:
+    """Bring a job's folders home, each file whole or not at all.
+
+    Raises:
+        BackendError: files go on changing, or the place sends what it was not asked for.
+        CannotWrite: the disk here takes no more.
+    """
+    pairs = [
+        (there.results, here.results),
+        (there.checkpoints, here.checkpoints),
+        (there.attempt(attempt).logs, here.attempt(attempt).logs),
+    ]
+    try:
+        for source, target in pairs:
+            bring_folder(host, str(source), target)
+        _bring_small_files(host, there.attempt(attempt).path, here.attempt(attempt).path)
+    except OSError as error:
+        raise CannotWrite(f"what the job made cannot be brought home: {error.strerror or error}") from error
+
+
+def bring_folder(host: Host, source: str, target: Path) -> None:
+    """Make a folder here have what a folder at the place has; what is only here stays."""
+    for _ in range(ROUNDS):
+        entries = {path: _Entry(*told) for path, told in host.call("list_tree", folder=source).items()}
+        _make_folders(target, entries)
+        missing = [path for path, entry in entries.items() if not _is_here(target, path, entry)]
+        if missing:
+            host.fetch(source, missing, _Receiver(target, {path: entries[path] for path in missing}).receive)
+        _make_links(target, entries)
+        if not missing:
+            return
+    raise BackendError(f"files in {source} go on changing, or cannot be brought home: {missing[0]}")
+
+
+def _bring_small_files(host: Host, source: Path, target: Path) -> None:
+    present = set(host.call("children", folder=str(source)))
+    for name in SMALL_FILES:
+        if name in present:
+            entry = _Entry("file", -1, 0, 0o600, "")
+            host.fetch(str(source), [name], _Receiver(target, {name: entry}).receive)
+
+
+@dataclass(frozen=True, slots=True)
+class _Receiver:
+    """Takes a tar stream of files that were asked for, and of nothing else."""
+
+    target: Path
+    entries: Mapping[str, _Entry]
+
+    def receive(self, stream: BinaryIO) -> None:
+        """Read the stream to its end."""
+        try:
+            with tarfile.open(fileobj=stream, mode="r|", bufsize=COPY_BYTES) as tar:
+                for member in tar:
+                    entry = self.entries.get(member.name)
+                    content = tar.extractfile(member) if member.isreg() and entry else None
+                    if entry is None or content is None:
+                        raise BackendError(f"the place sent {member.name!r}, which it was not asked for")
+                    self._write(member.name, entry, content)
+        except (tarfile.TarError, EOFError) as error:
+            raise BackendError(f"what the place sent is no archive: {error}") from error
+
+    def _write(self, name: str, entry: _Entry, content: Any) -> None:
+        path = inside(self.target, name)
+        _clear_way(self.target, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, beside = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                shutil.copyfileobj(content, file, COPY_BYTES)
+            Path(beside).chmod(entry.mode | 0o600)
+            if entry.size >= 0:
+                os.utime(beside, ns=(entry.modified_ns, entry.modified_ns))
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            Path(beside).rename(path)
+        except BaseException:
+            Path(beside).unlink(missing_ok=True)
+            raise
+
+
+def inside(folder: Path, name: str) -> Path:
+    """Return the path of a relative name within a folder; the place is not to write anywhere else.
+
+    Raises:
+        BackendError: the name leads out of it.
+    """
+    parts = PurePosixPath(name).parts
+    if not parts or ".." in parts or PurePosixPath(name).is_absolute():
+        raise BackendError(f"the place names {name!r}, which is not in the job's folder")
+    return folder.joinpath(*parts)
+
+
+def _is_here(target: Path, name: str, entry: _Entry) -> bool:
+    if entry.kind != "file":
+        return True
+    try:
+        about = os.lstat(inside(target, name))
+    except OSError:
+        return False
+    return (about.st_size, about.st_mtime_ns) == (entry.size, entry.modified_ns)
+
+
+def _make_folders(target: Path, entries: Mapping[str, _Entry]) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for name in _of_kind(entries, "folder"):
+        path = inside(target, name)
+        _clear_way(target, path)
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def _make_links(target: Path, entries: Mapping[str, _Entry]) -> None:
+    """Make the links that stay within the folder; others would mean something else here."""
+    for name in _of_kind(entries, "link"):
+        path, leads_to = inside(target, name), entries[name].target
+        if not stays_inside(name, leads_to):
+            continue
+        if path.is_symlink() and str(path.readlink()) == leads_to:
+            continue
+        if os.path.lexists(path):
+            if path.is_dir() and not path.is_symlink():
+                continue
+            path.unlink()
+        path.symlink_to(leads_to)
+
+
+def _clear_way(target: Path, path: Path) -> None:
+    """Remove links on the way to a path: nothing is ever written through one."""
+    for parent in reversed(path.relative_to(target).parents):
+        if (target / parent).is_symlink() and parent != Path():
+            (target / parent).unlink()
+
+
+def _of_kind(entries: Mapping[str, _Entry], kind: str) -> Iterator[str]:
+    return (name for name in sorted(entries) if entries[name].kind == kind)

@@ -1,0 +1,85 @@
+"""A host that is reached over SSH for real: sshd on loopback, a user made for the test, a key and known_hosts."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from backends.interface import BackendOptions
+from backends.ssh import SshBackend
+from tests.ssh.daemon import Daemon, User, make_user, remove_user, why_not
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """An SSH host, and what our side knows of it."""
+
+    daemon: Daemon
+    user: User
+    folder: Path
+    """Our own home folder."""
+
+    @property
+    def address(self) -> str:
+        """Its address in full."""
+        return f"ssh://{self.user.name}@{self.daemon.address}:{self.daemon.port}"
+
+    @property
+    def config(self) -> Path:
+        """Our ``~/.ssh/config``."""
+        return self.folder / ".ssh" / "config"
+
+    @property
+    def known_hosts(self) -> Path:
+        """Our ``~/.ssh/known_hosts``."""
+        return self.folder / ".ssh" / "known_hosts"
+
+    @property
+    def key(self) -> Path:
+        """Our private key."""
+        return self.folder / ".ssh" / "id_ed25519"
+
+    def backend(self, address: str = "", **options: str) -> SshBackend:
+        """Make the backend of it."""
+        return SshBackend(BackendOptions("box", "ssh", address or self.address, options))
+
+
+@pytest.fixture
+def box_settings() -> list[str]:
+    """Lines for sshd_config; overridden by a test that wants some."""
+    return []
+
+
+@pytest.fixture
+def box(clean_environment: Path, tmp_path: Path, box_settings: list[str]) -> Iterator[Box]:
+    """An SSH host that lets us in and that we know."""
+    if reason := why_not():
+        pytest.skip(reason)
+    leases = clean_environment / "leases"
+    leases.chmod(0o1777)
+    clean_environment.chmod(0o755)
+    user = make_user()
+    daemon = Daemon(clean_environment / "sshd", settings=[*box_settings, f"SetEnv FABRIC_LEASES={leases}"])
+    try:
+        box = Box(daemon, user, clean_environment)
+        box.key.parent.mkdir(mode=0o700)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(box.key)],
+            check=True,
+            capture_output=True,
+        )
+        box.known_hosts.write_text(daemon.known_line())
+        box.config.write_text(
+            f"Host box\n  HostName {daemon.address}\n  Port {daemon.port}\n  User {user.name}\n"
+            f"  IdentityFile {box.key}\n  UserKnownHostsFile {box.known_hosts}\n"
+        )
+        daemon.authorize(user, Path(f"{box.key}.pub"))
+        daemon.start()
+        yield box
+    finally:
+        daemon.stop()
+        remove_user(user)

@@ -1,0 +1,222 @@
+"""A real sshd on a loopback address with users of its own: started by the tests, and gone after them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
+DEADLINE_SECONDS = 20.0
+
+
+def why_not() -> str:
+    """Say why no sshd can be started here; empty where one can."""
+    if os.geteuid() != 0:
+        return "needs root: users are made for the tests"
+    for program in (SSHD, "ssh", "useradd", "userdel", "ssh-keygen"):
+        if shutil.which(program) is None:
+            return f"needs {Path(program).name} (Debian's openssh-server)"
+    if not any(Path(path).exists() for path in ("/usr/bin/python3", "/usr/local/bin/python3")):
+        return "needs a Python that every user may run"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user of this machine who exists for one test."""
+
+    name: str
+    home: Path
+    shell: str
+
+    @property
+    def uid(self) -> int:
+        """Its number."""
+        return pwd.getpwnam(self.name).pw_uid
+
+    def owns(self, path: Path) -> None:
+        """Give a file or folder to the user."""
+        entry = pwd.getpwnam(self.name)
+        os.chown(path, entry.pw_uid, entry.pw_gid)
+
+
+def make_user(shell: str = "/bin/bash") -> User:
+    """Make a user who can log in by key."""
+    name = f"fab{secrets.token_hex(4)}"
+    home = Path(tempfile.mkdtemp(prefix="fabuser-"))
+    home.rmdir()
+    _run("useradd", "--no-log-init", "-m", "-d", str(home), "-s", shell, "-p", "*", name)
+    home.chmod(0o755)
+    return User(name, home, shell)
+
+
+def remove_user(user: User) -> None:
+    """Kill what the user still runs, and remove the user with the home folder."""
+    wait_until(lambda: not _kill_all(user), f"the processes of {user.name} to end")
+    _run("userdel", "-f", user.name)
+    shutil.rmtree(user.home, ignore_errors=True)
+    shutil.rmtree(f"/dev/shm/fabric-{user.name}", ignore_errors=True)
+
+
+def processes_of(user: User) -> list[int]:
+    """List what a user runs, zombies left out."""
+    uid = user.uid
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError):
+                if (
+                    entry.stat().st_uid == uid
+                    and (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+                ):
+                    found.append(int(entry.name))
+    return found
+
+
+def _kill_all(user: User) -> list[int]:
+    found = processes_of(user)
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return found
+
+
+class Daemon:
+    """An sshd of the tests' own."""
+
+    def __init__(self, folder: Path, address: str = "127.0.0.1", *, settings: Sequence[str] = ()) -> None:
+        self.folder = folder
+        self.address = address
+        self.port = _free_port(address)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = folder / "sshd.log"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.new_host_key()
+        self._config = folder / "sshd_config"
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        told = [
+            f"ListenAddress {address}:{self.port}",
+            f"HostKey {folder}/host_key",
+            f"PidFile {folder}/sshd.pid",
+            f"AuthorizedKeysFile {folder}/keys/%u",
+            "StrictModes no",
+            "UsePAM no",
+            "PasswordAuthentication no",
+            "KbdInteractiveAuthentication no",
+            "PrintMotd no",
+            "LogLevel VERBOSE",
+        ]
+        # The first value counts.
+        self._config.write_text("\n".join([*settings, *told]) + "\n")
+        (folder / "keys").mkdir(exist_ok=True)
+
+    def new_host_key(self) -> None:
+        """Make another host key, as a machine that was set up anew has."""
+        for name in ("host_key", "host_key.pub"):
+            (self.folder / name).unlink(missing_ok=True)
+        _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / "host_key"))
+
+    def authorize(self, user: User, public_key: Path) -> None:
+        """Let a key in as a user."""
+        file = self.folder / "keys" / user.name
+        file.write_text(public_key.read_text())
+        file.chmod(0o644)
+        for path in (file, *file.parents):
+            if path.is_relative_to(self.folder.parent):
+                path.chmod(path.stat().st_mode | 0o055)
+
+    def start(self) -> None:
+        """Start, and wait until it listens."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [SSHD, "-D", "-e", "-f", str(self._config)], stdin=subprocess.DEVNULL, stderr=log, stdout=log
+            )
+        wait_until(self._listens, f"sshd to listen; {self._log.read_text()}")
+
+    def stop(self) -> None:
+        """Kill it and all its sessions at once."""
+        for pid in self.sessions():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        wait_until(lambda: not self.sessions(), "its sessions to end")
+
+    def sessions(self) -> list[int]:
+        """List its processes that serve connections."""
+        if self._process is None:
+            return []
+        return _descendants_named(self._process.pid, "sshd")
+
+    def kill_sessions(self) -> int:
+        """Kill what serves its connections, as a crash would; return how many there were."""
+        found = self.sessions()
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(found)
+
+    def known_line(self, name: str = "") -> str:
+        """Return the line that known_hosts has of it."""
+        kind, key, *_ = (self.folder / "host_key.pub").read_text().split()
+        return f"{name or f'[{self.address}]:{self.port}'} {kind} {key}\n"
+
+    def log(self) -> str:
+        """Read what it had to say."""
+        return self._log.read_text(errors="replace")
+
+    def _listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), 1):
+            return True
+        return False
+
+
+def wait_until(condition: object, what: str, seconds: float = DEADLINE_SECONDS) -> None:
+    """Wait for a condition, and fail when it does not come true in time."""
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.01)
+
+
+def _free_port(address: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
+
+
+def _descendants_named(root: int, name: str) -> list[int]:
+    parents: dict[int, int] = {}
+    names: dict[int, str] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError):
+                text = (entry / "stat").read_text()
+                names[int(entry.name)] = text.partition("(")[2].rpartition(")")[0]
+                fields = text.rpartition(")")[2].split()
+                if fields[0] != "Z":
+                    parents[int(entry.name)] = int(fields[1])
+    found, edge = [], [root]
+    while edge:
+        edge = [pid for pid, parent in parents.items() if parent in edge]
+        found += [pid for pid in edge if names[pid].startswith(name)]
+    return found
+
+
+def _run(*argv: str) -> None:
+    ran = subprocess.run(argv, capture_output=True, text=True)
+    assert ran.returncode == 0, f"{argv}: {ran.stderr}"

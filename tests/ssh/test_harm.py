@@ -1,0 +1,244 @@
+"""Whatever is killed or cut, every byte comes home once, one learner runs, and the job keeps its state."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controller.processes import answers, kill
+from tests.controller.real import Ground
+from tests.controller.waiting import wait_for
+from tests.ssh.conftest import Box
+from tests.ssh.daemon import processes_of
+from workbench.controller.client import ensure_controller
+from workbench.job import TERMINAL, State
+from workbench.paths import Home
+from workbench.store.rows import PlaceRef
+
+pytestmark = pytest.mark.chaos
+
+STREAM = """
+import random, sys, time, os
+open(os.environ["RESULT_DIR"] + "/starts", "a").write("x")
+draw = random.Random(11)
+gate = os.environ["JOB_STATE_DIR"] + "/go-on"
+for part in range(60):
+    sys.stdout.buffer.write(draw.randbytes(50_000))
+    sys.stdout.flush()
+    time.sleep(0.03)
+"""
+"""Prints 3 MB in two seconds or so."""
+
+
+def streamed() -> bytes:
+    """Return what it prints."""
+    draw = random.Random(11)
+    return b"".join(draw.randbytes(50_000) for _ in range(60))
+
+
+@pytest.fixture
+def ground(home: Home, box: Box) -> Iterator[Ground]:
+    """A home whose jobs run at the host; nothing is left of them."""
+    made = Ground(home, PlaceRef("box", "ssh", "process", address=box.address))
+    yield made
+    made.clean_up()
+
+
+def submit_stream(ground: Ground) -> str:
+    return ground.submit(f"exec python3 -c '{STREAM}'", max_platform_restarts=3)
+
+
+def size(ground: Ground, job_id: str) -> int:
+    file = ground.learner(job_id).output
+    return file.stat().st_size if file.exists() else 0
+
+
+def has_come(ground: Ground, job_id: str, count: int) -> None:
+    wait_for(lambda: size(ground, job_id) >= count or ground.row(job_id).state in TERMINAL)
+
+
+def is_whole(ground: Ground, job_id: str) -> None:
+    """Wait for the end, and compare all that came home."""
+    row = ground.reaches(job_id, *TERMINAL, seconds=60)
+    assert (row.state, row.exit_code, row.attempt) == (State.COMPLETED, 0, 1), row.reason
+    got = ground.learner(job_id).output.read_bytes()
+    assert len(got) == len(streamed())
+    assert hashlib.sha256(got).hexdigest() == hashlib.sha256(streamed()).hexdigest()
+    assert (ground.home.job(job_id).results / "starts").read_text() == "x", "the learner was started twice"
+    assert int.from_bytes(ground.learner(job_id).index.read_bytes()[-24:-16], "little") == len(got)
+
+
+def host_processes(box: Box) -> list[int]:
+    """List the agents at the host that speak with us."""
+    found = []
+    for pid in processes_of(box.user):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if b"host" in words and any(b"/agents/" in word for word in words):
+            found.append(pid)
+    return found
+
+
+@pytest.mark.parametrize("what", ["session", "agent", "controller"])
+@pytest.mark.parametrize("seed", range(2))
+def test_killed_in_the_middle_of_the_stream(ground: Ground, box: Box, what: str, seed: int) -> None:
+    draw = random.Random(seed)
+    job_id = submit_stream(ground)
+    for share in sorted(draw.uniform(0.05, 0.8) for _ in range(3)):
+        has_come(ground, job_id, int(share * len(streamed())))
+        if what == "session":
+            box.daemon.kill_sessions()
+        elif what == "agent":
+            for pid in host_processes(box):
+                os.kill(pid, signal.SIGKILL)
+        else:
+            kill(answers(ground.home).pid)
+            ensure_controller(ground.home)
+
+    is_whole(ground, job_id)
+
+
+def test_a_host_that_is_away_for_a_while_leaves_the_job_its_state(ground: Ground, box: Box) -> None:
+    job_id = submit_stream(ground)
+    has_come(ground, job_id, 100_000)
+    ground.reaches(job_id, State.PROCESSING)
+    box.daemon.stop()
+    wait_for(lambda: "refuses the connection" in ground.row(job_id).reason.text)
+
+    row = ground.row(job_id)
+    assert row.state is State.PROCESSING
+    assert row.reason.text.startswith("box cannot be reached")
+    assert row.seen_us is not None
+    box.daemon.start()
+
+    is_whole(ground, job_id)
+
+
+def test_a_link_that_takes_everything_and_gives_nothing_is_given_up_and_opened_anew(
+    home: Home, box: Box
+) -> None:
+    relay = Relay(box)
+    place = PlaceRef("box", "ssh", "process", address="ssh://relayed", options={"silent_seconds": "2"})
+    with box.config.open("a") as stream:
+        stream.write(f"Host relayed\n  HostName 127.0.0.1\n  Port {relay.port}\n  User {box.user.name}\n")
+    box.known_hosts.write_text(
+        box.known_hosts.read_text() + box.daemon.known_line(f"[127.0.0.1]:{relay.port}")
+    )
+    ground = Ground(home, place)
+    try:
+        job_id = submit_stream(ground)
+        has_come(ground, job_id, 200_000)
+        relay.freeze()
+        wait_for(lambda: "cannot be reached" in ground.row(job_id).reason.text)
+        assert ground.row(job_id).state is State.PROCESSING
+        relay.go_on()
+        is_whole(ground, job_id)
+    finally:
+        relay.go_on()
+        ground.clean_up()
+        relay.end()
+
+
+class Relay:
+    """A process between us and the host, which can be frozen: the kernel still acknowledges, nobody reads."""
+
+    def __init__(self, box: Box) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        program = [sys.executable, "-c", RELAY, str(self.port), box.daemon.address, str(box.daemon.port)]
+        self._process = subprocess.Popen(program)
+        wait_for(self._listens)
+
+    def freeze(self) -> None:
+        """Let nothing through."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let all through again, what waited too."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        except OSError:
+            return False
+        return True
+
+
+RELAY = """
+import asyncio, sys
+async def pump(reader, writer):
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass
+    writer.close()
+async def serve(reader, writer):
+    there, up = await asyncio.open_connection(sys.argv[2], int(sys.argv[3]))
+    await asyncio.gather(pump(reader, up), pump(there, writer))
+async def main():
+    server = await asyncio.start_server(serve, "127.0.0.1", int(sys.argv[1]))
+    await server.serve_forever()
+asyncio.run(main())
+"""
+
+
+def test_a_host_that_goes_while_results_are_put_away_is_waited_for(ground: Ground, box: Box) -> None:
+    job_id = ground.submit(
+        "head -c 3000000 /dev/urandom > $RESULT_DIR/big; sha256sum < $RESULT_DIR/big; sleep 0.5"
+    )
+    wait_for(lambda: size(ground, job_id) > 60)
+    box.daemon.stop()
+    wait_for(lambda: "cannot be reached" in ground.row(job_id).reason.text)
+    box.daemon.start()
+    row = ground.reaches(job_id, *TERMINAL, seconds=60)
+
+    assert row.state is State.COMPLETED
+    made = (ground.home.job(job_id).results / "big").read_bytes()
+    assert ground.output(job_id).split()[0] == hashlib.sha256(made).hexdigest()
+
+
+def test_a_halt_that_was_asked_while_the_host_was_away_is_done_when_it_is_back(
+    ground: Ground, box: Box
+) -> None:
+    job_id = ground.submit("trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
+    ground.prints(job_id, "ready")
+    box.daemon.stop()
+    wait_for(lambda: "cannot be reached" in ground.row(job_id).reason.text)
+    ground.ask(job_id, "halt")
+    box.daemon.start()
+    row = ground.reaches(job_id, *TERMINAL, seconds=60)
+
+    assert row.state is State.HALTED
+    assert "saved" in ground.output(job_id)
+    wait_for(lambda: ground.processes() == [])
+
+
+def test_an_agent_of_a_learner_that_is_killed_ends_the_job_with_a_reason(ground: Ground, box: Box) -> None:
+    job_id = ground.submit("echo ready; while :; do sleep 0.05; done")
+    ground.prints(job_id, "ready")
+    marker = f"FABRIC_GUARD={ground.uuid}/".encode()
+    guards = [pid for pid in processes_of(box.user) if marker in Path(f"/proc/{pid}/environ").read_bytes()]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in guards:
+            os.kill(pid, number)
+    row = ground.ends(job_id)
+
+    assert (row.state, row.reason.code) == (State.FAILED, "S202")
+    wait_for(lambda: ground.processes() == [])

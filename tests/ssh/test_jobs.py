@@ -1,0 +1,134 @@
+"""Jobs at a host over SSH, by real controllers: what is printed, recorded and made there is here, byte for byte."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controller.real import Ground
+from tests.controller.waiting import wait_for
+from tests.ssh.conftest import Box
+from workbench.job import State
+from workbench.metrics import points, series
+from workbench.paths import Home
+from workbench.store.rows import PlaceRef
+
+
+@pytest.fixture
+def ground(home: Home, box: Box) -> Iterator[Ground]:
+    """A home whose jobs run at the host; nothing is left of them."""
+    place = PlaceRef("box", "ssh", "process", address=box.address)
+    made = Ground(home, place)
+    yield made
+    made.clean_up()
+
+
+def there(box: Box) -> Path:
+    """Return what is kept at the host of our home."""
+    machine = Path("/etc/machine-id").read_text().strip()
+    (found,) = (box.user.home / ".fabric" / machine).iterdir()
+    return found
+
+
+def test_a_job_runs_there_and_everything_comes_home(ground: Ground, box: Box) -> None:
+    job_id = ground.submit(
+        "id -un; echo made > $RESULT_DIR/made; mkdir -p $CHECKPOINT_DIR/a; echo c > $CHECKPOINT_DIR/a/c; exit 3"
+    )
+    row = ground.ends(job_id)
+
+    assert (row.state, row.exit_code) == (State.FAILED, 3)
+    assert ground.output(job_id) == f"{box.user.name}\n"
+    job = ground.home.job(job_id)
+    assert (job.results / "made").read_text() == "made\n"
+    assert (job.checkpoints / "a" / "c").read_text() == "c\n"
+
+
+def test_ten_megabytes_with_every_byte_are_exact(ground: Ground) -> None:
+    program = "import random,sys; sys.stdout.buffer.write(random.Random(7).randbytes(10_000_000))"
+    job_id = ground.submit(f'python3 -c "{program}"')
+    ground.ends(job_id)
+    import random
+
+    wanted = random.Random(7).randbytes(10_000_000)
+    got = ground.learner(job_id).output.read_bytes()
+    assert hashlib.sha256(got).hexdigest() == hashlib.sha256(wanted).hexdigest()
+    assert int.from_bytes(ground.learner(job_id).index.read_bytes()[-24:-16], "little") == len(wanted)
+
+
+def test_a_halt_keeps_what_was_saved_and_a_resume_goes_on_from_it(ground: Ground) -> None:
+    job_id = ground.submit(
+        "trap 'echo saved >> $CHECKPOINT_DIR/state; exit 0' TERM; cat $CHECKPOINT_DIR/state 2>/dev/null; "
+        "echo ready; while :; do sleep 0.05; done"
+    )
+    ground.prints(job_id, "ready")
+    ground.ask(job_id, "halt")
+    row = ground.ends(job_id)
+    assert (row.state, row.exit_code) == (State.HALTED, 143)
+
+    ground.ask(job_id, "resume")
+    ground.prints(job_id, "ready", attempt=2)
+    ground.ask(job_id, "kill")
+    ground.ends(job_id, attempt=2)
+
+    assert ground.output(job_id, attempt=2).startswith("saved\nready\n")
+
+
+def test_a_deleted_job_leaves_only_what_others_share(ground: Ground, box: Box) -> None:
+    job_id = ground.submit("echo made > $RESULT_DIR/made; echo ready; while :; do sleep 0.05; done")
+    ground.prints(job_id, "ready")
+    ground.ask(job_id, "delete")
+    wait_for(lambda: ground.row(job_id).deleted_us is not None)
+    wait_for(lambda: not ground.home.job(job_id).path.exists())
+
+    assert sorted(path.name for path in there(box).iterdir()) == ["agents", "bin", "jobs"]
+    assert list((there(box) / "jobs").iterdir()) == []
+
+
+@pytest.mark.parametrize("cpus", [None, 1.0])
+def test_a_job_for_a_host_that_is_away_waits_says_why_and_starts_when_it_is_back(
+    ground: Ground, box: Box, cpus: float | None
+) -> None:
+    box.daemon.stop()
+    job_id = ground.submit("echo ready", cpus=cpus)
+    wait_for(lambda: "refuses the connection" in ground.row(job_id).reason.text)
+    assert ground.row(job_id).state in (State.QUEUED, State.PENDING)
+    box.daemon.start()
+    row = ground.ends(job_id)
+
+    assert (row.state, row.exit_code, ground.output(job_id)) == (State.COMPLETED, 0, "ready\n")
+
+
+@pytest.mark.parametrize("cpus", [None, 1.0])
+def test_a_job_for_a_host_that_lets_nobody_in_fails_and_says_so(
+    ground: Ground, box: Box, cpus: float | None
+) -> None:
+    (box.daemon.folder / "keys" / box.user.name).write_text("")
+    row = ground.ends(ground.submit("true", cpus=cpus))
+
+    assert (row.state, row.reason.code) == (State.FAILED, "C103")
+    assert "takes none of our keys" in row.reason.text
+
+
+def test_secrets_reach_the_job_and_nothing_that_is_kept(ground: Ground, box: Box) -> None:
+    job_id = ground.submit("test ${#TOKEN} = 8 && echo $TOKEN", secret_values={"TOKEN": "pa55word"})
+    row = ground.ends(job_id)
+
+    assert (row.exit_code, ground.output(job_id)) == (0, "********\n")
+    kept = [path for path in there(box).rglob("*") if path.is_file() and b"pa55word" in path.read_bytes()]
+    assert kept == []
+    assert not list(Path("/dev/shm").glob(f"fabric-{box.user.uid}/*"))
+
+
+def test_metrics_and_usage_come_home_into_the_store(ground: Ground) -> None:
+    program = "from fabric_learner import report\nfor step in range(50): report(loss=1/(step+1), step=step)"
+    job_id = ground.submit(f"python3 -c '{program}'")
+    ground.ends(job_id)
+    found = series(ground.store, job_id)
+
+    assert [one.name for one in found] == ["loss"]
+    assert [(point.step, point.value) for point in points(ground.store, found[0].id)] == [
+        (step, 1 / (step + 1)) for step in range(50)
+    ]

@@ -1,0 +1,227 @@
+"""What keeps us out of a host is one sentence, one hint and the exit code that fits, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from backends.ssh_connection import UnknownHostKey
+from tests.cli.conftest import Fabric, end_everything
+from tests.ssh.conftest import Box
+from tests.ssh.daemon import make_user, remove_user
+from workbench.errors import BackendError, CannotWrite, ConfigError, FabricError, NotAllowed, PlaceUnreachable
+from workbench.paths import Home
+
+
+def refused(box: Box, kind: type[FabricError], address: str = "", **options: str) -> FabricError:
+    """Try to open the host and return why that cannot be."""
+    with pytest.raises(kind) as caught:
+        box.backend(address, **options).open()
+    assert "\n" not in caught.value.message
+    assert "Traceback" not in caught.value.message
+    return caught.value
+
+
+def test_a_host_that_nobody_knows_is_refused_with_the_command_that_accepts_it(box: Box) -> None:
+    box.known_hosts.write_text("")
+    error = refused(box, UnknownHostKey)
+
+    assert error.exit_code == 78
+    assert "SHA256:" in error.message
+    assert f"fabric backend test {box.address} --accept-key SHA256:" in error.hint
+    assert box.known_hosts.read_text() == ""
+
+
+def test_a_key_that_was_accepted_is_written_down_and_known_from_then_on(box: Box) -> None:
+    box.known_hosts.write_text("# mine, without a newline at its end")
+    shown: list[tuple[str, str]] = []
+
+    def accept(what: str, fingerprint: str) -> bool:
+        shown.append((what, fingerprint))
+        return True
+
+    box.backend().introduce(accept)
+    box.backend().open().close()
+
+    said = subprocess.run(
+        ["ssh-keygen", "-lf", str(box.daemon.folder / "host_key.pub")], capture_output=True, text=True
+    ).stdout.split()[1]
+    assert shown == [(box.daemon.address, said)]
+    assert box.known_hosts.read_text().splitlines()[1:] == [box.daemon.known_line().strip()]
+
+
+def test_a_changed_key_is_refused_even_where_somebody_would_accept_it(box: Box) -> None:
+    before = box.known_hosts.read_text()
+    box.daemon.stop()
+    box.daemon.new_host_key()
+    box.daemon.start()
+    with pytest.raises(NotAllowed) as caught:
+        box.backend().introduce(lambda what, fingerprint: True)
+
+    assert caught.value.exit_code == 77
+    assert "NOT the one that is known" in caught.value.message
+    assert "line 1" in caught.value.message
+    assert box.known_hosts.read_text() == before
+
+
+def test_a_revoked_key_is_refused(box: Box) -> None:
+    box.known_hosts.write_text(
+        box.daemon.known_line() + "@revoked * " + box.daemon.known_line().split(" ", 1)[1]
+    )
+
+    assert "revoked" in refused(box, NotAllowed).message
+
+
+def test_a_hashed_entry_is_known(box: Box) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(box.known_hosts)], check=True, capture_output=True)
+    assert box.daemon.address not in box.known_hosts.read_text()
+
+    box.backend().open().close()
+
+
+def test_a_host_that_a_certificate_authority_alone_knows_is_refused_with_the_pin(box: Box) -> None:
+    box.known_hosts.write_text("@cert-authority " + box.daemon.known_line())
+    error = refused(box, UnknownHostKey)
+
+    assert "authority" in error.message
+    assert "--accept-key" in error.hint
+
+
+def test_a_key_that_the_host_does_not_take_is_named(box: Box) -> None:
+    (box.daemon.folder / "keys" / box.user.name).write_text("")
+    error = refused(box, NotAllowed)
+
+    assert error.exit_code == 77
+    assert box.user.name in error.message
+    assert "id_ed25519" in error.message
+    assert "ssh-copy-id" in error.hint
+
+
+def test_a_key_with_a_passphrase_and_no_agent_says_ssh_add(box: Box) -> None:
+    subprocess.run(
+        ["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", str(box.key)],
+        check=True,
+        capture_output=True,
+    )
+    error = refused(box, NotAllowed)
+
+    assert "passphrase" in error.message
+    assert f"ssh-add {box.key}" in error.hint
+
+
+def test_no_key_at_all_says_how_to_make_one(box: Box) -> None:
+    box.key.unlink()
+    error = refused(box, NotAllowed)
+
+    assert "there is no key" in error.message
+    assert "ssh-keygen" in error.hint
+
+
+def test_a_refused_port_says_so(box: Box) -> None:
+    box.daemon.stop()
+    error = refused(box, PlaceUnreachable)
+
+    assert error.exit_code == 69
+    assert "refuses the connection" in error.message
+
+
+def test_a_name_without_an_address_says_so(box: Box) -> None:
+    error = refused(box, PlaceUnreachable, "ssh://no-such-host.invalid")
+
+    assert "no-such-host.invalid" in error.message
+
+
+@pytest.mark.parametrize(
+    "address", ["ssh://", "ssh://a b", "ssh://-oProxyCommand=x", "ssh://h:99999", "ssh://h/p"]
+)
+def test_what_is_no_address_says_so(address: str) -> None:
+    from backends.interface import BackendOptions
+    from backends.ssh import SshBackend
+
+    with pytest.raises(ConfigError, match="no address"):
+        SshBackend(BackendOptions("box", "ssh", address))
+
+
+def test_a_setting_that_is_none_names_those_there_are(box: Box) -> None:
+    with pytest.raises(ConfigError) as caught:
+        box.backend(pyhton="python3")
+    assert "python:" in caught.value.hint
+
+
+def test_a_host_without_a_python_says_so(box: Box) -> None:
+    error = refused(box, BackendError, python="/no/such/python3")
+
+    assert "/no/such/python3 is no Python 3.8 or newer" in error.message
+    assert "-o python=" in error.hint
+
+
+def test_a_home_that_cannot_be_written_says_so(box: Box) -> None:
+    box.user.home.chmod(0o555)
+    import os
+
+    os.chown(box.user.home, 0, 0)
+    error = refused(box, CannotWrite)
+
+    assert error.exit_code == 73
+    assert "root=" in error.hint
+
+
+@pytest.mark.parametrize("shell", ["/usr/sbin/nologin", "/bin/false"])
+def test_a_shell_that_lets_nobody_in_says_so(box: Box, shell: str) -> None:
+    user = make_user(shell)
+    try:
+        box.daemon.authorize(user, Path(f"{box.key}.pub"))
+        address = box.address.replace(box.user.name, user.name)
+        error = refused(box, PlaceUnreachable, address)
+        assert "hint" not in error.message
+        assert error.hint
+    finally:
+        remove_user(user)
+
+
+def test_a_shell_that_prints_banners_is_listened_through(box: Box) -> None:
+    for name in (".bashrc", ".profile", ".bash_profile"):
+        (box.user.home / name).write_text(
+            "echo Welcome to the lab; echo 'fabric-arrival, not'; printf no-newline\n"
+        )
+    with closing(box.backend().open()) as host:
+        assert host.identity().user == box.user.name
+
+
+@pytest.fixture
+def fabric(box: Box, clean_environment: Path, home: Home) -> Iterator[Fabric]:
+    """The command line, with a working folder."""
+    folder = clean_environment / "work"
+    folder.mkdir()
+    yield Fabric(folder)
+    end_everything(home)
+
+
+def test_the_commands_add_test_and_remove_a_host(box: Box, fabric: Fabric) -> None:
+    box.known_hosts.write_text("")
+    unknown = fabric("backend", "add", "box", box.address, expect=78)
+    fingerprint = next(word for word in unknown.stderr.split() if word.startswith("SHA256:")).rstrip(".")
+    assert "hint:" in unknown.stderr
+    fabric("backend", "test", "box", expect=64)
+
+    fabric("backend", "add", "box", box.address, "--accept-key", fingerprint)
+    tested = fabric.json("backend", "test", "box", "--json")[0]
+    assert tested["usable"]
+    assert {"reach", "python", "machine", "disk"} <= {finding["subject"] for finding in tested["findings"]}
+
+    ran = fabric("run", "--backend", "box", "--", "sh", "-c", "id -un; exit 5", expect=5)
+    assert ran.stdout == f"{box.user.name}\n"
+
+    fabric("backend", "remove", "box", "--purge")
+    assert not (box.user.home / ".fabric").exists()
+
+
+def test_exit_codes_say_why_a_host_cannot_be_used(box: Box, fabric: Fabric) -> None:
+    (box.daemon.folder / "keys" / box.user.name).write_text("")
+    assert "cannot be used" in fabric("backend", "test", box.address, expect=77).stdout
+    box.daemon.stop()
+    assert "refuses the connection" in fabric("backend", "test", box.address, expect=69).stdout

@@ -1,0 +1,71 @@
+"""What a person should know of a machine before jobs are sent there: its lacks are found here, worded elsewhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import Any, Dict
+
+from workbench.learner import system
+
+
+def prospects() -> Dict[str, Any]:
+    """Return what there is for jobs, in one answer."""
+    home = os.path.expanduser("~")
+    return {
+        "version": ".".join(str(part) for part in sys.version_info[:3]),
+        "system": _system(),
+        "home": home,
+        "home_free_bytes": shutil.disk_usage(home).free,
+        "file_system": _file_system(home),
+        "bash": shutil.which("bash") or "",
+        "uv": shutil.which("uv") or "",
+        "venv": _has_venv(),
+        "engines": [name for name in ("docker", "podman") if shutil.which(name)],
+        "docker_socket": os.access("/var/run/docker.sock", os.R_OK | os.W_OK),
+        "kills_processes": _kills_processes(),
+    }
+
+
+def _system() -> str:
+    for line in system.read_text("/etc/os-release").splitlines():
+        name, _, value = line.partition("=")
+        if name == "PRETTY_NAME":
+            return value.strip().strip('"')
+    return os.uname().sysname + " " + os.uname().release
+
+
+def _has_venv() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("ensurepip") is not None and find_spec("venv") is not None
+
+
+def _kills_processes() -> bool:
+    """Say whether systemd ends a user's processes with the last session, which would end learners."""
+    from glob import glob
+
+    told = ""
+    for path in ["/etc/systemd/logind.conf", *sorted(glob("/etc/systemd/logind.conf.d/*.conf"))]:
+        for line in system.read_text(path).splitlines():
+            name, _, value = line.partition("=")
+            if name.strip() == "KillUserProcesses":
+                told = value.strip().lower()
+    lingers = os.path.exists("/var/lib/systemd/linger/%s" % os.environ.get("USER", ""))
+    return told in ("yes", "true", "1", "on") and not lingers
+
+
+def _file_system(path: str) -> str:
+    """Return the type of the file system that a path lies on; empty where it cannot be told."""
+    best, kind = -1, ""
+    for line in system.read_text("/proc/self/mountinfo").splitlines():
+        before, _, after = line.partition(" - ")
+        fields = before.split()
+        if len(fields) < 5 or not after:
+            continue
+        point = fields[4]
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= best:
+            best, kind = len(point), after.split()[0]
+    return kind
