@@ -18,7 +18,7 @@ RUNS_PANES: Final = ("runs", "preview")
 PAGES: Final = ("overview", "usage", "config", "files", "events")
 """Panes of one job that are read from top to bottom."""
 RUN_PANES: Final = ("logs", "charts", *PAGES)
-ALL_PANES: Final = (*RUNS_PANES, *RUN_PANES)
+ALL_PANES: Final = (*RUNS_PANES, *RUN_PANES, "compare", "places")
 TITLES: Final = {
     "runs": "Runs: the table",
     "preview": "Runs: the preview",
@@ -29,6 +29,8 @@ TITLES: Final = {
     "config": "Run: configuration",
     "files": "Run: files and checkpoints",
     "events": "Run: events",
+    "compare": "Compare",
+    "places": "Places",
 }
 """What help and docs call each pane."""
 
@@ -79,6 +81,7 @@ def _move(panes: tuple[str, ...]) -> tuple[Action, ...]:
 
 _JOB: Final = (*RUNS_PANES, *RUN_PANES)
 _WITHOUT_OWN_L: Final = (*RUNS_PANES, *PAGES)
+_TABBED: Final = (*RUN_PANES, "compare")
 
 ACTIONS: Final[tuple[Action, ...]] = (
     # Everywhere
@@ -93,6 +96,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.next-pane", ("tab",), ALL_PANES, "app", "next pane", "Give the next pane the focus."),
     Action("app.maximise", ("z",), ALL_PANES, "app", "maximise", "Give the focused pane the whole screen, or take it back."),
     Action("app.last", ("minus",), tuple(p for p in ALL_PANES if p != "charts"), "app", "last screen", "Back to the job that was open last."),
+    Action("app.places", ("P",), ALL_PANES, "app", "places", "Every place with its machines and GPUs, and who uses them."),
     Action("app.debug", ("f12",), ALL_PANES, "app", "debug", "Versions, paths, and where configuration comes from."),
     # The table of runs
     *_move(ALL_PANES),
@@ -104,6 +108,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("runs.mark", ("space",), ("runs",), "pane", "mark", "Mark the job under the cursor, for several at once.", 8),
     Action("runs.mark-range", ("v",), ("runs",), "pane", "mark range", "Mark all from the last mark to the cursor."),
     Action("runs.unmark", ("ctrl+backslash",), ("runs",), "pane", "unmark", "Take all marks away."),
+    Action("runs.compare", ("c",), RUNS_PANES, "screen", "compare", "Lay the marked jobs beside each other.", 9),
     Action("runs.preview", ("i",), RUNS_PANES, "screen", "preview", "Show or hide the preview."),
     # One job, from the table or its own screen
     Action("job.halt", ("x",), _JOB, "screen", "halt", "Ask the job to save and stop; it can be resumed.", 10, True),
@@ -114,8 +119,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("job.charts", ("m",), tuple(p for p in _JOB if p not in ("logs", "charts")), "screen", "charts", "The job's metrics as charts.", 3),
     Action("job.overview", ("d",), tuple(p for p in _JOB if p != "overview"), "screen", "overview", "State, reason, times, command, places of results.", 4),
     Action("job.copy", ("y",), (*RUNS_PANES, *PAGES), "screen", "copy", "Copy the job's name, id, folder or command."),
-    Action("run.next-tab", ("right_square_bracket",), RUN_PANES, "screen", "next tab", "The next tab of the job.", 20),
-    Action("run.previous-tab", ("left_square_bracket",), RUN_PANES, "screen", "previous tab", "The tab before."),
+    Action("run.next-tab", ("right_square_bracket",), _TABBED, "screen", "next tab", "The next tab of the job.", 20),
+    Action("run.previous-tab", ("left_square_bracket",), _TABBED, "screen", "previous tab", "The tab before."),
     Action("run.tab", ("1", "2", "3", "4", "5", "6", "7"), PAGES, "screen", "tab", "The tab of that number."),
     Action("run.open-folder", ("o",), ("files", "overview"), "screen", "copy folder", "Copy the path of the job's folder."),
     Action("run.editor", ("e",), ("config",), "screen", "editor", "Read the manifest in $EDITOR."),

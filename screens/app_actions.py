@@ -180,6 +180,13 @@ class AppActions(App[int]):
         elif self.screen.focused is not None:
             self.screen.maximize(self.screen.focused)
 
+    def action_app_places(self) -> None:
+        """Show every place."""
+        from screens.places import PlacesScreen
+
+        if not isinstance(self.screen, PlacesScreen):
+            self.push_screen(PlacesScreen())
+
     def action_app_debug(self) -> None:
         """Say which versions run, and where everything is."""
         from screens.debug import debug_text

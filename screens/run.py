@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import ClassVar
 
 from textual import on
@@ -55,7 +54,7 @@ class RunScreen(Steering):
 
     def body(self) -> Iterator[Widget]:
         """Make the tabs."""
-        yield TabBar()
+        yield TabBar(TABS)
         with Container(id="run-body"):
             yield OverviewPage(id="overview")
             yield LogView(id="logs")
@@ -116,11 +115,11 @@ class RunScreen(Steering):
 
     def action_run_next_tab(self) -> None:
         """The next tab."""
-        self.show(TABS[(TABS.index(self.tab) + 1) % len(TABS)])
+        self.show(self.query_one(TabBar).beside(1))
 
     def action_run_previous_tab(self) -> None:
         """The tab before."""
-        self.show(TABS[(TABS.index(self.tab) - 1) % len(TABS)])
+        self.show(self.query_one(TabBar).beside(-1))
 
     def action_run_tab(self, number: int) -> None:
         """The tab of that number."""
@@ -225,7 +224,7 @@ class RunScreen(Steering):
     @on(Prompt.Changed)
     def _typing(self, typed: Prompt.Changed) -> None:
         if typed.purpose == "metrics":
-            self._filter_charts(typed.value)
+            self.query_one(ChartGrid).set_filter(typed.value)
         else:
             self.query_one(LogView).typing(typed.purpose, typed.value)
 
@@ -233,7 +232,7 @@ class RunScreen(Steering):
     def _entered(self, entered: Prompt.Entered) -> None:
         prompt = self.query_one(Prompt)
         if entered.purpose == "metrics":
-            self._filter_charts(entered.value)
+            self.query_one(ChartGrid).set_filter(entered.value)
         elif fault := self.query_one(LogView).entered(entered.purpose, entered.value):
             prompt.complain(fault)
             return
@@ -245,15 +244,10 @@ class RunScreen(Steering):
     @on(Prompt.Left)
     def _left(self, left: Prompt.Left) -> None:
         if left.purpose == "metrics":
-            self._filter_charts(left.before)
+            self.query_one(ChartGrid).set_filter(left.before)
         else:
             self.query_one(LogView).typing(left.purpose, left.before)
         self.query_one(f"#{self.tab}").focus()
-
-    def _filter_charts(self, wanted: str) -> None:
-        grid = self.query_one(ChartGrid)
-        grid.filter_text = wanted.strip()
-        grid.rearrange()
 
     def back(self) -> bool:
         """Take away what narrows the view."""
@@ -261,7 +255,7 @@ class RunScreen(Steering):
         if isinstance(focused, LogView):
             return focused.back()
         if isinstance(focused, ChartGrid):
-            return _chart_back(focused)
+            return focused.undo()
         return False
 
     # Others
@@ -278,18 +272,3 @@ class RunScreen(Steering):
 
         if self._page is not None and self._page.detail is not None:
             read_in_editor(self.fabric, self._page.detail.manifest_text)
-
-
-def _chart_back(grid: ChartGrid) -> bool:
-    view = grid.view
-    if view.cursor is not None or view.x_low is not None:
-        grid.view = replace(view, cursor=None, x_low=None, x_high=None)
-        grid.changed_view()
-    elif grid.single:
-        grid.action_chart_open()
-    elif grid.filter_text:
-        grid.filter_text = ""
-        grid.rearrange()
-    else:
-        return False
-    return True

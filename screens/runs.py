@@ -268,4 +268,6 @@ class RunsScreen(Steering):
         if len(marked) < 2:
             self.fabric.tell("mark two jobs or more with space, then compare them", "warning")
             return
-        self.fabric.tell("compare is not there yet")
+        from screens.compare import CompareScreen
+
+        self.app.push_screen(CompareScreen(marked))

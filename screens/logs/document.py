@@ -9,6 +9,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from screens.logs.order import Order
@@ -232,6 +233,24 @@ class LogDocument:
     def place(self, position: int) -> tuple[int, int]:
         """Return the number of the source, and the line in it."""
         return self._order.place(position) if self._order is not None else (0, position)
+
+    def error_marks(self, height: int) -> list[bool]:
+        """Say for each of so many equal pieces of the whole log whether an error is in it; nothing while filtered."""
+        count = self._positions
+        if self._passed is not None or not count:
+            return [False] * height
+        edges = [count * piece // height for piece in range(height + 1)]
+        return [
+            any(
+                source.has_error(self._lines_before(number, first), self._lines_before(number, last))
+                for number, source in enumerate(self.sources)
+            )
+            for first, last in pairwise(edges)
+        ]
+
+    def _lines_before(self, number: int, position: int) -> int:
+        """Return how many lines of a source stand before a position."""
+        return position if self._order is None else self._order.last_line(number, position - 1) + 1
 
     def line(self, row: int, *, timed: bool = False) -> LogLine:
         """Read a row that is there."""

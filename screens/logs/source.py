@@ -84,6 +84,11 @@ class Source:
         kinds = self.levels.kinds
         return [line for line in candidates if kinds[line] >= least]
 
+    def has_error(self, first: int, stop: int) -> bool:
+        """Say whether one of these lines is an error or begins a traceback."""
+        kinds = self.levels.kinds
+        return any(kinds.find(level, first, stop) >= 0 for level in (Level.ERROR, Level.TRACEBACK))
+
     # Lines
 
     def offset_of_time(self, time_us: int) -> int:

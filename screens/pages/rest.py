@@ -21,7 +21,7 @@ def config(shown: JobPage) -> Content:
         return plain(shown.trouble, "error")
     rows = [
         (key, _shown(value), plain(shown.detail.origins.get(key, "default"), "dim"))
-        for key, value in _flat(spec_to_json(shown.detail.spec))
+        for key, value in flat(spec_to_json(shown.detail.spec))
         if key in shown.detail.origins or value not in (None, "", [], {})
     ]
     return page(
@@ -30,12 +30,13 @@ def config(shown: JobPage) -> Content:
     )
 
 
-def _flat(document: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
+def flat(document: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
+    """Return every value of a document with its dotted path."""
     found: list[tuple[str, Any]] = []
     for key, value in document.items():
         path = f"{before}{key}"
         if isinstance(value, Mapping) and value:
-            found += _flat(value, f"{path}.")
+            found += flat(value, f"{path}.")
         else:
             found.append((path, value))
     return found

@@ -78,8 +78,8 @@ class ChartGrid(ChartKeys, Drawn, ScrollView, can_focus=True):
         if self.focused_name not in self.page.names:
             self.focused_name = names[0] if names else ""
         pinned = () if self.single else self.pinned
-        self.plan = lay_out(names, pinned, size.width - 1, size.height, columns=self.columns)
-        self.virtual_size = Size(size.width - 1, self.plan.height)
+        self.plan = lay_out(names, pinned, self.room, size.height, columns=self.columns)
+        self.virtual_size = Size(self.room, self.plan.height)
         self.ask()
         self.refresh()
 
@@ -151,7 +151,7 @@ class ChartGrid(ChartKeys, Drawn, ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Draw a line of whichever charts are there."""
-        width, base = self.size.width, self.base
+        width, base = self.room, self.base
         if not self.plan.blocks:
             return self._notice_line(y, width)
         block = self.plan.block_at(self.scroll_offset.y + y)

@@ -52,6 +52,23 @@ class ChartKeys(Widget):
     def _axis(self) -> Axis:
         return plot.x_axis(self._curves(), self.view)
 
+    def set_filter(self, wanted: str) -> None:
+        """Show only metrics whose name holds a text."""
+        self.filter_text = wanted.strip()
+        self._grid.rearrange()
+
+    def undo(self) -> bool:
+        """Take away the innermost thing that narrows the view; return whether there was one."""
+        if self.view.cursor is not None or self.view.x_low is not None:
+            self._look(cursor=None, x_low=None, x_high=None)
+        elif self.single:
+            self.action_chart_open()
+        elif self.filter_text:
+            self.set_filter("")
+        else:
+            return False
+        return True
+
     # Which chart
 
     def _step(self, by: int) -> None:

@@ -35,7 +35,8 @@ def tile(
     """Draw a chart into so many cells, width and height; with ``plots`` what was drawn before is not drawn again."""
     width, height = size
     strips = [_title(data, view, width, paint, base, focused, pinned)]
-    if len(data.curves) > 1 and height >= LEGEND_FROM_HEIGHT:
+    named = any(one.label != data.name for one in data.curves)
+    if named and height >= LEGEND_FROM_HEIGHT:
         strips.append(_legend(data, view, width, paint, base))
     drawn = (plots or Plots()).draw(data.curves, view, (width, max(1, height - len(strips))), paint, base)
     return [*strips, *drawn][:height]

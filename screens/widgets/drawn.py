@@ -14,6 +14,11 @@ class Drawn(Widget):
     base = Style()
     """The widget's own colours, as of the drawing that is under way."""
 
+    @property
+    def room(self) -> int:
+        """Columns to draw in: the widget's width without a scroll bar."""
+        return self.scrollable_content_region.width
+
     def render_lines(self, crop: Region) -> list[Strip]:
         """Draw some lines."""
         self.base = self.rich_style  # Textual works it out through all ancestors: 0.2 ms each time

@@ -71,6 +71,7 @@ class JobTable(Drawn, ScrollView, can_focus=True):
         self._anew = False
         self._last_mark: int | None = None
         self._columns: list[tuple[Column, int]] = []
+        self._columns_for = 0
 
     # What is at hand
 
@@ -96,7 +97,7 @@ class JobTable(Drawn, ScrollView, can_focus=True):
         for row in window.rows:
             if row.id in self.marks:
                 self.marks[row.id] = row
-        self.virtual_size = Size(self.size.width, window.total + 1)
+        self.virtual_size = Size(self.room, window.total + 1)
         if self._rank != before:
             self.scroll_to(y=max(0, self.scroll_offset.y + self._rank - before), animate=False, force=True)
         self._tell()
@@ -211,10 +212,10 @@ class JobTable(Drawn, ScrollView, can_focus=True):
     # Drawing
 
     def on_resize(self, event: events.Resize) -> None:
-        """Choose the columns that fit."""
-        self._columns = layout(max(1, event.size.width - 2))
+        """Fit the scroll bar."""
+        del event
         if self.window:
-            self.virtual_size = Size(event.size.width, self.window.total + 1)
+            self.virtual_size = Size(self.room, self.window.total + 1)
 
     def on_click(self, event: events.Click) -> None:
         """Sort by a heading, or put the cursor on a row; twice opens it."""
@@ -236,7 +237,9 @@ class JobTable(Drawn, ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Draw the heading, a row, or what stands in place of rows."""
-        width = self.size.width
+        width = self.room
+        if width != self._columns_for:
+            self._columns_for, self._columns = width, layout(max(1, width - 2))
         if y == 0:
             return self._heading(width)
         rank = self.scroll_offset.y + y - 1

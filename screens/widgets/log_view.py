@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.geometry import Size
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from screens import actions, text
 from screens.base import fabric_app
 from screens.glyphs import glyphs
-from screens.logs.document import LogDocument, LogLine
+from screens.logs.document import LogDocument
 from screens.logs.feed import Feed, Grown
-from screens.logs.pages import Pages
 from screens.themes import overlay, paint_of
-from screens.widgets.drawn import Drawn
 from screens.widgets.log_keys import LogKeys
-from screens.widgets.log_render import Manner, render
-from screens.widgets.log_state import LogState
+from screens.widgets.log_lines import LogLines
 from workbench.paths import Home
 from workbench.store.rows import JobRow
 
 
-class LogView(LogKeys, Drawn, ScrollView, can_focus=True):
+class LogView(LogKeys, LogLines, can_focus=True):
     """Rows of a document; its first line says how they are shown."""
 
     PANE: ClassVar = "logs"
@@ -35,17 +30,11 @@ class LogView(LogKeys, Drawn, ScrollView, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.state = LogState()
-        self.document: LogDocument | None = None
         self.feed = Feed(self)
-        self.pages = Pages(self)
         self._home: Home | None = None
-        self._drawn: dict[tuple[int, bool], list[Strip]] = {}
-        self._drawn_for: object = None
-        self._laid: list[tuple[int, int]] = []
-        self._laid_for: object = None
         self._epoch = -1
-        self._changes = 0
+        self._map: list[bool] = []
+        self._map_for: object = None
 
     # Which log
 
@@ -114,40 +103,12 @@ class LogView(LogKeys, Drawn, ScrollView, can_focus=True):
             self.state.cursor = min(self.state.cursor, max(0, document.count - 1))
         end = self.last_top()
         self._changes += 1
-        self.virtual_size = Size(self.size.width, end + self.size.height)
+        self.virtual_size = Size(self.room, end + self.size.height)
         if self.state.follow:
             self.state.seen = document.count
             self.state.cursor = max(0, document.count - 1)
             self.go_to_top(end)
         self.refresh()
-
-    @property
-    def page(self) -> int:
-        """How many lines of the screen rows have."""
-        return max(1, self.size.height - 1)
-
-    @property
-    def top(self) -> int:
-        """The first row in view."""
-        return self.scroll_offset.y
-
-    def last_top(self) -> int:
-        """Return the row that is on top when the end is in view."""
-        count = self.document.count if self.document else 0
-        if not self.state.wrap:
-            return max(0, count - self.page)
-        return self._top_above(count - 1)
-
-    def _top_above(self, row: int) -> int:
-        """Return the topmost row from which a row is still whole in view."""
-        room, top = self.page, row
-        lines = self._lines(range(max(0, row - self.page + 1), row + 1))
-        while top >= 0:
-            room -= len(self._strips(top, lines.get(top)))
-            if room < 0:
-                break
-            top -= 1
-        return max(0, min(top + 1, row))
 
     def go_to_top(self, row: int) -> None:
         """Scroll, at once."""
@@ -171,22 +132,13 @@ class LogView(LogKeys, Drawn, ScrollView, can_focus=True):
         row = max(0, min(row, count - 1))
         self.state.cursor = row
         above = row < self.top
-        below = row not in self._rows_in_view()
+        below = row not in self.rows_in_view()
         if above or below:
-            edge = row if above else self._top_above(row)
+            edge = row if above else self.top_above(row)
             wanted = row - self.page // 3 if middle else edge
-            self.virtual_size = Size(self.size.width, self.last_top() + self.size.height)
+            self.virtual_size = Size(self.room, self.last_top() + self.size.height)
             self.go_to_top(max(0, min(wanted, self.last_top())))
         self.redraw()
-
-    def _rows_in_view(self) -> set[int]:
-        """Return the rows that are whole in view."""
-        if not self.state.wrap:
-            return set(range(self.top, self.top + self.page))
-        laid = self._layout()
-        return {
-            row for index, (row, _) in enumerate(laid) if index + 1 < len(laid) and laid[index + 1][0] != row
-        }
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay out again."""
@@ -196,7 +148,7 @@ class LogView(LogKeys, Drawn, ScrollView, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         """Put the cursor on a row; twice shows all of it."""
-        laid = self._layout()
+        laid = self.laid()
         if 1 <= event.y <= len(laid):
             self.stop_following()
             self.state.cursor = laid[event.y - 1][0]
@@ -206,69 +158,29 @@ class LogView(LogKeys, Drawn, ScrollView, can_focus=True):
 
     # Drawing
 
-    def redraw(self) -> None:
-        """Draw again."""
-        self._changes += 1
-        self.refresh()
-
-    def manner(self) -> Manner:
-        """Return how lines are shown now."""
-        return self.state.manner(self.size.width - 1)
-
-    def _lines(self, rows: range) -> Mapping[int, LogLine]:
-        return self.pages.get(rows, timed=self.state.times != "none")
-
-    def _strips(self, row: int, line: LogLine | None) -> list[Strip]:
-        """Return a row's lines; those that will not change are kept."""
-        if line is None:
-            return [Strip([Segment(f" {glyphs().more}", self.base + paint_of(self).style("dim"))])]
-        manner = self.manner()
-        made_for = (manner, self.base, id(paint_of(self)))
-        if made_for != self._drawn_for or len(self._drawn) > 2000:
-            self._drawn_for = made_for
-            self._drawn.clear()
-        marked = bool(self.document) and row in self.state.marks
-        key = row, marked
-        if key not in self._drawn:
-            strips = render(line, manner, paint_of(self), self.base, marked=marked)
-            if not line.settled:
-                return strips
-            self._drawn[key] = strips
-        return self._drawn[key]
-
-    def _layout(self) -> list[tuple[int, int]]:
-        """Return which row, and which of its lines, stands on each line of the screen."""
-        count = self.document.count if self.document else 0
-        top = self.top
-        if not self.state.wrap:
-            return [(row, 0) for row in range(top, min(count, top + self.page))]
-        laid: list[tuple[int, int]] = []
-        rows = range(top, min(count, top + self.page))
-        lines = self._lines(rows)
-        for row in rows:
-            laid += [(row, piece) for piece in range(len(self._strips(row, lines.get(row))))]
-            if len(laid) >= self.page:
-                break
-        return laid[: self.page]
-
     def render_line(self, y: int) -> Strip:
-        """Draw the line that says how rows are shown, or a line of a row."""
-        width, base = self.size.width, self.base
+        """Draw the line that says how rows are shown, or a line of a row; at the edge, where errors are."""
+        width = self.room
         if y == 0:
             return self._indicator(width)
-        made_for = (self._changes, self.top, self.size, self.state.wrap)
-        if made_for != self._laid_for:
-            self._laid_for, self._laid = made_for, self._layout()
-        if y > len(self._laid):
-            return self._beyond(y, width)
-        row, piece = self._laid[y - 1]
-        first, last = self._laid[0][0], self._laid[-1][0]
-        line = self._lines(range(first, last + 1)).get(row)
-        strips = self._strips(row, line)
-        strip = strips[min(piece, len(strips) - 1)].adjust_cell_length(width, base)
-        if row == self.state.cursor and not self.state.follow:
-            return overlay(strip, paint_of(self).cursor(focused=self.has_focus))
-        return strip
+        laid = self.laid()
+        strip = self.row_strip(y - 1) if y <= len(laid) else self._beyond(y, width)
+        if y <= len(laid) and laid[y - 1][0] == self.state.cursor and not self.state.follow:
+            strip = overlay(strip, paint_of(self).cursor(focused=self.has_focus))
+        if not self._marked(y):
+            return strip
+        edge = Strip([Segment(glyphs().mark, self.base + paint_of(self).style("error"))])
+        return Strip.join([strip.crop(0, width - 1), edge])
+
+    def _marked(self, y: int) -> bool:
+        """Say whether the map of the whole log beside the scroll bar has an error at a line of the screen."""
+        document, height = self.document, self.page
+        if document is None or y > height:
+            return False
+        made_for = (document.count, document.epoch, height, len(document.sources[0].levels.kinds))
+        if made_for != self._map_for:
+            self._map_for, self._map = made_for, document.error_marks(height)
+        return self._map[y - 1]
 
     def _beyond(self, y: int, width: int) -> Strip:
         """Say why there are no rows, where there are none."""

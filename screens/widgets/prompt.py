@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import events
 from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.message import Message
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from textual.widgets import Input
 
 
-class Prompt(Horizontal):
+class Prompt(Horizontal, can_focus=True):
     """A label, a line of text, and what is wrong with it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -51,6 +52,7 @@ class Prompt(Horizontal):
         self._history: Sequence[str] = ()
         self._age = 0
         self._told = ""
+        self._early = ""
 
     def on_mount(self) -> None:
         """Start hidden."""
@@ -59,9 +61,20 @@ class Prompt(Horizontal):
     def ask(self, purpose: str, value: str = "", history: Sequence[str] = ()) -> None:
         """Open the line; ``purpose`` is its label."""
         self.purpose, self._before, self._history, self._age = purpose, value, history, 0
-        self._told = value
+        self._told, self._early = value, ""
         self.display = True
+        self.screen.set_focus(self)
         self.run_worker(self._open(), exclusive=True)
+
+    def on_key(self, event: events.Key) -> None:
+        """Take what is typed before the line is there to take it itself."""
+        if not event.is_printable:
+            return
+        event.stop()
+        if self._line is None:
+            self._early += event.character or ""
+        else:
+            self._line.insert_text_at_cursor(event.character or "")
 
     async def _open(self) -> None:
         """Put the line together anew; nothing of it is imported before it is asked for."""
@@ -72,15 +85,18 @@ class Prompt(Horizontal):
         line = Input(self._before, select_on_focus=False, suggester=completed if self._history else None)
         line.cursor_blink = False
         await self.remove_children()
-        label = Static(f"{self.purpose}: ", id="prompt-label", markup=False)
+        shown = self.purpose if self.purpose == ":" else f"{self.purpose}: "
+        label = Static(shown, id="prompt-label", markup=False)
         await self.mount(label, line, Static("", id="prompt-fault", markup=False))
-        line.focus()
+        self.screen.set_focus(line)
+        if self._early:
+            line.insert_text_at_cursor(self._early)
 
     @property
-    def _line(self) -> Input:
+    def _line(self) -> Input | None:
         from textual.widgets import Input
 
-        return self.query_one(Input)
+        return self.query_one_optional(Input)
 
     def close(self) -> None:
         """Close the line."""
@@ -112,6 +128,8 @@ class Prompt(Horizontal):
     def _recall(self, age: int) -> None:
         self._age = max(0, min(age, len(self._history)))
         line = self._line
+        if line is None:
+            return
         line.value = self._history[-self._age] if self._age else self._before
         line.cursor_position = len(line.value)
 

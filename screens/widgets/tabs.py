@@ -1,7 +1,8 @@
-"""The tabs of a job, in one line; clicked or chosen by key, and never focused themselves."""
+"""Tabs in one line; clicked or chosen by key, and never focused themselves."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from rich.segment import Segment
@@ -15,12 +16,13 @@ from screens.themes import paint_of
 from screens.widgets.drawn import Drawn
 
 TABS: Final = ("overview", "logs", "charts", "usage", "config", "files", "events")
+"""The tabs of a job."""
 
 
 class TabBar(Drawn):
     """Which tab is open, and which there are."""
 
-    active: reactive[str] = reactive(TABS[0])
+    active: reactive[str] = reactive("")
 
     class Chosen(Message):
         """A tab was clicked."""
@@ -29,11 +31,19 @@ class TabBar(Drawn):
             super().__init__()
             self.tab = tab
 
+    def __init__(self, tabs: Sequence[str]) -> None:
+        super().__init__()
+        self.tabs = tuple(tabs)
+
+    def beside(self, by: int) -> str:
+        """Return the tab so many places on, round and round."""
+        return self.tabs[(self.tabs.index(self.active) + by) % len(self.tabs)]
+
     def render_line(self, y: int) -> Strip:
         """Draw the line."""
         base, paint = self.base, paint_of(self)
         segments = [Segment(" ", base)]
-        for number, tab in enumerate(TABS, start=1):
+        for number, tab in enumerate(self.tabs, start=1):
             active = tab == self.active
             style = paint.style("key" if active else "dim", "bold reverse" if active else "")
             segments += [Segment(_label(number, tab), base + style), Segment(" ", base)]
@@ -42,7 +52,7 @@ class TabBar(Drawn):
     def on_click(self, event: events.Click) -> None:
         """Choose the tab that was clicked."""
         at = 1
-        for number, tab in enumerate(TABS, start=1):
+        for number, tab in enumerate(self.tabs, start=1):
             width = text.cells(_label(number, tab))
             if at <= event.x < at + width:
                 self.post_message(self.Chosen(tab))

@@ -87,6 +87,20 @@ class FilesPage(TextPage):
     BINDINGS: ClassVar = actions.bindings("files")
 
 
+class ComparePage(TextPage):
+    """What several jobs have in common, and what not."""
+
+    PANE: ClassVar = "compare"
+    BINDINGS: ClassVar = actions.bindings("compare")
+
+
+class PlacesPage(TextPage):
+    """What there is to run on."""
+
+    PANE: ClassVar = "places"
+    BINDINGS: ClassVar = actions.bindings("places")
+
+
 class EventsPage(TextPage):
     """What has happened."""
 

@@ -40,6 +40,8 @@ def add_job(
     backend: str = "local",
     tags: tuple[str, ...] = (),
     command: str = "python train.py",
+    params: Mapping[str, float] | None = None,
+    code_hash: str = "c0de" * 16,
 ) -> JobRow:
     """Submit a job as it was so many seconds ago; it waits."""
     submitted = NOW_US - int(age_seconds * SECOND_US)
@@ -48,7 +50,7 @@ def add_job(
         framework=Framework("pytorch", "2.5", command),
         learners=learners,
         gpus=gpus,
-        params={"lr": 0.1},
+        params=params or {"lr": 0.1},
     )
     row = JobRow(
         id=job_id(number),
@@ -88,7 +90,7 @@ def add_job(
         "cwd": "/home/ada/digits",
         "git": {"commit": "0123456789abcdef", "branch": "main", "dirty": True},
     }
-    detail = JobDetail(row, spec, f"name: {name}\n", {"name": "manifest.yml:1"}, "c0de" * 16, recorded)
+    detail = JobDetail(row, spec, f"name: {name}\n", {"name": "manifest.yml:1"}, code_hash, recorded)
     return insert_job(store, detail, who="ada@box", origin="cli")
 
 

@@ -13,7 +13,9 @@ from textual.widget import Widget
 import screens
 from screens import actions, docs
 from screens.app import FabricApp
+from screens.compare import CompareScreen
 from screens.help import help_text
+from screens.places import PlacesScreen
 from screens.run import RunScreen
 from screens.runs import RunsScreen
 
@@ -61,7 +63,12 @@ def test_every_action_can_be_carried_out_where_it_is_offered(action: actions.Act
             assert hasattr(screen, method), f"{screen.__name__} of {pane}"
 
 
-SCREENS = {pane: RunsScreen if pane in actions.RUNS_PANES else RunScreen for pane in actions.ALL_PANES}
+SCREENS = {
+    **dict.fromkeys(actions.RUNS_PANES, RunsScreen),
+    **dict.fromkeys(actions.RUN_PANES, RunScreen),
+    "compare": CompareScreen,
+    "places": PlacesScreen,
+}
 
 
 def test_ids_are_unique() -> None:

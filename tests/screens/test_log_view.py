@@ -209,7 +209,7 @@ async def test_long_lines_are_cut_scrolled_or_wrapped(
 async def test_the_end_is_in_view_when_many_long_lines_wrap(
     home: Home, job: JobRow, output: seeding.JournalWriter
 ) -> None:
-    output.write(b"".join(b"%d " % i + b"x" * 300 + b" tail %d\n" % i for i in range(100)))
+    output.write(b"".join(b"%d " % i + b"x" * 280 + b" tail %d\n" % i for i in range(100)))
     async with opened(home, job=job.id) as shown:
         await open_log(shown, "99 x")
         await shown.press("w")

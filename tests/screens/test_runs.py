@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from textual.events import Key
 
 from screens.runs import RunsScreen
 from screens.widgets.job_table import JobTable
+from screens.widgets.prompt import Prompt
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
 from tests.screens.test_pictures import remember_runs
@@ -104,6 +106,27 @@ async def test_a_filter_that_fits_nothing_says_so(three: Home) -> None:
         await shown.type("nothing")
         await shown.press("enter")
         await shown.until_shown("no run fits  nothing", "esc shows all")
+
+
+@journey
+async def test_what_is_typed_faster_than_the_line_opens_is_not_lost(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        prompt = shown.app.screen.query_one("#filter", Prompt)
+        prompt.ask("filter")
+        for key in "big":
+            shown.app.post_message(Key(key, key))
+        await shown.until(lambda: names(shown) == ["mnist-big"])
+        assert shown.app.screen.query_one(JobTable).listing.sort == "submitted"
+
+
+@journey
+async def test_keys_that_are_typed_while_a_screen_opens_are_not_lost(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        for key, character in (("j", "j"), ("enter", "\r"), ("l", "l")):
+            shown.app.post_message(Key(key, character))
+        await shown.until_shown("2 logs", "RuntimeError", "end")
 
 
 @journey

@@ -32,7 +32,7 @@ async def test_a_locked_store_is_said_and_read_as_soon_as_it_is_free(
         await shown.until_shown("is locked by another process", "try again in a moment")
         holder.close()
         await shown.until_shown("3 jobs", "mnist-big")
-        assert "locked" not in shown.text()
+        await shown.until(lambda: "locked" not in shown.text())
 
 
 @journey

@@ -1,0 +1,210 @@
+"""Palette, command line, help, debug, mouse, and what else belongs to no screen alone."""
+
+from __future__ import annotations
+
+import pytest
+from textual.command import CommandPalette
+from textual.widgets import Input
+
+from screens.dialogs import TextView
+from screens.run import RunScreen
+from screens.runs import RunsScreen
+from screens.widgets.bars import KeyBar
+from screens.widgets.log_view import LogView
+from screens.widgets.tabs import TabBar
+from tests.screens import seeding
+from tests.screens.support import journey, opened
+from tests.screens.test_pictures import remember_runs
+from workbench.paths import Home
+from workbench.store.database import Store
+
+
+@pytest.fixture
+def three(home: Home) -> Home:
+    with Store.open(home) as store:
+        seeding.three_runs(store)
+        remember_runs(store)
+    return home
+
+
+@journey
+async def test_the_palette_finds_actions_by_name_and_does_them(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-wide")
+        await shown.press("ctrl+p")
+        await shown.until(lambda: isinstance(shown.app.screen, CommandPalette))
+        await shown.type("problems")
+        await shown.until_shown("problems  (!)")
+        await shown.press("enter")
+        await shown.until_shown("only problems x", "1 of 3")
+
+
+@journey
+async def test_the_palette_offers_what_the_open_tab_can_do(three: Home) -> None:
+    async with opened(three, job="mnist-big") as shown:
+        await shown.until_shown("1 overview")
+        await shown.press("l", "ctrl+p")
+        await shown.type("next error")
+        await shown.until_shown("next error  (e)")
+        await shown.press("enter")
+        await shown.until(lambda: shown.app.screen.query_one(LogView).state.cursor == 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("logs mnist-big", ("2 logs", "RuntimeError")),
+        ("run mnist-baseline", ("1 overview", "mnist-baseline", "exit code")),
+        ("charts", ("3 charts", "train/loss")),
+        ("filter state:failed", ("state:failed x", "1 of 3")),
+        ("theme nord", ("mnist-big",)),
+        ("theme nothing", ("themes: ",)),
+        ("runs.problems", ("only problems x",)),
+        ("nonsense", ("'nonsense' is no command",)),
+        ("logs nobody", ("nobody",)),
+        ("help", ("Keys — Runs",)),
+    ],
+)
+@journey
+async def test_commands(three: Home, line: str, parts: tuple[str, ...]) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("colon")
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        await shown.type(line)
+        await shown.press("enter")
+        await shown.until_shown(*parts)
+        assert line != "theme nord" or shown.app.theme == "nord"
+
+
+@journey
+async def test_commands_are_remembered(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("colon")
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        await shown.type("nonsense")
+        await shown.press("enter", "colon")
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        await shown.press("up")
+        await shown.until_shown(":nonsense")
+        await shown.press("escape")
+        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.press("colon")
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        await shown.type("q")
+        await shown.press("enter")
+        await shown.until(lambda: shown.app.return_code == 0)
+
+
+@journey
+async def test_the_debug_screen_says_where_everything_is(three: Home) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("f12")
+        await shown.until_shown("This installation", "textual", "8.2.8", "fabric.db", "none runs")
+
+
+@journey
+async def test_what_can_be_copied_is_offered(three: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[str] = []
+    async with opened(three, (120, 40)) as shown:
+        monkeypatch.setattr(shown.app, "copy_to_clipboard", copied.append)
+        await shown.until_shown("mnist-wide")
+        await shown.press("y")
+        await shown.until_shown("Copy", "y  name", "c  command that shows it")
+        await shown.press("i")
+        await shown.until(lambda: copied == [seeding.job_id(3)])
+        await shown.until_shown("copied the id")
+
+
+@journey
+async def test_a_click_on_a_key_a_tab_and_a_row_does_what_they_say(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-wide")
+        await shown.pilot.click("JobTable", offset=(20, 2))
+        await shown.until_shown("RuntimeError")
+        await shown.pilot.click(KeyBar, offset=(2, 0))
+        await shown.until(lambda: isinstance(shown.app.screen, RunScreen))
+        await shown.until_shown("use a smaller batch")
+        await shown.pilot.click(TabBar, offset=(16, 0))
+        await shown.until_shown("end", "Traceback (most recent call last)")
+        await shown.pilot.click(LogView, offset=(5, 2), times=2)
+        await shown.until(lambda: isinstance(shown.app.screen, TextView))
+        await shown.until_shown("line 2 of learner 1", "WARNING: batch of 4096")
+
+
+@journey
+async def test_a_pane_takes_the_whole_screen_and_gives_it_back(three: Home) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("step 19 loss")
+        await shown.press("z")
+        await shown.until(lambda: "step 19 loss" not in shown.text() and "mnist-wide" in shown.text())
+        await shown.press("z")
+        await shown.until_shown("step 19 loss")
+        await shown.press("tab", "z")
+        await shown.until(lambda: "mnist-big" not in shown.text() and "step 19 loss" in shown.text())
+        await shown.press("escape")
+        await shown.until_shown("mnist-big")
+
+
+@journey
+async def test_the_last_job_is_one_key_away(three: Home) -> None:
+    async with opened(three) as shown:
+        await shown.until_shown("mnist-wide")
+        await shown.press("minus")
+        await shown.until_shown("no job was open before")
+        await shown.press("j", "enter")
+        await shown.until_shown("use a smaller batch")
+        await shown.press("minus")
+        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.press("g", "minus")
+        await shown.until_shown("use a smaller batch")
+
+
+@journey
+async def test_errors_are_mapped_beside_the_log(three: Home) -> None:
+    async with opened(three, job="mnist-big") as shown:
+        await shown.until_shown("1 overview")
+        await shown.press("l")
+        await shown.until(lambda: any(line.rstrip().endswith("▎") for line in shown.text().split("\n")))
+
+
+@journey
+async def test_charts_are_zoomed_panned_inspected_smoothed_pinned_and_filtered(three: Home) -> None:
+    from screens.widgets.chart_grid import ChartGrid
+
+    async with opened(three, (120, 40), job="mnist-wide") as shown:
+        await shown.until_shown("1 overview")
+        await shown.press("m")
+        await shown.until_shown("train/accuracy", "train/loss")
+        grid = shown.app.screen.query_one(ChartGrid)
+        await shown.press("tilde", "y")
+        await shown.until_shown("log  smooth 0.6")
+        await shown.press("tilde", "tilde", "tilde", "y")
+        assert (grid.view.smoothing, grid.view.logarithmic) == (0.0, False)
+        await shown.press("i", "h", "h")
+        await shown.until_shown("at step 98")
+        await shown.press("plus")
+        await shown.until(lambda: grid.view.x_low is not None and grid.view.x_high is not None)
+        assert grid.view.x_high is not None and grid.view.x_high - (grid.view.x_low or 0) == pytest.approx(
+            49.5
+        )
+        await shown.press("i", "h")
+        await shown.until(lambda: (grid.view.x_high or 0) < 120)
+        await shown.press("minus", "minus")
+        await shown.until(lambda: grid.view.x_low is None)
+        await shown.press("a")
+        await shown.until_shown("1m")
+        await shown.press("a", "j", "space")
+        await shown.until_shown("pinned", "* train/loss")
+        await shown.press("enter")
+        await shown.until(lambda: "train/accuracy" not in shown.text())
+        await shown.press("escape", "slash")
+        await shown.type("lr")
+        await shown.press("enter")
+        await shown.until(lambda: grid.shown_names == ["train/lr"])
+        await shown.press("escape")
+        await shown.until(lambda: len(grid.shown_names) == 3)
+        await shown.press("1")
+        await shown.until(lambda: grid.plan.columns == 1)

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from backends.interface import Finding, Inventory, Node, Slot
+from screens.compare import CompareScreen
+from screens.pages.places import PlaceState, places_page, sparkline
+from screens.place_watch import PlaceSeen
+from screens.widgets.chart_grid import ChartGrid
+from tests.screens import seeding
+from tests.screens.support import Shown, journey, opened
+from tests.screens.test_pictures import remember_runs
+from workbench.errors import PlaceUnreachable
+from workbench.paths import Home
+from workbench.store.database import Store
+
+NOW_US = seeding.NOW_US
+
+
+@pytest.fixture
+def pair(home: Home) -> Home:
+    """Two jobs that differ in a few things, and report the same metrics."""
+    with Store.open(home) as store:
+        for number, (name, lr) in enumerate((("slow", 0.1), ("fast", 0.5)), start=1):
+            row = seeding.add_job(
+                store, number, name, params={"lr": lr, "same": 1}, code_hash=str(number) * 64
+            )
+            row = seeding.go(store, row, *seeding.RUN_UP)
+            seeding.report(store, row, {"loss": [1.0, 0.5 / number], "accuracy": [0.1, 0.4 * number]})
+        remember_runs(store)
+    home.code.mkdir()
+    for number, lines in ((1, b"a\nlr = 0.1\n"), (2, b"a\nlr = 0.5\n")):
+        with tarfile.open(home.snapshot(str(number) * 64), "w:gz") as archive:
+            for name, data in (
+                ("train.py", lines),
+                (f"only-{number}.txt", b"x"),
+                ("image.bin", b"\0" * number),
+            ):
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+    return home
+
+
+async def compare(shown: Shown) -> CompareScreen:
+    await shown.until_shown("slow", "fast")
+    await shown.press("space", "space", "c")
+    await shown.until(lambda: isinstance(shown.app.screen, CompareScreen))
+    screen = shown.app.screen
+    assert isinstance(screen, CompareScreen)
+    return screen
+
+
+@journey
+async def test_marked_jobs_are_laid_over_each_other(pair: Home) -> None:
+    async with opened(pair, (120, 40)) as shown:
+        screen = await compare(shown)
+        await shown.until_shown("compare 2 jobs", "train/loss")
+        curves = screen.query_one(ChartGrid).page.charts["train/loss"].curves
+        assert [one.label for one in curves] == ["fast", "slow"]
+        assert len({one.colour for one in curves}) == 2
+        await shown.until_shown("fast 0.25", "slow 0.5")
+
+
+@journey
+async def test_values_are_compared_and_the_best_stands_out(pair: Home) -> None:
+    async with opened(pair, (120, 40)) as shown:
+        await compare(shown)
+        await shown.press("right_square_bracket")
+        await shown.until_shown(
+            "train/loss", "least", "0.25", "train/accuracy", "most", "0.8", "● processing"
+        )
+
+
+@journey
+async def test_only_what_differs_is_shown(pair: Home) -> None:
+    async with opened(pair, (120, 40)) as shown:
+        await compare(shown)
+        await shown.press("left_square_bracket", "left_square_bracket")
+        await shown.until_shown("What differs", "params.lr", "0.5", "0.1", "other values are the same")
+        assert "params.same" not in shown.text()
+
+
+@journey
+async def test_the_code_is_compared_file_by_file(pair: Home) -> None:
+    async with opened(pair, (120, 40)) as shown:
+        await compare(shown)
+        await shown.press("left_square_bracket")
+        await shown.until_shown("from fast to slow", "-lr = 0.5", "+lr = 0.1", "- only-2.txt", "+ only-1.txt")
+        assert "image.bin: 2 B, then 1 B" in shown.text()
+        await shown.press("escape")
+        await shown.until_shown("fabric › runs", "2 marked")
+
+
+@journey
+async def test_one_job_alone_is_not_compared(pair: Home) -> None:
+    async with opened(pair) as shown:
+        await shown.until_shown("slow")
+        await shown.press("c")
+        await shown.until_shown("mark two jobs or more")
+
+
+def slot(index: int, **more: Any) -> Slot:
+    told = {
+        "memory_used_bytes": 8 << 30, "utilization_percent": 97.0, "temperature_celsius": 65.0,
+        "power_watts": 210.0, "power_limit_watts": 300.0,
+    }  # fmt: skip
+    return Slot(f"GPU-{index}", index, "A100", 40 << 30, **(told | more))
+
+
+def seen(inventory: Inventory | None, *, ago: float = 0.0, trouble: str = "", **more: Any) -> PlaceSeen:
+    at = NOW_US - int(ago * 1e6)
+    return PlaceSeen(
+        "gpubox", "ssh", inventory, trouble, more.get("hint", ""), 0.012, more.get("findings", ()), at
+    )
+
+
+def box(*slots: Slot) -> Inventory:
+    return Inventory(
+        (Node("box", 16, 64 << 30, 25.0, 16 << 30, 500 << 30, slots, "driver 550, CUDA 12.4"),), NOW_US
+    )
+
+
+def shown_page(*answers: PlaceSeen) -> str:
+    state = PlaceState("gpubox", "ssh")
+    for answer in answers:
+        state.take(answer)
+    return places_page([state], NOW_US, 160).plain
+
+
+def test_machines_and_gpus_are_shown_with_who_uses_them() -> None:
+    job = seeding.job_id(1)
+    page = shown_page(
+        seen(
+            box(
+                slot(0, holder="ada", holder_job=job),
+                slot(1, foreign="python of eve, 12 GiB"),
+                slot(2, utilization_percent=0.0),
+            )
+        )
+    )
+
+    for part in (
+        "gpubox (ssh)  answers in 12 ms",
+        "16 CPUs ██░░░░░░ 25 %",
+        "16.0 GiB used",
+        "driver 550, CUDA 12.4",
+        "GPU 0 A100  ████████  97 %  8.0 GiB of 40.0 GiB  65 °C  210/300 W",
+        f"ada {job.removeprefix('training-')}",
+        "not ours: python of eve",
+        "free",
+    ):
+        assert part in page, page
+
+
+def test_a_place_that_does_not_answer_keeps_what_was_seen_last_with_its_age() -> None:
+    page = shown_page(seen(box(slot(0)), ago=42), seen(None, trouble="connection refused", hint="start sshd"))
+
+    assert "does not answer: connection refused · last seen 42 s ago" in page
+    assert "start sshd" in page and "GPU 0 A100" in page
+
+
+def test_a_place_that_hangs_is_said_to() -> None:
+    assert "no answer for 42 s" in shown_page(seen(box(), ago=42))
+    assert "asking" in shown_page()
+
+
+def test_what_a_place_lacks_is_said_with_its_remedy() -> None:
+    lack = Finding("engine", "no Docker", "lack", "no containers", "install it")
+    page = shown_page(seen(box(), findings=(lack, Finding("python", "3.11"))))
+
+    assert "engine: no Docker · no containers · install it" in page
+    assert "python: 3.11" not in page
+
+
+def test_a_curve_of_use_is_drawn_to_the_right() -> None:
+    assert sparkline([0, 50, 100], 5) == "  ▁▅█"
+    assert sparkline([], 3) == "   "
+
+
+class _Local:
+    """This machine, as the test wants it."""
+
+    def __init__(self, options: object) -> None:
+        self.options = options
+
+    def inventory(self) -> Inventory:
+        return box(slot(0))
+
+    def probe(self) -> Iterator[Finding]:
+        yield Finding("gpu", "1 GPU")
+
+
+class _Hanging(_Local):
+    let_go = threading.Event()
+
+    def inventory(self) -> Inventory:
+        self.let_go.wait(30)
+        raise PlaceUnreachable("it hung")
+
+
+@journey
+async def test_a_place_that_hangs_keeps_only_itself_waiting(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from workbench.config.reading import Config
+
+    places: dict[str, dict[str, Any]] = {
+        name: {"name": name, "type": name, "address": "", "options": {}} for name in ("good", "hanging")
+    }
+    kinds = {"good": _Local, "hanging": _Hanging}
+    monkeypatch.setattr("screens.places.load_config", lambda: Config(backends=places))
+    monkeypatch.setattr("backends.registry.load_backend", lambda options: kinds[options.type](options))
+    async with opened(home, (160, 40)) as shown:
+        await shown.until_shown("No runs yet")
+        await shown.press("P")
+        await shown.until_shown(
+            "good (good)  answers in", "GPU 0 A100", "hanging (hanging)  asking", "2 places"
+        )
+        _Hanging.let_go.set()
+        await shown.until_shown("does not answer: it hung", "1 do not answer")
+        await shown.press("escape")
+        await shown.until_shown("No runs yet")
+
+
+@journey
+async def test_this_machine_is_a_place(home: Home) -> None:
+    async with opened(home, (160, 40)) as shown:
+        await shown.until_shown("No runs yet")
+        await shown.press("P")
+        await shown.until_shown("local (local)  answers in", "CPUs", "disk")
+
+
+@journey
+async def test_configuration_that_cannot_be_read_is_said(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    from workbench.paths import config_file
+
+    config_file().write_text("not = [toml")
+    async with opened(home, (160, 40)) as shown:
+        await shown.until_shown("No runs yet")
+        await shown.press("P")
+        await shown.until_shown("config.toml")
