@@ -325,7 +325,9 @@ class Guard:
         if self._lost_bytes:
             why = reasons.of_lost_output(self._lost_bytes)
         elif why is not None and why["code"] in ("C201", "C202", "C206"):
-            why = reasons.with_last_line(why, self._folder, "setup" if self._act == "setup" else "output")
+            why = reasons.told(self._folder) or reasons.with_last_line(
+                why, self._folder, "setup" if self._act == "setup" else "output"
+            )
         self._state.document.update(phase="exited", stall="", reason=why)
         while not self._state.write(durable=True) and not state.is_gone(self._folder):
             select.poll().poll(_RETRY_SECONDS * 1000)
