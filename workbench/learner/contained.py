@@ -133,7 +133,7 @@ class Contained:
                 gone_at = system.elapsed_seconds()
             elif gone_at is not None and system.elapsed_seconds() >= gone_at:
                 return None
-            elif self._ending is not None and self._ending.fileno() in events:
+            elif self._ending is not None and self._ending.fileno() in events and self._ending.hear():
                 poll.unregister(self._ending.fileno())
                 if self._ended():
                     gone_at = system.elapsed_seconds() + _GONE_SECONDS

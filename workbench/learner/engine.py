@@ -32,6 +32,7 @@ class Asked:
         # Of HTTP/1.0 the answer is not cut into chunks and ends with the connection.
         head = "%s /%s/%s HTTP/1.0\r\nHost: engine\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         self._stream = stream
+        self._parts: list[bytes] = []
         try:
             self._stream.sendall((head % (method, VERSION, target, len(content))).encode() + content)
         except BaseException:
@@ -42,6 +43,23 @@ class Asked:
         """Return what can be waited for."""
         return self._stream.fileno()
 
+    def hear(self) -> bool:
+        """Take what has come of the answer, which may begin long before it ends; say whether it is whole."""
+        self._stream.setblocking(False)
+        try:
+            return self._hear()
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        finally:
+            self._stream.setblocking(True)
+
+    def _hear(self) -> bool:
+        part = self._stream.recv(_CHUNK_BYTES)
+        self._parts.append(part)
+        return not part
+
     def answer(self) -> Any:
         """Read the answer: JSON as a value, anything else as text.
 
@@ -49,14 +67,10 @@ class Asked:
             EngineRefused: the engine said no.
             OSError: it said nothing.
         """
-        parts = []
         with self._stream:
-            while True:
-                part = self._stream.recv(_CHUNK_BYTES)
-                if not part:
-                    break
-                parts.append(part)
-        head, _, body = b"".join(parts).partition(b"\r\n\r\n")
+            while not self._hear():
+                pass
+        head, _, body = b"".join(self._parts).partition(b"\r\n\r\n")
         words = head.split(None, 2)
         if len(words) < 2 or not words[1].isdigit():
             raise ConnectionError("the engine ended the connection")
