@@ -47,13 +47,17 @@ def find_engine(environ: Mapping[str, str] = os.environ) -> Endpoint:
     if told := environ.get("DOCKER_HOST"):
         return Endpoint(told, "DOCKER_HOST")
     folder = Path(environ.get("DOCKER_CONFIG") or Path(environ.get("HOME", "/")) / ".docker")
-    context = environ.get("DOCKER_CONTEXT") or str(_object(folder / "config.json").get("currentContext") or "")
+    context = environ.get("DOCKER_CONTEXT") or str(
+        _object(folder / "config.json").get("currentContext") or ""
+    )
     if context and context != "default":
         meta = folder / "contexts" / "meta" / hashlib.sha256(context.encode()).hexdigest() / "meta.json"
         address = _object(meta).get("Endpoints", {}).get("docker", {}).get("Host")
         if address:
             return Endpoint(str(address), f"the Docker context {context}")
-    found = next((path for path in usual_sockets(environ.get("XDG_RUNTIME_DIR", "")) if Path(path).exists()), SOCKET)
+    found = next(
+        (path for path in usual_sockets(environ.get("XDG_RUNTIME_DIR", "")) if Path(path).exists()), SOCKET
+    )
     return Endpoint(f"unix://{found}")
 
 

@@ -45,7 +45,9 @@ class Engine:
         try:
             return Asked(stream, method, target, body).answer()
         except TimeoutError as error:
-            raise PlaceUnreachable(f"The container engine has not answered for {seconds:g} seconds.") from error
+            raise PlaceUnreachable(
+                f"The container engine has not answered for {seconds:g} seconds."
+            ) from error
         except OSError as error:
             raise PlaceUnreachable(f"The container engine at {self.path} ended the connection.") from error
 

@@ -101,7 +101,13 @@ class ContainerLaunching:
         for learner in waiting:
             self._host.call("unpack", archive=archive, folder=str(attempt.model(learner)))
         path = attempt.path / "environment.json"
-        document = {"format": 1, "python": "", "key": "", "packages": [], "image": image_document(request, image)}
+        document = {
+            "format": 1,
+            "python": "",
+            "key": "",
+            "packages": [],
+            "image": image_document(request, image),
+        }
         self._host.call("write_files", files={str(path): json.dumps(document) + "\n"})
         paths = {path for learner in waiting for path in folders(request, learner, site).values()}
         open_up(self._host, sorted(paths), own, image)
@@ -158,7 +164,7 @@ class ContainerLaunching:
 
     def _write_secrets(self, waiting: Sequence[int]) -> dict[int, str]:
         """Write the values twice, for agents as JSON and for containers as shell; return the names without ends."""
-        inside = {}
+        inside: dict[str, str] = {}
         texts = {"command": self._request.spec.framework.command, "setup": self._request.spec.setup}
         for learner in waiting:
             folder = inside_folder(self._request, learner, self._site)

@@ -134,7 +134,9 @@ def container_document(request: LaunchRequest, learner: int, site: Site) -> dict
         "Entrypoint": ["sh", PROGRAM],
         "Cmd": acts_of(request),
         "WorkingDir": "/job/model-code",
-        "Env": [f"{key}={value}" for key, value in sorted(container_environment(request, learner, site).items())],
+        "Env": [
+            f"{key}={value}" for key, value in sorted(container_environment(request, learner, site).items())
+        ],
         "Labels": labels(attempt, learner, request.owner),
         "Healthcheck": {"Test": ["NONE"]},
         "StopTimeout": int(spec.grace_seconds) + 5,

@@ -33,7 +33,8 @@ def docker_library() -> types.ModuleType:
         finally:
             if hidden:
                 sys.modules.pop(_SSH, None)
-        return docker
+        found: types.ModuleType = docker
+        return found
 
 
 def client_of(engine: Engine, *, timeout_seconds: float = 600.0) -> APIClient:
@@ -54,10 +55,11 @@ def client_of(engine: Engine, *, timeout_seconds: float = 600.0) -> APIClient:
     class Adapter(UnixHTTPAdapter):  # type: ignore[misc] # as above
         def get_connection(self, url: Any, proxies: Any = None) -> Pool:
             with self.pools.lock:
-                pool = self.pools.get(url)
-                if pool is None:
-                    pool = self.pools[url] = Pool(self.socket_path, self.timeout, maxsize=self.max_pool_size)
-                return pool
+                found: Pool | None = self.pools.get(url)
+                if found is None:
+                    found = Pool(self.socket_path, self.timeout, maxsize=self.max_pool_size)
+                    self.pools[url] = found
+                return found
 
     client = APIClient(base_url=f"unix://{engine.path}", version="1.40", timeout=timeout_seconds)
     client.mount("http+docker://", Adapter(f"http+unix://{engine.path}", timeout_seconds))

@@ -44,7 +44,10 @@ def _in_containers(engine: Engine, request: LaunchRequest) -> dict[str, str]:
     for container in engine.containers(LABEL_SLOTS):
         told = container.get("Labels") or {}
         ref = ref_of_labels(told)
-        own = ref is not None and (ref.job_id, ref.attempt) == (request.attempt.job_id, request.attempt.attempt)
+        own = ref is not None and (ref.job_id, ref.attempt) == (
+            request.attempt.job_id,
+            request.attempt.attempt,
+        )
         if container.get("State") in ("created", "running", "paused") and not own:
             for uuid in filter(None, told[LABEL_SLOTS].split(",")):
                 found[uuid] = f"job {nine(ref.job_id)}" if ref else "another"

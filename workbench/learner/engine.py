@@ -104,7 +104,9 @@ def connected(path: str, timeout_seconds: float | None = None) -> socket.socket:
     return stream
 
 
-def ask(path: str, method: str, target: str, body: Any = None, *, timeout_seconds: float | None = 30.0) -> Any:
+def ask(
+    path: str, method: str, target: str, body: Any = None, *, timeout_seconds: float | None = 30.0
+) -> Any:
     """Ask the engine at a socket; return its answer.
 
     Raises:
