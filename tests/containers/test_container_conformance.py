@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from runners.conformance import MakeJob, RunnerContract
 from runners.conformance_tools import Job, request_of
 from runners.container import ContainerRunner
 from runners.interface import LearnerRef, Runner
-from tests.containers.images import DEBIAN, ensure_images, why_not
+from tests.containers.images import DEBIAN
 from workbench.learner import archive, host_learners
 from workbench.manifest.model import Framework
 from workbench.paths import Home
@@ -31,10 +32,8 @@ class ContainerContract(RunnerContract):
     image = DEBIAN
 
     @pytest.fixture(autouse=True)
-    def _engine(self) -> None:
-        if reason := why_not():
-            pytest.skip(reason)
-        ensure_images()
+    def _engine(self, engine: None) -> None:
+        """Every test needs one."""
 
     @pytest.fixture
     def make_job(self, runner: Runner, home_uuid: str) -> Iterator[MakeJob]:
@@ -44,8 +43,6 @@ class ContainerContract(RunnerContract):
         def make(command: str, *, runner: Runner = runner, home: str = home_uuid, **spec: Any) -> Job:
             request = request_of(command, home=home, **spec)
             framework = Framework(command=command, version=self.image)
-            from dataclasses import replace
-
             request = replace(request, spec=replace(request.spec, framework=framework))
             made.append(Job.planned(runner, request))
             return made[-1]

@@ -13,6 +13,7 @@ import select
 import signal
 
 from workbench.learner import system
+from workbench.learner.cgroup import FILE, processes_file
 from workbench.learner.engine import Asked, EngineRefused, ask, connected
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
@@ -100,12 +101,24 @@ class Contained:
             target = "containers/%s/wait?condition=next-exit" % name
             self._ending = Asked(connected(engine), "POST", target)
             ask(engine, "POST", "containers/%s/start" % name, timeout_seconds=None)
+            self._find_processes()
             return True
         except EngineRefused as error:
             self._say(*_why_not_started(error, self._told))
         except OSError as error:
             self._say("the container engine does not answer: %s" % (error.strerror or error), "S200")
         return False
+
+    def _find_processes(self) -> None:
+        """Write down where the container's processes are listed, for samples of what they use."""
+        try:
+            found = ask(self._told["engine"], "GET", "containers/%s/json" % self._told["name"])
+        except (EngineRefused, OSError):
+            return  # it has ended already
+        path = processes_file(int(found["State"]["Pid"] or 0))
+        if path:
+            with open(os.path.join(self._folder, FILE), "w", encoding="utf-8") as file:
+                file.write(path)
 
     def _follow(self) -> tuple[int, int, int, int] | None:
         """Pass output and signals on until the act is over; return what was said of its end, if anything."""
