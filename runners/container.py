@@ -48,7 +48,8 @@ class ContainerRunner(ProcessRunner):
 
     def launch(self, plan: Plan, progress: Progress) -> None:
         """Bring image and code, lease all slots or none, and start; what has begun is left alone."""
-        ContainerLaunching(plan, self._host, self._site(), self._engine(), progress).launch()
+        asker = f"{self._asker}-launch"
+        ContainerLaunching(plan, self._host, self._site(), self._engine(), progress, asker).launch()
 
     def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
         """Say how these attempts' learners are, when something has changed; what is over is put in order first."""

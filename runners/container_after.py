@@ -10,6 +10,7 @@ from runners.container_engine import Engine
 from runners.container_plan import network_name
 from runners.container_rights import give_back
 from runners.interface import AttemptRef, Observation
+from runners.process_environment import secrets_stem
 from runners.process_site import Site
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, learner_name
@@ -76,6 +77,5 @@ class After:
             give_back(self._host, engine(), [*shared, *models], image)
 
     def _forget_secrets(self, attempt: AttemptRef, learner: int) -> None:
-        name = learner_name(attempt.job_id, attempt.attempt, learner)
-        folder = self._host.call("secret_folder")
-        self._host.call("remove", paths=[f"{folder}/{attempt.home}.{name}.sh"])
+        stem = secrets_stem(self._host.call("secret_folder"), attempt, learner)
+        self._host.call("remove", paths=[f"{stem}.sh"])

@@ -27,7 +27,7 @@ def need_image(engine: Engine, request: LaunchRequest, progress: Progress) -> di
         LaunchRefused: it cannot be had (S103), or is for another architecture (C104).
     """
     reference = image_of(request)
-    policy = getattr(request.spec, "image_pull", "missing")
+    policy = request.spec.image_pull
     found = None if policy == "always" else engine.image(reference)
     if found is None:
         if policy == "never":

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from backends.interface import Host
 from runners.container_engine import Engine
@@ -33,19 +34,24 @@ from runners.interface import Plan, Progress
 from runners.process_agents import bring_agent
 from runners.process_begin import Begin
 from runners.process_code import bring_code
-from runners.process_environment import CHOSEN, gpus_seen, job_folders, marker
+from runners.process_environment import CHOSEN, gpus_seen, job_folders, marker, secrets_stem
 from runners.process_plan import ref_of
 from runners.process_site import Site
 from runners.process_slots import Leased, lease_text
 from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
-from workbench.job import learner_name
 from workbench.learner.engine import EngineRefused
+from workbench.learner.launch_sh import render_secrets
+
+BY_ENVIRONMENT: Final = "FABRIC_CONTAINER_GPUS"
+"""Set to ``environment`` it keeps GPUs out of what the engine is asked for, for tests and for such engines."""
 
 
 class ContainerLaunching:
     """One launch."""
 
-    def __init__(self, plan: Plan, host: Host, site: Site, engine: Engine, progress: Progress) -> None:
+    def __init__(
+        self, plan: Plan, host: Host, site: Site, engine: Engine, progress: Progress, asker: str
+    ) -> None:
         self._plan = plan
         self._request = plan.request
         self._host = host
@@ -53,7 +59,7 @@ class ContainerLaunching:
         self._engine = engine
         self._progress = progress
         self._job, self._attempt = job_folders(plan.request, site)
-        self._begin = Begin(plan, host, self._attempt)
+        self._begin = Begin(plan, host, site, self._attempt, asker)
 
     def launch(self) -> None:
         """Launch what has not begun."""
@@ -175,11 +181,11 @@ class ContainerLaunching:
             return {}
         attempt, secrets = self._request.attempt, self._request.secrets
         place = self._host.call("secret_folder")
-        names = {
-            learner: f"{place}/{attempt.home}.{learner_name(attempt.job_id, attempt.attempt, learner)}"
-            for learner in waiting
-        }
-        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in secrets.items())
+        names = {learner: secrets_stem(place, attempt, learner) for learner in waiting}
+        try:
+            exports = render_secrets(secrets)
+        except ValueError as error:
+            raise LaunchRefused(f"The secrets cannot be handed over: {error}.", code="C103") from error
         self._host.call(
             "write_files", files={f"{name}.json": json.dumps(dict(secrets)) for name in names.values()}
         )
@@ -203,6 +209,8 @@ class ContainerLaunching:
                 mount["Source"] = f"{unpacked}/workbench/learner" + source.removeprefix(AGENT_FILE)
         if slots:
             host["DeviceRequests"][0]["DeviceIDs"] = list(slots)
+            if self._gives_by_environment():
+                del host["DeviceRequests"]
             seen = gpus_seen(slots)
             document["Env"] = [
                 f"{name}={seen[name]}" if (name := entry.partition("=")[0]) in seen else entry
@@ -210,6 +218,12 @@ class ContainerLaunching:
             ]
         document["Labels"] |= {LABEL_SLOTS: ",".join(slots), LABEL_PLAN: digest_of(document)}
         return document
+
+    def _gives_by_environment(self) -> bool:
+        """Say whether NVIDIA_VISIBLE_DEVICES alone gives GPUs: where NVIDIA's runtime is the engine's usual one."""
+        if os.environ.get(BY_ENVIRONMENT) == "environment":
+            return True
+        return bool(self._engine.info.get("DefaultRuntime") == "nvidia")
 
     def _create(self, learner: int, document: Mapping[str, Any]) -> None:
         """Create a container; one that a launch left behind that was cut off is taken as it is, or replaced.

@@ -24,6 +24,9 @@ SHM_BYTES: Final = 4 << 30
 LEAST_MEMORY_BYTES: Final = 6 << 20
 """What engines refuse to go below."""
 
+LOOPBACK: Final = "127.0.0.1"
+"""Where ports are published: for whoever sits at this machine."""
+
 DROPPED: Final = (
     *("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETPCAP", "NET_RAW", "MKNOD", "SETFCAP"),
 )
@@ -99,6 +102,11 @@ def network_name(attempt: AttemptRef) -> str:
     return attempt_stem(attempt.job_id, attempt.attempt) if attempt.learners > 1 else ""
 
 
+def ports_of(request: LaunchRequest, learner: int) -> tuple[int, ...]:
+    """Return the ports that a learner publishes under the same numbers: the first learner's are the job's."""
+    return request.spec.ports if learner == 1 else ()
+
+
 def acts_of(request: LaunchRequest) -> list[str]:
     """Name what is run in a container, in this order."""
     return ["setup", "command"] if request.spec.setup else ["command"]
@@ -128,6 +136,10 @@ def container_document(request: LaunchRequest, learner: int, site: Site) -> dict
         host["DeviceRequests"] = [
             {"Driver": "", "DeviceIDs": [CHOSEN] * spec.gpus, "Capabilities": [["gpu"]]}
         ]
+    if published := ports_of(request, learner):
+        host["PortBindings"] = {
+            f"{port}/tcp": [{"HostIp": LOOPBACK, "HostPort": str(port)}] for port in published
+        }
     document: dict[str, Any] = {
         "Image": image_of(request),
         "Hostname": name,
@@ -142,6 +154,8 @@ def container_document(request: LaunchRequest, learner: int, site: Site) -> dict
         "StopTimeout": int(spec.grace_seconds) + 5,
         "HostConfig": host,
     }
+    if published:
+        document["ExposedPorts"] = {f"{port}/tcp": {} for port in published}
     if network:
         aliases = [name, f"{name}.{stem}"]
         document["NetworkingConfig"] = {"EndpointsConfig": {network: {"Aliases": aliases}}}

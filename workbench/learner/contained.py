@@ -74,7 +74,7 @@ class Contained:
             return EXIT_GONE
         code, ran_out, most_bytes, told = said
         if code and ran_out:
-            self._say(*_memory(most_bytes, self._told.get("memory_bytes")))
+            self._say(*_memory(most_bytes, self._told.get("memory_bytes")), stopped="memory")
         elif code and told:
             self._say("the container was stopped from outside, by hand or with its engine", "S200")
         if self._act != "command" and code == 0:
@@ -210,10 +210,10 @@ class Contained:
             "The kernel kills a container that needs more memory than there is; docker events tells the rest.",
         )
 
-    def _say(self, text: str, code: str, hint: str = "") -> None:
+    def _say(self, text: str, code: str, hint: str = "", stopped: str = "") -> None:
         path = os.path.join(self._folder, REASON)
         with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump({"text": text, "code": code, "hint": hint}, file)
+            json.dump({"text": text, "code": code, "hint": hint, "stopped": stopped}, file)
         os.rename(path + ".new", path)
 
 

@@ -100,6 +100,12 @@ run() {
         code=$?
         kill -0 "$child" 2>/dev/null || break
     done
+    # It may have ended in the same moment as the trap: its own code is still known.
+    if [ "$told" = 1 ]; then
+        wait "$child"
+        again=$?
+        [ "$again" = 127 ] || code=$again
+    fi
 }
 
 if [ -r /.fabric/secrets.sh ]; then . /.fabric/secrets.sh; fi

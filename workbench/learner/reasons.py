@@ -79,14 +79,15 @@ def of_lost_output(count: int) -> dict[str, Any]:
     return reason("the disk is full: the last %d bytes of output could not be kept" % count, "S204")
 
 
-def told(folder: str) -> dict[str, Any] | None:
-    """Return what the command's stand-in knows of its end beyond an exit code, if it said anything."""
+def told(folder: str) -> dict[str, Any]:
+    """Return what the command's stand-in knows of its end beyond an exit code: ``reason``, and ``stopped``."""
     try:
         with open(os.path.join(folder, "reason.json"), "rb") as file:
             said = json.loads(file.read())
     except (OSError, ValueError):
-        return None
-    return reason(str(said.get("text")), str(said.get("code")), str(said.get("hint") or ""))
+        return {}
+    why = reason(str(said.get("text")), str(said.get("code")), str(said.get("hint") or ""))
+    return {"reason": why, "stopped": str(said.get("stopped") or "")}
 
 
 def with_last_line(why: dict[str, Any], folder: str, name: str) -> dict[str, Any]:
