@@ -14,6 +14,7 @@ from runners.process_environment import secrets_stem
 from runners.process_site import Site
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, learner_name
+from workbench.learner.contained import EXIT_GONE, EXIT_NOT_STARTED
 
 _OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
 
@@ -42,7 +43,7 @@ class After:
             name = learner_name(attempt.job_id, attempt.attempt, seen.ref.learner)
             try:
                 self._forget_secrets(attempt, seen.ref.learner)
-                if seen.stopped or seen.exit_code in (None, 137):
+                if seen.stopped or seen.exit_code in (None, EXIT_GONE, EXIT_NOT_STARTED):
                     engine().remove(name)
                 over = self._over.setdefault(attempt, set())
                 over.add(seen.ref.learner)

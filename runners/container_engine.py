@@ -36,20 +36,24 @@ class Engine:
             NotAllowed: we may not ask it.
         """
         try:
-            stream = self.host.connect(self.path)
-        except NotAllowed as error:
-            raise not_allowed(self.path) from error
-        except FabricError as error:
-            raise no_engine(self.path) from error
-        stream.settimeout(seconds)
-        try:
-            return Asked(stream, method, target, body).answer()
+            return self.begin(method, target, body, seconds=seconds).answer()
         except TimeoutError as error:
             raise PlaceUnreachable(
                 f"The container engine has not answered for {seconds:g} seconds."
             ) from error
         except OSError as error:
             raise PlaceUnreachable(f"The container engine at {self.path} ended the connection.") from error
+
+    def begin(self, method: str, target: str, body: Any = None, *, seconds: float = ANSWER_SECONDS) -> Asked:
+        """Ask a question and leave its answer for later."""
+        try:
+            stream = self.host.connect(self.path)
+        except NotAllowed as error:
+            raise not_allowed(self.path) from error
+        except FabricError as error:
+            raise no_engine(self.path) from error
+        stream.settimeout(seconds)
+        return Asked(stream, method, target, body)
 
     @property
     def info(self) -> Mapping[str, Any]:

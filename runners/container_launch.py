@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from backends.interface import Host
-from runners.container_engine import Engine
+from runners.container_engine import NOT_FOUND, Engine
 from runners.container_image import image_document, need_image
 from runners.container_paths import MODEL, folders, inside_folder
 from runners.container_plan import (
@@ -39,11 +39,16 @@ from runners.process_plan import ref_of
 from runners.process_site import Site
 from runners.process_slots import Leased, lease_text
 from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
-from workbench.learner.engine import EngineRefused
+from workbench.learner.contained import REASON, why_not_started
+from workbench.learner.engine import Asked, EngineRefused
 from workbench.learner.launch_sh import render_secrets
 
 BY_ENVIRONMENT: Final = "FABRIC_CONTAINER_GPUS"
 """Set to ``environment`` it keeps GPUs out of what the engine is asked for, for tests and for such engines."""
+
+
+ENDS: Final = ("control", "output", "result")
+"""The named pipes between an agent and each act of its container."""
 
 
 class ContainerLaunching:
@@ -59,6 +64,7 @@ class ContainerLaunching:
         self._engine = engine
         self._progress = progress
         self._job, self._attempt = job_folders(plan.request, site)
+        self._starts: dict[int, Asked] = {}
         self._begin = Begin(plan, host, site, self._attempt, asker)
 
     def launch(self) -> None:
@@ -79,6 +85,7 @@ class ContainerLaunching:
             if not started:
                 self._clear(waiting)
         self._begin.await_begin(waiting)
+        self._hear_starts()
 
     def _refuse(self) -> None:
         """Refuse what cannot work however often it is tried."""
@@ -103,6 +110,8 @@ class ContainerLaunching:
         self._host.call("make_folders", paths=[*shared, mountpoint, *own])
         # FfDL's scripts meet at this file.
         self._host.call("touch", paths=[str(attempt.job_state / request.attempt.job_id)])
+        pipes = [f"{path}/{end}.{act}" for path in own for end in ENDS for act in acts_of(request)]
+        self._host.call("make_pipes", paths=pipes)
         archive = bring_code(self._host, site, request)
         for learner in waiting:
             self._host.call("unpack", archive=archive, folder=str(attempt.model(learner)))
@@ -145,6 +154,10 @@ class ContainerLaunching:
             files[str(folder.launch)] = json.dumps(document) + "\n"
             documents[learner] = document
         self._host.call("write_files", files=files)
+        for learner in waiting:
+            # What is in there waits for the agent, and both take their time to start.
+            name = self._plan.learners[learner - 1].name
+            self._starts[learner] = self._engine.begin("POST", f"containers/{name}/start")
         for learner, document in documents.items():
             held = leased.part(learner)
             pid = self._host.spawn(
@@ -157,6 +170,20 @@ class ContainerLaunching:
             if held is not None:
                 held.write(lease_text(request, pid))
                 held.release()
+
+    def _hear_starts(self) -> None:
+        """Hear how the containers' starts went; why one failed is left for its agent to tell."""
+        for learner, asked in self._starts.items():
+            try:
+                asked.answer()
+            except EngineRefused as error:
+                text, code, hint = why_not_started(error, self._told(learner))
+                reason = {"text": text, "code": code, "hint": hint}
+                path = self._attempt.learner(learner).path / REASON
+                if error.status != NOT_FOUND:
+                    self._host.call("write_files", files={str(path): json.dumps(reason)})
+            except OSError:
+                continue  # the agent finds out
 
     def _told(self, learner: int) -> dict[str, Any]:
         """Return what the stand-in for a command must know of its container."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from tests.stubs import Gpus, pretend
 from workbench.errors import LaunchRefused, SlotsBusy
 from workbench.learner import leases
 
+UNIQUE = uuid.uuid4().hex[:8]
+"""Other tests at the same time pretend other GPUs on the same engine."""
+
+UUIDS = [f"GPU-{UNIQUE}-{number}" for number in range(8)]
 FOREVER = "echo $NVIDIA_VISIBLE_DEVICES; while :; do sleep 1; done"
 
 
@@ -23,15 +28,20 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
     """Eight pretended GPUs; the engine has no way to give them, so it is not asked to."""
     monkeypatch.setenv("FABRIC_CONTAINER_GPUS", "environment")
     found = pretend(tmp_path / "gpus", monkeypatch)
-    for number in range(8):
-        found.add(f"GPU-{number}")
+    for name in UUIDS:
+        found.add(name)
     return found
 
 
 @pytest.fixture
 def stray(engine: None) -> Iterator[str]:
     """A container with a GPU that was created by another job and not started."""
-    labels = ["fabric.slots=GPU-0", "fabric.job=training-otherjobx", "fabric.attempt=1", "fabric.learner=1"]
+    labels = [
+        f"fabric.slots={UUIDS[0]}",
+        "fabric.job=training-otherjobx",
+        "fabric.attempt=1",
+        "fabric.learner=1",
+    ]
     options = [word for label in labels for word in ("--label", label)]
     argv = ["docker", "create", *options, DEBIAN, "true"]
     name = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
@@ -45,7 +55,7 @@ def test_four_learners_with_two_gpus_each_hold_eight_and_give_them_back(
     job = make_job(FOREVER, learners=4, gpus=2).launch()
     seen = job.until_running()
     folder = os.environ["FABRIC_LEASES"]
-    everything = {f"GPU-{number}" for number in range(8)}
+    everything = set(UUIDS)
 
     held = set(leases.holders(folder, everything))
     for number in range(1, 5):
@@ -65,7 +75,7 @@ def test_all_learners_get_their_gpus_or_none_does(make_job: MakeJob, gpus: Gpus)
     with pytest.raises(SlotsBusy, match="waits for 8 of 8 GPUs"):
         second.launch()
 
-    holders = leases.holders(os.environ["FABRIC_LEASES"], [f"GPU-{number}" for number in range(8)])
+    holders = leases.holders(os.environ["FABRIC_LEASES"], UUIDS)
     assert len(holders) == 1
     first.stop().until_over()
 

@@ -30,6 +30,7 @@ REASON = "reason.json"
 
 _BYTES = 1 << 20
 _GONE_SECONDS = 2.0
+_NOT_FOUND = 404
 
 
 def main(folder: str, act: str) -> int:
@@ -48,11 +49,10 @@ class Contained:
         self._told = told
         self._act = act
         self._inside = os.path.join(folder, "inside")
-        self._make_pipes()
-        # Opened before the container starts, both ways where that keeps the other side from waiting.
+        # Both ways where that keeps this side from waiting.
         self._output = self._open("output", os.O_RDONLY | os.O_NONBLOCK)
         self._result = self._open("result", os.O_RDWR | os.O_NONBLOCK)
-        self._control = self._open("control", os.O_RDWR)
+        self._control = -1
         self._woken, wake = os.pipe()
         for descriptor in (self._woken, wake):
             os.set_blocking(descriptor, False)
@@ -66,6 +66,8 @@ class Contained:
         """Start the container if this is its first act, and stay until the act is over."""
         if start and not self._start():
             return EXIT_NOT_STARTED
+        # The first process in there waits for this, and then for nobody.
+        self._control = self._open("control", os.O_RDWR)
         said = self._follow()
         while self._move():
             pass  # what was printed before the end
@@ -81,16 +83,6 @@ class Contained:
             os.write(self._control, b"over\n")
         return code
 
-    def _make_pipes(self) -> None:
-        for act in self._told["acts"]:
-            for name in ("output", "result", "control"):
-                path = os.path.join(self._inside, "%s.%s" % (name, act))
-                try:
-                    os.mkfifo(path)
-                except FileExistsError:
-                    continue
-                os.chmod(path, 0o666)  # for whichever user the image has; the folders above keep others out
-
     def _open(self, name: str, flags: int) -> int:
         return system.enlarged(os.open(os.path.join(self._inside, "%s.%s" % (name, self._act)), flags))
 
@@ -104,10 +96,20 @@ class Contained:
             self._find_processes()
             return True
         except EngineRefused as error:
-            self._say(*_why_not_started(error, self._told))
+            # Who began to start it may have heard why it is gone already.
+            if error.status != _NOT_FOUND or not self._is_said():
+                self._say(*why_not_started(error, self._told))
         except OSError as error:
             self._say("the container engine does not answer: %s" % (error.strerror or error), "S200")
         return False
+
+    def _is_said(self) -> bool:
+        """Wait for a reason to be told by somebody else; False when nobody tells any."""
+        until = system.elapsed_seconds() + _GONE_SECONDS
+        path = os.path.join(self._folder, REASON)
+        while not os.path.exists(path) and system.elapsed_seconds() < until:
+            select.poll().poll(10)
+        return os.path.exists(path)
 
     def _find_processes(self) -> None:
         """Write down where the container's processes are listed, for samples of what they use."""
@@ -225,7 +227,8 @@ def _memory(most_bytes: int, limit_bytes: int | None) -> tuple[str, str, str]:
     return (text, "C203", "raise memory, or let the job use less")
 
 
-def _why_not_started(error: EngineRefused, told: dict[str, Any]) -> tuple[str, str, str]:
+def why_not_started(error: EngineRefused, told: dict[str, Any]) -> tuple[str, str, str]:
+    """Say why an engine did not start a container, what code that is, and what to do."""
     said = error.message.strip().splitlines()[0] if error.message.strip() else "the engine does not say why"
     if "executable file not found" in said or ('exec: "sh"' in said and "no such file" in said):
         return (

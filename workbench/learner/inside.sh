@@ -5,7 +5,6 @@
 # says how it ended. Named pipes join it to the learner's agent outside: when the agent's end of "control" is
 # closed, everything here ends. Arguments: the acts, in their order.
 here=/.fabric/learner
-first=$1
 listener=
 told=0
 
@@ -79,11 +78,8 @@ memory() {
 }
 
 run() {
-    # Opened both ways for a moment, so that an agent that was killed meanwhile is not waited for. The second
-    # act's agent comes only now.
-    [ "$1" != "$first" ] || exec 6<>"$here/control.$1"
+    # Nothing is run before the agent is there, however early this was started.
     exec 3<"$here/control.$1" 4>"$here/output.$1" 5>"$here/result.$1"
-    exec 6>&-
     listen &
     listener=$!
     shell=sh
