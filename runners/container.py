@@ -79,7 +79,7 @@ class ContainerRunner(ProcessRunner):
             if ref is None or container.get("State") == "removing":
                 continue
             if ref.home == self.home_uuid and self._is_ending(ref):
-                engine.await_removed(self._name(ref))
+                engine.remove(self._name(ref))
                 continue
             yield ref
 

@@ -14,6 +14,8 @@ from workbench.errors import FabricError, NotAllowed, PlaceUnreachable, RunnerEr
 from workbench.learner.engine import Asked, EngineRefused
 
 ANSWER_SECONDS: Final = 60.0
+REMOVE_SECONDS: Final = 3.0
+REMOVE_TRIES: Final = 10
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 
@@ -97,22 +99,29 @@ class Engine:
 
     def remove(self, name: str) -> None:
         """Kill and remove a container, and wait until it is gone; one that is not there is no error."""
-        try:
-            self.ask("DELETE", f"containers/{name}?force=1&v=1")
-        except EngineRefused as error:
-            if error.status == NOT_FOUND:
+        for _ in range(REMOVE_TRIES):
+            try:
+                self.ask("DELETE", f"containers/{name}?force=1&v=1")
                 return
-            if error.status != CONFLICT:
-                raise RunnerError(f"The container {name} cannot be removed: {error.message}.") from error
-            self.await_removed(name)  # somebody is removing it already
+            except EngineRefused as error:
+                if error.status == NOT_FOUND:
+                    return
+                if error.status != CONFLICT:
+                    raise RunnerError(f"The container {name} cannot be removed: {error.message}.") from error
+            # Somebody is removing it already, or so the engine says.
+            if self.is_removed(name, REMOVE_SECONDS):
+                return
+        raise RunnerError(f"The container {name} cannot be removed.", hint=f"docker rm -f {name}")
 
-    def await_removed(self, name: str) -> None:
-        """Wait until a container is gone."""
+    def is_removed(self, name: str, seconds: float = ANSWER_SECONDS) -> bool:
+        """Wait until a container is gone; False when it is still there after so long."""
         try:
-            self.ask("POST", f"containers/{name}/wait?condition=removed")
+            self.begin("POST", f"containers/{name}/wait?condition=removed", seconds=seconds).answer()
         except EngineRefused as error:
-            if error.status != NOT_FOUND:
-                raise RunnerError(f"The container {name} is not removed: {error.message}.") from error
+            return error.status == NOT_FOUND
+        except OSError:
+            return self.inspect(name) is None
+        return True
 
     # Networks
 

@@ -74,7 +74,7 @@ def _change_inside(engine: Engine, paths: Sequence[str], image: str, owner: str)
     try:
         engine.create(name, document)
         engine.ask("POST", f"containers/{name}/start")
-        engine.await_removed(name)
+        engine.is_removed(name, CHANGE_SECONDS)
     except EngineRefused as error:
         engine.remove(name)
         raise RunnerError(
