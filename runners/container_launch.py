@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from backends.interface import Host
-from runners.container_engine import NOT_FOUND, Engine
+from runners.container_engine import CONFLICT, NOT_FOUND, Engine
 from runners.container_image import image_document, need_image
 from runners.container_paths import MODEL, folders, inside_folder
 from runners.container_plan import (
@@ -91,6 +91,12 @@ class ContainerLaunching:
         """Refuse what cannot work however often it is tried."""
         if lacks := refusals(self._request):
             raise LaunchRefused(f"{lacks[0][0].upper()}{lacks[0][1:]}.", code="C104")
+        if not self._site.python:
+            raise LaunchRefused(
+                f"Containers are kept by an agent in Python 3.8 or newer, and {self._site.name} has none.",
+                hint="Install python3 there; the images need none.",
+                code="C104",
+            )
         if missing := [name for name in self._request.spec.secrets if name not in self._request.secrets]:
             raise LaunchRefused(
                 f"There is no value for the secret {missing[0]}.",
@@ -180,7 +186,7 @@ class ContainerLaunching:
                 text, code, hint = why_not_started(error, self._told(learner))
                 reason = {"text": text, "code": code, "hint": hint}
                 path = self._attempt.learner(learner).path / REASON
-                if error.status != NOT_FOUND:
+                if error.status not in (NOT_FOUND, CONFLICT):
                     self._host.call("write_files", files={str(path): json.dumps(reason)})
             except OSError:
                 continue  # the agent finds out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +11,7 @@ from backends.local_host import LocalHost
 from runners.conformance_tools import Job, request_of
 from runners.container import ContainerRunner
 from tests.containers.images import DEBIAN, ensure_images, why_not
-from workbench.manifest.model import Framework
 from workbench.paths import Home
-
-pytest.register_assert_rewrite("runners.conformance")
 
 HOME = "c0ffee00-0000-4000-8000-000000000001"
 
@@ -47,10 +43,7 @@ def make_job(runner: ContainerRunner) -> Iterator[MakeJob]:
     made: list[Job] = []
 
     def make(command: str, *, image: str = DEBIAN, **spec: Any) -> Job:
-        request = request_of(command, home=HOME, **spec)
-        framework = Framework(command=command, version=image)
-        request = replace(request, spec=replace(request.spec, framework=framework))
-        made.append(Job.planned(runner, request))
+        made.append(Job.planned(runner, request_of(command, home=HOME, image=image, **spec)))
         return made[-1]
 
     yield make

@@ -30,7 +30,8 @@ REASON = "reason.json"
 
 _BYTES = 1 << 20
 _GONE_SECONDS = 2.0
-_NOT_FOUND = 404
+_LATE = (404, 409)
+"""What an engine says of a container whose start has failed already."""
 
 
 def main(folder: str, act: str) -> int:
@@ -97,7 +98,7 @@ class Contained:
             return True
         except EngineRefused as error:
             # Who began to start it may have heard why it is gone already.
-            if error.status != _NOT_FOUND or not self._is_said():
+            if error.status not in _LATE or not self._is_said():
                 self._say(*why_not_started(error, self._told))
         except OSError as error:
             self._say("the container engine does not answer: %s" % (error.strerror or error), "S200")
