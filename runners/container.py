@@ -23,7 +23,6 @@ from runners.interface import (
 )
 from runners.process import ProcessRunner
 from runners.process_sightings import is_over
-from workbench.errors import RunnerError
 
 
 class ContainerRunner(ProcessRunner):
@@ -34,7 +33,9 @@ class ContainerRunner(ProcessRunner):
     """
 
     name: ClassVar[str] = "container"
-    capabilities: ClassVar[Capabilities] = Capabilities(needs="host", uses_image=True, names_resolve=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        needs="host", uses_image=True, exec=True, shell=True, ports=True, names_resolve=True
+    )
 
     def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
         super().__init__(place, home_uuid=home_uuid)
@@ -65,11 +66,10 @@ class ContainerRunner(ProcessRunner):
         super().remove(attempt)
 
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
-        """Not offered yet."""
-        raise RunnerError(
-            "Commands beside a learner are not built yet.",
-            hint=f"docker exec -it {self._name(learner)} sh",
-        )
+        """Run a command in a learner's container, on our own standard streams."""
+        from runners.container_exec import ContainerExec
+
+        return ContainerExec(self._engine(), self._name(learner), argv, terminal=terminal)
 
     def leftovers(self) -> Iterator[LearnerRef]:
         """Name every learner that has a container at the place, of all homes."""

@@ -125,3 +125,31 @@ def test_the_plan_shows_what_the_engine_is_told(engine: None) -> None:
     assert document["runner"] == "container"
     assert container["Image"] == DEBIAN
     assert container["HostConfig"]["DeviceRequests"][0]["Capabilities"] == [["gpu"]]
+
+
+@pytest.mark.parametrize("runner", ["container", "process"])
+def test_a_command_runs_beside_a_learner_and_its_code_is_ours(engine: None, runner: str) -> None:
+    job = fabric(
+        "run", "-d", "--runner", runner, "--image", DEBIAN, "-e", "ANSWER=42", "--", "sh", "-c",
+        "touch here; echo up; sleep 300",
+    ).stdout.strip()  # fmt: skip
+    with subprocess.Popen(
+        [FABRIC, "logs", "-f", job], stdout=subprocess.PIPE, env=os.environ.copy()
+    ) as follow:
+        assert follow.stdout is not None
+        assert follow.stdout.readline() == b"up\n"
+        script = "cat; ls here; echo $ANSWER; echo err >&2; exit 7"
+        ran = subprocess.run(
+            [FABRIC, "exec", job, "--", "sh", "-c", script],
+            input="typed\n",
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        fabric("kill", job)
+        follow.wait(60)
+    after = fabric("exec", job, "--", "true")
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (7, "typed\nhere\n42\n", "err\n")
+    assert after.returncode == 70
+    assert "does not run" in after.stderr

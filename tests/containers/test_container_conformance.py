@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
 import pytest
 
 from backends.interface import Cluster, Host

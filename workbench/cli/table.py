@@ -61,6 +61,8 @@ ENTRIES = (
     Entry("metrics", "metrics:metrics", "look", "Print what a job measured."),
     Entry("attach", "attach:attach", "look", "Follow a job's output and end with its exit code."),
     Entry("wait", "wait:wait", "look", "Wait until jobs have ended."),
+    Entry("exec", "beside:exec_", "look", "Run a command beside a learner that runs."),
+    Entry("shell", "beside:shell", "look", "Open a shell beside a learner that runs."),
     Entry(
         "download",
         "download:download",
