@@ -29,9 +29,9 @@ Which = Annotated[
     takes_command_line=True,
 )
 def exec_(context: typer.Context, job: Job, learner: Which = 1) -> int:
-    """Run a command beside a learner that runs, and end with its exit code.
+    """Run a command beside a learner that runs.
 
-    In a container it runs inside, with the environment of the job but its secrets; beside a process it runs
+    The exit code is the command's own. In a container it runs inside, with the environment of the job but its secrets; beside a process it runs
     in the job's folder.
     """
     words = tuple(context.obj or ())
