@@ -26,6 +26,7 @@ from runners.container_plan import (
     image_of,
     labels,
     network_name,
+    relabelled,
 )
 from runners.container_rights import open_up
 from runners.container_slots import lease_for_containers
@@ -240,6 +241,8 @@ class ContainerLaunching:
                 mount["Source"] = archive
             elif source.startswith(AGENT_FILE):
                 mount["Source"] = f"{unpacked}/workbench/learner" + source.removeprefix(AGENT_FILE)
+        if self._is_guarded():
+            host["Binds"] = relabelled(host.pop("Mounts"))
         if slots:
             host["DeviceRequests"][0]["DeviceIDs"] = list(slots)
             if self._gives_by_environment():
@@ -251,6 +254,12 @@ class ContainerLaunching:
             ]
         document["Labels"] |= {LABEL_SLOTS: ",".join(slots), LABEL_PLAN: digest_of(document)}
         return document
+
+    def _is_guarded(self) -> bool:
+        """Say whether SELinux keeps containers from files that are not labelled as theirs."""
+        if not self._host.call("existing", paths=["/sys/fs/selinux/enforce"]):
+            return False
+        return any("selinux" in option for option in self._engine.info.get("SecurityOptions") or ())
 
     def _gives_by_environment(self) -> bool:
         """Say whether NVIDIA_VISIBLE_DEVICES alone gives GPUs: where NVIDIA's runtime is the engine's usual one."""

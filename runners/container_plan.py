@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from runners.collecting import metrics_document
@@ -235,6 +235,13 @@ def digest_of(document: Mapping[str, Any]) -> str:
 def bind(source: str, target: str, *, read_only: bool = False) -> dict[str, Any]:
     """Return a mount of a file or folder that must be there."""
     return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}
+
+
+def relabelled(mounts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return mounts in the older form, the only one that lets containers use what SELinux guards (``z``)."""
+    return [
+        f"{mount['Source']}:{mount['Target']}:{'ro' if mount['ReadOnly'] else 'rw'},z" for mount in mounts
+    ]
 
 
 def _mounts(request: LaunchRequest, learner: int, site: Site) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.images import DEBIAN
+from tests.containers.images import BUSYBOX, DEBIAN
 from workbench.paths import Home
 
 FABRIC = str(Path(sys.executable).with_name("fabric"))
@@ -153,3 +153,17 @@ def test_a_command_runs_beside_a_learner_and_its_code_is_ours(engine: None, runn
     assert (ran.returncode, ran.stdout, ran.stderr) == (7, "typed\nhere\n42\n", "err\n")
     assert after.returncode == 70
     assert "does not run" in after.stderr
+
+
+def test_images_come_from_files_too(engine: None, tmp_path: Path) -> None:
+    file = tmp_path / "image.tar"
+    subprocess.run(["docker", "save", BUSYBOX, "-o", str(file)], check=True)
+    wrong = tmp_path / "wrong.tar"
+    wrong.write_text("nothing")
+
+    loaded, refused = fabric("image", "load", str(file)), fabric("image", "load", str(wrong))
+    missing = fabric("image", "load", str(tmp_path / "none"))
+
+    assert (loaded.returncode, loaded.stdout) == (0, f"{BUSYBOX}:latest\n")
+    assert refused.returncode == missing.returncode == 66
+    assert "holds no images" in refused.stderr

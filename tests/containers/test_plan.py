@@ -11,6 +11,7 @@ import pytest
 
 from backends.local_host import LocalHost
 from runners.container import ContainerRunner
+from runners.container_plan import bind, relabelled
 from runners.interface import AttemptRef, LaunchRequest, Plan
 from workbench.errors import LaunchRefused
 from workbench.manifest import load, load_text
@@ -115,6 +116,12 @@ def test_secrets_are_in_no_plan(home: Home) -> None:
     request = LaunchRequest(attempt, spec, "me@box", "", "", secrets={"TOKEN": "never-shown"})
 
     assert "never-shown" not in repr(runner.plan(request))
+
+
+def test_mounts_are_relabelled_where_selinux_guards_files() -> None:
+    mounts = [bind("/here", "/there"), bind("/file", "/.fabric/file", read_only=True)]
+
+    assert relabelled(mounts) == ["/here:/there:rw,z", "/file:/.fabric/file:ro,z"]
 
 
 def test_more_memory_than_there_is_is_refused(home: Home) -> None:
