@@ -31,8 +31,8 @@ Which = Annotated[
 def exec_(context: typer.Context, job: Job, learner: Which = 1) -> int:
     """Run a command beside a learner that runs.
 
-    The exit code is the command's own. In a container it runs inside, with the environment of the job but its secrets; beside a process it runs
-    in the job's folder.
+    The exit code is the command's own. In a container it runs inside, with the environment of the job but
+    its secrets; beside a process it runs in the job's folder.
     """
     words = tuple(context.obj or ())
     if not words:
