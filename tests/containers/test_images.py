@@ -134,3 +134,16 @@ def containers_of(job_id: str) -> list[str]:
     """Return the names of a job's containers, running or not."""
     argv = ["docker", "ps", "-aq", "--filter", f"label=fabric.job={job_id}"]
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+
+
+def test_an_image_is_pulled_as_the_manifest_says(make_job: MakeJob) -> None:
+    never = make_job("true", image="127.0.0.1:1/nobody/has-this:1", image_pull="never")
+    always = make_job("true", image_pull="always")
+
+    with pytest.raises(LaunchRefused, match="image_pull is never") as refused:
+        never.launch()
+    with pytest.raises(Exception, match="cannot be pulled"):
+        always.launch()  # it is here, and in no registry
+
+    assert refused.value.code == "S103"
+    assert containers_of(always.request.attempt.job_id) == []
