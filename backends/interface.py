@@ -11,7 +11,10 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Protocol
+
+if TYPE_CHECKING:
+    from workbench.errors import FabricError
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,3 +309,15 @@ class Backend(ABC):
     @abstractmethod
     def runners(self) -> Sequence[str]:
         """Name the runners that can work here, the preferred first."""
+
+    def why_not(self, runner: str) -> FabricError | None:
+        """Say what keeps one of :meth:`runners` from working here now, None when nothing does.
+
+        One that is named and cannot work now is refused before a job is made; one that nobody named is
+        passed over.
+        """
+        return None
+
+    def frozen(self, runner: str) -> Mapping[str, Any]:
+        """Return the options that a job of this runner keeps: what the environment says now is resolved in them."""
+        return dict(self.options.options)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from backends.failures import translated
 from backends.interface import Backend, Finding, Inventory, Node, Slot
@@ -16,13 +16,16 @@ from workbench.clock import now_us
 from workbench.errors import FabricError
 from workbench.paths import Home, default_home, leases_folder
 
+if TYPE_CHECKING:
+    from backends.engines import Endpoint
+
 LITTLE_DISK_BYTES: Final = 2 << 30
 FIRST_LOOK_SECONDS: Final = 0.05
 _asked_cpus = False
 
 
 class LocalBackend(Backend):
-    """This machine. Its options: ``home``, where that is not the one of the environment."""
+    """This machine. Its options: ``home`` and ``engine``, where those are not the environment's."""
 
     type: ClassVar[str] = "local"
 
@@ -32,6 +35,7 @@ class LocalBackend(Backend):
         yield _environments()
         yield _shell()
         yield from _gpus()
+        yield self._engine_finding()
         yield _leases()
         yield _disk(self._home().path)
 
@@ -60,11 +64,48 @@ class LocalBackend(Backend):
 
     def open(self) -> LocalHost:
         """Open this machine for a runner."""
-        return LocalHost(self._home())
+        return LocalHost(self._home(), engine=str(self.options.options.get("engine") or ""))
 
     def runners(self) -> Sequence[str]:
-        """Name the runners that can work here."""
-        return ("process",)
+        """Name the runners that can work here: containers first, where an engine answers that sees our files."""
+        return ("process", "container") if self.why_not("container") else ("container", "process")
+
+    def why_not(self, runner: str) -> FabricError | None:
+        """Say what keeps a runner from working here now."""
+        if runner != "container":
+            return None
+        from backends.engine_probe import check_engine
+
+        try:
+            check_engine(self._engine(), self._home())
+        except FabricError as error:
+            return error
+        return None
+
+    def frozen(self, runner: str) -> Mapping[str, Any]:
+        """Return the place's options as a job keeps them: which engine it was given to."""
+        told = dict(self.options.options)
+        if runner == "container":
+            told["engine"] = self._engine().address
+        return told
+
+    def _engine(self) -> Endpoint:
+        from backends.engines import Endpoint, find_engine
+
+        told = str(self.options.options.get("engine") or "")
+        return Endpoint(told, "the backend's option engine") if told else find_engine()
+
+    def _engine_finding(self) -> Finding:
+        error = self.why_not("container")
+        if error is None:
+            return Finding("engine", self._engine().address)
+        return Finding(
+            "engine",
+            error.message.rstrip("."),
+            level="lack",
+            consequence="Jobs run as processes here, whatever image they name.",
+            remedy=error.hint,
+        )
 
     def _home(self) -> Home:
         told = self.options.options.get("home")

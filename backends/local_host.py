@@ -21,8 +21,10 @@ class LocalHost(Host):
 
     here: ClassVar[bool] = True
 
-    def __init__(self, home: Home | None = None) -> None:
+    def __init__(self, home: Home | None = None, *, engine: str = "") -> None:
         self._home = home or Home(default_home())
+        self.engine = engine
+        """The container engine's address, where jobs were given to a certain one."""
         self._place = Place()
 
     def identity(self) -> HostIdentity:

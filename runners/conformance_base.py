@@ -22,6 +22,8 @@ class ContractBase:
     """What the parts of the suite need of a runner's tests."""
 
     runner_class: ClassVar[type[Runner]]
+    image: ClassVar[str] = ""
+    """The image of the jobs, for runners that use one: it must have ``sh``."""
     left_out: ClassVar[Mapping[str, str]] = {}
     """Names of tests that this runner or agent does not pass by design, each with the reason."""
     has: ClassVar[frozenset[str]] = frozenset({"python3"})
@@ -74,7 +76,7 @@ class ContractBase:
         made: list[Job] = []
 
         def make(command: str, *, runner: Runner = runner, home: str = home_uuid, **spec: Any) -> Job:
-            job = Job.planned(runner, request_of(command, home=home, **spec))
+            job = Job.planned(runner, request_of(command, home=home, image=self.image, **spec))
             job.transcribe = lambda learner: self.transcribe(place, learner)
             made.append(job)
             return job

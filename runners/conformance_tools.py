@@ -36,6 +36,7 @@ def request_of(
     secrets: Mapping[str, str] | None = None,
     attempt: AttemptRef | None = None,
     code: tuple[str, str] = ("", ""),
+    image: str = "",
     names: Sequence[str] = (),
     **spec: Any,  # the fields of JobSpec
 ) -> LaunchRequest:
@@ -46,7 +47,7 @@ def request_of(
     spec.setdefault("secrets", tuple(names or secrets or ()))
     spec.setdefault("grace_seconds", 5.0)
     spec.setdefault("settle_seconds", 5.0)
-    made = JobSpec(name="conformance", framework=Framework(command=command), **spec)
+    made = JobSpec(name="conformance", framework=Framework(command=command, version=image), **spec)
     ref = attempt or AttemptRef(home, new_job_id(), 1, made.learners)
     environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
     return LaunchRequest(

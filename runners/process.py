@@ -46,7 +46,7 @@ class ProcessRunner(Runner):
     """
 
     name: ClassVar[str] = "process"
-    capabilities: ClassVar[Capabilities] = Capabilities(needs="host")
+    capabilities: ClassVar[Capabilities] = Capabilities(needs="host", exec=True, shell=True)
 
     def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
         super().__init__(place, home_uuid=home_uuid)
@@ -138,11 +138,19 @@ class ProcessRunner(Runner):
             self._host.call("remove", paths=[str(self._site().home.job(job_id).path)])
 
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
-        """Not offered: a command beside a process is a command on the machine."""
-        raise RunnerError(
-            "The runner 'process' runs no commands beside a learner.",
-            hint="It is an ordinary process: use a terminal on that machine.",
-        )
+        """Run a command in a learner's folder and environment, where that is on this machine."""
+        facts = self._host.call("learner", folder=str(self._learner(learner).path))
+        if not facts["alive"]:
+            raise RunnerError("The learner does not run.", hint="fabric show says how it is.")
+        if not self._host.here:
+            raise RunnerError(
+                "Commands beside a process of another machine are not built yet.",
+                hint="Use a terminal on that machine.",
+            )
+        from runners.process_exec import ProcessExec
+
+        launch = self._host.call("read_object", path=str(self._learner(learner).launch)) or {}
+        return ProcessExec(launch, marker(learner), argv)
 
     def close(self) -> None:
         """Give back what the place keeps for this runner."""

@@ -27,7 +27,7 @@ def make_plan(request: LaunchRequest, site: Site, interpreter: Interpreter, agen
         LaunchRefused: more memory than the place has.
     """
     spec = request.spec
-    _check_memory(request, site)
+    check_memory(request, site)
     learners = tuple(
         LearnerPlan(
             number,
@@ -98,7 +98,8 @@ def ref_of(plan: Plan, learner: int) -> LearnerRef:
     return LearnerRef(attempt.home, attempt.job_id, attempt.attempt, learner)
 
 
-def _check_memory(request: LaunchRequest, site: Site) -> None:
+def check_memory(request: LaunchRequest, site: Site) -> None:
+    """Refuse more memory than the place has."""
     spec = request.spec
     wanted = (spec.memory_bytes or 0) * spec.learners
     if wanted <= site.memory_bytes:

@@ -70,6 +70,8 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("FABRIC_CONFIG", str(root / "config.toml"))
     monkeypatch.setenv("FABRIC_LEASES", str(root / "leases"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(root / "run"))
+    # Else a test that names an image would run in a container wherever an engine happens to answer.
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{root}/no-engine.sock")
     yield root
     shutil.rmtree(root, ignore_errors=True)
 

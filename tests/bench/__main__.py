@@ -22,6 +22,8 @@ BENCHMARKS: Mapping[str, str] = {
     "points": "points:rows",
     "tensorboard": "tensorboard:rows",
     "idle": "idle:rows",
+    "containers": "containers:rows",
+    "container_queue": "containers:queue_rows",
     "screens": "bench_screens:rows",
     "ssh-first-line": "ssh:first_line_rows",
     "ssh-probe": "ssh:probe_rows",

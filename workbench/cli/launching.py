@@ -77,10 +77,10 @@ def prepare(words: Words, home: Home, *, launch: bool = False) -> Prepared:
     git = _GitLook(_likely_folder(words))
     git.start()
     loaded = read_manifest(words)
-    if launch:
-        refuse_unbuilt(loaded)
-    code = _code_of(words, loaded)
     place, notes = find_place(words.backend, words.runner, loaded.spec)
+    if launch:
+        refuse_unbuilt(loaded, place.runner)
+    code = _code_of(words, loaded)
     passed, proxies = environment.passed_environment()
     secrets = {**proxies, **loaded.credentials, **secret_values(loaded.spec.secrets)}
     snapshot = _snap(code, home) if code else None

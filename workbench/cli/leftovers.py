@@ -71,6 +71,8 @@ def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
     ours = home_uuid(store.home)
     backend = load_backend(options)
     for runner_name in backend.runners():
+        if backend.why_not(runner_name):
+            continue  # no engine, so nothing of ours in it
         with closing(backend.open()) as place:
             runner: Runner = load_runner(runner_name)(place, home_uuid=ours)
             with closing(runner):

@@ -39,7 +39,7 @@ def find_place(name: str, runner: str, spec: JobSpec) -> tuple[PlaceRef, list[st
         type=options.type,
         runner=chosen,
         address=options.address,
-        options=dict(options.options),
+        options=dict(open_backend(options).frozen(chosen)),
     )
     return place, notes
 
@@ -84,11 +84,25 @@ def _choose_runner(there: Backend, wanted: str, spec: JobSpec) -> tuple[str, lis
         raise UsageError(
             f"no runner works at '{options.name}'", hint="`fabric backend test` says what is missing"
         )
+    if wanted and (refusal := there.why_not(wanted)):
+        raise refusal
     chosen = wanted or _preferred(offered, spec)
     notes = []
     if spec.image and not load_runner(chosen).capabilities.uses_image:
-        notes.append(f"the image {spec.image} is not used: learners are plain processes at '{options.name}'")
+        why = "" if wanted else _why_not_used(there, offered)
+        said = f"the image {spec.image} is not used: learners are plain processes at '{options.name}'"
+        notes.append(f"{said}, since {why}" if why else said)
     return chosen, notes
+
+
+def _why_not_used(backend: Backend, offered: list[str]) -> str:
+    from runners.registry import load_runner
+
+    for name in offered:
+        refusal = backend.why_not(name) if load_runner(name).capabilities.uses_image else None
+        if refusal is not None:
+            return refusal.message[:1].lower() + refusal.message[1:].rstrip(".")
+    return ""
 
 
 def _preferred(offered: list[str], spec: JobSpec) -> str:

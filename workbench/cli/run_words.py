@@ -79,7 +79,7 @@ def _flags(words: Words) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value or value == 0}
 
 
-def refuse_unbuilt(loaded: Loaded) -> None:
+def refuse_unbuilt(loaded: Loaded, runner: str) -> None:
     """Refuse a job that says what this version cannot do yet; no key is silently without effect.
 
     Raises:
@@ -88,7 +88,7 @@ def refuse_unbuilt(loaded: Loaded) -> None:
     from workbench.errors import Fault, ManifestError
     from workbench.manifest import not_built
 
-    if sentences := not_built(loaded.spec):
+    if sentences := not_built(loaded.spec, runner):
         raise ManifestError([Fault(loaded.source, 0, 0, "", sentence) for sentence in sentences])
 
 

@@ -66,6 +66,8 @@ def _what(whole: JobDetail) -> Iterator[tuple[str, str]]:
         yield "params", " ".join(f"{key}={value}" for key, value in spec.params.items())
     if row.labels:
         yield "labels", " ".join(f"{key}={value}" for key, value in row.labels.items())
+    if spec.ports and row.place.runner == "container":
+        yield "ports", " ".join(f"127.0.0.1:{port}" for port in spec.ports)
     if row.parent:
         yield "belongs to", row.parent
 

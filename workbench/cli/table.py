@@ -61,6 +61,8 @@ ENTRIES = (
     Entry("metrics", "metrics:metrics", "look", "Print what a job measured."),
     Entry("attach", "attach:attach", "look", "Follow a job's output and end with its exit code."),
     Entry("wait", "wait:wait", "look", "Wait until jobs have ended."),
+    Entry("exec", "beside:exec_", "look", "Run a command beside a learner that runs."),
+    Entry("shell", "beside:shell", "look", "Open a shell beside a learner that runs."),
     Entry(
         "download",
         "download:download",
@@ -79,6 +81,7 @@ ENTRIES = (
     Entry("delete", "delete:delete", "change", "Remove a job and everything that it left."),
     Entry("gpus", "gpus:gpus", "places", "Show GPUs, their use and who holds them."),
     Entry("backend", "backend:backend", "places", "List, add, remove and test the places that jobs run at."),
+    Entry("image", "image:image", "places", "Bring images to a place that has no registry."),
     Entry("controller", "controller:controller", "care", "Show or stop the process that moves jobs on."),
     Entry("doctor", "doctor:doctor", "care", "Check this machine and fabric's own files; say what to do."),
     Entry("gc", "garbage:gc", "care", "List what belongs to no job, and remove it when told to."),

@@ -326,7 +326,10 @@ class Guard:
         if self._lost_bytes:
             why = reasons.of_lost_output(self._lost_bytes)
         elif why is not None and why["code"] in ("C201", "C202", "C206"):
-            why = reasons.with_last_line(why, self._folder, "setup" if self._act == "setup" else "output")
+            name = "setup" if self._act == "setup" else "output"
+            told = reasons.told(self._folder)
+            why = told.get("reason") or reasons.with_last_line(why, self._folder, name)
+            self._state.document.update(stopped=told.get("stopped") or self._state.document["stopped"])
         self._state.document.update(phase="exited", stall="", reason=why)
         while not self._state.write(durable=True) and not state.is_gone(self._folder):
             select.poll().poll(_RETRY_SECONDS * 1000)

@@ -38,6 +38,7 @@ class Place:
             "bindable": host_machine.bindable,
             "make_folders": host_files.make_folders,
             "touch": host_files.touch,
+            "make_pipes": host_files.make_pipes,
             "remove": host_files.remove,
             "existing": host_files.existing,
             "write_files": _write_files,

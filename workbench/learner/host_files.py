@@ -43,6 +43,14 @@ def touch(paths: Iterable[str]) -> None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
+def make_pipes(paths: Iterable[str]) -> None:
+    """Make named pipes that anybody may use who gets as far as their folder; what is there is left as it is."""
+    for path in paths:
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(path)
+            os.chmod(path, 0o666)
+
+
 def remove(paths: Iterable[str]) -> None:
     """Remove files and whole folders; links are not followed, and what is not there is no error."""
     for path in paths:

@@ -1,4 +1,4 @@
-"""The agent's commands: ``guard LEARNER_DIR``, ``host`` and ``version``."""
+"""The agent's commands: ``guard LEARNER_DIR``, ``contain LEARNER_DIR ACT``, ``host`` and ``version``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from workbench.learner.launch import Launch
 
-USAGE = "usage: agent guard LEARNER_DIR | host | version\n"
+USAGE = "usage: agent guard LEARNER_DIR | contain LEARNER_DIR ACT | host | version\n"
 EXIT_USAGE = 64
 EXIT_NO_INPUT = 66
 
@@ -31,6 +31,10 @@ def main(arguments: list[str]) -> int:
         return serve(sys.stdin.buffer, sys.stdout.buffer)
     if len(arguments) == 2 and arguments[0] == "guard":
         return guard(os.path.abspath(arguments[1]))
+    if len(arguments) == 3 and arguments[0] == "contain":
+        from workbench.learner.contained import main as contain
+
+        return contain(*arguments[1:])
     sys.stderr.write(USAGE)
     return EXIT_USAGE
 

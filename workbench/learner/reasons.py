@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -76,6 +77,17 @@ def of_memory(used_bytes: int, limit_bytes: int) -> dict[str, Any]:
 def of_lost_output(count: int) -> dict[str, Any]:
     """Say that output was given up on a full disk."""
     return reason("the disk is full: the last %d bytes of output could not be kept" % count, "S204")
+
+
+def told(folder: str) -> dict[str, Any]:
+    """Return what the command's stand-in knows of its end beyond an exit code: ``reason``, and ``stopped``."""
+    try:
+        with open(os.path.join(folder, "reason.json"), "rb") as file:
+            said = json.loads(file.read())
+    except (OSError, ValueError):
+        return {}
+    why = reason(str(said.get("text")), str(said.get("code")), str(said.get("hint") or ""))
+    return {"reason": why, "stopped": str(said.get("stopped") or "")}
 
 
 def with_last_line(why: dict[str, Any], folder: str, name: str) -> dict[str, Any]:

@@ -12,11 +12,13 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from typing import Any
 
+    from workbench.learner.cgroup import ContainerTree
+
 
 class Sampler:
     """Samples every so many seconds from the time it is made; a byte in the pipe says that one is ready."""
 
-    def __init__(self, tree: Tree, slots: list[str], every_seconds: float) -> None:
+    def __init__(self, tree: Tree | ContainerTree, slots: list[str], every_seconds: float) -> None:
         self._tree = tree
         self._slots = slots
         self._every_seconds = every_seconds

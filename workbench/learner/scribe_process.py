@@ -182,8 +182,12 @@ class ScribeProcess:
     def _sampler(self) -> Sampler:
         from workbench.learner.sampler import Sampler
 
-        tree = Tree(self._guard, without=(os.getpid(),))
-        return Sampler(tree, self._launch.slots, self._launch.usage_seconds)
+        slots, every_seconds = self._launch.slots, self._launch.usage_seconds
+        if os.path.exists(os.path.join(self._folder, "container.json")):
+            from workbench.learner.cgroup import ContainerTree
+
+            return Sampler(ContainerTree(self._folder), slots, every_seconds)
+        return Sampler(Tree(self._guard, without=(os.getpid(),)), slots, every_seconds)
 
 
 def open_channels(

@@ -102,16 +102,21 @@ def keep_descriptors_from_children() -> None:
 
 def make_pipe(capacity_bytes: int) -> tuple[int, int]:
     """Make a pipe as large as the system lets us, up to a size; its read end does not block."""
-    import fcntl
-
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
+    return read_end, enlarged(write_end, capacity_bytes)
+
+
+def enlarged(descriptor: int, capacity_bytes: int = 1 << 20) -> int:
+    """Make the pipe of a descriptor as large as the system lets us, up to a size; return the descriptor."""
+    import fcntl
+
     try:
         if LINUX:
-            fcntl.fcntl(write_end, _F_SETPIPE_SZ, capacity_bytes)
+            fcntl.fcntl(descriptor, _F_SETPIPE_SZ, capacity_bytes)
     except OSError:
         pass  # the user has many pipes: it stays at 64 KiB
-    return read_end, write_end
+    return descriptor
 
 
 def pipe_capacity(descriptor: int) -> int:

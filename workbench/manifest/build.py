@@ -66,6 +66,7 @@ _ALIKE: Final = (
     "seed",
     "setup",
     "launcher",
+    "image_pull",
     "ports",
     "backend",
     "runner",

@@ -158,7 +158,7 @@ UNBUILT: Final = """
 
 These validate and are shown by `fabric plan`; `fabric run` refuses them in a sentence with the way out:
 data stores (`--set data_stores=[]`), a `launcher` other than `none`, `horovod` and `pytorchmpi` with
-several learners or GPUs, `ports`, and a `priority`.
+several learners or GPUs, `ports` of a process, and a `priority`.
 """
 
 FAULTS: Final = """

@@ -13,6 +13,7 @@ from workbench.manifest.tables import Key, ListOf, MapOf, Table
 from workbench.manifest.value_kinds import Duration, Number, Plain, Size, Whole
 
 VARIABLE_NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
+IMAGE_PULLS: Final = ("missing", "always", "never")
 LAUNCHERS: Final = ("none", "torchrun", "mpirun", "horovod", "deepspeed")
 LEARNERS_MAX: Final = 10_000
 
@@ -286,9 +287,17 @@ MANIFEST: Final = Table(
         example="none",
     ),
     Key(
+        "image_pull",
+        Choice(IMAGE_PULLS),
+        "When the image of a container is pulled: if it is missing, at every start, or never.",
+        default="missing",
+        variable=True,
+        example="never",
+    ),
+    Key(
         "ports",
         ListOf(Whole(1, 65_535), "a list of port numbers", one_is_enough=True),
-        "Ports that a learner serves on.",
+        "Ports that the first learner serves on; a container's are published on 127.0.0.1 under the same numbers.",
         default="none",
         example="[6006]",
     ),

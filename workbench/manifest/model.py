@@ -131,6 +131,8 @@ class JobSpec:
     """pip requirement lines."""
     setup: str = ""
     launcher: str = "none"
+    image_pull: Literal["missing", "always", "never"] = "missing"
+    """When a container's image is pulled."""
     ports: tuple[int, ...] = ()
     backend: str = ""
     """The place that the manifest asks for; empty leaves it to the command line and configuration."""

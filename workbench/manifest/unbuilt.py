@@ -9,11 +9,11 @@ from workbench.manifest.model import JobSpec
 _MPI_FRAMEWORKS: Final = ("horovod", "pytorchmpi")
 
 
-def not_built(spec: JobSpec) -> list[str]:
-    """Return a sentence with the way out for each thing of a job that cannot be done yet."""
+def not_built(spec: JobSpec, runner: str = "") -> list[str]:
+    """Return a sentence with the way out for each thing of a job that cannot be done yet, by that runner."""
     return [
         sentence
-        for sentence in (_stores(spec), _launcher(spec), _mpi(spec), _ports(spec), _priority(spec))
+        for sentence in (_stores(spec), _launcher(spec), _mpi(spec), _ports(spec, runner), _priority(spec))
         if sentence
     ]
 
@@ -47,8 +47,8 @@ def _mpi(spec: JobSpec) -> str:
     )
 
 
-def _ports(spec: JobSpec) -> str:
-    if not spec.ports:
+def _ports(spec: JobSpec, runner: str) -> str:
+    if not spec.ports or runner == "container":
         return ""
     return "forwarding ports is not built yet; run without by --set ports=[]: a process serves on its own"
 

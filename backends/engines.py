@@ -1,0 +1,116 @@
+"""Finds the container engine that a person on this machine uses, as Docker's own command would, podman's after it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from workbench.errors import ConfigError, FabricError, NotAllowed, PlaceUnreachable
+from workbench.learner.engine import EngineRefused, ask
+
+SOCKET: Final = "/var/run/docker.sock"
+PING_SECONDS: Final = 3.0
+AS_PROCESS: Final = "or run the job as a process with --runner process"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where an engine is."""
+
+    address: str
+    """``unix:///var/run/docker.sock``, ``tcp://...``, ``ssh://...``."""
+    told_by: str = ""
+    """``DOCKER_HOST``, ``the Docker context work``; empty for a usual place."""
+
+    @property
+    def path(self) -> str:
+        """The socket's path.
+
+        Raises:
+            ConfigError: it is no socket of this machine.
+        """
+        if self.address.startswith("unix://"):
+            return self.address.removeprefix("unix://")
+        raise ConfigError(
+            f"The container engine {self.address} ({self.told_by}) is not on this machine.",
+            hint=_remote_hint(self.address),
+        )
+
+
+def find_engine(environ: Mapping[str, str] = os.environ) -> Endpoint:
+    """Return where the engine is: ``DOCKER_HOST``, the Docker context, else the first socket that is there."""
+    if told := environ.get("DOCKER_HOST"):
+        return Endpoint(told, "DOCKER_HOST")
+    folder = Path(environ.get("DOCKER_CONFIG") or Path(environ.get("HOME", "/")) / ".docker")
+    context = environ.get("DOCKER_CONTEXT") or str(
+        _object(folder / "config.json").get("currentContext") or ""
+    )
+    if context and context != "default":
+        meta = folder / "contexts" / "meta" / hashlib.sha256(context.encode()).hexdigest() / "meta.json"
+        address = _object(meta).get("Endpoints", {}).get("docker", {}).get("Host")
+        if address:
+            return Endpoint(str(address), f"the Docker context {context}")
+    found = next(
+        (path for path in usual_sockets(environ.get("XDG_RUNTIME_DIR", "")) if Path(path).exists()), SOCKET
+    )
+    return Endpoint(f"unix://{found}")
+
+
+def usual_sockets(runtime: str) -> Iterator[str]:
+    """Name the sockets that engines usually have: Docker's, rootless Docker's, podman's."""
+    yield SOCKET
+    if runtime:
+        yield f"{runtime}/docker.sock"
+        yield f"{runtime}/podman/podman.sock"
+    yield "/run/podman/podman.sock"
+
+
+def ping(path: str) -> None:
+    """Ask an engine whether it is there.
+
+    Raises:
+        PlaceUnreachable: nothing answers.
+        NotAllowed: we may not ask.
+    """
+    try:
+        ask(path, "GET", "_ping", timeout_seconds=PING_SECONDS)
+    except PermissionError as error:
+        raise not_allowed(path) from error
+    except (OSError, EngineRefused) as error:
+        raise no_engine(path) from error
+
+
+def no_engine(path: str) -> FabricError:
+    """Say that no engine answers."""
+    return PlaceUnreachable(
+        f"No container engine answers at {path}.",
+        hint=f"Start Docker or podman, point DOCKER_HOST at it, {AS_PROCESS}.",
+    )
+
+
+def not_allowed(path: str) -> FabricError:
+    """Say that the engine is somebody else's."""
+    return NotAllowed(
+        f"You may not use the container engine at {path}.",
+        hint=f"Become a member of its group (sudo usermod -aG docker $USER, then log in anew), {AS_PROCESS}.",
+    )
+
+
+def _remote_hint(address: str) -> str:
+    if address.startswith("ssh://"):
+        return f"Add that machine as a place: fabric backend add NAME {address}"
+    machine = address.partition("://")[2].partition(":")[0]
+    return f"Add the machine that it is on as a place: fabric backend add NAME ssh://{machine}"
+
+
+def _object(path: Path) -> dict[str, dict[str, dict[str, str]]]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,99 @@
+"""The runner ``container``: learners in containers of a job's image, each kept by an agent outside it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from backends.interface import Cluster, Host
+from runners.container_after import After
+from runners.container_engine import Engine, engine_at
+from runners.container_launch import ContainerLaunching
+from runners.container_plan import LABEL_LEARNER, make_plan, ref_of_labels
+from runners.interface import (
+    AttemptRef,
+    Capabilities,
+    ExecSession,
+    LaunchRequest,
+    LearnerRef,
+    Observation,
+    Plan,
+    Progress,
+)
+from runners.process import ProcessRunner
+from runners.process_sightings import is_over
+
+
+class ContainerRunner(ProcessRunner):
+    """Starts learners in containers.
+
+    A learner's agent runs beside its container, as for a process, and keeps a command that stands for what
+    runs inside: so nothing is asked of an image but ``sh``, and journals, stops and leases are the same.
+    """
+
+    name: ClassVar[str] = "container"
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        needs="host", uses_image=True, exec=True, shell=True, ports=True, names_resolve=True
+    )
+
+    def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
+        super().__init__(place, home_uuid=home_uuid)
+        self._finding = threading.Lock()
+        self._found: Engine | None = None
+        self._after = After(self._host)
+
+    def plan(self, request: LaunchRequest) -> Plan:
+        """Say exactly what would be sent; no engine is needed for it."""
+        return make_plan(request, self._site())
+
+    def launch(self, plan: Plan, progress: Progress) -> None:
+        """Bring image and code, lease all slots or none, and start; what has begun is left alone."""
+        asker = f"{self._asker}-launch"
+        ContainerLaunching(plan, self._host, self._site(), self._engine(), progress, asker).launch()
+
+    def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
+        """Say how these attempts' learners are, when something has changed; what is over is put in order first."""
+        observation = super().observe(attempts, timeout_seconds=timeout_seconds)
+        self._after.put_in_order(attempts, observation, self._site(), self._engine)
+        return observation
+
+    def remove(self, attempt: AttemptRef) -> None:
+        """End what is left of an attempt, its containers and network with it, and remove its files."""
+        for number in range(1, attempt.learners + 1):
+            self._end(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number))
+        self._after.remove(attempt, self._site(), self._engine)
+        super().remove(attempt)
+
+    def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
+        """Run a command in a learner's container, on our own standard streams."""
+        from runners.container_exec import ContainerExec
+
+        return ContainerExec(self._engine(), self._name(learner), argv, terminal=terminal)
+
+    def leftovers(self) -> Iterator[LearnerRef]:
+        """Name every learner that has a container at the place, of all homes."""
+        engine = self._engine()
+        for container in engine.containers(LABEL_LEARNER):
+            ref = ref_of_labels(container.get("Labels") or {})
+            if ref is None or container.get("State") == "removing":
+                continue
+            if ref.home == self.home_uuid and self._is_ending(ref):
+                engine.remove(self._name(ref))
+                continue
+            yield ref
+
+    def _is_ending(self, ref: LearnerRef) -> bool:
+        """Say whether a learner of ours is over, so that its container is about to go by itself."""
+        return is_over(self._host.call("learner", folder=str(self._learner(ref).path)))
+
+    def _engine(self) -> Engine:
+        with self._finding:
+            if self._found is None:
+                self._found = engine_at(self._host, self._site().environment)
+            return self._found
+
+    def _name(self, ref: LearnerRef) -> str:
+        from workbench.job import learner_name
+
+        return learner_name(ref.job_id, ref.attempt, ref.learner)

@@ -1,0 +1,82 @@
+"""What is done when learners are over: containers that did not end by themselves, networks, whose files are whose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from backends.interface import Host
+from runners.container_engine import Engine
+from runners.container_plan import network_name
+from runners.container_rights import give_back
+from runners.interface import AttemptRef, Observation
+from runners.process_environment import secrets_stem
+from runners.process_site import Site
+from workbench.errors import FabricError
+from workbench.job import LearnerPhase, learner_name
+from workbench.learner.contained import EXIT_GONE, EXIT_NOT_STARTED
+
+_OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
+
+
+class After:
+    """Puts attempts in order once all of their learners are over."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._over: dict[AttemptRef, set[int]] = {}
+        self._done: set[AttemptRef] = set()
+
+    def put_in_order(
+        self,
+        attempts: Sequence[AttemptRef],
+        observation: Observation,
+        site: Site,
+        engine: Callable[[], Engine],
+    ) -> None:
+        """Do what is to be done after learners that were seen to be over; before anybody is told of it."""
+        wanted = {(one.home, one.job_id, one.attempt): one for one in attempts}
+        for seen in observation.seen:
+            attempt = wanted.get((seen.ref.home, seen.ref.job_id, seen.ref.attempt))
+            if attempt is None or seen.phase not in _OVER or attempt in self._done:
+                continue
+            name = learner_name(attempt.job_id, attempt.attempt, seen.ref.learner)
+            try:
+                self._forget_secrets(attempt, seen.ref.learner)
+                if seen.stopped or seen.exit_code in (None, EXIT_GONE, EXIT_NOT_STARTED):
+                    engine().remove(name)
+                over = self._over.setdefault(attempt, set())
+                over.add(seen.ref.learner)
+                if len(over) == attempt.learners:
+                    self._last(attempt, site, engine)
+                    self._done.add(attempt)
+            except FabricError:
+                continue  # remove() does it again
+        self._over = {attempt: over for attempt, over in self._over.items() if attempt in attempts}
+        self._done &= set(attempts)
+
+    def remove(self, attempt: AttemptRef, site: Site, engine: Callable[[], Engine]) -> None:
+        """Leave no container, network or secret of an attempt, nor files that its owner cannot remove."""
+        for number in range(1, attempt.learners + 1):
+            engine().remove(learner_name(attempt.job_id, attempt.attempt, number))
+            self._forget_secrets(attempt, number)
+        self._last(attempt, site, engine)
+
+    def _last(self, attempt: AttemptRef, site: Site, engine: Callable[[], Engine]) -> None:
+        network = network_name(attempt)
+        if network and not engine().remove_network(network):
+            for number in range(1, attempt.learners + 1):
+                engine().remove(learner_name(attempt.job_id, attempt.attempt, number))
+            engine().remove_network(network)
+        job = site.home.job(attempt.job_id)
+        folder = job.attempt(attempt.attempt)
+        models = [str(folder.model(number)) for number in range(1, attempt.learners + 1)]
+        told = self._host.call("read_object", path=str(folder.path / "environment.json")) or {}
+        image = str((told.get("image") or {}).get("id") or "")
+        if image:
+            shared = [str(job.results), str(job.checkpoints), str(job.data), str(folder.job_state)]
+            give_back(self._host, engine(), [*shared, *models], image)
+
+    def _forget_secrets(self, attempt: AttemptRef, learner: int) -> None:
+        stem = secrets_stem(self._host.call("secret_folder"), attempt, learner)
+        self._host.call("remove", paths=[f"{stem}.sh"])

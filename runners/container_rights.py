@@ -1,0 +1,90 @@
+"""Whose files are whose: a container's user may write while it runs, afterwards all of it is the person's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from backends.interface import Host
+from runners.container_engine import Engine
+from runners.container_plan import bind
+from workbench.errors import RunnerError
+from workbench.learner.engine import EngineRefused
+
+CHANGE_SECONDS: Final = 600.0
+_ROOT: Final = ("", "0", "root", "0:0", "root:root")
+
+
+def open_up(host: Host, paths: Sequence[str], own: Sequence[str], image: Mapping[str, Any]) -> None:
+    """Let whoever an image runs as write into these folders; the job's folder above them keeps others out.
+
+    ``own`` are those that it only has to find things in.
+    """
+    user = str((image.get("Config") or {}).get("User") or "")
+    # Root without its capability to override modes is a user like any other.
+    if _user(host)[0] == 0 and user in _ROOT:
+        return
+    host.run(["chmod", "a+rwx", *own])
+    done = host.run(["chmod", "-R", "a+rwX", *paths], deadline_seconds=CHANGE_SECONDS)
+    if done.exit_code:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise RunnerError(f"The job's folders cannot be opened to the container: {said[-1] if said else '?'}")
+
+
+def give_back(host: Host, engine: Engine, paths: Sequence[str], image: str) -> None:
+    """Make everything in these folders belong to the person, whoever wrote it.
+
+    Raises:
+        RunnerError: some of it stays somebody else's.
+    """
+    uid, gid = _user(host)
+    there = list(host.call("existing", paths=list(paths)))
+    look = ["find", *there, "!", "-uid", str(uid), "-print", "-quit"]
+    found = host.run(look, deadline_seconds=CHANGE_SECONDS)
+    if not there or (found.exit_code == 0 and not found.stdout):
+        return
+    if uid == 0:
+        host.run(["chown", "-R", "-h", f"{uid}:{gid}", *there], deadline_seconds=CHANGE_SECONDS)
+        return
+    rootless = any("rootless" in option for option in engine.info.get("SecurityOptions") or ())
+    _change_inside(engine, there, image, "0:0" if rootless else f"{uid}:{gid}")
+
+
+def _change_inside(engine: Engine, paths: Sequence[str], image: str, owner: str) -> None:
+    """Change the owner as root of a container, which has the right that its maker has not."""
+    targets = {path: f"/{number}" for number, path in enumerate(paths)}
+    name = f"fabric-rights-{os.urandom(6).hex()}"
+    document = {
+        "Image": image,
+        "User": "0:0",
+        "Entrypoint": ["chown", "-R", "-h", owner, *targets.values()],
+        "Cmd": [],
+        "Labels": {"fabric.rights": owner},
+        "HostConfig": {
+            "AutoRemove": True,
+            "NetworkMode": "none",
+            "SecurityOpt": ["no-new-privileges"],
+            "CapDrop": ["ALL"],
+            "CapAdd": ["CHOWN", "DAC_OVERRIDE", "FOWNER"],
+            "LogConfig": {"Type": "none", "Config": {}},
+            "Mounts": [bind(path, target) for path, target in targets.items()],
+        },
+    }
+    try:
+        engine.create(name, document)
+        engine.ask("POST", f"containers/{name}/start")
+        engine.is_removed(name, CHANGE_SECONDS)
+    except EngineRefused as error:
+        engine.remove(name)
+        raise RunnerError(
+            f"What the job wrote does not belong to you yet: {error.message}",
+            hint=f"sudo chown -R {owner} {paths[0]}",
+        ) from error
+
+
+def _user(host: Host) -> tuple[int, int]:
+    if host.here:
+        return os.getuid(), os.getgid()
+    said = host.run(["sh", "-c", "id -u; id -g"]).stdout.split()
+    return int(said[0]), int(said[1])

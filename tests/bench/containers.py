@@ -1,0 +1,116 @@
+"""Containers beside ``docker run``: a trivial job, a million lines, a hundred small jobs two at a time."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+from tests.bench.harness import FABRIC, Row, fresh_home, in_turn, seconds_of
+from tests.bench.output import LINES, PRINT
+from tests.containers.images import DEBIAN, ensure_images, why_not
+
+SMALL_JOBS = 100
+AT_ONCE = 2
+
+
+def rows() -> list[Row]:
+    """Measure what can be measured where an engine answers."""
+    if reason := why_not():
+        raise SystemExit(f"containers cannot be measured here: {reason}")
+    ensure_images()
+    return [*trivial_rows(), *million_line_rows()]
+
+
+def trivial_rows() -> list[Row]:
+    """``true`` in a container, from the command to its end, with the controller up and without."""
+    with fresh_home() as environment:
+        folder = Path(environment["HOME"]) / "work"
+        folder.mkdir()
+        docker = ["docker", "run", "--rm", DEBIAN, "true"]
+        ours = ["sh", "-c", f"cd {folder} && exec {FABRIC} run --image {DEBIAN} --runner container -- true"]
+
+        def cold() -> float:
+            subprocess.run([FABRIC, "controller", "stop"], env=environment, capture_output=True)
+            return seconds_of(ours, environment)
+
+        first, warm, theirs = in_turn(
+            cold, lambda: seconds_of(ours, environment), lambda: seconds_of(docker, environment), runs=7
+        )
+    return [
+        Row(
+            "trivial job, container", first, "s", "`docker run --rm`", theirs, "<= 2.0 x", first <= 2 * theirs
+        ),
+        Row(
+            "trivial job, container, controller up",
+            warm,
+            "s",
+            "`docker run --rm`",
+            theirs,
+            "<= 1.3 x",
+            warm <= 1.3 * theirs,
+        ),
+    ]
+
+
+def million_line_rows() -> list[Row]:
+    """1,000,000 lines of 99 bytes from a container to attached stdout."""
+    with fresh_home() as environment:
+        folder = Path(environment["HOME"]) / "work"
+        folder.mkdir()
+        (folder / "print.sh").write_text(PRINT)
+        target = folder.parent / "out"
+        run = f"cd {folder} && {FABRIC} run --image {DEBIAN} --runner container -- sh print.sh > {target}"
+        docker = f"docker run --rm -v {folder}:/w {DEBIAN} sh /w/print.sh > {target}"
+
+        def whole(words: str) -> float:
+            took = seconds_of(["sh", "-c", words], environment)
+            assert target.stat().st_size == 99 * LINES, "lines were lost"
+            return took
+
+        mine, theirs = in_turn(lambda: whole(run), lambda: whole(docker), runs=5)
+    return [
+        Row(
+            "1,000,000 lines of 99 bytes, container, attached",
+            mine,
+            "s",
+            "`docker run`",
+            theirs,
+            "<= 0.6 x",
+            mine <= 0.6 * theirs,
+        )
+    ]
+
+
+def queue_rows() -> list[Row]:
+    """A hundred small jobs on two CPUs beside as many ``docker run``, two at a time."""
+    if reason := why_not():
+        raise SystemExit(f"containers cannot be measured here: {reason}")
+    ensure_images()
+    with fresh_home() as environment:
+        one = f"docker run --rm --cpus 1 {DEBIAN} sh -c true"
+        docker = ["sh", "-c", f"seq {SMALL_JOBS} | xargs -P {AT_ONCE} -I N {one}"]
+        folder = Path(environment["HOME"]) / "work"
+        folder.mkdir()
+        run = [FABRIC, "run", "-d", "--image", DEBIAN, "--runner", "container", "--set", "cpus=1"]
+        started = time.perf_counter()
+        ids = [
+            subprocess.run(
+                [*run, "--", "true"], env=environment, cwd=folder, capture_output=True, text=True, check=True
+            ).stdout.strip()
+            for _ in range(SMALL_JOBS)
+        ]
+        subprocess.run([FABRIC, "wait", *ids], env=environment, check=True, capture_output=True)
+        mine = time.perf_counter() - started
+        theirs = seconds_of(docker, environment)
+    return [
+        Row(
+            f"{SMALL_JOBS} small jobs in containers, {AT_ONCE} at a time",
+            mine,
+            "s",
+            f"{SMALL_JOBS} `docker run`",
+            theirs,
+            "<= 1.2 x",
+            mine <= 1.2 * theirs,
+        )
+    ]

@@ -1,0 +1,107 @@
+"""GPUs of containers: leased by UUID for all learners or for none, held by the agents, free afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.containers.conftest import MakeJob
+from tests.containers.images import DEBIAN
+from tests.stubs import Gpus, pretend
+from workbench.errors import LaunchRefused, SlotsBusy
+from workbench.learner import leases
+
+UNIQUE = uuid.uuid4().hex[:8]
+"""Other tests at the same time pretend other GPUs on the same engine."""
+
+UUIDS = [f"GPU-{UNIQUE}-{number}" for number in range(8)]
+FOREVER = "echo $NVIDIA_VISIBLE_DEVICES; while :; do sleep 1; done"
+
+
+@pytest.fixture
+def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
+    """Eight pretended GPUs; the engine has no way to give them, so it is not asked to."""
+    monkeypatch.setenv("FABRIC_CONTAINER_GPUS", "environment")
+    found = pretend(tmp_path / "gpus", monkeypatch)
+    for name in UUIDS:
+        found.add(name)
+    return found
+
+
+@pytest.fixture
+def stray(engine: None) -> Iterator[str]:
+    """A container with a GPU that was created by another job and not started."""
+    labels = [
+        f"fabric.slots={UUIDS[0]}",
+        "fabric.job=training-otherjobx",
+        "fabric.attempt=1",
+        "fabric.learner=1",
+    ]
+    options = [word for label in labels for word in ("--label", label)]
+    argv = ["docker", "create", *options, DEBIAN, "true"]
+    name = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+    yield name
+    subprocess.run(["docker", "rm", name], check=True, capture_output=True)
+
+
+def test_four_learners_with_two_gpus_each_hold_eight_and_give_them_back(
+    make_job: MakeJob, gpus: Gpus
+) -> None:
+    job = make_job(FOREVER, learners=4, gpus=2).launch()
+    seen = job.until_running()
+    folder = os.environ["FABRIC_LEASES"]
+    everything = set(UUIDS)
+
+    held = set(leases.holders(folder, everything))
+    for number in range(1, 5):
+        assert job.until_printed(b"\n", number).decode().strip() == ",".join(seen[number].slots)
+    job.stop().until_over()
+
+    assert held == everything
+    assert {slot for one in seen.values() for slot in one.slots} == everything
+    assert leases.holders(folder, everything) == {}
+
+
+def test_all_learners_get_their_gpus_or_none_does(make_job: MakeJob, gpus: Gpus) -> None:
+    first = make_job(FOREVER, gpus=1).launch()
+    first.until_running()
+    second = make_job("true", learners=4, gpus=2)
+
+    with pytest.raises(SlotsBusy, match="waits for 8 of 8 GPUs"):
+        second.launch()
+
+    holders = leases.holders(os.environ["FABRIC_LEASES"], UUIDS)
+    assert len(holders) == 1
+    first.stop().until_over()
+
+
+def test_a_container_that_was_created_and_not_started_holds_its_gpus(
+    make_job: MakeJob, gpus: Gpus, stray: str
+) -> None:
+    with pytest.raises(SlotsBusy, match="job otherjobx has a container with it"):
+        make_job("true", gpus=8).launch()
+
+
+def test_more_gpus_than_there_are_are_refused(make_job: MakeJob, gpus: Gpus) -> None:
+    with pytest.raises(LaunchRefused, match="asks for 9 GPUs; this machine has 8 GPUs"):
+        make_job("true", gpus=9).launch()
+
+
+def test_an_engine_that_cannot_give_gpus_says_what_to_install(
+    make_job: MakeJob, gpus: Gpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FABRIC_CONTAINER_GPUS")
+    argv = ["docker", "run", "--rm", "--gpus", "1", DEBIAN, "true"]
+    if b"could not select device driver" not in subprocess.run(argv, capture_output=True).stderr:
+        pytest.skip("the engine here has a way to give GPUs")
+
+    seen = make_job("true", gpus=1).launch().until_over()[1]
+
+    assert seen.reason is not None
+    assert "cannot give GPUs to containers" in seen.reason.text
+    assert "container toolkit" in seen.reason.hint

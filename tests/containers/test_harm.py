@@ -1,0 +1,123 @@
+"""Containers that are killed, stopped or removed from outside, and engines that are not there."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from backends.local_host import LocalHost
+from runners.conformance_tools import Job, request_of
+from runners.container import ContainerRunner
+from runners.interface import AttemptRef, LaunchRequest
+from tests.containers.conftest import HOME, MakeJob
+from tests.containers.images import DEBIAN
+from workbench.errors import ConfigError, FabricError, PlaceUnreachable
+from workbench.manifest.model import Framework
+from workbench.paths import Home
+
+FOREVER = "echo ready; while :; do sleep 1; done"
+
+
+@pytest.mark.parametrize("how", [["kill"], ["rm", "-f"]])
+def test_a_container_that_is_killed_from_outside_ends_with_a_reason(
+    make_job: MakeJob, how: list[str]
+) -> None:
+    job = make_job(FOREVER).launch()
+    job.until_printed(b"ready")
+    docker(*how, job.plan.learners[0].name)
+
+    seen = job.until_over()[1]
+
+    assert seen.reason is not None
+    assert seen.reason.code == "S104"
+    assert "killed or removed from outside" in seen.reason.text
+    assert job.output() == b"ready\n"
+
+
+def test_a_container_that_is_stopped_from_outside_ends_by_itself_and_says_so(make_job: MakeJob) -> None:
+    job = make_job("trap 'echo saved; exit 5' TERM; " + FOREVER).launch()
+    job.until_printed(b"ready")
+    docker("stop", "-t", "20", job.plan.learners[0].name)
+
+    seen = job.until_over()[1]
+
+    assert seen.reason is not None
+    assert (seen.exit_code, seen.reason.code) == (5, "S200")
+    assert "stopped from outside" in seen.reason.text
+    # The shell tells of its child, too.
+    assert job.output().startswith(b"ready\n")
+    assert job.output().endswith(b"saved\n")
+
+
+def test_a_container_that_waited_for_its_start_is_taken_or_replaced(make_job: MakeJob) -> None:
+    job = make_job("echo ran")
+    docker("create", "--name", job.plan.learners[0].name, DEBIAN, "true")
+
+    job.launch().until_over()
+
+    assert job.output() == b"ran\n"
+
+
+def test_a_resumed_job_may_write_to_what_the_attempt_before_has_left(make_job: MakeJob, home: Home) -> None:
+
+    first = make_job("echo one >> $RESULT_DIR/log; true", image="fabric-test/user").launch()
+    first.until_over()
+    old = first.request
+    again = replace(old, attempt=AttemptRef(HOME, old.attempt.job_id, 2, 1))
+    second = Job.planned(first.runner, again)
+    try:
+        assert second.launch().until_over()[1].exit_code == 0
+    finally:
+        first.runner.remove(again.attempt)
+
+    assert (home.job(old.attempt.job_id).results / "log").read_text() == "one\none\n"
+
+
+def test_an_engine_that_is_not_there_is_named(home: Home) -> None:
+    with pytest.raises(PlaceUnreachable, match="No container engine answers at /nowhere"):
+        launched(home, "unix:///nowhere")
+
+
+def test_an_engine_on_another_machine_is_refused_with_the_way_out(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://gpubox:2375")
+
+    with pytest.raises(ConfigError, match="not on this machine") as caught:
+        launched(home, "")
+
+    assert "fabric backend add NAME ssh://gpubox" in caught.value.hint
+
+
+def test_plans_need_no_engine(home: Home) -> None:
+    place = LocalHost(home, engine="unix:///nowhere")
+    runner = ContainerRunner(place, home_uuid=HOME)
+
+    plan = runner.plan(request(home))
+
+    container = plan.learners[0].native["container"]
+    assert container["Image"] == DEBIAN
+    assert container["HostConfig"]["ShmSize"] == 4 << 30
+
+
+def launched(home: Home, engine: str) -> FabricError | None:
+    """Launch a job on an engine."""
+    place = LocalHost(home, engine=engine)
+    runner = ContainerRunner(place, home_uuid=HOME)
+    job = Job.planned(runner, request(home))
+    job.launch()
+    return None
+
+
+def request(home: Home) -> LaunchRequest:
+    """Describe a job of the Debian image."""
+
+    made = request_of("true", home=HOME)
+    return replace(made, spec=replace(made.spec, framework=Framework(command="true", version=DEBIAN)))
+
+
+def docker(*words: str) -> None:
+    """Run docker's own command."""
+    subprocess.run(["docker", *words], check=True, capture_output=True)

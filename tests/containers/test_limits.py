@@ -1,0 +1,110 @@
+"""What a container may and may not do: memory, shared memory, CPUs, capabilities, files that belong to the person."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from runners.container import ContainerRunner
+from runners.container_plan import DROPPED
+from tests.containers.conftest import MakeJob
+from tests.containers.images import USER
+from tests.containers.test_images import containers_of
+from workbench.paths import Home
+
+HUNGRY = "import sys; x = bytearray(300 << 20); print(len(x))"
+
+
+def test_a_job_that_needs_more_memory_than_it_has_ends_with_its_limit_and_use(make_job: MakeJob) -> None:
+    seen = make_job(f'python3 -c "{HUNGRY}"', memory_bytes=64 << 20).launch().until_over()[1]
+
+    assert seen.exit_code == 137
+    assert seen.reason is not None
+    assert seen.reason.code == "C203"
+    assert "64 MiB" in seen.reason.text
+
+
+def test_memory_that_suffices_is_given(make_job: MakeJob) -> None:
+    job = make_job(f'python3 -c "{HUNGRY}"', memory_bytes=512 << 20).launch()
+
+    assert job.until_over()[1].exit_code == 0
+
+
+def test_shared_memory_is_four_gibibytes_unless_said(make_job: MakeJob) -> None:
+    look = "df -k /dev/shm | tail -1 | while read a size rest; do echo $size; done"
+    plain, small = make_job(look).launch(), make_job(look, shm_size_bytes=128 << 20).launch()
+    plain.until_over()
+    small.until_over()
+
+    assert int(plain.output()) == 4 << 20
+    assert int(small.output()) == 128 << 10
+
+
+def test_capabilities_are_dropped_and_none_are_gained(make_job: MakeJob) -> None:
+    job = make_job("grep -E '^(CapBnd|NoNewPrivs)' /proc/self/status").launch()
+    job.until_over()
+    said = dict(line.split(":\t") for line in job.output().decode().splitlines())
+    numbers = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETPCAP": 8}
+    numbers |= {"NET_RAW": 13, "MKNOD": 27, "SETFCAP": 31}
+
+    assert set(numbers) == set(DROPPED)
+    assert [name for name, bit in numbers.items() if int(said["CapBnd"], 16) >> bit & 1] == []
+    assert said["NoNewPrivs"] == "1"
+
+
+def test_the_engine_is_not_to_be_reached_from_inside(make_job: MakeJob) -> None:
+    job = make_job("test -e /var/run/docker.sock && echo there; true").launch()
+    job.until_over()
+
+    assert job.output() == b""
+
+
+def test_files_belong_to_the_person_whoever_wrote_them(
+    make_job: MakeJob, runner: ContainerRunner, home: Home
+) -> None:
+    command = (
+        "id -u > $RESULT_DIR/who; mkdir $CHECKPOINT_DIR/deep; touch $CHECKPOINT_DIR/deep/file; echo ready"
+    )
+    job = make_job(command + "; while :; do sleep 1; done", image=USER).launch()
+    job.until_printed(b"ready")
+    job.stop("kill").until_over()
+
+    folder = home.job(job.request.attempt.job_id)
+
+    assert (folder.results / "who").read_text() == "1234\n"
+    paths = [folder.results / "who", folder.checkpoints / "deep", folder.checkpoints / "deep" / "file"]
+    assert [path.stat().st_uid for path in paths] == [os.getuid()] * 3
+
+
+def test_nothing_is_left_over_after_remove(make_job: MakeJob, runner: ContainerRunner, home: Home) -> None:
+    job = make_job("touch file; echo ready; while :; do sleep 1; done", image=USER, learners=2).launch()
+    job.until_printed(b"ready", 1)
+    attempt = job.request.attempt
+
+    runner.remove(attempt)
+
+    assert containers_of(attempt.job_id) == []
+    networks = subprocess.run(
+        ["docker", "network", "ls", "-q", "--filter", f"label=fabric.job={attempt.job_id}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert networks.stdout == ""
+    # The code's copy stays for who deletes the job, who must be able to.
+    assert (home.job(attempt.job_id).attempt(1).model(1) / "file").stat().st_uid == os.getuid()
+
+
+def test_usage_is_that_of_the_processes_inside(make_job: MakeJob, home: Home) -> None:
+    program = "import time; x = b'x' * (200 << 20); until = time.time() + 5\nwhile time.time() < until: pass"
+    job = make_job(f'python3 -c "{program}"').launch()
+    job.until_over()
+    records = home.job(job.request.attempt.job_id).attempt(1).learner(1).records.read_text().splitlines()
+
+    import json
+
+    samples = [one for one in map(json.loads, records) if one.get("kind") == "usage"]
+
+    assert samples
+    assert max(sample["memory_bytes"] for sample in samples) > 200 << 20
+    assert max(sample["cpu_percent"] for sample in samples) > 5

@@ -1,0 +1,144 @@
+"""What a plan says is what would be sent: FfDL's images and limits, folders, ports, GPUs. No engine is needed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.local_host import LocalHost
+from runners.container import ContainerRunner
+from runners.container_plan import bind, relabelled
+from runners.interface import AttemptRef, LaunchRequest, Plan
+from workbench.errors import LaunchRefused
+from workbench.manifest import load, load_text
+from workbench.manifest.model import JobSpec
+from workbench.paths import Home
+
+FOLDER = os.environ.get("FABRIC_FFDL_MANIFESTS", "")
+FRAMEWORKS = {
+    "tensorflow:1.5.0-gpu-py3": "tensorflow/tensorflow:1.5.0-gpu-py3",
+    "caffe:gpu": "bvlc/caffe:gpu",
+    "caffe2:c2v0.8.1.cpu.full.ubuntu14.04": "caffe2ai/caffe2:c2v0.8.1.cpu.full.ubuntu14.04",
+    "pytorch:latest": "pytorch/pytorch:latest",
+    "h2o3:latest": "opsh2oai/h2o3-ffdl:latest",
+    "custom:registry.example/me/image:2": "registry.example/me/image:2",
+}
+IMAGES = {
+    "caffe": "bvlc/caffe:",
+    "tensorflow": "tensorflow/tensorflow:",
+    "pytorch": "pytorch/pytorch:",
+    "h2o3": "opsh2oai/h2o3-ffdl:",
+    "horovod": "uber/horovod:",
+    "custom": "",
+}
+
+
+def planned(home: Home, spec: JobSpec) -> Plan:
+    """Plan a job on an engine that is not there."""
+    place = LocalHost(home, engine="unix:///nowhere")
+    runner = ContainerRunner(place, home_uuid="home")
+    request = LaunchRequest(
+        AttemptRef("home", "training-abcdefghj", 1, spec.learners), spec, "me@box", "", ""
+    )
+    try:
+        return runner.plan(request)
+    finally:
+        runner.close()
+        place.close()
+
+
+def planned_text(home: Home, text: str) -> Plan:
+    """Plan the job of a manifest."""
+    return planned(home, load_text(text, "manifest.yml").spec)
+
+
+def container(plan: Plan, learner: int = 1) -> dict[str, Any]:
+    """Return what the engine would be told."""
+    found: dict[str, Any] = plan.learners[learner - 1].native["container"]
+    return found
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_framework_means_the_image_that_ffdl_took(home: Home, framework: str) -> None:
+    name, _, version = framework.partition(":")
+    text = f"name: a\nframework: {{name: {name}, version: '{version}', command: 'true'}}\n"
+
+    assert container(planned_text(home, text))["Image"] == FRAMEWORKS[framework]
+
+
+def test_limits_are_those_of_the_manifest(home: Home) -> None:
+    text = (
+        "name: a\ngpus: 2\ncpus: 0.5\nmemory: 1Gb\nshm_size: 1GiB\n"
+        "framework: {name: custom, version: image, command: 'true'}\n"
+    )
+    host = container(planned_text(home, text))["HostConfig"]
+
+    assert (host["NanoCpus"], host["Memory"], host["MemorySwap"]) == (
+        500_000_000,
+        1_048_576_000,
+        1_048_576_000,
+    )
+    assert host["ShmSize"] == 1 << 30
+    assert host["DeviceRequests"][0]["Capabilities"] == [["gpu"]]
+    assert len(host["DeviceRequests"][0]["DeviceIDs"]) == 2
+
+
+def test_a_job_without_gpus_sees_none_even_where_they_are_given_by_default(home: Home) -> None:
+    text = "name: a\nframework: {name: custom, version: image, command: 'true'}\n"
+    planned_ = container(planned_text(home, text))
+
+    assert "NVIDIA_VISIBLE_DEVICES=void" in planned_["Env"]
+    assert "DeviceRequests" not in planned_["HostConfig"]
+
+
+def test_only_several_learners_have_a_network_and_only_the_first_publishes(home: Home) -> None:
+    text = "name: a\nlearners: 2\nports: [6006]\nframework: {name: custom, version: image, command: 'true'}\n"
+    plan = planned_text(home, text)
+    first, second = container(plan, 1), container(plan, 2)
+
+    assert first["HostConfig"]["NetworkMode"] == "learner-abcdefghj-a1"
+    endpoint = second["NetworkingConfig"]["EndpointsConfig"]["learner-abcdefghj-a1"]
+    assert endpoint["Aliases"] == ["learner-abcdefghj-a1-1", "learner-abcdefghj-a1-1.learner-abcdefghj-a1"]
+    assert first["HostConfig"]["PortBindings"] == {"6006/tcp": [{"HostIp": "127.0.0.1", "HostPort": "6006"}]}
+    assert "PortBindings" not in second["HostConfig"]
+
+
+def test_secrets_are_in_no_plan(home: Home) -> None:
+    text = "name: a\nsecrets: [TOKEN]\nframework: {name: custom, version: image, command: 'true'}\n"
+    spec = load_text(text, "manifest.yml").spec
+    place = LocalHost(home, engine="unix:///nowhere")
+    runner = ContainerRunner(place, home_uuid="home")
+    attempt = AttemptRef("home", "training-abcdefghj", 1, 1)
+    request = LaunchRequest(attempt, spec, "me@box", "", "", secrets={"TOKEN": "never-shown"})
+
+    assert "never-shown" not in repr(runner.plan(request))
+
+
+def test_mounts_are_relabelled_where_selinux_guards_files() -> None:
+    mounts = [bind("/here", "/there"), bind("/file", "/.fabric/file", read_only=True)]
+
+    assert relabelled(mounts) == ["/here:/there:rw,z", "/file:/.fabric/file:ro,z"]
+
+
+def test_more_memory_than_there_is_is_refused(home: Home) -> None:
+    with pytest.raises(LaunchRefused, match="of memory"):
+        planned_text(
+            home, "name: a\nmemory: 900TiB\nframework: {name: custom, version: i, command: 'true'}\n"
+        )
+
+
+def test_all_of_ffdls_manifests_plan(home: Home) -> None:
+    if not FOLDER:
+        pytest.skip("FABRIC_FFDL_MANIFESTS names no folder of FfDL's manifests")
+    for file in sorted(Path(FOLDER).glob("*.yml")):
+        spec = load(file).spec
+        plan = planned(home, replace(spec, memory_bytes=min(spec.memory_bytes or 1 << 30, 1 << 30)))
+        assert len(plan.learners) == spec.learners
+        told = container(plan)
+        assert told["Image"].startswith(IMAGES[spec.framework.name]), file.name
+        assert told["Image"] == spec.image
+        assert len(told["HostConfig"].get("DeviceRequests", [{"DeviceIDs": []}])[0]["DeviceIDs"]) == spec.gpus

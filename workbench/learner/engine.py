@@ -1,0 +1,116 @@
+"""Asks a container engine the few things that an agent must, over its socket, without a library."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any
+
+VERSION = "v1.40"
+"""The oldest version of the engine's API that offers all that is asked (Docker 19.03)."""
+
+_CHUNK_BYTES = 65536
+
+
+class EngineRefused(Exception):
+    """The engine answered, and said no."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class Asked:
+    """A question that was sent; its answer is read when there is one."""
+
+    def __init__(self, stream: socket.socket, method: str, target: str, body: Any = None) -> None:
+        content = b"" if body is None else json.dumps(body).encode()
+        # Of HTTP/1.0 the answer is not cut into chunks and ends with the connection.
+        head = "%s /%s/%s HTTP/1.0\r\nHost: engine\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        self._stream = stream
+        self._parts: list[bytes] = []
+        try:
+            self._stream.sendall((head % (method, VERSION, target, len(content))).encode() + content)
+        except BaseException:
+            self._stream.close()
+            raise
+
+    def fileno(self) -> int:
+        """Return what can be waited for."""
+        return self._stream.fileno()
+
+    def hear(self) -> bool:
+        """Take what has come of the answer, which may begin long before it ends; say whether it is whole."""
+        self._stream.setblocking(False)
+        try:
+            return self._hear()
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        finally:
+            self._stream.setblocking(True)
+
+    def _hear(self) -> bool:
+        part = self._stream.recv(_CHUNK_BYTES)
+        self._parts.append(part)
+        return not part
+
+    def answer(self) -> Any:
+        """Read the answer: JSON as a value, anything else as text.
+
+        Raises:
+            EngineRefused: the engine said no.
+            OSError: it said nothing.
+        """
+        with self._stream:
+            while not self._hear():
+                pass
+        head, _, body = b"".join(self._parts).partition(b"\r\n\r\n")
+        words = head.split(None, 2)
+        if len(words) < 2 or not words[1].isdigit():
+            raise ConnectionError("the engine ended the connection")
+        status, text = int(words[1]), body.decode("utf-8", "replace")
+        try:
+            value = json.loads(text) if text.strip() else None
+        except ValueError:
+            value = text
+        if status >= 400:
+            raise EngineRefused(status, str(value.get("message", "")) if isinstance(value, dict) else text)
+        return value
+
+    def close(self) -> None:
+        """Forget the question."""
+        self._stream.close()
+
+
+def connected(path: str, timeout_seconds: float | None = None) -> socket.socket:
+    """Connect to an engine's socket.
+
+    Raises:
+        OSError: nothing answers there.
+    """
+    stream = socket.socket(socket.AF_UNIX)
+    try:
+        stream.settimeout(timeout_seconds)
+        stream.connect(path)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def ask(
+    path: str, method: str, target: str, body: Any = None, *, timeout_seconds: float | None = 30.0
+) -> Any:
+    """Ask the engine at a socket; return its answer.
+
+    Raises:
+        EngineRefused: it said no.
+        OSError: it does not answer.
+    """
+    return Asked(connected(path, timeout_seconds), method, target, body).answer()
