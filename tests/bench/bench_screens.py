@@ -62,7 +62,15 @@ def first_paint() -> list[Row]:
             runs=7,
         )
     return [
-        Row("first paint of 10,000 jobs", ours, "s", "an empty Textual app", theirs, "<= 2 x", ours <= 2 * theirs),
+        Row(
+            "first paint of 10,000 jobs",
+            ours,
+            "s",
+            "an empty Textual app",
+            theirs,
+            "<= 2 x",
+            ours <= 2 * theirs,
+        ),
         Row("first paint of 10,000 jobs", ours, "s", "", None, "<= 0.6 s", ours <= 0.6),
     ]
 
@@ -156,7 +164,9 @@ async def _long_log() -> list[Row]:
             assert document is not None
             await _until(lambda: len(document.sources[0].levels.kinds) >= LINES, shown)
             started = time.perf_counter()
-            found = document.search(Pattern("needle", literal=True), 0, backward=False, cancelled=lambda: False)
+            found = document.search(
+                Pattern("needle", literal=True), 0, backward=False, cancelled=lambda: False
+            )
             finding = time.perf_counter() - started
             assert found == LINES
             started = time.perf_counter()
@@ -165,7 +175,15 @@ async def _long_log() -> list[Row]:
             filtering = time.perf_counter() - started
             floor = _read_seconds(writer.folder.output)
     return [
-        Row("log of 1,000,000 lines opened", opening, "s", "reading the file once", floor, "<= 0.3 s", opening <= 0.3),
+        Row(
+            "log of 1,000,000 lines opened",
+            opening,
+            "s",
+            "reading the file once",
+            floor,
+            "<= 0.3 s",
+            opening <= 0.3,
+        ),
         Row("memory that it takes", memory, "MiB", "", None, "8 bytes a line", memory <= 40),
         Row("find through it", finding, "s", "", None, "<= 0.5 s", finding <= 0.5),
         Row("filter, first hits", filtering, "s", "", None, "<= 0.1 s", filtering <= 0.1),
