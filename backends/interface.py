@@ -302,8 +302,8 @@ class Backend(ABC):
     def open(self) -> Host | Cluster:
         """Reach the place."""
 
-    def frozen(self) -> BackendOptions:
-        """Return the options as a job keeps them: with what only the environment of its submit says."""
+    def frozen(self, runner: str) -> BackendOptions:
+        """Return the options as a job of this runner keeps them: with what only the environment of its submit says."""
         return self.options
 
     @abstractmethod
@@ -317,7 +317,3 @@ class Backend(ABC):
         passed over.
         """
         return None
-
-    def frozen(self, runner: str) -> Mapping[str, Any]:
-        """Return the options that a job of this runner keeps: what the environment says now is resolved in them."""
-        return dict(self.options.options)

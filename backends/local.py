@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from backends.failures import translated
-from backends.interface import Backend, Finding, Inventory, Node, Slot
+from backends.interface import Backend, BackendOptions, Finding, Inventory, Node, Slot
 from backends.local_host import LocalHost
 from workbench.clock import now_us
 from workbench.errors import FabricError
@@ -82,12 +83,13 @@ class LocalBackend(Backend):
             return error
         return None
 
-    def frozen(self, runner: str) -> Mapping[str, Any]:
+    def frozen(self, runner: str) -> BackendOptions:
         """Return the place's options as a job keeps them: which engine it was given to."""
-        told = dict(self.options.options)
-        if runner == "container":
-            told["engine"] = self._engine().address
-        return told
+        if runner != "container":
+            return self.options
+        return dataclasses.replace(
+            self.options, options={**self.options.options, "engine": self._engine().address}
+        )
 
     def _engine(self) -> Endpoint:
         from backends.engines import Endpoint, find_engine

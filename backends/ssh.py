@@ -51,7 +51,7 @@ class SshBackend(Backend):
                 hint="transport is paramiko or openssh",
             )
 
-    def frozen(self) -> BackendOptions:
+    def frozen(self, runner: str) -> BackendOptions:
         """Return the options with what only the user's own shell knows: the controller may be of another."""
         told = dict(self.options.options)
         if socket := os.environ.get("SSH_AUTH_SOCK"):

@@ -29,17 +29,16 @@ def find_place(name: str, runner: str, spec: JobSpec) -> tuple[PlaceRef, list[st
     """
     from workbench.store.rows import PlaceRef
 
-    options = backend_options(name or spec.backend or DEFAULT)
     wanted = runner or spec.runner
-    there = open_backend(options)
-    options = there.frozen()
+    there = open_backend(backend_options(name or spec.backend or DEFAULT))
     chosen, notes = _choose_runner(there, wanted, spec)
+    options = there.frozen(chosen)
     place = PlaceRef(
         backend=options.name,
         type=options.type,
         runner=chosen,
         address=options.address,
-        options=dict(open_backend(options).frozen(chosen)),
+        options=options.options,
     )
     return place, notes
 
