@@ -146,7 +146,7 @@ def test_nothing_of_ssh_loads_paramiko_before_a_host_is_reached() -> None:
         "import sys, backends.ssh, backends.ssh_config, backends.ssh_connection, backends.ssh_host\n"
         "from backends.interface import BackendOptions\n"
         "one = backends.ssh.SshBackend(BackendOptions('box', 'ssh', 'ssh://box'))\n"
-        "one.runners(), one.frozen("process")\n"
+        "one.runners(), one.frozen('process')\n"
         "sys.exit('paramiko' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
