@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -22,6 +23,13 @@ KEPT = ("PATH", "LANG", "LC_ALL", "TERM", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
 KEPT_PREFIXES = ("PYTEST", "FABRIC_TEST_", "UV", "PIP_", "SSL_CERT_", "REQUESTS_CA_", "CURL_CA_")
 """What a package client needs to reach its registry stays: some tests build environments."""
 REAL_HOME = Path.home()
+
+
+def pytest_configure() -> None:
+    """Take signals that a background shell told us to ignore: what is tested would inherit that."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
