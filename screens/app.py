@@ -16,13 +16,15 @@ from screens.base import BaseScreen
 from screens.errands import Done, Errands, Work
 from screens.farewell import farewell
 from screens.memory import Memory
-from screens.queries import Beginning, beginning
+from screens.queries import Beginning, beginning, open_and_ended
 from screens.reader import Answer, Reader, Trouble
 from screens.runs import RunsScreen
+from screens.status import look
 from screens.themes import NO_COLOUR_THEME, OURS, THEMES, Paint, role_variables
 from screens.widgets.bars import Part
 from workbench.clock import now_us
 from workbench.errors import FabricError
+from workbench.job import State
 from workbench.paths import Home
 from workbench.store import jobs
 from workbench.store.database import Store
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 Severity = Literal["information", "warning", "error"]
 TICK_SECONDS: Final = 1.0
+MOST_NOTICES: Final = 3
+"""So many jobs that end at once are named."""
 
 
 def _provider() -> type[Provider]:
@@ -74,6 +78,8 @@ class FabricApp(AppActions):
         self.trouble_since_us = 0
         self.open_jobs: tuple[JobRow, ...] = ()
         self.last_job: JobRow | None = None
+        self.watched: set[str] = set()
+        """Jobs that were opened in this session."""
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = OURS[0] if self.coloured else NO_COLOUR_THEME
@@ -90,7 +96,7 @@ class FabricApp(AppActions):
         self._repaint(self.current_theme)
         self.push_screen(RunsScreen())
         self.reader.watch(self, "beginning", beginning(self.asked_job), counters=())
-        self.reader.watch(self, "open", lambda store: tuple(jobs.open_jobs(store)))
+        self.reader.watch(self, "open", open_and_ended())
         self.reader.start()
         self.errands.start()
         self.set_interval(TICK_SECONDS, self._tick)
@@ -111,7 +117,8 @@ class FabricApp(AppActions):
     def on_answer(self, answer: Answer) -> None:
         """Take what the reader found."""
         if answer.key == "open":
-            self.open_jobs = answer.value
+            self.open_jobs = answer.value.open
+            self._say_ended(answer.value.ended)
         elif answer.key == "beginning":
             self._begin(answer.value)
 
@@ -128,6 +135,16 @@ class FabricApp(AppActions):
             self.tell(start.trouble, "error")
         if start.job is not None:
             self.open_job(start.job, "" if self.asked_job else self.memory.text("tab"))
+
+    def _say_ended(self, ended: tuple[JobRow, ...]) -> None:
+        """Say which jobs have ended; one that was looked at in this session rings."""
+        for job in ended[:MOST_NOTICES]:
+            severity: Severity = "error" if job.state is State.FAILED else "information"
+            self.tell(f"{look(job.state)}: {job.name}  {job.reason.text}".rstrip(), severity)
+        if len(ended) > MOST_NOTICES:
+            self.tell(f"and {len(ended) - MOST_NOTICES} more jobs have ended")
+        if any(job.id in self.watched for job in ended):
+            self.bell()
 
     def on_unmount(self) -> None:
         """Remember how it was left."""

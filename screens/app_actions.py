@@ -79,6 +79,7 @@ class AppActions(App[int]):
         from screens.run import RunScreen  # not before it is needed: the table is to be there at once
 
         self._fabric.last_job = job
+        self._fabric.watched.add(job.id)
         screen = self.screen
         if isinstance(screen, RunScreen):
             if screen.job_id == job.id:

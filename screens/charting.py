@@ -9,7 +9,7 @@ from typing import Final
 
 from screens.widgets.chart_data import ChartData, ChartsPage
 from screens.widgets.curve import Curve, colours, curve
-from screens.widgets.plot import View
+from screens.widgets.plot import STEP, TIME, View
 from workbench.metrics.charting import buckets
 from workbench.metrics.reading import series
 from workbench.store.database import Store
@@ -17,6 +17,8 @@ from workbench.store.rows import SeriesRow
 
 AT_ONCE: Final = 4
 """So many charts are read before it is known which are in view."""
+BESIDE: Final = "etime"
+"""The kind of series that says when a metric was measured, in the job's own terms: epochs, iterations."""
 STALE_SECONDS: Final = 2.0
 """Curves of which less than a dot is missing are read again no later than that."""
 
@@ -55,13 +57,19 @@ def charts_page(
 
     def read(store: Store) -> ChartsPage:
         found: dict[str, Found] = {}
+        beside: dict[tuple[str, int, str], SeriesRow] = {}
         for one in charted:
-            for row in series(store, one.job_id, kinds=kinds):
-                found.setdefault(row.name, []).append((one, row))
+            for row in series(store, one.job_id, kinds=(*kinds, BESIDE)):
+                if row.kind == BESIDE:
+                    beside[one.job_id, row.learner, row.name] = row
+                else:
+                    found.setdefault(row.name, []).append((one, row))
+        reader.beside = beside
         names = tuple(sorted(found, key=sort_key))
         shown = names[:AT_ONCE] if wanted is None else wanted
         charts = {name: reader.chart(store, name, found[name]) for name in shown if name in found}
-        return ChartsPage(names, charts, view)
+        others = {name.rpartition("/")[2] for _, _, name in beside} - {STEP, TIME}
+        return ChartsPage(names, charts, view, (STEP, TIME, *sorted(others)))
 
     return read
 
@@ -80,6 +88,8 @@ class _Reader:
         self._width = width
         self._view = view
         self._kept: dict[str, _Kept] = {}
+        self.beside: dict[tuple[str, int, str], SeriesRow] = {}
+        """What was reported beside metrics, by job, learner and name."""
 
     def chart(self, store: Store, name: str, found: Found) -> ChartData:
         """Return one chart: its values are those of now, its curves at most a dot behind."""
@@ -112,9 +122,22 @@ class _Reader:
     def _curve(self, store: Store, one: Charted, row: SeriesRow, label: str, colour: int) -> Curve:
         view = self._view
         low, high = _window(view, one)
-        by = "time" if view.over_time else "step"
+        if (placed := self._placed(store, one, row, label, colour)) is not None:
+            return placed
+        by = TIME if view.over_time else STEP
         read = buckets(store, row.id, width=self._width, x_from=low, x_to=high, by=by)  # type: ignore[arg-type] # one of its two
         return curve(label, colour, read, start_us=one.start_us if view.over_time else None)
+
+    def _placed(self, store: Store, one: Charted, row: SeriesRow, label: str, colour: int) -> Curve | None:
+        """Return a curve over what was reported beside it; None where nothing was, or not with every point."""
+        group = row.name.rpartition("/")[0]
+        name = f"{group}/{self._view.axis}" if group else self._view.axis
+        x = self.beside.get((one.job_id, row.learner, name))
+        if x is None or x.points != row.points:
+            return None
+        # As many points of both make the same buckets of both.
+        places = [bucket.last for bucket in buckets(store, x.id, width=self._width)]
+        return curve(label, colour, buckets(store, row.id, width=self._width), places=places)
 
     def _label(self, one: Charted, row: SeriesRow, curves: int) -> str:
         if self._several:
@@ -131,7 +154,7 @@ def _data(name: str, rows: Sequence[SeriesRow], curves: tuple[Curve, ...]) -> Ch
 
 def _window(view: View, one: Charted) -> tuple[int | None, int | None]:
     """Return the part of a series to read, in its own terms."""
-    if view.x_low is None or view.x_high is None:
+    if view.x_low is None or view.x_high is None or view.axis not in (STEP, TIME):
         return None, None
     if view.over_time:
         return int(one.start_us + view.x_low * 1e6), int(one.start_us + view.x_high * 1e6)

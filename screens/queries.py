@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from screens.columns import Figures
 from workbench.errors import FabricError
-from workbench.job import State
+from workbench.job import JobId, State
 from workbench.metrics.reading import CheckpointRow, NoteRow, UsageRow, checkpoints, notes, series, usage
 from workbench.store import jobs, learners, requests
 from workbench.store.database import Store
@@ -163,5 +163,28 @@ def beginning(asked: str | None) -> Callable[[Store], Beginning]:
             return Beginning(memory, row if row and row.deleted_us is None else None)
         running = jobs.list_jobs(store, states=[State.PROCESSING, State.STORING, State.DOWNLOADING], limit=1)
         return Beginning(memory, running[0] if running else None)
+
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class OpenJobs:
+    """Jobs of which something goes on or is to come, and those that have ended since the last look."""
+
+    open: tuple[JobRow, ...]
+    ended: tuple[JobRow, ...]
+
+
+def open_and_ended() -> Callable[[Store], OpenJobs]:
+    """Return the query for both; at the first look nothing has ended."""
+    before: set[JobId] = set()
+
+    def read(store: Store) -> OpenJobs:
+        nonlocal before
+        found = tuple(jobs.open_jobs(store))
+        now = {row.id for row in found}
+        gone = (jobs.job(store, job_id) for job_id in sorted(before - now))
+        before = now
+        return OpenJobs(found, tuple(row for row in gone if row is not None and row.deleted_us is None))
 
     return read

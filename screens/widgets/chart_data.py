@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from screens.widgets.curve import Curve
-from screens.widgets.plot import View
+from screens.widgets.plot import STEP, TIME, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +29,5 @@ class ChartsPage:
     charts: Mapping[str, ChartData]
     view: View
     """How they were read: a zoomed view has other points."""
+    axes: tuple[str, ...] = (STEP, TIME)
+    """What x can be."""

@@ -89,7 +89,7 @@ class ChartGrid(ChartKeys, Drawn, ScrollView, can_focus=True):
         asked = (
             wanted and tuple(wanted),
             self.plot_width,
-            self.view.over_time,
+            self.view.axis,
             self.view.x_low,
             self.view.x_high,
         )

@@ -143,8 +143,10 @@ class ChartKeys(Widget):
         self._look(smoothing=SMOOTHINGS[(index + 1) % len(SMOOTHINGS)])
 
     def action_chart_axis(self) -> None:
-        """Steps or time; what was zoomed into has no meaning on the other axis."""
-        self._look(over_time=not self.view.over_time, x_low=None, x_high=None, cursor=None)
+        """Steps, time, epochs: what was zoomed into has no meaning on another axis."""
+        known = self._grid.page.axes
+        index = known.index(self.view.axis) if self.view.axis in known else -1
+        self._look(axis=known[(index + 1) % len(known)], x_low=None, x_high=None, cursor=None)
 
     def action_chart_reset(self) -> None:
         """See all again."""

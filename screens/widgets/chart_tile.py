@@ -114,7 +114,7 @@ def _facts(data: ChartData, view: View) -> list[str]:
         if at is None:
             return []
         where = data.curves[0].x[at]
-        x = text.duration(where) if view.over_time else f"step {where:.0f}"
+        x = text.duration(where) if view.over_time else f"{view.axis} {where:g}"
         return [text.number(data.curves[0].value[at]), f"at {x}"]
     facts = [text.number(data.last)] if len(data.curves) == 1 else []
     if data.least is not None and data.most is not None:

@@ -43,8 +43,15 @@ class Curve:
         return right if self.x[right] - x < x - self.x[right - 1] else right - 1
 
 
-def curve(label: str, colour: int, buckets: Iterable[Bucket], *, start_us: int | None = None) -> Curve:
-    """Make a curve of a series' buckets: over steps, or over seconds since ``start_us``.
+def curve(
+    label: str,
+    colour: int,
+    buckets: Iterable[Bucket],
+    *,
+    start_us: int | None = None,
+    places: Sequence[float | None] | None = None,
+) -> Curve:
+    """Make a curve of a series' buckets: over steps, over seconds since ``start_us``, or at given ``places``.
 
     A point without a step is placed by its sequence number.
     """
@@ -53,8 +60,9 @@ def curve(label: str, colour: int, buckets: Iterable[Bucket], *, start_us: int |
     low: list[float] = []
     high: list[float] = []
     gaps: list[float] = []
-    for bucket in buckets:
-        at = _x(bucket, start_us)
+    for index, bucket in enumerate(buckets):
+        place = places[index] if places is not None and index < len(places) else None
+        at = _x(bucket, start_us) if place is None else place
         if bucket.nans:
             gaps.append(at)
         x.append(at)

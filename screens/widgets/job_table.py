@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.geometry import Size
 from textual.message import Message
-from textual.scroll_view import ScrollView
-from textual.strip import Strip
 
-from screens import actions, text
-from screens.columns import GAP, Cell, Column, Figures, Line, layout
-from screens.glyphs import glyphs
-from screens.themes import overlay, paint_of
-from screens.widgets.drawn import Drawn
+from screens import actions
+from screens.columns import GAP, Figures
+from screens.widgets.job_lines import JobLines
 from workbench.store.listing import Key, Listing, Window
 from workbench.store.rows import JobRow
 
@@ -25,7 +19,7 @@ NEAR: Final = 40
 """So many rows before the end of what is at hand, more are asked for."""
 
 
-class JobTable(Drawn, ScrollView, can_focus=True):
+class JobTable(JobLines, can_focus=True):
     """Rows of a listing, of which only a window is held; the cursor belongs to a job, not to a line."""
 
     PANE: ClassVar = "runs"
@@ -58,20 +52,10 @@ class JobTable(Drawn, ScrollView, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.window: Window | None = None
-        self.listing = Listing()
-        self.marks: dict[str, JobRow] = {}
-        self.notice: Sequence[tuple[str, str]] = (("loading the list of jobs", "dim"),)
-        """What stands in place of rows while there are none: lines with their roles."""
-        self._figures: Mapping[str, Figures] = {}
-        self._now_us = 0
-        self._rank = 0
         self._told: JobRow | None = None
         self._asked: tuple[Key | None, int | None] | None = None
         self._anew = False
         self._last_mark: int | None = None
-        self._columns: list[tuple[Column, int]] = []
-        self._columns_for = 0
 
     # What is at hand
 
@@ -79,10 +63,6 @@ class JobTable(Drawn, ScrollView, can_focus=True):
     def job(self) -> JobRow | None:
         """The job under the cursor."""
         return self._row(self._rank)
-
-    def _row(self, rank: int) -> JobRow | None:
-        index = rank - self.window.start if self.window else -1
-        return self.window.rows[index] if self.window and 0 <= index < len(self.window.rows) else None
 
     def show(self, window: Window, figures: Mapping[str, Figures], now_us: int) -> None:
         """Take new rows; the cursor stays on its job wherever that stands now."""
@@ -209,7 +189,7 @@ class JobTable(Drawn, ScrollView, can_focus=True):
         self._last_mark = None
         self.refresh()
 
-    # Drawing
+    # Events
 
     def on_resize(self, event: events.Resize) -> None:
         """Fit the scroll bar."""
@@ -234,61 +214,3 @@ class JobTable(Drawn, ScrollView, can_focus=True):
                 return column.sort
             at += width + GAP
         return ""
-
-    def render_line(self, y: int) -> Strip:
-        """Draw the heading, a row, or what stands in place of rows."""
-        width = self.room
-        if width != self._columns_for:
-            self._columns_for, self._columns = width, layout(max(1, width - 2))
-        if y == 0:
-            return self._heading(width)
-        rank = self.scroll_offset.y + y - 1
-        total = self.window.total if self.window else 0
-        if not total:
-            return self._notice_line(y, width)
-        if rank >= total:
-            return Strip.blank(width, self.base)
-        job = self._row(rank)
-        if job is None:
-            return Strip([Segment(f"  {glyphs().more}", self._style("dim"))]).adjust_cell_length(
-                width, self.base
-            )
-        line = Line(job, self._figures.get(job.id, Figures()), self._now_us)
-        cells = [(column, column.cell(line), size) for column, size in self._columns]
-        mark = Segment(
-            glyphs().mark if job.id in self.marks else " ", self.base + self._style("accent", "bold")
-        )
-        strip = Strip([mark, *self._cells(cells)]).adjust_cell_length(width, self.base)
-        return overlay(strip, paint_of(self).cursor(focused=self.has_focus)) if rank == self._rank else strip
-
-    def _style(self, role: str, attributes: str = "") -> Style:
-        return paint_of(self).style(role, attributes)
-
-    def _cells(self, cells: Sequence[tuple[Column, Cell, int]]) -> list[Segment]:
-        segments: list[Segment] = []
-        for column, cell, width in cells:
-            shown = text.shorten(cell.text, width)
-            blank = " " * (width - text.cells(shown))
-            padded = blank + shown if column.align == "right" else shown + blank
-            segments.append(Segment(padded + " " * GAP, self.base + self._style(cell.role)))
-        return segments
-
-    def _heading(self, width: int) -> Strip:
-        cells = []
-        for column, size in self._columns:
-            sorted_by = column.sort == self.listing.sort and bool(column.sort)
-            arrow = (glyphs().down if self.listing.descending else glyphs().up) if sorted_by else ""
-            cells.append((column, Cell(column.title + arrow, "accent" if sorted_by else "dim"), size))
-        strip = Strip([Segment(" ", self.base), *self._cells(cells)]).adjust_cell_length(width, self.base)
-        return overlay(strip, Style(bold=True))
-
-    def _notice_line(self, y: int, width: int) -> Strip:
-        index = y - max(1, (self.size.height - len(self.notice)) // 2)
-        if not 0 <= index < len(self.notice):
-            return Strip.blank(width, self.base)
-        shown, role = self.notice[index]
-        shown = text.shorten(shown, width - 2)
-        left = max(0, (width - text.cells(shown)) // 2)
-        return Strip(
-            [Segment(" " * left, self.base), Segment(shown, self.base + self._style(role))]
-        ).adjust_cell_length(width, self.base)

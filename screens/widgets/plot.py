@@ -20,6 +20,9 @@ LABEL: Final = 201
 CURSOR: Final = 202
 GAP: Final = 203
 
+STEP: Final = "step"
+TIME: Final = "time"
+
 Row = list[tuple[str, int]]
 _LABEL_CELLS: Final = 7
 
@@ -30,13 +33,18 @@ class View:
 
     logarithmic: bool = False
     smoothing: float = 0.0
-    over_time: bool = False
-    """X is seconds since the start, else steps."""
+    axis: str = STEP
+    """What x is: steps, seconds since the start, or what a job reports beside its metrics, such as ``epoch``."""
     x_low: float | None = None
     """The part that is zoomed into; None for all."""
     x_high: float | None = None
     cursor: float | None = None
     """The x of the inspect cursor, or None when it is off."""
+
+    @property
+    def over_time(self) -> bool:
+        """Whether x is seconds since the start."""
+        return self.axis == TIME
 
 
 def x_axis(curves: Sequence[Curve], view: View) -> Axis:

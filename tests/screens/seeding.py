@@ -159,6 +159,7 @@ def report(
     *,
     learner: int = 1,
     group: str = "train",
+    etimes: Mapping[str, Sequence[float]] | None = None,
 ) -> None:
     """Report metrics at steps 1, 2, ... through the journal's records, and take them in."""
     folder = store.home.job(row.id).attempt(row.attempt).learner(learner)
@@ -170,7 +171,8 @@ def report(
          "time_us": start, "boottime_us": 0},
         {"seq": 1, "time": start, "kind": "metrics", "source": "report", "group": group, "subid": "",
          "steps": list(range(1, length + 1)), "times": [start + i * SECOND_US for i in range(length)],
-         "values": {name: list(column) for name, column in values.items()}, "etimes": {}, "texts": {}},
+         "values": {name: list(column) for name, column in values.items()},
+         "etimes": {name: list(column) for name, column in (etimes or {}).items()}, "texts": {}},
         {"seq": 2, "time": start, "kind": "usage", "cpu_percent": 180.0, "memory_bytes": 1 << 30, "processes": 3,
          "gpus": []},
         {"seq": 3, "time": start, "kind": "progress", "fraction": 0.5, "text": "epoch 5/10"},

@@ -15,7 +15,9 @@ from screens.widgets.tabs import TabBar
 from tests.screens import seeding
 from tests.screens.support import journey, opened
 from tests.screens.test_pictures import remember_runs
+from workbench.job import Reason, State
 from workbench.paths import Home
+from workbench.store import jobs
 from workbench.store.database import Store
 
 
@@ -208,3 +210,51 @@ async def test_charts_are_zoomed_panned_inspected_smoothed_pinned_and_filtered(t
         await shown.until(lambda: len(grid.shown_names) == 3)
         await shown.press("1")
         await shown.until(lambda: grid.plan.columns == 1)
+
+
+@journey
+async def test_the_end_of_a_job_is_said_and_rings_when_it_was_looked_at(
+    three: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rung: list[int] = []
+    async with opened(three, (120, 40)) as shown:
+        monkeypatch.setattr(shown.app, "bell", lambda: rung.append(1))
+        await shown.until_shown("mnist-big")
+        with Store.open(three) as store:
+            waiting = [seeding.add_job(store, number, f"other-{number}") for number in range(20, 25)]
+            await shown.until_shown("8 jobs")
+            for row in waiting:
+                seeding.go(store, row, State.FAILED, reason=Reason("no such file", "C201"), exit_code=2)
+            await shown.until_shown("✗ failed: other-20  no such file", "and 2 more jobs have ended")
+            assert not rung
+            await shown.press("G", "enter")
+            await shown.until_shown("1 overview")
+            again = jobs.resolve(store, "mnist-wide")
+            shown.app.open_job(again)
+            await shown.until_shown("running for")
+            seeding.go(store, again, State.STORING, State.COMPLETED, exit_code=0)
+            await shown.until_shown("✓ completed: mnist-wide")
+            await shown.until(lambda: rung == [1])
+
+
+@journey
+async def test_charts_are_drawn_over_what_a_job_reports_beside_its_metrics(home: Home) -> None:
+    from screens.widgets.chart_grid import ChartGrid
+
+    with Store.open(home) as store:
+        row = seeding.go(store, seeding.add_job(store, 1), *seeding.RUN_UP)
+        epochs = [1.0 + step // 50 for step in range(200)]
+        seeding.report(
+            store, row, {"loss": [1.0 / (step + 1) for step in range(200)]}, etimes={"epoch": epochs}
+        )
+    async with opened(home, (120, 40), job=row.id) as shown:
+        await shown.until_shown("1 overview")
+        await shown.press("m")
+        await shown.until_shown("train/loss")
+        grid = shown.app.screen.query_one(ChartGrid)
+        assert grid.page.axes == ("step", "time", "epoch")
+        await shown.press("a", "a", "i")
+        await shown.until_shown("at epoch 4")
+        await shown.until(lambda: set(grid.page.charts["train/loss"].curves[0].x) == {1.0, 2.0, 3.0, 4.0})
+        await shown.press("a")
+        await shown.until(lambda: grid.view.axis == "step")

@@ -72,7 +72,7 @@ def test_five_thousand_runs(home: Home, request: pytest.FixtureRequest, size: tu
         seeding.many_runs(store, 5000)
         remember_runs(store)
 
-    check(request, f"runs-many-{SIZE_NAMES[size]}", _take(home, size, "5,000 jobs", "j", "j"))
+    check(request, f"runs-many-{SIZE_NAMES[size]}", _take(home, size, "it printed nothing", "j", "j"))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=SIZE_NAMES.get)

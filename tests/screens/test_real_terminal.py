@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.screens import seeding
@@ -22,6 +23,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 START = "import sys; from fabric_workbench import main; sys.exit(main())"
+TELL_CODE = '"$@"; echo $? > "$0"'
+"""Runs a command and writes its exit code to a file: tmux does not always know it."""
 
 
 class Terminal:
@@ -30,6 +33,7 @@ class Terminal:
     def __init__(self, folder: Path, home: Home) -> None:
         self.base = [str(TMUX), "-S", str(folder / "tmux.sock"), "-f", os.devnull]
         self.home = home
+        self.code = folder / "exit-code"
         self.environment = {
             **os.environ,
             "FABRIC_HOME": str(home.path),
@@ -46,20 +50,9 @@ class Terminal:
 
     def start(self, width: int, height: int, *words: str) -> None:
         """Start ``fabric tui``; the terminal stays when it ends."""
+        command = ["sh", "-c", TELL_CODE, str(self.code), sys.executable, "-c", START, "tui", *words]
         # tmux starts its commands in its server's environment, which is this one's.
-        self(
-            "new-session",
-            "-d",
-            "-x",
-            str(width),
-            "-y",
-            str(height),
-            sys.executable,
-            "-c",
-            START,
-            "tui",
-            *words,
-        )
+        self("new-session", "-d", "-x", str(width), "-y", str(height), *command)
         self("set-option", "remain-on-exit", "on")
 
     def screen(self) -> str:
@@ -113,9 +106,7 @@ def test_a_tour_at_80x24(terminal: Terminal) -> None:
     terminal.keys("q")
     shown = terminal.until_shown("1 job goes on:")
     assert "mnist-wide" in shown
-    terminal.until(
-        lambda _: terminal("display-message", "-p", "#{pane_dead} #{pane_dead_status}").strip() == "1 0"
-    )
+    terminal.until(lambda _: terminal.code.exists() and terminal.code.read_text() == "0\n")
 
 
 def test_it_fits_itself_to_a_terminal_that_changes_its_size(terminal: Terminal) -> None:
@@ -149,12 +140,13 @@ def test_a_terminal_that_hangs_up_ends_it_and_it_opens_again_where_it_was(termin
     terminal.keys("s", "s")
     terminal.until(lambda shown: shown.index("mnist-baseline") < shown.index("mnist-wide"))
     terminal.until(lambda shown: _remembered(terminal.home, "name"))
-    pid = int(terminal("display-message", "-p", "#{pane_pid}"))
+    pane = psutil.Process(int(terminal("display-message", "-p", "#{pane_pid}")))
+    processes = [pane, *pane.children(recursive=True)]
+    assert len(processes) == 2
+
     terminal("kill-session")
-    deadline = time.monotonic() + 20
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not Path(f"/proc/{pid}").exists()
+
+    assert psutil.wait_procs(processes, timeout=20)[1] == []
 
     terminal.start(80, 24)
 
