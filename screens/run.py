@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Final
 
-from textual import on
+from textual import events, on
 from textual.containers import Container
 from textual.content import Content
 from textual.widget import Widget
@@ -34,6 +34,10 @@ from screens.widgets.text_page import (
 )
 from workbench.job import nine
 from workbench.store.rows import JobRow
+
+WIDE: Final = 160
+"""From so many columns on a second tab is shown beside the open one."""
+BESIDE: Final = {"overview": "logs", "logs": "charts", "charts": "logs"}
 
 
 class RunScreen(Steering):
@@ -88,8 +92,9 @@ class RunScreen(Steering):
         if not self._all_there:
             return  # it is shown when all is there
         self.query_one(TabBar).active = tab
+        shown = self.shown_tabs()
         for name in TABS:
-            self.query_one(f"#{name}").display = name == tab
+            self.query_one(f"#{name}").display = name in shown
         pane = self.query_one(f"#{tab}")
         if not self.query_one(Prompt).display:
             pane.focus()
@@ -97,17 +102,41 @@ class RunScreen(Steering):
         reader = self.fabric.reader
         for key in ("charts", "usage", "files"):
             reader.forget(self, key)
-        self.query_one(LogView).rest(resting=tab != "logs")
+        self.query_one(LogView).rest(resting="logs" not in shown)
         if self.job is None:
             self._say_deleted()
             return
-        if tab == "charts":
+        self._write_pages()
+        if "charts" in shown:
             self._read_charts()
-        elif tab == "usage":
+        if tab == "usage":
             reader.watch(self, "usage", latest_usage(self.job_id), counters=("series",), every_seconds=0.5)
         elif tab == "files":
             folder = self.fabric.home.job(self.job_id)
             reader.watch(self, "files", found_files(folder), counters=None, every_seconds=3.0)
+
+    def shown_tabs(self) -> tuple[str, ...]:
+        """Return the tabs that are seen: where there is room, the one that is open and one beside it."""
+        beside = BESIDE.get(self.tab)
+        return (self.tab, beside) if beside and self.size.width >= WIDE else (self.tab,)
+
+    def on_screen_resume(self) -> None:
+        """Fit the tabs to the terminal."""
+        self._fit()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Show another tab beside the open one, or no more."""
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        if self.whole and self._all_there and self._seen_tabs() != set(self.shown_tabs()):
+            focused = self.focused
+            self.show(self.tab)
+            if focused is not None and focused.display:
+                focused.focus()
+
+    def _seen_tabs(self) -> set[str]:
+        return {name for name in TABS if self.query_one(f"#{name}").display}
 
     @on(TabBar.Chosen)
     def _chosen(self, chosen: TabBar.Chosen) -> None:
@@ -169,9 +198,10 @@ class RunScreen(Steering):
         page, now = self._page, self.fabric.clock()
         if page is None or self.job is None:
             return
+        shown = self.shown_tabs()
+        if "overview" in shown:
+            self.query_one(OverviewPage).show(overview(page, self.fabric.home, now))
         match self.tab:
-            case "overview":
-                self.query_one(OverviewPage).show(overview(page, self.fabric.home, now))
             case "config":
                 self.query_one(ConfigPage).show(rest.config(page))
             case "files":
@@ -203,7 +233,7 @@ class RunScreen(Steering):
 
     @on(ChartGrid.Wanted)
     def _read_charts(self) -> None:
-        if self.tab != "charts" or self.job is None:
+        if "charts" not in self.shown_tabs() or self.job is None:
             return
         grid = self.query_one(ChartGrid)
         charted = Charted(self.job_id, self.job.name, self.job.started_us or self.job.submitted_us)
@@ -239,7 +269,7 @@ class RunScreen(Steering):
         elif entered.value:
             self.fabric.memory.add_to_history(f"log {entered.purpose}", entered.value)
         prompt.close()
-        self.query_one(f"#{self.tab}").focus()
+        self._focus_asker(entered.purpose)
 
     @on(Prompt.Left)
     def _left(self, left: Prompt.Left) -> None:
@@ -247,7 +277,11 @@ class RunScreen(Steering):
             self.query_one(ChartGrid).set_filter(left.before)
         else:
             self.query_one(LogView).typing(left.purpose, left.before)
-        self.query_one(f"#{self.tab}").focus()
+        self._focus_asker(left.purpose)
+
+    def _focus_asker(self, purpose: str) -> None:
+        """Give the focus back to the pane that something was typed for."""
+        self.query_one("#charts" if purpose == "metrics" else "#logs").focus()
 
     def back(self) -> bool:
         """Take away what narrows the view."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from rich.segment import Segment
@@ -177,7 +178,10 @@ class Preview(Drawn, can_focus=True):
             self._line(f" {glyphs().dot} ".join(facts), job.state.lower(), width),
         ]
         if why := status.why(job, self._now_us):
-            lines.append(self._line(why, "error" if status.is_problem(job) else "dim", width))
+            role = "error" if status.is_problem(job) else "dim"
+            roomy = self.size.height >= CHART_LEAST_HEIGHT
+            shown = textwrap.wrap(why, max(10, width))[:3] if roomy else [why]
+            lines += [self._line(line, role, width) for line in shown]
         if job.reason.hint and self.size.height >= CHART_LEAST_HEIGHT:
             lines.append(self._line(text.harmless(job.reason.hint), "dim", width))
         return lines

@@ -1,34 +1,138 @@
-"""Make the README's pictures from the running app: ``python -m tests.screens.pictures docs/pictures``."""
+"""Makes the pictures of the documentation from the running app: ``python -m tests.screens.pictures [FOLDER]``."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import os
+import random
+import re
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Final
 
-from screens.app import FabricApp
-from tests.screens.seeding import NOW_US, three_runs
+os.environ["TEXTUAL_ANIMATIONS"] = "none"
+os.environ["FABRIC_ASCII"] = "0"
+os.environ["TZ"] = "UTC"
+
+from tests.screens import seeding
+from tests.screens.support import Shown, opened
+from tests.screens.test_pictures import remember_runs
+from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store.database import Store
+from workbench.store.jobs import set_reason
+from workbench.store.rows import JobRow
 
-SIZE = (120, 34)
+FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+STEPS: Final = 400
 
 
-async def draw(folder: Path) -> None:
-    """Open the app on a home with three jobs, and save each of its two first screens."""
-    with tempfile.TemporaryDirectory() as place:
-        home = Home(Path(place))
+def main() -> None:
+    """Write every picture."""
+    time.tzset()
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as root:
+        home = Home(Path(root) / "fabric")
         with Store.open(home) as store:
-            three_runs(store)
-        app = FabricApp(home, clock=lambda: NOW_US)
-        async with app.run_test(size=SIZE) as pilot:
-            for name, keys in (("runs", ()), ("run", ("enter", "3"))):
-                await pilot.press(*keys)
-                await pilot.app.workers.wait_for_complete()
-                await pilot.pause(1.0)
-                (folder / f"{name}.svg").write_text(app.export_screenshot(title="fabric tui"))
+            seed(store)
+            remember_runs(store)
+        asyncio.run(draw(home, folder))
+
+
+async def draw(home: Home, folder: Path) -> None:
+    """Walk through the screens and keep what is seen."""
+    async with opened(home, (124, 32)) as shown:
+        await shown.until_shown("resnet-wide")
+        await shown.press("j")
+        await shown.until_shown("held-out", "train/loss")
+        await keep(shown, folder / "runs.svg")
+    async with opened(home, (164, 40), job="resnet-wide") as shown:
+        await shown.until_shown("1 overview")
+        await shown.press("l")
+        await shown.until_shown("held-out accuracy", "train/loss")
+        await shown.press("tab", "tilde", "tilde")
+        await shown.until_shown("smooth 0.9")
+        await keep(shown, folder / "run.svg")
+    async with opened(home, (124, 32)) as shown:
+        await shown.until_shown("2 logs")  # where it was left
+        await shown.press("escape")
+        await shown.until_shown("7 jobs")
+        await shown.press("j", "space", "space", "space", "c")
+        await shown.until_shown("compare 3 jobs", "train/loss")
+        await shown.press("tilde", "tilde")
+        await shown.until_shown("smooth 0.9")
+        await keep(shown, folder / "compare.svg")
+
+
+async def keep(shown: Shown, file: Path) -> None:
+    """Write the screen to a file once nothing is left to do."""
+    await shown.pilot.pause(0.3)
+    drawn = re.sub(r"@font-face\s*{[^}]*}", "", shown.app.export_screenshot(title="fabric tui"))
+    # No font is fetched from anywhere: whatever monospaced one is there serves.
+    drawn = drawn.replace("Fira Code", "Fira Code, DejaVu Sans Mono, Menlo, Consolas")
+    file.write_text(drawn, encoding="utf-8")
+
+
+def seed(store: Store) -> None:
+    """Make jobs as a week of work leaves them."""
+    dice = random.Random(4)
+    done(store, 1, "resnet-baseline", 9_000, 0.0030, dice)
+    why = Reason("over its memory limit: 8.2 GiB of 8 GiB", "C203", "ask for more memory, or a smaller batch")
+    failed = seeding.add_job(store, 2, "resnet-batch-4096", age_seconds=7_200, gpus=1)
+    seeding.go(store, failed, *seeding.RUN_UP, State.STORING, State.FAILED, reason=why, exit_code=137)
+    halted = seeding.add_job(store, 3, "bert-small", age_seconds=5_400)
+    why = Reason("halted by ada@box")
+    seeding.go(store, halted, *seeding.RUN_UP, State.STORING, State.HALTED, reason=why, exit_code=143)
+    done(store, 4, "resnet-lr-0.01", 3_900, 0.0045, dice)
+    done(store, 5, "resnet-lr-0.1", 2_700, 0.0060, dice)
+    running(store, 6, dice)
+    waiting = seeding.add_job(store, 7, "resnet-seed-2", age_seconds=60, gpus=2)
+    set_reason(store, waiting.id, Reason("waits for 2 GPUs: 1 of 2 is free, the other is ada's resnet-wide"))
+
+
+def done(store: Store, number: int, name: str, age: float, rate: float, dice: random.Random) -> None:
+    """Make a job that has ended well."""
+    row = seeding.go(store, seeding.add_job(store, number, name, age_seconds=age, gpus=1), *seeding.RUN_UP)
+    seeding.report(store, row, curves(rate, dice))
+    seeding.go(store, row, State.STORING, State.COMPLETED, every=900, exit_code=0, exit_by="job")
+
+
+def curves(rate: float, dice: random.Random) -> dict[str, list[float | None]]:
+    """Return loss and accuracy as training gives them."""
+    loss = [2.3 * math.exp(-rate * step) + 0.25 * abs(dice.gauss(0, 0.4)) for step in range(STEPS)]
+    return {
+        "loss": [round(value, 4) for value in loss],
+        "accuracy": [round(min(0.99, 1 - value / 2.6), 4) for value in loss],
+        "lr": [round(0.05 * (1 + math.cos(math.pi * step / STEPS)), 5) for step in range(STEPS)],
+        "grad-norm": [
+            round(abs(dice.gauss(1.0, 0.2)) + 4 * math.exp(-step / 40), 3) for step in range(STEPS)
+        ],
+    }
+
+
+def running(store: Store, number: int, dice: random.Random) -> JobRow:
+    """Make the job that runs."""
+    row = seeding.add_job(store, number, "resnet-wide", age_seconds=1_500, gpus=1)
+    row = seeding.go(store, row, *seeding.RUN_UP)
+    values = curves(0.0080, dice)
+    seeding.report(store, row, values)
+    writer = seeding.journal(store.home, row)
+    writer.write(b"loading 50,000 images\nmodel: 36.5 M parameters, 1 GPU\n")
+    for step in range(10, STEPS, 10):
+        line = f"epoch {step // 50 + 1} step {step} loss {values['loss'][step]} accuracy {values['accuracy'][step]}\n"
+        writer.write(line.encode(), seconds=3)
+        if step % 50 == 0:
+            held_out = f"\x1b[36mepoch {step // 50} held-out accuracy {values['accuracy'][step]}\x1b[0m\n"
+            writer.write(held_out.encode(), seconds=2)
+        if step == 270:
+            writer.write(b"WARNING: 3 images could not be read and were left out\n")
+    writer.write(b"saved checkpoints/epoch-8.pt\n")
+    return row
 
 
 if __name__ == "__main__":
-    asyncio.run(draw(Path(sys.argv[1])))
+    main()

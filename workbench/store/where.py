@@ -236,7 +236,8 @@ class _Builder:
 
     def _value(self, value: str | float) -> str:
         name = f"v{len(self.values)}"
-        self.values[name] = value
+        # An argument of a command may hold bytes that are no text; SQLite takes none of them.
+        self.values[name] = value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
         return f":{name}"
 
 
