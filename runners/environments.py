@@ -148,7 +148,8 @@ def _wait(environment: Environment, host: Host, progress: Progress) -> None:
             if ends[0] in found:
                 return
             what = "could not be built" if ends[1] in found else "is not there: its build was killed"
-            raise _refused(f"The environment of requirements: {what}", "\n".join(lines))
+            # Read again: what was said last came after the look above.
+            raise _refused(f"The environment of requirements: {what}", "\n".join(_tail(host, log)))
         said = lines[-1] if lines else said or "builds the environment of requirements:"
         progress(said, stage="preparing")
         # While the lock is held, a failure is that of a build before, or of this one which is about to end.
