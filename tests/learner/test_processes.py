@@ -68,9 +68,9 @@ def test_the_caller_is_never_found() -> None:
 def test_the_dead_are_not_found() -> None:
     one = carrying("exit 0")
 
-    until(lambda: processes.find(MARKER) == [])
+    until(lambda: system.start_ticks(one.pid) == 0)
 
-    assert system.start_ticks(one.pid) == 0
+    assert processes.find(MARKER) == []
     assert process_table.of(one.pid) is None
     one.wait()
 

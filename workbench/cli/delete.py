@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ORIGIN = "cli"
 FOLDER_POLL_SECONDS = 0.02
-FOLDER_SECONDS = 60.0
+FOLDER_SECONDS = 20.0
 
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is asked for.")]
 

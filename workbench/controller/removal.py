@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from workbench.controller.troubles import sentence
 from workbench.paths import Home
 from workbench.store.database import Store
 from workbench.store.jobs import deleted_jobs, mark_deleted
+
+TRIES = 5
+TRY_AGAIN_SECONDS = 0.2
 
 
 def forget(home: Home, job_id: str, who: str, post: Post) -> None:
@@ -81,5 +85,13 @@ def remove_folder(folder: Path) -> None:
         else:
             function(path)
 
-    if folder.exists():
-        shutil.rmtree(folder, onerror=make_room)
+    for left in reversed(range(TRIES)):
+        try:
+            if folder.exists():
+                shutil.rmtree(folder, onerror=make_room)
+            return
+        except OSError:
+            # An agent that is about to end may have written one more file meanwhile.
+            if not left:
+                raise
+            time.sleep(TRY_AGAIN_SECONDS)
