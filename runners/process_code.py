@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from backends.failures import translated
 from backends.interface import Host
 from runners.interface import LaunchRequest
 from runners.process_site import Site
@@ -18,7 +19,7 @@ def bring_code(host: Host, site: Site, request: LaunchRequest) -> str:
     source = Path(request.code_file)
     if site.here and path == source:
         return str(path)
-    with source.open("rb") as stream:
+    with translated(), source.open("rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         stream.seek(0)
         host.put(stream, str(path), sha256=sha256)

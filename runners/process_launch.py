@@ -6,20 +6,18 @@ and of two agents that are started for one learner the second ends at once.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from backends.failures import translated
 from backends.interface import Host, Lock
 from runners.environments import ensure, environment_of
 from runners.interface import Plan, Progress
 from runners.interpreters import find_interpreter
 from runners.process_agents import Agent, bring_agent
 from runners.process_begin import Begin
+from runners.process_code import bring_code
 from runners.process_environment import gpus_seen, job_folders, marker, secrets_stem
 from runners.process_plan import AGENT, ref_of
 from runners.process_port import choose_port
@@ -81,24 +79,11 @@ class Launching:
         # FfDL's scripts meet at this file.
         self._host.call("touch", paths=[str(attempt.job_state / self._request.attempt.job_id)])
         agent = bring_agent(self._host, self._site, self._plan.learners[0].native["agent"])
-        archive = self._bring_code()
+        archive = bring_code(self._host, self._site, self._request)
         for learner in waiting:
             self._host.call("unpack", archive=archive, folder=str(attempt.model(learner)))
         self._bring_environment()
         return agent
-
-    def _bring_code(self) -> str:
-        if not self._request.code_file:
-            return ""
-        path = self._site.home.snapshot(self._request.code_hash)
-        source = Path(self._request.code_file)
-        if self._site.here and path == source:
-            return str(path)
-        with translated(), source.open("rb") as stream:
-            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-            stream.seek(0)
-            self._host.put(stream, str(path), sha256=sha256)
-        return str(path)
 
     def _bring_environment(self) -> None:
         """Build what ``requirements:`` asks for, and record what a job runs with."""
