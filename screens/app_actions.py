@@ -72,6 +72,38 @@ class AppActions(App[int]):
 
         self.push_screen(Choose(title, choices), chosen)
 
+    def confirm(self, title: str, consequence: str, verb: str, then: Callable[[], Any]) -> None:
+        """Ask for a yes."""
+        from screens.dialogs import Confirm, Question
+
+        def decided(yes: bool | None) -> None:
+            if yes:
+                then()
+
+        self.push_screen(Confirm(Question(title, (), consequence, verb)), decided)
+
+    def action_app_launch(self) -> None:
+        """Ask what to start, and start it in the background."""
+        if self._fabric.readonly:
+            self._fabric.tell("nothing is started here: it was started with --readonly", "warning")
+            return
+        from screens.launch import Launch
+        from screens.launching import start
+
+        home = self._fabric.home
+
+        def decided(line: str | None) -> None:
+            if line:
+                self._fabric.memory.add_to_history("launches", line)
+                self._fabric.tell(f"starting: fabric run {line}")
+                self.aside(lambda: start(home, line), self.say_started)
+
+        self.push_screen(Launch(), decided)
+
+    def say_started(self, job_id: str) -> None:
+        """Say that a job was started."""
+        self._fabric.tell(f"started {job_id}")
+
     # Where one is
 
     def open_job(self, job: JobRow, tab: str = "") -> None:
@@ -145,13 +177,26 @@ class AppActions(App[int]):
 
     def action_app_command(self) -> None:
         """Type a command."""
-        from screens.command import CommandLine, obey
+        from screens.command import completions, obey
 
-        def typed(line: str | None) -> None:
+        memory = self._fabric.memory
+
+        def typed(line: str) -> None:
             if line:
+                memory.add_to_history("commands", line)
                 obey(self._fabric, line)
 
-        self.push_screen(CommandLine(self._fabric.memory), typed)
+        self.ask_line(":", "", [*completions(), *memory.texts("commands")], typed)
+
+    def ask_line(self, purpose: str, value: str, known: Sequence[str], then: Callable[[str], Any]) -> None:
+        """Ask for a line, and go on with it."""
+        from screens.asking import AskLine
+
+        def typed(line: str | None) -> None:
+            if line is not None:
+                then(line)
+
+        self.push_screen(AskLine(purpose, value, known), typed)
 
     def action_app_pause(self) -> None:
         """Hold the view still, or let it go on."""
