@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from textual.app import App
 from textual.content import Content
+from textual.message import Message
 
 from screens import actions
 from screens.base import BaseScreen
 from screens.errands import Done
+from screens.reader import post
 from screens.steering import Steering
 from screens.themes import OURS
 from workbench.errors import FabricError
@@ -22,6 +24,17 @@ if TYPE_CHECKING:
     from screens.dialogs import Choice
 
 T = TypeVar("T")
+
+
+class Aside(Message, bubble=False):
+    """Something that was done aside is over."""
+
+    def __init__(
+        self, then: Callable[[Any], Any], value: Any
+    ) -> None:  # of the type that ``aside`` was given
+        super().__init__()
+        self.then = then
+        self.value = value
 
 
 class AppActions(App[int]):
@@ -48,13 +61,17 @@ class AppActions(App[int]):
             try:
                 value = work()
             except FabricError as error:
-                self.post_message(Done("", "", error))
+                post(self, Done("", "", error))
             except (OSError, IndexError) as error:  # the file was cut or replaced meanwhile
-                self.post_message(Done("", "", FabricError(f"it cannot be read any more: {error}")))
+                post(self, Done("", "", FabricError(f"it cannot be read any more: {error}")))
             else:
-                self.call_from_thread(then, value)
+                post(self, Aside(then, value))
 
         threading.Thread(target=run, name="aside", daemon=True).start()
+
+    def on_aside(self, done: Aside) -> None:
+        """Go on with what was done aside."""
+        done.then(done.value)
 
     def show_text(self, shown: tuple[str, Content]) -> None:
         """Show a longer text in a window."""

@@ -75,7 +75,7 @@ class _Opening:
         """Take the answer, from the reader's thread."""
         if isinstance(message, Answer):
             self.app.reader.forget(self)
-            self.app.call_from_thread(self._open, message.value)
+            self.app.aside(lambda: message.value, self._open)
         return True
 
     def _open(self, found: Beginning) -> None:
