@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from textual.app import App
 from textual.content import Content
+from textual.message import Message
 
 from screens import actions
 from screens.base import BaseScreen
 from screens.errands import Done
+from screens.reader import post
 from screens.steering import Steering
 from screens.themes import OURS
 from workbench.errors import FabricError
@@ -22,6 +24,17 @@ if TYPE_CHECKING:
     from screens.dialogs import Choice
 
 T = TypeVar("T")
+
+
+class Aside(Message, bubble=False):
+    """Something that was done aside is over."""
+
+    def __init__(
+        self, then: Callable[[Any], Any], value: Any
+    ) -> None:  # of the type that ``aside`` was given
+        super().__init__()
+        self.then = then
+        self.value = value
 
 
 class AppActions(App[int]):
@@ -48,13 +61,17 @@ class AppActions(App[int]):
             try:
                 value = work()
             except FabricError as error:
-                self.post_message(Done("", "", error))
+                post(self, Done("", "", error))
             except (OSError, IndexError) as error:  # the file was cut or replaced meanwhile
-                self.post_message(Done("", "", FabricError(f"it cannot be read any more: {error}")))
+                post(self, Done("", "", FabricError(f"it cannot be read any more: {error}")))
             else:
-                self.call_from_thread(then, value)
+                post(self, Aside(then, value))
 
         threading.Thread(target=run, name="aside", daemon=True).start()
+
+    def on_aside(self, done: Aside) -> None:
+        """Go on with what was done aside."""
+        done.then(done.value)
 
     def show_text(self, shown: tuple[str, Content]) -> None:
         """Show a longer text in a window."""
@@ -71,6 +88,38 @@ class AppActions(App[int]):
                 then(choice)
 
         self.push_screen(Choose(title, choices), chosen)
+
+    def confirm(self, title: str, consequence: str, verb: str, then: Callable[[], Any]) -> None:
+        """Ask for a yes."""
+        from screens.dialogs import Confirm, Question
+
+        def decided(yes: bool | None) -> None:
+            if yes:
+                then()
+
+        self.push_screen(Confirm(Question(title, (), consequence, verb)), decided)
+
+    def action_app_launch(self) -> None:
+        """Ask what to start, and start it in the background."""
+        if self._fabric.readonly:
+            self._fabric.tell("nothing is started here: it was started with --readonly", "warning")
+            return
+        from screens.launch import Launch
+        from screens.launching import start
+
+        home = self._fabric.home
+
+        def decided(line: str | None) -> None:
+            if line:
+                self._fabric.memory.add_to_history("launches", line)
+                self._fabric.tell(f"starting: fabric run {line}")
+                self.aside(lambda: start(home, line), self.say_started)
+
+        self.push_screen(Launch(), decided)
+
+    def say_started(self, job_id: str) -> None:
+        """Say that a job was started."""
+        self._fabric.tell(f"started {job_id}")
 
     # Where one is
 
@@ -145,13 +194,26 @@ class AppActions(App[int]):
 
     def action_app_command(self) -> None:
         """Type a command."""
-        from screens.command import CommandLine, obey
+        from screens.command import completions, obey
 
-        def typed(line: str | None) -> None:
+        memory = self._fabric.memory
+
+        def typed(line: str) -> None:
             if line:
+                memory.add_to_history("commands", line)
                 obey(self._fabric, line)
 
-        self.push_screen(CommandLine(self._fabric.memory), typed)
+        self.ask_line(":", "", [*completions(), *memory.texts("commands")], typed)
+
+    def ask_line(self, purpose: str, value: str, known: Sequence[str], then: Callable[[str], Any]) -> None:
+        """Ask for a line, and go on with it."""
+        from screens.asking import AskLine
+
+        def typed(line: str | None) -> None:
+            if line is not None:
+                then(line)
+
+        self.push_screen(AskLine(purpose, value, known), typed)
 
     def action_app_pause(self) -> None:
         """Hold the view still, or let it go on."""

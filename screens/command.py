@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
-
-from textual import on
-from textual.app import ComposeResult
-from textual.binding import BindingType
-from textual.screen import ModalScreen
+from typing import TYPE_CHECKING, Final
 
 from screens import actions
-from screens.memory import Memory
 from screens.queries import Beginning, beginning
 from screens.reader import Answer
 from screens.runs import RunsScreen
-from screens.widgets.prompt import Prompt
 from screens.widgets.tabs import TABS
 
 if TYPE_CHECKING:
@@ -27,38 +20,9 @@ JOB_WORDS: Final = {"run": "overview", "open": "overview", "log": "logs", "metri
 PLAIN_WORDS: Final = ("runs", "filter", "theme", "help", "places", "pause", "q", "quit")
 
 
-class CommandLine(ModalScreen[str]):
-    """One line over the screen, with completion and what was typed before."""
-
-    BINDINGS: ClassVar[list[BindingType]] = []
-
-    def __init__(self, memory: Memory) -> None:
-        super().__init__()
-        self.memory = memory
-
-    def compose(self) -> ComposeResult:
-        """Put the line together."""
-        yield Prompt(id="command")
-
-    def on_mount(self) -> None:
-        """Open the line at once; all words are completed, those typed before first."""
-        words = [
-            *(action.id for action in actions.ACTIONS),
-            *PLAIN_WORDS,
-            *(f"{word} " for word in JOB_WORDS),
-        ]
-        self.query_one(Prompt).ask(":", "", [*words, *self.memory.texts("commands")])
-
-    @on(Prompt.Entered)
-    def _entered(self, entered: Prompt.Entered) -> None:
-        line = entered.value.strip()
-        if line:
-            self.memory.add_to_history("commands", line)
-        self.dismiss(line)
-
-    @on(Prompt.Left)
-    def _left(self) -> None:
-        self.dismiss("")
+def completions() -> list[str]:
+    """Return the words that a line may begin with."""
+    return [*(action.id for action in actions.ACTIONS), *PLAIN_WORDS, *(f"{word} " for word in JOB_WORDS)]
 
 
 def obey(app: FabricApp, line: str) -> None:
@@ -111,7 +75,7 @@ class _Opening:
         """Take the answer, from the reader's thread."""
         if isinstance(message, Answer):
             self.app.reader.forget(self)
-            self.app.call_from_thread(self._open, message.value)
+            self.app.aside(lambda: message.value, self._open)
         return True
 
     def _open(self, found: Beginning) -> None:

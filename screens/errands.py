@@ -13,7 +13,7 @@ from typing import Final
 
 from textual.message import Message
 
-from screens.reader import Receiver
+from screens.reader import Receiver, post
 from workbench.errors import FabricError
 from workbench.paths import Home
 from workbench.store.database import Store
@@ -65,12 +65,12 @@ class Errands:
             try:
                 if store is None:
                     store = Store.open(self.home)
-                receiver.post_message(Done(label, work(store), None))
+                post(receiver, Done(label, work(store), None))
             except FabricError as error:
-                receiver.post_message(Done(label, "", error))
+                post(receiver, Done(label, "", error))
             except Exception as error:  # a bug of ours must not silence all later errands
-                receiver.post_message(
-                    Done(label, "", FabricError(f"{label} failed: {type(error).__name__}: {error}"))
+                post(
+                    receiver, Done(label, "", FabricError(f"{label} failed: {type(error).__name__}: {error}"))
                 )
         if store is not None:
             store.close()

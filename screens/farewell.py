@@ -22,4 +22,5 @@ def farewell(jobs: Sequence[JobRow]) -> str:
     lines += [f"  {job.id}  {job.state.lower():<11} {text.harmless(job.name)}" for job in going[-MOST:]]
     if len(going) > MOST:
         lines.append(f"  and {len(going) - MOST:,} more")
-    return "\n".join([*lines, "fabric tui shows them again", ""])
+    shows = "it" if len(going) == 1 else "them"
+    return "\n".join([*lines, f"fabric tui shows {shows} again", ""])

@@ -11,7 +11,7 @@ from typing import Any, Final
 from textual.message import Message
 
 from backends.interface import BackendOptions, Finding, Inventory
-from screens.reader import Receiver
+from screens.reader import Receiver, post
 from workbench.clock import now_us
 from workbench.errors import FabricError
 
@@ -69,7 +69,7 @@ class PlaceWatch:
         while not self._over.is_set():
             seen, findings = _ask(options, findings, probe=asked % PROBE_EVERY == 0)
             if not self._over.is_set():
-                self._receiver.post_message(PlaceAnswer(seen))
+                post(self._receiver, PlaceAnswer(seen))
             asked += 1
             self._over.wait(self._every_seconds)
 

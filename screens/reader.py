@@ -6,6 +6,7 @@ last one. So no store is ever waited for on the thread that draws.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -51,6 +52,12 @@ class Receiver(Protocol):
 
     def post_message(self, message: Message) -> bool:
         """Take a message, from any thread."""
+
+
+def post(receiver: Receiver, message: Message) -> None:
+    """Post a message from a thread; once the app has ended there is nobody to take it, and that is well."""
+    with contextlib.suppress(RuntimeError):  # its event loop is closed
+        receiver.post_message(message)
 
 
 Read = Callable[[Store], Any]
@@ -175,7 +182,7 @@ class Reader:
             watch.seen = self._counters
             if value != watch.last and self._still(watch):
                 watch.last = value
-                watch.receiver.post_message(Answer(watch.key, value))
+                post(watch.receiver, Answer(watch.key, value))
         return wrong
 
     def _changed(self, watch: _Watch) -> bool:
@@ -192,13 +199,13 @@ class Reader:
     def _say(self, error: FabricError) -> None:
         if self._troubled != str(error):
             self._troubled = str(error)
-            self._trouble.post_message(Trouble(error, since_us=self._fine_us))
+            post(self._trouble, Trouble(error, since_us=self._fine_us))
 
     def _fine(self) -> None:
         self._fine_us = time.time_ns() // 1000
         if self._troubled is not None:
             self._troubled = None
-            self._trouble.post_message(Trouble(None, since_us=self._fine_us))
+            post(self._trouble, Trouble(None, since_us=self._fine_us))
 
     def _drop_store(self) -> None:
         if self._store is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from screens import text
@@ -11,6 +12,7 @@ from screens.errands import Work
 from screens.status import is_open
 from workbench.job import State
 from workbench.store.database import Store
+from workbench.store.jobs import annotate
 from workbench.store.rows import JobRow
 
 if TYPE_CHECKING:
@@ -61,9 +63,14 @@ class Steering(BaseScreen):
             case _:
                 return [job for job in jobs if is_open(job)]
 
-    def _steer(self, kind: str, question: str, consequence: str) -> None:
+    def _refused(self) -> bool:
+        """Say that nothing is changed here, where that is so."""
         if self.fabric.readonly:
             self.fabric.tell("nothing is changed here: it was started with --readonly", "warning")
+        return self.fabric.readonly
+
+    def _steer(self, kind: str, question: str, consequence: str) -> None:
+        if self._refused():
             return
         from screens.dialogs import Confirm, Question
 
@@ -108,6 +115,40 @@ class Steering(BaseScreen):
     def action_job_delete(self) -> None:
         """Ask to delete."""
         self._steer("delete", "Delete", "Its logs, metrics, results and checkpoints are removed for good.")
+
+    def action_job_rerun(self) -> None:
+        """Start the job again as it was."""
+        if self._refused():
+            return
+        jobs = self.targets()[:1]
+        for job in jobs:
+            asked = f"Run {text.harmless(job.name)} again?"
+            self.fabric.confirm(
+                asked, "A new job with exactly its code and settings.", "run", partial(self._rerun, job)
+            )
+
+    def _rerun(self, job: JobRow) -> None:
+        from screens.launching import start_again
+
+        home = self.fabric.home
+        self.fabric.aside(lambda: start_again(home, job.id), self.fabric.say_started)
+
+    def action_job_tags(self) -> None:
+        """Ask for tags, and give them to the jobs."""
+        jobs = [] if self._refused() else self.targets()
+        if jobs:
+            before = " ".join(jobs[0].tags)
+            self.fabric.ask_line("tags", before, (), lambda line: self._tag(jobs, line))
+
+    def _tag(self, jobs: Sequence[JobRow], line: str) -> None:
+        tags = tuple(dict.fromkeys(line.replace(",", " ").split()))
+
+        def work(store: Store) -> str:
+            for job in jobs:
+                annotate(store, job.id, tags=tags)
+            return f"{_names(jobs)}: {' '.join(tags) or 'no tags'}"
+
+        self.fabric.errand("tags", work)
 
     def action_job_logs(self) -> None:
         """Open the job's log."""

@@ -11,7 +11,7 @@ from typing import Final
 from textual.message import Message
 
 from screens.logs.document import LogDocument, Sieve
-from screens.reader import Receiver
+from screens.reader import Receiver, post
 from workbench.logs.grep import Pattern
 
 LOOK_SECONDS: Final = 0.04
@@ -132,7 +132,7 @@ class Feed:
         if search is not None:
             row = _look(document, search, self._interrupted)
             if not self._interrupted():
-                self._receiver.post_message(Found(search.what, row, backward=search.backward))
+                post(self._receiver, Found(search.what, row, backward=search.backward))
         changed = document.update(self._interrupted)
         self._untold |= changed
         return changed
@@ -142,7 +142,7 @@ class Feed:
         now = time.monotonic()
         if force or (self._untold and now - self._told >= TELL_SECONDS):
             self._told, self._untold = now, False
-            self._receiver.post_message(Grown())
+            post(self._receiver, Grown())
 
 
 def _look(document: LogDocument, search: Search, cancelled: Callable[[], bool]) -> int | None:

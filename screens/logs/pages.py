@@ -12,7 +12,7 @@ from typing import Final
 
 from screens.logs.document import LogDocument, LogLine
 from screens.logs.feed import Grown
-from screens.reader import Receiver
+from screens.reader import Receiver, post
 
 PATIENCE_SECONDS: Final = 0.02
 KEPT: Final = 4000
@@ -89,7 +89,7 @@ class Pages:
                 missed, self._missed = self._missed and bool(read), False
                 self._wake.notify_all()
             if missed:
-                self._receiver.post_message(Grown())
+                post(self._receiver, Grown())
 
 
 def _read(document: LogDocument, rows: list[int], timed: bool) -> dict[int, LogLine]:

@@ -170,6 +170,32 @@ def test_errands_are_done_in_order_and_told_of(home: Home, box: Mailbox) -> None
     assert told[0].error is None and told[3].error is None
 
 
+class Ended:
+    """An app that has ended: whoever posts to it meets a closed event loop."""
+
+    def __init__(self) -> None:
+        self.posted: queue.SimpleQueue[Message] = queue.SimpleQueue()
+
+    def post_message(self, message: Message) -> bool:
+        self.posted.put(message)
+        raise RuntimeError("Event loop is closed")
+
+
+def test_threads_that_outlive_the_app_fall_silent(home: Home, box: Mailbox) -> None:
+    # An exception in a thread would fail the test: pytest turns its warning into an error.
+    gone, reader, errands = Ended(), Reader(home, box), Errands(home)
+    reader.start()
+    reader.watch(gone, "count", count)
+    errands.start()
+    errands.give(gone, "errand", lambda store: "done")
+
+    assert {type(gone.posted.get(timeout=20)) for _ in range(2)} == {Answer, Done}
+    reader.watch(box, "count", count)
+    assert box.next().value == 0
+    reader.close()
+    errands.close()
+
+
 def test_closing_waits_for_what_was_asked_for(home: Home, box: Mailbox) -> None:
     errands = Errands(home)
     errands.start()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from textual.events import Key
+from textual.widgets import Input
 
 from screens.runs import RunsScreen
 from screens.widgets.job_table import JobTable
@@ -266,6 +267,23 @@ async def test_resume_makes_sense_only_for_what_has_ended(three: Home, no_contro
         await shown.press("y")
         await shown.until_shown("mnist-big: asked to be resumed")
     assert no_controller
+
+
+@journey
+async def test_jobs_are_tagged_and_found_by_their_tags(three: Home) -> None:
+    async with opened(three, (200, 60)) as shown:
+        await shown.until_shown("mnist-wide")
+        await shown.press("space", "space", "t")
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        await shown.type("best, again best")
+        await shown.press("enter")
+        await shown.until_shown("2 jobs: best again")
+        await shown.press("escape", "slash")
+        await shown.type("tag:best")
+        await shown.press("enter")
+        await shown.until(lambda: names(shown) == ["mnist-wide", "mnist-big"])
+    with Store.open(three) as store:
+        assert jobs.resolve(store, "mnist-big").tags == ("best", "again")
 
 
 @journey
