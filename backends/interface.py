@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Protocol
 
+from backends.cluster import Cluster as Cluster
+
 if TYPE_CHECKING:
     from workbench.errors import FabricError
 
@@ -242,14 +244,6 @@ class Host(ABC):
     @abstractmethod
     def close(self) -> None:
         """Give everything back; spawned processes live on."""
-
-
-class Cluster(ABC):
-    """An API that pods are asked of. Its contract grows with the Kubernetes backend."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Give everything back."""
 
 
 @dataclass(frozen=True, slots=True)
