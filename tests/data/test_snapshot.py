@@ -150,6 +150,23 @@ def test_a_damaged_memory_is_forgotten(tree: Path, home: Home) -> None:
         assert snap(tree, home).code_hash == first.code_hash
 
 
+def test_a_folder_that_goes_while_it_is_looked_through_is_as_if_never_there(
+    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = make_tree(tmp_path / "whole", {"a/first.py": "1\n"})
+    losing = make_tree(tmp_path / "losing", {"a/first.py": "1\n", "b/c/deep.py": "2\n"})
+    expected = snap(whole, home).code_hash
+    digest = scanning.file_digest
+
+    def removing(path: str) -> tuple[str, int]:
+        shutil.rmtree(losing / "b", ignore_errors=True)
+        return digest(path)
+
+    monkeypatch.setattr(scanning, "file_digest", removing)
+    assert snap(losing, home).code_hash == expected
+    assert not (losing / "b").exists()
+
+
 def test_a_snapshot_that_is_gone_is_packed_again(tree: Path, home: Home) -> None:
     first = snap(tree, home)
     home.snapshot(first.code_hash).unlink()

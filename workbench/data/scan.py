@@ -11,7 +11,6 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -81,7 +80,10 @@ def scan_folder(
         InputMissing: something in it cannot be read, or a link leads out of it.
     """
     scanner = _Scanner(folder, before, never, ignores)
-    scanner.walk(str(folder), "", rules_of(folder) if ignores else Rules("", b"", None, ""))
+    try:
+        scanner.walk(str(folder), "", rules_of(folder) if ignores else Rules("", b"", None, ""))
+    except FileNotFoundError as error:
+        raise InputMissing(f"the code folder {folder} is not there any more") from error
     if scanner.scan.outward:
         raise _leads_out(folder, scanner.scan.outward)
     return scanner.scan
@@ -125,9 +127,7 @@ class _Scanner:
             if out or (is_folder and self._is_foreign(entry.path)):
                 self.scan.excluded.append(prefix + shown)
             elif is_folder:
-                self.scan.entries.append(Found(prefix + entry.name, "folder"))
-                below = rules.below(entry.name, entry.path) if self._ignores else rules
-                self.walk(entry.path, prefix + shown, below)
+                self._take_folder(entry, prefix + entry.name, rules)
             else:
                 self._take(entry, prefix + entry.name)
         self.scan.remembered.note_folder(prefix, rules.fingerprint, excluded, included)
@@ -138,10 +138,22 @@ class _Scanner:
             return True
         return self._ignores and os.path.exists(f"{path}/pyvenv.cfg")  # noqa: PTH110 - once a folder
 
-    def _listing(self, folder: str) -> Iterator[os.DirEntry[str]]:
+    def _take_folder(self, entry: os.DirEntry[str], path: str, rules: Rules) -> None:
+        taken = len(self.scan.entries)
+        self.scan.entries.append(Found(path, "folder"))
+        below = rules.below(entry.name, entry.path) if self._ignores else rules
+        try:
+            self.walk(entry.path, path + "/", below)
+        except FileNotFoundError:
+            # Gone since the folder above was listed: as if it had never been there.
+            del self.scan.entries[taken:]
+
+    def _listing(self, folder: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(folder) as entries:
-                yield from sorted(entries, key=lambda entry: entry.name)
+                return sorted(entries, key=lambda entry: entry.name)
+        except FileNotFoundError:
+            raise  # whoever listed the folder above knows what that means
         except OSError as error:
             raise InputMissing(
                 f"the folder {folder} cannot be read: {error.strerror}",
