@@ -26,8 +26,9 @@ REAL_HOME = Path.home()
 
 
 def pytest_configure() -> None:
-    """Take signals that a background shell told us to ignore: what is tested would inherit that."""
-    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    """Take signals that a background shell or nohup told us to ignore: what is tested would inherit that."""
+    defaults = {number: signal.SIG_DFL for number in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)}
+    for number, handler in (defaults | {signal.SIGINT: signal.default_int_handler}).items():
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
 
