@@ -27,7 +27,7 @@ REAL_HOME = Path.home()
 
 def pytest_configure() -> None:
     """Take signals that a background shell or nohup told us to ignore: what is tested would inherit that."""
-    defaults = {number: signal.SIG_DFL for number in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)}
+    defaults = dict.fromkeys((signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM), signal.SIG_DFL)
     for number, handler in (defaults | {signal.SIGINT: signal.default_int_handler}).items():
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
