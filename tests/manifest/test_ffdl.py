@@ -97,7 +97,7 @@ def test_the_first_example_reads_as_it_ran() -> None:
     assert spec.evaluation_metrics.type == "tensorboard"
     assert spec.evaluation_metrics.source == "$JOB_STATE_DIR/logs/tb"
     (store,) = spec.data_stores
-    assert (store.id, store.type, store.mount) == ("sl-internal-os", "mount_cos", True)
+    assert (store.id, store.type, store.mount) == ("sl-internal-os", "mount_cos", False)
     assert (store.training_data, store.training_results) == ("tf_training_data", "tf_trained_model")
 
 

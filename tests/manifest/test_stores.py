@@ -18,7 +18,7 @@ def test_several_stores_are_read_and_named() -> None:
     )
 
     first, second = found.spec.data_stores
-    assert (first.id, first.mount, first.read_only) == ("store-1", True, False)
+    assert (first.id, first.mount, first.read_only) == ("store-1", False, False)
     assert (second.id, second.mount, second.read_only, second.path) == ("store-2", True, True, "")
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 from workbench.manifest.findings import Findings
 from workbench.manifest.model import DataStore
 from workbench.manifest.nodes import Map, Place, found_at, place_of
-from workbench.manifest.store_keys import CONNECTION_TYPES, FOLDER_STORES, OBJECT_STORES
+from workbench.manifest.store_keys import CONNECTION_TYPES, FOLDER_STORES, OBJECT_STORES, OTHER_STORES
 
-_MOUNTED: Final = ("mount_cos", *FOLDER_STORES)
+_ADDRESSED: Final = ("sftp", "webdav", "http")
 _CREDENTIALS: Final = ("auth_url", "user_name", "password")
 _ADDRESS_PLACEHOLDERS: Final = frozenset({"test", "url", "todo", "tbd", "changeme", "xxx"})
 
@@ -58,7 +58,7 @@ def _store(number: int, values: Mapping[str, Any], said: _Said) -> DataStore:
         connection=connection,
         read_only=values.get("read_only", False),
         path=values.get("path", ""),
-        mount=values.get("mount", kind in _MOUNTED),
+        mount=values.get("mount", kind in FOLDER_STORES),
     )
     _check(store, said)
     return store
@@ -71,9 +71,15 @@ def _container(values: Mapping[str, Any] | None) -> str:
 
 def _check(store: DataStore, said: _Said) -> None:
     if not store.type and not said.is_there("type"):
-        said.fault("type", f"is missing; write one of {', '.join((*OBJECT_STORES, *FOLDER_STORES))}")
+        said.fault(
+            "type", f"is missing; write one of {', '.join((*OBJECT_STORES, *OTHER_STORES, *FOLDER_STORES))}"
+        )
     if store.type in OBJECT_STORES:
         _check_credentials(store, said)
+    elif store.type in _ADDRESSED and not store.connection.get("auth_url"):
+        said.fault("connection.auth_url", f"is missing; a store of type {store.type} has an address")
+    elif store.type == "http" and store.training_results:
+        said.fault("training_results", "cannot be in a store of type http, which is only read")
     elif store.type in ("mount_volume", "host_path"):
         _check_folder(store, said)
     elif store.type == "volume" and not store.connection.get("name"):
@@ -88,6 +94,8 @@ def _check(store: DataStore, said: _Said) -> None:
             "connection.type",
             f"{repeated!r} is not the store's type {store.type!r}, which is the one that counts",
         )
+    if store.type not in FOLDER_STORES:
+        _check_containers(store, said)
     if ".." in store.path.split("/"):
         said.fault("path", "leads out of the container with '..'; write a folder inside it")
 
@@ -103,6 +111,15 @@ def _check_credentials(store: DataStore, said: _Said) -> None:
         )
     elif address and "://" not in address and not address.startswith("<"):
         said.warn("connection.auth_url", f"{address!r} is no address; it starts with http:// or https://")
+
+
+def _check_containers(store: DataStore, said: _Said) -> None:
+    for key, container in (
+        ("training_data", store.training_data),
+        ("training_results", store.training_results),
+    ):
+        if ".." in container.split("/"):
+            said.fault(f"{key}.container", "leads out of its store with '..'")
 
 
 def _check_folder(store: DataStore, said: _Said) -> None:

@@ -19,9 +19,12 @@ OBJECT_STORES: Final = (
 
 SWIFT_STORES: Final = ("swift_datastore", "softlayer_objectstore", "bluemix_objectstore")
 
+OTHER_STORES: Final = ("gcs", "azure", "sftp", "webdav", "http")
+"""What rclone reaches beside FfDL's own types."""
+
 FOLDER_STORES: Final = ("mount_volume", "host_path", "volume")
 
-STORE_TYPES: Final = (*OBJECT_STORES, *FOLDER_STORES, "inmem")
+STORE_TYPES: Final = (*OBJECT_STORES, *OTHER_STORES, *FOLDER_STORES, "inmem")
 
 CONNECTION_TYPES: Final = {**{name: name for name in STORE_TYPES}, "host_mount": "mount_volume"}
 """What FfDL's older manifests repeat as ``connection.type``, and the store type that it stands for."""
@@ -64,9 +67,38 @@ CONNECTION: Final = Table(
     Key(
         "password",
         Text("a password or secret key", length_max=10_000),
-        "Password or secret key. Object stores need it. It is kept out of every record and log.",
+        "Password or secret key; `gcs`: a service account's key as JSON. Object stores need it. It is kept out"
+        " of every record and log.",
         ours=False,
         example="secret",
+    ),
+    Key(
+        "token",
+        Text("a token", length_max=10_000),
+        "A token in place of a password, or beside it: S3's session token, Azure's SAS address, WebDAV's bearer"
+        " token. It is kept out of every record and log.",
+        example="${TOKEN}",
+    ),
+    Key(
+        "key_file",
+        Text("the path of a key"),
+        "`sftp`: a private key's file, at the place.",
+        default="what an agent holds",
+        example="~/.ssh/id_ed25519",
+    ),
+    Key(
+        "known_hosts",
+        Text("the path of a file"),
+        "`sftp`: the file, at the place, with the keys of machines that are believed.",
+        default="~/.ssh/known_hosts",
+        example="/etc/ssh/ssh_known_hosts",
+    ),
+    Key(
+        "vendor",
+        Text("a server's kind"),
+        "`webdav`: whose server it is, as rclone names it.",
+        default="rclone",
+        example="nextcloud",
     ),
     Key("region", Text(), "Region of the store.", default="us-standard", ours=False, example="eu-de"),
     Key("domain_name", Text(), "Swift's domain.", ours=False, example="default"),
@@ -104,6 +136,7 @@ DATA_STORE: Final = Table(
         "type",
         Choice(STORE_TYPES),
         "What kind of store it is. `mount_cos` and `s3_datastore` speak S3, the Swift types OpenStack's,"
+        " `gcs`, `azure`, `sftp`, `webdav` and `http` (which is only read) what they are called,"
         " `mount_volume` and `host_path` are folders of the host, `volume` a named volume, `inmem` FfDL's"
         " own test double.",
         default="`connection.type`",
@@ -133,15 +166,15 @@ DATA_STORE: Final = Table(
     Key(
         "path",
         Text(),
-        "A folder inside the container that stands for the whole.",
+        "A folder inside `training_data.container` that stands for the whole.",
         default="the whole",
         example="2024/train",
     ),
     Key(
         "mount",
         Yes(),
-        "Whether the container is mounted instead of copied.",
-        default="true for `mount_cos`, `mount_volume`, `host_path` and `volume`, else false",
+        "Whether the container is mounted (FUSE) instead of copied. Folders and volumes are never copied.",
+        default="false",
         example="true",
     ),
     what="a data store",
