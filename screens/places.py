@@ -13,7 +13,7 @@ from screens.pages.places import PlaceState, places_page
 from screens.pages.writing import plain
 from screens.place_watch import PlaceAnswer, PlaceWatch
 from screens.widgets.text_page import PlacesPage
-from workbench.config.reading import Config, load_config
+from workbench.config import Config, load_config
 
 
 class PlacesScreen(BaseScreen):

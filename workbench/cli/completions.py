@@ -30,3 +30,40 @@ def backend_names(incomplete: str) -> list[str]:
     except Exception:  # anything at all: a shell is waiting
         return []
     return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+def profile_names(incomplete: str) -> list[str]:
+    """Complete the profiles of the configuration."""
+    try:
+        from workbench.config import load_config
+
+        names = list(load_config().profiles)
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+def template_names(incomplete: str) -> list[str]:
+    """Complete the templates of the project and of the user."""
+    try:
+        from workbench.config.templates import templates
+
+        names = sorted(templates())
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def config_keys(incomplete: str) -> list[str]:
+    """Complete keys of the configuration: those that are said, and those that may be."""
+    try:
+        from workbench.config import RUN_OPTIONS, load_config
+        from workbench.config.reading import RETENTION
+        from workbench.manifest.keys import MANIFEST
+
+        names = [f"defaults.{name}" for name in (*MANIFEST.known(), *RUN_OPTIONS)]
+        names += [f"retention.{name}" for name in RETENTION]
+        names += list(load_config().origins)
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    return [name for name in sorted(set(names)) if name.startswith(incomplete)]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.completions import backend_names, job_names
+from workbench.cli.completions import backend_names, job_names, profile_names, template_names
 
 JSON_HELP = "Print one JSON document."
 
@@ -44,3 +44,21 @@ Backend = Annotated[
 ]
 NoPrefix = Annotated[bool, typer.Option("--no-prefix", help="Leave out the `[1] ` of several learners.")]
 Detached = Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as it is asked for.")]
+Profile = Annotated[
+    str,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="A part of fabric.toml or config.toml that then counts, too.",
+        autocompletion=profile_names,
+    ),
+]
+Template = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--template",
+        metavar="NAME|FILE",
+        help="Lay the manifest over this part of one (repeatable; later ones lie above).",
+        autocompletion=template_names,
+    ),
+]

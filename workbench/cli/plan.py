@@ -8,7 +8,7 @@ import typer
 
 from workbench.cli import run
 from workbench.cli.command import command
-from workbench.cli.options import Backend, Json
+from workbench.cli.options import Backend, Json, Profile, Template
 from workbench.cli.table import PROGRAM
 
 
@@ -25,16 +25,20 @@ def plan(
     code: run.Code = "",
     backend: Backend = "",
     runner: run.Runner = "",
+    template: Template = None,
+    profile: Profile = "",
     set: run.Set = None,
     env: run.Variable = None,
     name: run.Name = "",
     gpus: run.Gpus = None,
     image: run.Image = "",
+    label: run.Labels = None,
     json: Json = False,
 ) -> int:
     """Show exactly what a run would start, and start nothing."""
     from workbench.cli.planning import show_plan
     from workbench.cli.run_words import Words
+    from workbench.config import profile as chosen
 
     words = Words(
         manifest=manifest,
@@ -47,6 +51,9 @@ def plan(
         name=name,
         gpus=gpus,
         image=image,
+        labels=tuple(label or ()),
+        templates=tuple(template or ()),
         argv=(PROGRAM, *sys.argv[1:]),
     )
-    return show_plan(words, json=json)
+    with chosen(profile):
+        return show_plan(words, json=json)

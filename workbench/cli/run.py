@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from workbench.cli.command import command
-from workbench.cli.options import Backend, NoPrefix
+from workbench.cli.options import Backend, NoPrefix, Profile, Template
 
 Manifest = Annotated[
     str,
@@ -41,6 +41,10 @@ Variable = Annotated[
 Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The job's name.")]
 Gpus = Annotated[int | None, typer.Option("--gpus", min=0, metavar="N", help="GPUs for each learner.")]
 Image = Annotated[str, typer.Option("--image", metavar="IMAGE", help="The image that learners run in.")]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", "-l", metavar="KEY=VALUE", help="Mark the job with a label (repeatable)."),
+]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Start it, print its id, and return.")]
 OnInterrupt = Annotated[
     str | None,
@@ -62,6 +66,7 @@ Json = Annotated[
     "fabric run manifest.yml",
     "fabric run manifest.yml src/ --set params.lr=0.01 --name quick",
     "fabric run -d -e WANDB_API_KEY -e EPOCHS=3 manifest.yml",
+    "fabric run manifest.yml --template gpu --profile ci",
     "fabric run --gpus 1 -- python train.py --lr 0.1",
     takes_command_line=True,
 )
@@ -71,11 +76,14 @@ def run(
     code: Code = "",
     backend: Backend = "",
     runner: Runner = "",
+    template: Template = None,
+    profile: Profile = "",
     set: Set = None,
     env: Variable = None,
     name: Name = "",
     gpus: Gpus = None,
     image: Image = "",
+    label: Labels = None,
     detach: Detach = False,
     on_interrupt: OnInterrupt = None,
     plan: OnlyPlan = False,
@@ -103,25 +111,20 @@ def run(
         name=name,
         gpus=gpus,
         image=image,
+        labels=tuple(label or ()),
+        templates=tuple(template or ()),
         argv=(PROGRAM, *sys.argv[1:]),
     )
-    if plan:
-        from workbench.cli.planning import show_plan
+    from workbench.cli.running import Ways, run_words
+    from workbench.config import profile as chosen
 
-        return show_plan(words, json=json)
-    from workbench.cli.interruption import policy_of
-    from workbench.cli.launching import prepare
-    from workbench.cli.open_store import open_store
-    from workbench.cli.submitting import ControllerStart, submit
-
-    policy = policy_of(on_interrupt)
-    with open_store() as store, ControllerStart(store.home):
-        prepared = prepare(words, store.home, launch=True)
-        row = submit(store, prepared, keep_manifest=not manifest, quiet=quiet or json)
-        if detach:
-            from workbench.cli.submitting import tell_detached
-
-            return tell_detached(row, json=json, quiet=quiet)
-        from workbench.cli.attaching import attach_to
-
-        return attach_to(store, row, policy=policy, json=json, prefix=not no_prefix, quiet=quiet, fresh=True)
+    ways = Ways(
+        plan=plan,
+        detach=detach or None,
+        on_interrupt=on_interrupt,
+        no_prefix=no_prefix or None,
+        quiet=quiet or None,
+        json=json,
+    )
+    with chosen(profile):
+        return run_words(words, ways)

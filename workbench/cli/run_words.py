@@ -30,6 +30,10 @@ class Words:
     name: str = ""
     gpus: int | None = None
     image: str = ""
+    labels: tuple[str, ...] = ()
+    """``KEY=VALUE``."""
+    templates: tuple[str, ...] = ()
+    """Names or files, the strongest last."""
     argv: tuple[str, ...] = ()
 
 
@@ -58,13 +62,23 @@ def read_manifest(words: Words) -> Loaded:
     if words.manifest:
         if words.command:
             flags["framework.command"] = shlex.join(words.command)
-        return load(words.manifest, overrides=words.overrides, flags=flags)
+        return load(words.manifest, overrides=words.overrides, flags=flags, templates=_templates(words))
     # The text is kept as the job's manifest, so it says all that the flags say.
     keys = {key: value for key, value in flags.items() if key in ("env", "secrets")}
     text = from_command(
         words.command, name=words.name or None, gpus=words.gpus or 0, image=words.image, keys=keys
     )
-    return load_text(text, "command line", overrides=words.overrides, flags=flags)
+    return load_text(
+        text, "command line", overrides=words.overrides, flags=flags, templates=_templates(words)
+    )
+
+
+def _templates(words: Words) -> list[Path]:
+    if not words.templates:
+        return []
+    from workbench.config.templates import find_template
+
+    return [find_template(name) for name in words.templates]
 
 
 def _flags(words: Words) -> dict[str, Any]:
@@ -75,6 +89,7 @@ def _flags(words: Words) -> dict[str, Any]:
         "image": words.image,
         "env": env,
         "secrets": secrets,
+        "labels": labels_of(words.labels),
     }
     return {key: value for key, value in said.items() if value or value == 0}
 
@@ -105,3 +120,18 @@ def split_environment(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         else:
             secrets.append(name)
     return env, secrets
+
+
+def labels_of(words: Sequence[str]) -> dict[str, str]:
+    """Return the labels of ``--label KEY=VALUE``.
+
+    Raises:
+        UsageError: one of them is not of that form.
+    """
+    labels: dict[str, str] = {}
+    for word in words:
+        key, given, value = word.partition("=")
+        if not given or not key:
+            raise UsageError(f"--label takes KEY=VALUE, not '{word}'", hint="such as --label team=vision")
+        labels[key] = value
+    return labels

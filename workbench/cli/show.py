@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -53,11 +54,19 @@ def show(
 def _print_origins(whole: JobDetail) -> None:
     from workbench.cli.tables import Column, render
 
-    rows = [[key, _plain(value), whole.origins.get(key, "default")] for key, value in settings(whole)]
+    rows = [[key, _plain(value), origin_of(whole.origins, key)] for key, value in settings(whole)]
     columns = [Column("SETTING"), Column("VALUE", stretch=True), Column("FROM")]
     from workbench.cli.console import width
 
     sys.stdout.write(render(columns, rows, width=width(120)))
+
+
+def origin_of(origins: Mapping[str, str], key: str) -> str:
+    """Return where a setting came from: a manifest's key has no unit in its name, and may stand for a whole."""
+    plain = key.removesuffix("_seconds").removesuffix("_bytes")
+    names = [key, plain, f"resources.{plain}"]
+    names += [".".join(key.split(".")[:parts]) for parts in range(key.count("."), 0, -1)]
+    return next((origins[name] for name in names if name in origins), "default")
 
 
 def settings(whole: JobDetail) -> list[tuple[str, Any]]:

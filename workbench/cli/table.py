@@ -82,6 +82,12 @@ ENTRIES = (
     Entry("gpus", "gpus:gpus", "places", "Show GPUs, their use and who holds them."),
     Entry("backend", "backend:backend", "places", "List, add, remove and test the places that jobs run at."),
     Entry("image", "image:image", "places", "Bring images to a place that has no registry."),
+    Entry(
+        "config",
+        "config:config",
+        "care",
+        "Show and change the configuration: defaults, profiles, places, retention.",
+    ),
     Entry("controller", "controller:controller", "care", "Show or stop the process that moves jobs on."),
     Entry("doctor", "doctor:doctor", "care", "Check this machine and fabric's own files; say what to do."),
     Entry("gc", "garbage:gc", "care", "List what belongs to no job, and remove it when told to."),

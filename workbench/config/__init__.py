@@ -1,17 +1,16 @@
-"""The user's ``config.toml``: read by almost every command, changed by ``fabric backend``."""
+"""The configuration: read by almost every command, changed by ``fabric config`` and ``fabric backend``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.config.layers import backend, load_config, profile, project_file
 from workbench.config.reading import (
     LOCAL,
     RUN_OPTIONS,
     SCHEMES,
     Config,
-    backend,
-    load_config,
     type_of_address,
 )
 from workbench.config.run_options import resolve_option
@@ -24,6 +23,8 @@ __all__ = [
     "add_backend",
     "backend",
     "load_config",
+    "profile",
+    "project_file",
     "remove_backend",
     "resolve_option",
     "type_of_address",

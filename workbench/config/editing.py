@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from workbench.config.reading import LOCAL, NAME, load_config, parse, read_text, type_of_address
+from workbench.config.reading import LOCAL, NAME, parse, read_config, read_text, type_of_address
 from workbench.errors import CannotWrite, ConfigError, UnknownName, UsageError
 from workbench.paths import config_file
 
@@ -48,21 +48,21 @@ def add_backend(
     if not _is_text((address, kind, *(options or {}).values())):
         raise UsageError("the address and options of a backend must be UTF-8 text")
     said = {"type": kind, **({"address": address} if address else {}), **(options or {})}
-    with _editing() as (path, text):
-        if name in load_config(path).backends:
+    with editing() as (path, text):
+        if name in read_config(path).backends:
             raise UsageError(
                 f"there is a backend {name!r} already",
                 hint=f"fabric backend remove {name} takes it away first",
             )
         rows = [
-            f"[backends.{_key(name)}]",
-            *(f"{_key(key)} = {_value(value)}" for key, value in said.items()),
+            f"[backends.{key_text(name)}]",
+            *(f"{key_text(key)} = {toml_value(value)}" for key, value in said.items()),
         ]
         gap = "" if not text.strip() else "\n" if text.endswith("\n") else "\n\n"
         after = text + gap + "\n".join(rows) + "\n"
         expected = parse(path, text)
         expected.setdefault("backends", {})[name] = said
-        _write(path, after, expected)
+        write_checked(path, after, expected)
 
 
 def remove_backend(name: str) -> None:
@@ -76,15 +76,15 @@ def remove_backend(name: str) -> None:
     """
     if name == LOCAL:
         raise UsageError("the backend local is this machine and cannot be removed")
-    with _editing() as (path, text):
-        config = load_config(path)
+    with editing() as (path, text):
+        config = read_config(path)
         if name not in config.backends:
             raise UnknownName(
                 f"there is no backend {name!r}", hint=f"there are {', '.join(sorted(config.backends))}"
             )
         expected = parse(path, text)
         del expected["backends"][name]
-        _write(path, _without_table(text, name), expected)
+        write_checked(path, _without_table(text, name), expected)
 
 
 def _without_table(text: str, name: str) -> str:
@@ -126,9 +126,9 @@ def _parts(name: str) -> list[str]:
 
 
 @contextmanager
-def _editing() -> Iterator[tuple[Path, str]]:
+def editing(path: Path | None = None) -> Iterator[tuple[Path, str]]:
     """Hold the folder of the file locked, so that two commands do not undo each other's change."""
-    path = Path(os.path.realpath(config_file()))
+    path = Path(os.path.realpath(path or config_file()))
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder = os.open(path.parent, os.O_RDONLY)
@@ -141,7 +141,7 @@ def _editing() -> Iterator[tuple[Path, str]]:
         os.close(folder)
 
 
-def _write(path: Path, text: str, expected: Mapping[str, Any]) -> None:
+def write_checked(path: Path, text: str, expected: Mapping[str, Any]) -> None:
     """Replace the file, once it is sure that it says what is expected."""
     try:
         said = parse(path, text)
@@ -179,19 +179,23 @@ def _is_text(values: Iterable[Any]) -> bool:
     return True
 
 
-def _key(name: str) -> str:
+def key_text(name: str) -> str:
+    """Write a key as TOML has it, in quotes where it needs them."""
     return name if _BARE_KEY.fullmatch(name) else _text(name)
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Write a value as TOML has it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_value(item) for item in value) + "]"
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(str(key))} = {_value(item)}" for key, item in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{key_text(str(key))} = {toml_value(item)}" for key, item in value.items()) + "}"
+        )
     return _text(str(value))
 
 

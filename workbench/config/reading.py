@@ -1,34 +1,53 @@
-"""Reads the user's ``config.toml``: named backends, and defaults for manifests and commands."""
+"""Reads one file of the configuration: named backends, defaults, profiles, and how long jobs are kept."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from workbench.errors import ConfigError, Fault, UnknownName
-from workbench.paths import config_file
+from workbench.errors import ConfigError, Fault
 
 LOCAL: Final = "local"
 SCHEMES: Final[Mapping[str, str]] = {"ssh": "ssh", "k8s": "kubernetes", "kubernetes": "kubernetes"}
 """What an address begins with, and the backend type for it; any other scheme is a type of that name."""
 
-TABLES: Final = ("backends", "defaults")
+TABLES: Final = ("backends", "defaults", "profiles", "retention")
 RUN_OPTIONS: Final[Mapping[str, type]] = {
     "detach": bool,
     "on_interrupt": str,
     "no_prefix": bool,
     "quiet": bool,
     "timeout": str,
+    "notify": bool,
+    "notify_when": str,
 }
 """Options of ``fabric run`` that may have a default here, beside every key of a manifest."""
+
+RETENTION: Final[Mapping[str, type]] = {
+    "older_than": str,
+    "keep_last": int,
+    "keep_failed": bool,
+    "logs_only": bool,
+}
+"""What ``fabric prune`` does when nothing else is said."""
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _ADDRESS: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(\S*)")
 _BYTES_MAX: Final = 1 << 20
 _PLACE_IN_MESSAGE: Final = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The defaults of one part of a file, which lie over those of the layers behind it."""
+
+    origin: str
+    """``config.toml``, or ``fabric.toml, profile ci``."""
+    file: Path
+    defaults: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +61,26 @@ class Config:
     file: Path = Path()
     warnings: tuple[Fault, ...] = ()
     """Keys that mean nothing, each with its place and the nearest that does."""
+    retention: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of :data:`RETENTION`."""
+    profiles: Mapping[str, Config] = field(default_factory=dict)
+    """Parts of the file that only count when they are asked for by name."""
+    layers: tuple[Layer, ...] = ()
+    """Where the defaults came from, the strongest first."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where each value came from, by dotted key: ``backends.gpubox``, ``defaults.gpus``."""
 
 
-def load_config(file: Path | None = None) -> Config:
-    """Read ``config.toml``, or the file that ``FABRIC_CONFIG`` names; one that is not there says nothing.
+def read_config(path: Path) -> Config:
+    """Read one file; one that is not there says nothing.
 
     Raises:
         ConfigError: it cannot be read, is no TOML, or says something that cannot be; with file and line.
     """
-    path = file or config_file()
     text = read_text(path)
     if not text.strip():
         return Config(backends={LOCAL: local_backend()}, file=path)
-    return _Reader(path, text).config()
+    return Reader(path, text).config()
 
 
 def read_text(path: Path) -> str:
@@ -100,44 +126,18 @@ def local_backend() -> dict[str, Any]:
     return {"name": LOCAL, "type": LOCAL, "address": "", "options": {}}
 
 
-def backend(name_or_address: str, config: Config | None = None) -> dict[str, Any]:
-    """Return a backend by its name, or by an address such as ``ssh://me@gpubox`` or ``k8s://context/namespace``.
-
-    Whether anything installed reaches an address of that type is for the caller to find out.
-
-    Raises:
-        UnknownName: there is no such backend; the hint names those there are.
-        ConfigError: the configuration is at fault.
-    """
-    if _ADDRESS.fullmatch(name_or_address):
-        return {
-            "name": name_or_address,
-            "type": type_of_address(name_or_address),
-            "address": name_or_address,
-            "options": {},
-        }
-    config = config or load_config()
-    found = config.backends.get(name_or_address)
-    if found is None:
-        from workbench.manifest.findings import nearest
-
-        known = ", ".join(sorted(config.backends))
-        close = nearest(name_or_address, config.backends)
-        hint = f"did you mean {close}? There are {known}" if close else f"there are {known}"
-        raise UnknownName(
-            f"there is no backend {name_or_address!r}",
-            hint=f"{hint}; fabric backend add NAME ssh://HOST adds one",
-        )
-    return {**found, "options": dict(found["options"])}
-
-
 def type_of_address(address: str) -> str:
     """Return which type of backend an address is for; empty when it is no address."""
     found = _ADDRESS.fullmatch(address)
     return SCHEMES.get(found[1], found[1]) if found else ""
 
 
-class _Reader:
+def reader_of(path: Path, text: str) -> Reader:
+    """Return what reads a text as the file it will become."""
+    return Reader(path, text)
+
+
+class Reader:
     """One file's way from TOML to values."""
 
     def __init__(self, path: Path, text: str) -> None:
@@ -148,15 +148,41 @@ class _Reader:
     def config(self) -> Config:
         """Read the whole file."""
         document = parse(self._path, self._text)
+        profiles = {}
+        for name, said in self._table(document, "profiles").items():
+            if not NAME.fullmatch(name) or not isinstance(said, dict):
+                problem = f"profiles.{name} must be a table; write [profiles.{name}.defaults]"
+                raise self._error(name, problem)
+            inside = [table for table in TABLES if table != "profiles"]
+            profiles[name] = self._part(said, inside, f"profiles.{name}.")
+        whole = self._part(document, TABLES, "")
+        return replace(
+            whole,
+            backends={LOCAL: local_backend(), **whole.backends},
+            profiles=profiles,
+            warnings=tuple(self._warnings),
+        )
+
+    def _part(self, document: Mapping[str, Any], tables: Sequence[str], prefix: str) -> Config:
         for name in document:
-            if name not in TABLES:
-                self._warn_unknown(name, TABLES, "")
-        backends = {LOCAL: local_backend()}
-        for name, said in self._table(document, "backends").items():
-            backends[name] = self._backend(name, said)
+            if name not in tables:
+                self._warn_unknown(name, tables, prefix)
+        said = self._table(document, "backends").items()
+        backends = {name: self._backend(name, each) for name, each in said}
         defaults = self._table(document, "defaults")
-        self._check_defaults(defaults)
-        return Config(backends, defaults, self._path, tuple(self._warnings))
+        self._check_defaults(defaults, prefix)
+        retention = self._table(document, "retention")
+        self._check_retention(retention, prefix)
+        return Config(backends, defaults, self._path, retention=retention)
+
+    def _check_retention(self, retention: Mapping[str, Any], prefix: str) -> None:
+        for name, value in retention.items():
+            kind = RETENTION.get(name)
+            if kind is None:
+                self._warn_unknown(name, tuple(RETENTION), f"{prefix}retention.")
+            elif type(value) is not kind:
+                words = {bool: "true or false", int: "a number", str: "a text in quotes, such as '30d'"}[kind]
+                raise self._error(name, f"{prefix}retention.{name} must be {words}")
 
     def _table(self, document: Mapping[str, Any], name: str) -> dict[str, Any]:
         table = document.get(name, {})
@@ -187,7 +213,7 @@ class _Reader:
         options = {key: value for key, value in said.items() if key not in ("type", "address")}
         return {"name": name, "type": kind, "address": address, "options": options}
 
-    def _check_defaults(self, defaults: Mapping[str, Any]) -> None:
+    def _check_defaults(self, defaults: Mapping[str, Any], prefix: str = "") -> None:
         if not defaults:
             return
         # The table of keys is needed only where there are defaults.
@@ -197,12 +223,12 @@ class _Reader:
         for name, value in defaults.items():
             kind = RUN_OPTIONS.get(name)
             if name not in known:
-                self._warn_unknown(name, known, "defaults.")
+                self._warn_unknown(name, known, f"{prefix}defaults.")
             elif kind and not isinstance(value, kind):
                 words = "true or false" if kind is bool else "a text in quotes"
-                raise self._error(name, f"defaults.{name} must be {words}")
+                raise self._error(name, f"{prefix}defaults.{name} must be {words}")
 
-    def _warn_unknown(self, name: str, known: tuple[str, ...], prefix: str) -> None:
+    def _warn_unknown(self, name: str, known: Sequence[str], prefix: str) -> None:
         from workbench.manifest.findings import nearest
 
         close = nearest(name, known)

@@ -34,7 +34,7 @@ def resolve_option(
     if text := (os.environ if environ is None else environ).get(variable, ""):
         return _read(name, variable, text), variable
     if name in config.defaults:
-        return config.defaults[name], "config.toml"
+        return config.defaults[name], config.origins.get(f"defaults.{name}", "config.toml")
     return default, "default"
 
 

@@ -15,6 +15,7 @@ from workbench.manifest.compose import compose
 from workbench.manifest.findings import Findings
 from workbench.manifest.foreign import recognised
 from workbench.manifest.keys import MANIFEST
+from workbench.manifest.layers import laid_over
 from workbench.manifest.model import JobSpec
 from workbench.manifest.nodes import Map, Node, Place, Scalar, leaves
 from workbench.manifest.overrides import (
@@ -28,6 +29,9 @@ from workbench.manifest.params import expanded
 from workbench.manifest.reading import STDIN_NAME, decoded, read_manifest
 
 NOTHING: Final[Mapping[str, Any]] = {}
+
+_Layer = tuple[str, str, Mapping[str, Any]]
+"""What the origin of its values is called, its file, and its defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ def load(
     flags: Mapping[str, Any] = NOTHING,
     environ: Mapping[str, str] | None = None,
     defaults: Mapping[str, Any] | None = None,
+    templates: Sequence[str | Path] = (),
     stdin: TextIO | None = None,
 ) -> Loaded:
     """Read a manifest from a file or, as ``-``, from standard input.
@@ -66,7 +71,9 @@ def load(
         flags: values by key, which go before everything else; None means that a flag was not given.
             ``image`` stands for the framework ``custom`` with that image.
         environ: where ``FABRIC_*`` variables are looked for; the process's environment if None.
-        defaults: what keys are if nothing says otherwise; those of ``config.toml`` if None.
+        defaults: what keys are if nothing says otherwise; those of the configuration if None.
+        templates: files that the manifest lies over, each over those before it; maps are joined key by key,
+            lists and everything else are replaced.
         stdin: what ``-`` reads; the process's standard input if None.
 
     Raises:
@@ -80,7 +87,14 @@ def load(
     folder = None if name == "-" else Path(name).absolute().parent
     shown = STDIN_NAME if name == "-" else name
     return load_text(
-        text, shown, overrides=overrides, flags=flags, environ=environ, defaults=defaults, folder=folder
+        text,
+        shown,
+        overrides=overrides,
+        flags=flags,
+        environ=environ,
+        defaults=defaults,
+        templates=templates,
+        folder=folder,
     )
 
 
@@ -92,6 +106,7 @@ def load_text(
     flags: Mapping[str, Any] = NOTHING,
     environ: Mapping[str, str] | None = None,
     defaults: Mapping[str, Any] | None = None,
+    templates: Sequence[str | Path] = (),
     folder: Path | None = None,
 ) -> Loaded:
     """Read a manifest that is a text already; ``source`` is what faults call it. Else as :func:`load`."""
@@ -99,19 +114,21 @@ def load_text(
     text = decoded(text.encode(errors="surrogatepass"), source)
     written = compose(text, source, findings)
     root = _checked(written, source, findings)
-    config = ""
+    layers: Sequence[_Layer] = ()
     if root is not None:
-        if defaults is None:
-            defaults, config = _configured(findings)
+        layers = _configured(findings) if defaults is None else [("config.toml", "config.toml", defaults)]
         root = _laid_over(root, overrides, flags, os.environ if environ is None else environ, findings)
-        root = under_defaults(root, defaults, config or "config.toml", findings)
+        for template in reversed(templates):
+            root = _over_template(root, template, findings)
+        for origin, file, said in layers:
+            root = under_defaults(root, said, file, findings, origin=origin)
     spec = None
     if isinstance(root, Map):
         root = expanded(root, findings)
         spec = build(root, folder, findings)
     findings = findings.sorted()
     if spec is None or root is None or findings.faults:
-        raise _refused(findings, config or "config.toml")
+        raise _refused(findings, {file for _, file, _ in layers})
     spec, kept = credentials.taken_out(spec)
     return Loaded(
         spec=spec,
@@ -179,17 +196,29 @@ def _laid_over(
     return apply_flags(over, flags, findings)
 
 
-def _configured(findings: Findings) -> tuple[Mapping[str, Any], str]:
+def _over_template(root: Node | None, template: str | Path, findings: Findings) -> Node | None:
+    """Lay what there is over a template, which is a part of a manifest in a file of its own."""
+    source = str(template)
+    below = compose(read_manifest(source, None), source, findings)
+    if isinstance(below, Map):
+        base = MANIFEST.canonical(below, "", findings)
+        return laid_over(base, root) if root is not None else base
+    if below is not None and not (isinstance(below, Scalar) and below.is_null):
+        findings.fault(below.place, "", "a template is a part of a manifest: keys and values")
+    return root
+
+
+def _configured(findings: Findings) -> list[_Layer]:
     # The file's reader is needed only where there is a file.
     from workbench.config import load_config
 
     config = load_config()
     findings.warnings.extend(config.warnings)
-    return config.defaults, str(config.file)
+    return [(layer.origin, str(layer.file), layer.defaults) for layer in config.layers]
 
 
-def _refused(findings: Findings, config: str) -> FabricError:
-    of_config = [fault for fault in findings.faults if fault.file == config]
+def _refused(findings: Findings, config: set[str]) -> FabricError:
+    of_config = [fault for fault in findings.faults if fault.file in config]
     if of_config and len(of_config) == len(findings.faults):
         return ConfigError("\n".join(str(fault) for fault in of_config), hint="it stands below [defaults]")
     return ManifestError(findings.faults, warnings=findings.warnings)

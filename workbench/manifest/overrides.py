@@ -115,13 +115,18 @@ def drop_secrets_from_env(root: Map, flags: Mapping[str, Any]) -> Map:
 
 
 def under_defaults(
-    root: Node | None, defaults: Mapping[str, Any], file: str, findings: Findings
+    root: Node | None,
+    defaults: Mapping[str, Any],
+    file: str,
+    findings: Findings,
+    *,
+    origin: str = "config.toml",
 ) -> Node | None:
-    """Lay the manifest over the defaults that ``config.toml`` has for its keys."""
+    """Lay the manifest over the defaults that a file of the configuration has for its keys."""
     known = {name: value for name, value in defaults.items() if MANIFEST.below(name)}
     if not known:
         return root
-    place = Place(file, 0, 0, "config.toml")
+    place = Place(file, 0, 0, origin)
     base = MANIFEST.canonical(from_value(known, place), "", findings)
     return laid_over(base, root) if root is not None else base
 

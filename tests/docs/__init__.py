@@ -1,0 +1,1 @@
+"""The documentation is real: outputs are made, examples are run."""
