@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from runners.container_engine import Engine
 from runners.interface import LaunchRequest, Progress
 from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable
+from workbench.manifest.credentials import put_back
 
 if TYPE_CHECKING:
     import types
@@ -83,8 +84,8 @@ def pull(engine: Engine, reference: str, request: LaunchRequest, progress: Progr
     told = Layers(reference, progress)
     try:
         client = client_of(engine)
-        token = str(request.spec.framework.image_location.get("access_token") or "")
-        login = {"username": "token", "password": token} if token and not token.startswith("$") else None
+        token = put_back(request.spec.framework.image_location.get("access_token", ""), request.secrets)
+        login = {"username": "token", "password": token} if token else None
         for line in client.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=login):
             if "error" in line:
                 raise _refused(reference, str(line["error"]))

@@ -302,3 +302,14 @@ def test_a_short_learner_is_quick(learner: Make) -> None:
             path.unlink()
 
     assert min(took) < 1.0, (took, sys.version)
+
+
+def test_a_stores_credential_is_masked_and_no_variable_of_the_command(learner: Make) -> None:
+    one = learner('env -0 | tr "\\0" "\\n" | grep -c connection; echo hidden-from-all; echo $TOKEN')
+    secrets = one.work / "secrets.json"
+    secrets.write_text('{"TOKEN": "open-sesame", "data_stores.0.connection.password": "hidden-from-all"}')
+    one.rewrite(secrets_file=str(secrets))
+
+    one.run()
+
+    assert one.output() == b"0\n" + b"*" * 15 + b"\n" + b"*" * 11 + b"\n"

@@ -32,7 +32,7 @@ def test_a_password_is_in_nothing_that_is_kept(written: str) -> None:
         "data_stores.0.connection.password": "hunter2",
         "framework.image_location.access_token": "tok3n",
     }
-    assert found.spec.data_stores[0].connection["password"] == "secret:data_stores.0.connection.password"
+    assert found.spec.data_stores[0].connection["password"] == "${secret:data_stores.0.connection.password}"
 
 
 def test_the_kept_text_reads_as_the_same_job() -> None:
@@ -59,3 +59,12 @@ def test_a_password_under_a_wrong_key_is_overwritten_too() -> None:
 
 def test_a_manifest_without_credentials_is_kept_as_it_is() -> None:
     assert loaded().text == SMALL
+
+
+def test_the_name_of_a_secret_stays_in_the_text_and_its_place_in_the_spec() -> None:
+    found = loaded(TEXT.replace("PASSWORD", "${S3_KEY}").replace("user_name: me", "user_name: '${S3_USER}'"))
+
+    assert "password: ${S3_KEY}" in found.text
+    assert found.credentials["data_stores.0.connection.password"] == "${S3_KEY}"
+    assert found.credentials["data_stores.0.connection.user_name"] == "${S3_USER}"
+    assert found.spec.data_stores[0].connection["user_name"] == "${secret:data_stores.0.connection.user_name}"

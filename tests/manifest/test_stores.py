@@ -71,6 +71,24 @@ def test_no_bucket_is_no_data() -> None:
             "absolute",
         ),
         ("type: volume, training_data: {container: a}", "data_stores.0.connection.name", "is missing"),
+        ("type: sftp, training_data: {container: a}", "data_stores.0.connection.auth_url", "is missing"),
+        ("type: gcs, training_data: {container: a}", "data_stores.0.connection.password", "is missing"),
+        (
+            "type: http, training_results: {container: a}, connection: {auth_url: 'http://x'}",
+            "data_stores.0.training_results",
+            "only read",
+        ),
+        (COS.replace("container: a", "container: a/../b"), "data_stores.0.training_data.container", "'..'"),
+        (
+            COS.replace("http://x", "http://u:hunter2@x"),
+            "data_stores.0.connection.auth_url",
+            "holds a password",
+        ),
+        (
+            "type: s3_datastor, training_data: {container: a}",
+            "data_stores.0.type",
+            "did you mean s3_datastore?",
+        ),
         (f"{COS}, read_only: yes", "data_stores.0.read_only", "YAML 1.2"),
         (COS.replace("{container: a}", "a"), "data_stores.0.training_data", "container: NAME"),
     ],
@@ -101,3 +119,10 @@ def test_what_is_doubtful_in_a_store_is_a_warning(item: str, said: str) -> None:
     (warning,) = loaded(stores(item)).warnings
 
     assert said in f"{warning.problem} {warning.hint}"
+
+
+def test_a_password_in_an_address_is_not_repeated() -> None:
+    faults = faults_of(stores(COS.replace("http://x", "http://u:hunter2@x")))
+
+    assert faults
+    assert "hunter2" not in "".join(map(str, faults))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,41 +70,30 @@ def prepare(words: Words, home: Home, *, launch: bool = False) -> Prepared:
         UnknownName: there is no such backend or runner.
     """
     from workbench.cli import environment
+    from workbench.cli.credentials import with_values
     from workbench.cli.places import find_place
+    from workbench.config.secrets import find_secrets
 
     words = sort_out(words)
     git = _GitLook(_likely_folder(words))
     git.start()
-    loaded = read_manifest(words)
+    loaded, said = with_values(read_manifest(words))
     place, notes = find_place(words.backend, words.runner, loaded.spec)
     if launch:
         refuse_unbuilt(loaded, place.runner)
     code = _code_of(words, loaded)
     passed, proxies = environment.passed_environment()
-    secrets = {**proxies, **loaded.credentials, **secret_values(loaded.spec.secrets)}
+    secrets = {**proxies, **loaded.credentials, **find_secrets(loaded.spec.secrets)}
     snapshot = _snap(code, home) if code else None
     recorded = environment.record(environment.active_interpreter(), list(words.argv), passed)
     recorded["seed"] = loaded.spec.seed
     recorded["git"] = described = git.of(code)
     diff = str(described.pop("diff", "") or "")
-    warnings = [str(fault) for fault in loaded.warnings]
+    warnings = [*(str(fault) for fault in loaded.warnings), *said]
     if snapshot:
         warnings += [str(text) for text in snapshot.warnings]
         recorded["code"] = {"source": str(code), "files": snapshot.files, "size_bytes": snapshot.size_bytes}
     return Prepared(loaded, place, snapshot, recorded, secrets, diff, tuple(notes), tuple(warnings))
-
-
-def secret_values(names: Sequence[str]) -> dict[str, str]:
-    """Return the values of a job's secrets, which are variables of the environment here."""
-    missing = [name for name in names if name not in os.environ]
-    if missing:
-        raise UsageError(
-            f"the secret {missing[0]} is not in the environment"
-            if len(missing) == 1
-            else f"the secrets {', '.join(missing)} are not in the environment",
-            hint=f"export {missing[0]}=... before the command",
-        )
-    return {name: os.environ[name] for name in names}
 
 
 def _code_of(words: Words, loaded: Loaded) -> Path | None:

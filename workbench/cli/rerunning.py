@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli import environment
-from workbench.cli.launching import Prepared, secret_values
+from workbench.cli.launching import Prepared
 from workbench.errors import InputMissing
 from workbench.job import nine
 
@@ -46,6 +46,7 @@ def prepare_again(store: Store, whole: JobDetail, *, name: str, argv: Sequence[s
     Raises:
         InputMissing: its code or its interpreter is not there any more.
     """
+    from workbench.config.secrets import find_secrets
     from workbench.controller.secrets import read_secrets
     from workbench.manifest import Loaded
 
@@ -78,7 +79,7 @@ def prepare_again(store: Store, whole: JobDetail, *, name: str, argv: Sequence[s
         place=whole.row.place,
         snapshot=_code(whole),
         recorded=recorded,
-        secrets={**kept_secrets, **proxies, **secret_values(missing)},
+        secrets={**kept_secrets, **proxies, **find_secrets(missing)},
     )
 
 

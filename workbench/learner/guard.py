@@ -11,6 +11,7 @@ import select
 import signal
 
 from workbench.learner import command, process_table, processes, reasons, state, system
+from workbench.learner.launch import is_variable
 from workbench.learner.limits import Limits
 from workbench.learner.masking import Mask
 from workbench.learner.requests import Requests
@@ -41,7 +42,7 @@ class Guard:
             "FABRIC_REPORT": os.path.join(folder, "report.jsonl"),
             "FABRIC_STOP_FILE": os.path.join(folder, "stop.json"),
             **{str(name): str(value) for name, value in launch.env.items()},
-            **secrets,
+            **{name: value for name, value in secrets.items() if is_variable(name)},
             processes.MARKER: launch.marker,
         }
         self._state = state.StateFile.begin(folder, launch)

@@ -86,6 +86,11 @@ class Launch:
         return {str(name): str(value) for name, value in document.items()}
 
 
+def is_variable(name: str) -> bool:
+    """Say whether a secret is a variable of the command; a store's is not: it is named by its path, with dots."""
+    return "." not in name
+
+
 def read(folder: str) -> Launch:
     """Read the launch document in a learner's folder.
 

@@ -26,6 +26,8 @@ import re
 import shlex
 from typing import Any, Dict, Iterable, List, Mapping, Tuple
 
+from workbench.learner.launch import is_variable
+
 PARTS = ("begin", "tools", "state", "processes", "requests", "output", "command", "end", "lock", "main")
 """The agent's source files, in the order of the one script that they become."""
 
@@ -96,12 +98,12 @@ def render(launch: Mapping[str, Any], *, learner_dir: str, secrets_file: str = "
 
 
 def render_secrets(secrets: Mapping[str, str]) -> str:
-    """Return secrets as shell text to be sourced, so that no value is ever an argument.
+    """Return secrets as shell text to be sourced, so that no value is ever an argument; a store's are left out.
 
     Raises:
         ValueError: a name is none that a shell can export, or a value holds a NUL byte.
     """
-    named, unnamed = _split(secrets)
+    named, unnamed = _split({name: value for name, value in secrets.items() if is_variable(name)})
     if unnamed:
         raise ValueError("a secret cannot be named %s here" % ", ".join(sorted(unnamed)))
     return "\n".join([*_exports(named), ":", ""])

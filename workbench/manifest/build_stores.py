@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from workbench.manifest.store_keys import CONNECTION_TYPES, FOLDER_STORES, OBJEC
 
 _ADDRESSED: Final = ("sftp", "webdav", "http")
 _CREDENTIALS: Final = ("auth_url", "user_name", "password")
+_PASSWORD_IN_ADDRESS: Final = re.compile(r"://[^/@]*:[^/@]*@")
 _ADDRESS_PLACEHOLDERS: Final = frozenset({"test", "url", "todo", "tbd", "changeme", "xxx"})
 
 
@@ -76,6 +78,12 @@ def _check(store: DataStore, said: _Said) -> None:
         )
     if store.type in OBJECT_STORES:
         _check_credentials(store, said)
+    elif store.type == "gcs" and not store.connection.get("password"):
+        said.fault(
+            "connection.password", "is missing; write password: ${NAME}, NAME being a service account's JSON"
+        )
+    elif store.type == "azure" and not (store.connection.get("user_name") or store.connection.get("token")):
+        said.fault("connection", "lacks user_name and password, or token, which a store of type azure needs")
     elif store.type in _ADDRESSED and not store.connection.get("auth_url"):
         said.fault("connection.auth_url", f"is missing; a store of type {store.type} has an address")
     elif store.type == "http" and store.training_results:
@@ -94,6 +102,9 @@ def _check(store: DataStore, said: _Said) -> None:
             "connection.type",
             f"{repeated!r} is not the store's type {store.type!r}, which is the one that counts",
         )
+    if _PASSWORD_IN_ADDRESS.search(store.connection.get("auth_url", "")):
+        # The address is not repeated, since what is said of a manifest is shown and kept.
+        said.fault("connection.auth_url", "holds a password; write it as password: below connection:")
     if store.type not in FOLDER_STORES:
         _check_containers(store, said)
     if ".." in store.path.split("/"):
@@ -105,6 +116,8 @@ def _check_credentials(store: DataStore, said: _Said) -> None:
     if missing:
         said.fault("connection", f"lacks {', '.join(missing)}, which a store of type {store.type} needs")
     address = store.connection.get("auth_url", "")
+    if "${" in address or _PASSWORD_IN_ADDRESS.search(address):
+        return
     if address.lower() in _ADDRESS_PLACEHOLDERS:
         said.warn(
             "connection.auth_url", f"{address!r} is a placeholder; put the store's address in its place"

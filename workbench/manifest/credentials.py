@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from workbench.manifest.model import JobSpec
 from workbench.manifest.nodes import Map, Node, Scalar, leaves
 
-REFERENCE: Final = "secret:"
-"""What a credential is in a job's spec, followed by its path."""
+CREDENTIALS: Final = ("password", "token")
+"""Keys of a connection that are credentials however they are written."""
+
+_REFERENCE: Final = re.compile(r"\$\{secret:([^}]+)\}")
 
 _NAMES: Final = frozenset({"password", "access_token", "secret_access_key", "token"})
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def spans(root: Node | None) -> set[tuple[int, int]]:
-    """Return where credentials stand in the text that a tree was composed of."""
+    """Return where credentials stand in the text that a tree was composed of; ``${NAME}`` is none."""
     if not isinstance(root, Map):
         return set()
     return {
         node.span
         for path, node in leaves(root)
-        if isinstance(node, Scalar) and path.rpartition(".")[2] in _NAMES and not node.is_null
+        if isinstance(node, Scalar)
+        and path.rpartition(".")[2] in _NAMES
+        and not node.is_null
+        and not _VARIABLE.fullmatch(node.text.strip())
     }
 
 
@@ -34,20 +41,54 @@ def overwritten(text: str, found: Iterable[tuple[int, int]]) -> str:
 
 
 def taken_out(spec: JobSpec) -> tuple[JobSpec, dict[str, str]]:
-    """Return a job in which credentials are references, and the values that they stand for."""
+    """Return a job in which credentials are references, and the values that they stand for.
+
+    A user name that names a variable is one as well: who keeps it apart wants it kept apart.
+    """
     kept: dict[str, str] = {}
     stores = []
     for number, store in enumerate(spec.data_stores):
         connection = dict(store.connection)
-        if password := connection.get("password"):
-            path = f"data_stores.{number}.connection.password"
-            kept[path] = password
-            connection["password"] = REFERENCE + path
+        for key, value in store.connection.items():
+            if value and (key in CREDENTIALS or (key == "user_name" and is_reference(value))):
+                path = f"data_stores.{number}.connection.{key}"
+                kept[path] = value
+                connection[key] = reference(path)
         stores.append(replace(store, connection=connection))
     framework = spec.framework
     if token := framework.image_location.get("access_token"):
         path = "framework.image_location.access_token"
         kept[path] = token
-        location = {**framework.image_location, "access_token": REFERENCE + path}
+        location = {**framework.image_location, "access_token": reference(path)}
         framework = replace(framework, image_location=location)
     return replace(spec, data_stores=tuple(stores), framework=framework), kept
+
+
+def reference(path: str) -> str:
+    """Return what stands in a job's spec for the credential at a path of its manifest."""
+    return f"${{secret:{path}}}"
+
+
+def put_back(text: str, kept: Mapping[str, str]) -> str:
+    """Return a value with what its references stand for, nothing for one that is lost."""
+    return _REFERENCE.sub(lambda found: kept.get(found[1], ""), text)
+
+
+def paths_in(text: str) -> list[str]:
+    """Return the paths of the credentials that a value of a spec refers to."""
+    return _REFERENCE.findall(text)
+
+
+def is_reference(text: str) -> bool:
+    """Say whether a value names variables, as ``${NAME}``."""
+    return _VARIABLE.search(text) is not None
+
+
+def named_in(text: str) -> list[str]:
+    """Return the names that ``${NAME}`` in a value asks for."""
+    return _VARIABLE.findall(text)
+
+
+def resolved(text: str, value_of: Callable[[str], str]) -> str:
+    """Return a value in which every ``${NAME}`` is what it stands for."""
+    return _VARIABLE.sub(lambda found: value_of(found[1]), text)

@@ -39,7 +39,7 @@ class Loaded:
     """A manifest that has been read."""
 
     spec: JobSpec
-    """Credentials are references in it, such as ``secret:data_stores.0.connection.password``."""
+    """Credentials are references in it, such as ``${secret:data_stores.0.connection.password}``."""
     text: str
     """The manifest as written, its credentials overwritten: it is kept with the job."""
     origins: Mapping[str, str]

@@ -53,22 +53,23 @@ CONNECTION: Final = Table(
     Key(
         "auth_url",
         Text("the store's address"),
-        "Address of the store. Object stores need it.",
+        "Address of the store. Object stores need it, and `sftp`, `webdav` and `http`. `${NAME}` in it is a"
+        " variable of your environment.",
         ours=False,
         example="https://s3.example.com",
     ),
     Key(
         "user_name",
         Text("a user or access key id"),
-        "User or access key id. Object stores need it.",
+        "User or access key id; `azure`: the account. Object stores need it. `${NAME}` is a secret as below.",
         ours=False,
         example="me",
     ),
     Key(
         "password",
         Text("a password or secret key", length_max=10_000),
-        "Password or secret key; `gcs`: a service account's key as JSON. Object stores need it. It is kept out"
-        " of every record and log.",
+        "Password or secret key; `gcs`: a service account's key as JSON. Object stores need it. `${NAME}` is a"
+        " secret of your environment, `secrets.toml` or keyring. It is kept out of every record and log.",
         ours=False,
         example="secret",
     ),

@@ -1,0 +1,49 @@
+"""The credentials of a job that is about to be given: ``${NAME}`` becomes a value, what is plain is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from workbench.manifest.credentials import is_reference, named_in, resolved
+
+if TYPE_CHECKING:
+    from workbench.manifest import Loaded
+
+
+def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
+    """Return a manifest whose credentials are values, and what is to be said of those that stood in it.
+
+    In an address ``${NAME}`` is written out in the job's records too; in a credential it stays a reference.
+
+    Raises:
+        UsageError: a secret is nowhere.
+        NotAllowed: the user's file of secrets may be read by others.
+    """
+    from workbench.config.secrets import find_secrets
+
+    stores = loaded.spec.data_stores
+    texts = [*loaded.credentials.values(), *(text for store in stores for text in store.connection.values())]
+    wanted = list(dict.fromkeys(name for text in texts for name in named_in(text)))
+    values = find_secrets(wanted) if wanted else {}
+    kept = {path: resolved(text, values.__getitem__) for path, text in loaded.credentials.items()}
+    open_stores = tuple(
+        replace(
+            store,
+            connection={key: resolved(text, values.__getitem__) for key, text in store.connection.items()},
+        )
+        for store in stores
+    )
+    told = replace(loaded, spec=replace(loaded.spec, data_stores=open_stores), credentials=kept)
+    return told, _warnings(loaded)
+
+
+def _warnings(loaded: Loaded) -> list[str]:
+    plain = [path for path, text in loaded.credentials.items() if not is_reference(text)]
+    if not plain:
+        return []
+    more = f" (and {len(plain) - 1} more)" if len(plain) > 1 else ""
+    return [
+        f"{loaded.source}: {plain[0]}{more} is written out for all to read; write ${{NAME}} and give NAME by your"
+        " environment, secrets.toml or keyring"
+    ]
