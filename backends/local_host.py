@@ -87,7 +87,7 @@ class LocalHost(Host):
     ) -> Mapping[str, Mapping[str, Chunk]]:
         """Say what is new in the journals of learners, and wait until something is."""
         with translated():
-            news = self._place.followers.follow(asker, known, timeout_seconds)
+            news = self._place.followers.of(asker).follow(known, timeout_seconds)
         return {
             folder: {name: Chunk(*part) for name, part in parts.items()} for folder, parts in news.items()
         }

@@ -6,7 +6,7 @@ from typing import Final
 
 from backends.interface import Backend, BackendOptions
 from workbench.errors import BackendError, UnknownName
-from workbench.plugins import load_plugin, plugins
+from workbench.plugins import load_class, plugins
 
 GROUP: Final = "fabric.backends"
 
@@ -29,17 +29,5 @@ def load_backend(options: BackendOptions) -> Backend:
             f"There is no backend of type {options.type!r}.",
             hint=f"Installed are: {', '.join(backend_types()) or 'none'}.",
         )
-    return _load(options.type, found)(options)
-
-
-def _load(name: str, value: str) -> type[Backend]:
-    try:
-        loaded = load_plugin(value)
-    except Exception as error:  # a plug-in may fail in any way, and must not take fabric down
-        raise BackendError(
-            f"The backend {name!r} ({value}) cannot be loaded: {error}.",
-            hint="Reinstall or remove the package that brings it.",
-        ) from error
-    if not (isinstance(loaded, type) and issubclass(loaded, Backend)):
-        raise BackendError(f"The backend {name!r} ({value}) is no backends.interface.Backend.")
-    return loaded
+    loaded: type[Backend] = load_class("backend", options.type, found, Backend, BackendError)
+    return loaded(options)

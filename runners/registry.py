@@ -6,7 +6,7 @@ from typing import Final
 
 from runners.interface import Runner
 from workbench.errors import RunnerError, UnknownName
-from workbench.plugins import load_plugin, plugins
+from workbench.plugins import load_class, plugins
 
 GROUP: Final = "fabric.runners"
 
@@ -28,13 +28,5 @@ def load_runner(name: str) -> type[Runner]:
         raise UnknownName(
             f"There is no runner {name!r}.", hint=f"Installed are: {', '.join(runner_names()) or 'none'}."
         )
-    try:
-        loaded = load_plugin(value)
-    except Exception as error:  # a plug-in may fail in any way, and must not take fabric down
-        raise RunnerError(
-            f"The runner {name!r} ({value}) cannot be loaded: {error}.",
-            hint="Reinstall or remove the package that brings it.",
-        ) from error
-    if not (isinstance(loaded, type) and issubclass(loaded, Runner)):
-        raise RunnerError(f"The runner {name!r} ({value}) is no runners.interface.Runner.")
+    loaded: type[Runner] = load_class("runner", name, value, Runner, RunnerError)
     return loaded

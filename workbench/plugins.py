@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from workbench.errors import FabricError
+
 
 def plugins(group: str) -> Mapping[str, str]:
     """Return ``module:attribute`` by name of everything that is installed under a group of entry points.
@@ -31,6 +33,28 @@ def load_plugin(value: str) -> Any:  # what it is, is for the caller to check
     for name in attribute.strip().split("."):
         found = getattr(found, name)
     return found
+
+
+def load_class(kind: str, name: str, value: str, base: type, error: type[FabricError]) -> Any:
+    """Import a plug-in and return it where it is a class of ours: Any, since ``type[T]`` takes no abstract class.
+
+    Args:
+        kind: What it is called in a sentence: ``backend``, ``runner``.
+        name: Under which it is installed.
+        value: ``module:attribute``.
+        base: What it must be a subclass of.
+        error: What to raise where it is broken or something else.
+    """
+    try:
+        loaded = load_plugin(value)
+    except Exception as broken:  # a plug-in may fail in any way, and must not take fabric down
+        raise error(
+            f"The {kind} {name!r} ({value}) cannot be loaded: {broken}.",
+            hint="Reinstall or remove the package that brings it.",
+        ) from broken
+    if not (isinstance(loaded, type) and issubclass(loaded, base)):
+        raise error(f"The {kind} {name!r} ({value}) is no {base.__module__}.{base.__qualname__}.")
+    return loaded
 
 
 def _from_metadata(group: str) -> dict[str, str]:

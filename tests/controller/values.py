@@ -60,10 +60,7 @@ def row(state: State = State.PROCESSING, intent: Intent = Intent.NONE, **how: An
     """A job's row."""
     values: dict[str, Any] = {
         "id": JOB, "seq": 1, "name": "test", "state": state, "reason": Reason(""), "intent": intent,
-        "exit_code": None, "exit_by": "", "attempt": 1, "place": LOCAL, "owner": "me", "submitted_us": 1,
-        "started_us": None, "ended_us": None, "changed_us": 1, "seen_us": None, "restarts": 0,
-        "platform_restarts": 0, "next_try_us": None, "learners": 1, "gpus": 0, "cpus": None,
-        "memory_bytes": None, "labels": {}, "tags": (), "note": "", "parent": None, "trial": None,
-        "deleted_us": None, "revision": 1,
+        "place": LOCAL, "owner": "me", "submitted_us": 1, "changed_us": 1, "learners": 1, "gpus": 0, "cpus": None,
+        "memory_bytes": None, "labels": {}, "tags": (), "revision": 1,
     }  # fmt: skip
     return JobRow(**{**values, **how})

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from hypothesis import strategies as st
+
 from workbench.learner.collectors.interface import Collector, Context, Record
 
 NOW_US = 1_800_000_000_000_000
@@ -81,6 +83,17 @@ class Rig:
                 break
         self._fed = self.collector.output_offset
         self._feed(len(self.output))
+
+    def suffer(self, data: st.DataObject) -> None:
+        """Let something or nothing happen, as hypothesis has it: time, another's record, a death with records lost."""
+        action = data.draw(st.sampled_from(["nothing", "step", "mark", "kill"]))
+        if action == "step":
+            self.step(milliseconds=data.draw(st.sampled_from([10, 600])))
+        elif action == "mark":
+            self.mark()
+        elif action == "kill":
+            self.step(milliseconds=600, lost=data.draw(st.integers(0, 4)))
+            self.kill()
 
     def finish(self) -> None:
         """The learner has ended."""

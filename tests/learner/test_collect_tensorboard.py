@@ -317,14 +317,7 @@ def test_killed_anywhere_no_point_is_lost_or_doubled(data: st.DataObject, tmp_pa
         size = data.draw(st.integers(1, 200))
         logs(root, name, left[name][:size])
         left[name] = left[name][size:]
-        action = data.draw(st.sampled_from(["nothing", "step", "mark", "kill"]))
-        if action == "step":
-            harmed.step(milliseconds=data.draw(st.sampled_from([10, 600])))
-        elif action == "mark":
-            harmed.mark()
-        elif action == "kill":
-            harmed.step(milliseconds=600, lost=data.draw(st.integers(0, 4)))
-            harmed.kill()
+        harmed.suffer(data)
     harmed.finish()
     whole = Rig(collector)
     whole.finish()

@@ -257,14 +257,7 @@ def test_killed_anywhere_nothing_is_lost_or_doubled(data: st.DataObject, tmp_pat
         with path.open("a") as file:
             file.write(rest[:size])
         rest = rest[size:]
-        action = data.draw(st.sampled_from(["nothing", "step", "mark", "kill"]))
-        if action == "step":
-            harmed.step(milliseconds=data.draw(st.sampled_from([10, 600])))
-        elif action == "mark":
-            harmed.mark()
-        elif action == "kill":
-            harmed.step(milliseconds=600, lost=data.draw(st.integers(0, 4)))
-            harmed.kill()
+        harmed.suffer(data)
     harmed.finish()
     whole = Rig(collector)
     whole.finish()

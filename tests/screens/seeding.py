@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from workbench.job import ID_ALPHABET, Intent, JobId, Reason, State
+from workbench.job import ID_ALPHABET, JobId, Reason, State
 from workbench.manifest.model import Framework, JobSpec
 from workbench.metrics.ingesting import ingest
 from workbench.paths import Home, LearnerFolder
@@ -54,35 +54,18 @@ def add_job(
     )
     row = JobRow(
         id=job_id(number),
-        seq=0,
         name=name,
-        state=State.QUEUED,
         reason=Reason("waits for the controller"),
-        intent=Intent.NONE,
-        exit_code=None,
-        exit_by="",
-        attempt=1,
         place=PlaceRef(backend, "local", "process"),
         owner="ada",
         submitted_us=submitted,
-        started_us=None,
-        ended_us=None,
         changed_us=submitted,
-        seen_us=None,
-        restarts=0,
-        platform_restarts=0,
-        next_try_us=None,
         learners=learners,
         gpus=gpus,
         cpus=None,
         memory_bytes=None,
         labels={},
         tags=tags,
-        note="",
-        parent=None,
-        trial=None,
-        deleted_us=None,
-        revision=0,
     )
     recorded = {
         "fabric": "0.1.0",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.job import Intent, Reason, State, new_job_id
+from workbench.job import Reason, new_job_id
 from workbench.manifest.model import JobSpec
 from workbench.store.database import Store
 from workbench.store.jobs import insert_job
@@ -29,35 +29,20 @@ def make_detail(
     spec = JobSpec(name=name, learners=learners, gpus=2, cpus=1.5, memory_bytes=1 << 30)
     row = JobRow(
         id=new_job_id(),
-        seq=0,
         name=name,
-        state=State.QUEUED,
         reason=Reason("waits for the controller"),
-        intent=Intent.NONE,
-        exit_code=None,
-        exit_by="",
-        attempt=1,
         place=PlaceRef(backend, "local", "process", options={"machine": "one"}),
         owner=owner,
         submitted_us=SUBMITTED_US,
-        started_us=None,
-        ended_us=None,
         changed_us=SUBMITTED_US,
-        seen_us=None,
-        restarts=0,
-        platform_restarts=0,
-        next_try_us=None,
         learners=learners,
         gpus=spec.gpus,
         cpus=spec.cpus,
         memory_bytes=spec.memory_bytes,
         labels=labels or {},
         tags=tags,
-        note="",
         parent=parent,
         trial=trial,
-        deleted_us=None,
-        revision=0,
     )
     return JobDetail(row, spec, "name: digits\n", {"name": "manifest.yml:1"}, "abc", recorded or {"seed": 7})
 

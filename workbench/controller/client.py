@@ -17,7 +17,7 @@ from workbench.controller.reaching import (
 )
 from workbench.controller.secrets import forget_secrets, write_secrets
 from workbench.errors import UnknownName
-from workbench.job import Intent, JobId, Reason, State, new_job_id
+from workbench.job import JobId, Reason, new_job_id
 from workbench.manifest.model import JobSpec
 from workbench.paths import Home
 from workbench.store.database import Store
@@ -100,35 +100,20 @@ def _detail(job_id: JobId, submission: Submission, who: str) -> JobDetail:
     spec, now = submission.spec, now_us()
     row = JobRow(
         id=job_id,
-        seq=0,  # the store gives it
         name=spec.name,
-        state=State.QUEUED,
         reason=Reason("was submitted"),
-        intent=Intent.NONE,
-        exit_code=None,
-        exit_by="",
-        attempt=1,
         place=submission.place,
         owner=who.partition("@")[0],
         submitted_us=now,
-        started_us=None,
-        ended_us=None,
         changed_us=now,
-        seen_us=None,
-        restarts=0,
-        platform_restarts=0,
-        next_try_us=None,
         learners=spec.learners,
         gpus=spec.gpus,
         cpus=spec.cpus,
         memory_bytes=spec.memory_bytes,
         labels=spec.labels,
         tags=submission.tags,
-        note="",
         parent=submission.parent,
         trial=submission.trial,
-        deleted_us=None,
-        revision=0,
     )
     return JobDetail(
         row=row,

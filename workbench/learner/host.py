@@ -11,6 +11,7 @@ import threading
 from typing import Any, BinaryIO, Callable, Dict, List, Mapping
 
 from workbench.learner import host_files, host_journals, host_learners, host_machine, host_processes, leases
+from workbench.learner.askers import Askers
 from workbench.learner.conda import find_conda
 from workbench.learner.cpus import Cpus
 from workbench.learner.failure import Failure, of_os_error
@@ -27,8 +28,8 @@ class Place:
 
     def __init__(self) -> None:
         self.watches = Watches()
-        self.followers = host_journals.Followers()
-        self._observers = host_learners.Observers()
+        self.followers = Askers(host_journals.Follower)
+        self._observers = Askers(host_learners.Observer)
         self._cpus = Cpus()
         self._operations: Dict[str, Operation] = {
             "identity": host_machine.identity,
@@ -47,7 +48,7 @@ class Place:
             "unpack": _unpack,
             "learner": host_learners.learner,
             "read_object": host_learners.read_object,
-            "observe": self._observers.observe,
+            "observe": self._observe,
             "interrupt": self._observers.interrupt,
             "forget": self._observers.forget,
             "interrupt_follow": self.followers.interrupt,
@@ -75,6 +76,10 @@ class Place:
         if found is None:
             raise Failure("failed", f"The agent at this place does not know {operation!r}: it is older.")
         return guarded(found, **arguments)
+
+    def _observe(self, asker: str, known: Mapping[str, str], timeout_seconds: float) -> Dict[str, Any]:
+        host_processes.reap()
+        return self._observers.of(asker).observe(known, timeout_seconds)
 
     def close(self) -> None:
         """Give everything back; calls that wait return."""

@@ -10,6 +10,7 @@ import zlib
 from typing import Any, Dict, Mapping, Tuple
 
 from workbench.learner import system
+from workbench.learner.askers import Answerer
 from workbench.learner.host_files import published_end
 from workbench.learner.watch import Watcher
 
@@ -46,7 +47,7 @@ Part = Tuple[bytes, int, int]
 News = Dict[str, Dict[str, Part]]
 
 
-class Follower:
+class Follower(Answerer):
     """Tells one asker what is new. One call at a time; :meth:`interrupt` may come from any thread."""
 
     def __init__(self) -> None:
@@ -119,40 +120,6 @@ class Follower:
             self._watcher.add(path)
         for folder in set(self._settled) - set(known):
             del self._settled[folder]
-
-
-class Followers:
-    """One follower for every asker."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._followers: Dict[str, Follower] = {}
-
-    def follow(self, asker: str, known: Known, timeout_seconds: float) -> News:
-        """Tell an asker what is new; see :meth:`Follower.follow`."""
-        return self._of(asker).follow(known, timeout_seconds)
-
-    def interrupt(self, asker: str) -> None:
-        """Make an asker's call that waits, or its next one, return at once."""
-        self._of(asker).interrupt()
-
-    def forget(self, asker: str) -> None:
-        """Give back what is kept for an asker."""
-        with self._lock:
-            follower = self._followers.pop(asker, None)
-        if follower is not None:
-            follower.close()
-
-    def close(self) -> None:
-        """Give everything back."""
-        for asker in list(self._followers):
-            self.forget(asker)
-
-    def _of(self, asker: str) -> Follower:
-        with self._lock:
-            if asker not in self._followers:
-                self._followers[asker] = Follower()
-            return self._followers[asker]
 
 
 def new_in(folder: str, known: Mapping[str, int]) -> Dict[str, Part]:

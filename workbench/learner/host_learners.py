@@ -9,7 +9,8 @@ import time
 import zlib
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
-from workbench.learner import host_processes, leases, process_table, system
+from workbench.learner import leases, process_table, system
+from workbench.learner.askers import Answerer
 from workbench.learner.watch import Watcher
 
 LOCK = "agent.lock"
@@ -17,7 +18,7 @@ LOCK_SECONDS = 1.0
 """How often locks are looked at: that one is free again is told by nobody."""
 
 
-class Observer:
+class Observer(Answerer):
     """Tells how learners are. One call at a time; :meth:`interrupt` may come from any thread.
 
     A learner's facts: ``fingerprint`` (equal as long as nothing changed), ``launched`` (its launch
@@ -106,44 +107,6 @@ def learner(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
         "slots": list(told.get("slots") or ()),
         "secrets_file": told.get("secrets_file"),
     }
-
-
-class Observers:
-    """One observer for every asker, so that none waits for another's answer or is interrupted with it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._observers: Dict[str, Observer] = {}
-
-    def observe(self, asker: str, known: Mapping[str, str], timeout_seconds: float) -> Dict[str, Any]:
-        """Say how learners are; see :meth:`Observer.observe`."""
-        host_processes.reap()
-        return self._of(asker).observe(known, timeout_seconds)
-
-    def interrupt(self, asker: str) -> None:
-        """Make an asker's call that waits, or its next one, return at once; its first one does so anyway."""
-        with self._lock:
-            observer = self._observers.get(asker)
-        if observer is not None:
-            observer.interrupt()
-
-    def forget(self, asker: str) -> None:
-        """Give back what is kept for an asker."""
-        with self._lock:
-            observer = self._observers.pop(asker, None)
-        if observer is not None:
-            observer.close()
-
-    def close(self) -> None:
-        """Give everything back."""
-        for asker in list(self._observers):
-            self.forget(asker)
-
-    def _of(self, asker: str) -> Observer:
-        with self._lock:
-            if asker not in self._observers:
-                self._observers[asker] = Observer()
-            return self._observers[asker]
 
 
 def markers(variable: str = "FABRIC_LEARNER") -> Dict[str, List[int]]:

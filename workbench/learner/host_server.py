@@ -118,7 +118,8 @@ class Server:
         return sizes, b"".join(data for data, _, _ in found.values())
 
     def _follow(self, call: _Call) -> Answer:
-        news = self._place.followers.follow(**call.arguments)
+        arguments = dict(call.arguments)
+        news = self._place.followers.of(arguments.pop("asker")).follow(**arguments)
         data = [part[0] for parts in news.values() for part in parts.values()]
         return host_journals.sizes_of(news), b"".join(data)
 

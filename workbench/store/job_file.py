@@ -10,7 +10,7 @@ import os
 from typing import Any, Final
 
 from workbench.errors import ConfigError, InputMissing
-from workbench.job import Intent, JobId, Reason, State
+from workbench.job import JobId, Reason
 from workbench.paths import Home
 from workbench.store.failures import write_failure
 from workbench.store.rows import JobDetail, JobRow, PlaceRef
@@ -87,35 +87,20 @@ def row_from(document: dict[str, Any]) -> JobRow:
     place = document["place"]
     return JobRow(
         id=JobId(document["id"]),
-        seq=0,
         name=document["name"],
-        state=State.QUEUED,
         reason=Reason(""),
-        intent=Intent.NONE,
-        exit_code=None,
-        exit_by="",
-        attempt=1,
         place=PlaceRef(**place),
         owner=document["owner"],
         submitted_us=document["submitted_us"],
-        started_us=None,
-        ended_us=None,
         changed_us=document["submitted_us"],
-        seen_us=None,
-        restarts=0,
-        platform_restarts=0,
-        next_try_us=None,
         learners=spec.learners,
         gpus=spec.gpus,
         cpus=spec.cpus,
         memory_bytes=spec.memory_bytes,
         labels=document.get("labels") or {},
         tags=tuple(document.get("tags") or ()),
-        note="",
         parent=document.get("parent"),
         trial=document.get("trial"),
-        deleted_us=None,
-        revision=0,
     )
 
 

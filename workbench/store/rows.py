@@ -25,36 +25,36 @@ class PlaceRef:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
-    """One job, as lists show it."""
+    """One job, as lists show it. The defaults are those of a job that was only just submitted."""
 
     id: JobId
-    seq: int
-    """Order of submission; never a time."""
+    seq: int = 0
+    """Order of submission, never a time; 0 until the store gives it."""
     name: str
-    state: State
+    state: State = State.QUEUED
     reason: Reason
-    intent: Intent
-    exit_code: int | None
+    intent: Intent = Intent.NONE
+    exit_code: int | None = None
     """What ``fabric run`` ends with; None while the job is open."""
-    exit_by: str
+    exit_by: str = ""
     """Whose code it is: ``job``, ``halt``, ``kill``, ``lost``, ``timeout``, or empty."""
-    attempt: int
+    attempt: int = 1
     """The last one."""
     place: PlaceRef
     owner: str
     submitted_us: int
-    started_us: int | None
+    started_us: int | None = None
     """When the last attempt's first command started."""
-    ended_us: int | None
+    ended_us: int | None = None
     changed_us: int
     """When the state last changed."""
-    seen_us: int | None
+    seen_us: int | None = None
     """When the place last answered for it."""
-    restarts: int
-    platform_restarts: int
-    next_try_us: int | None
+    restarts: int = 0
+    platform_restarts: int = 0
+    next_try_us: int | None = None
     """When a restart or a waiting launch is due, by back-off."""
     learners: int
     gpus: int
@@ -62,13 +62,13 @@ class JobRow:
     memory_bytes: int | None
     labels: Mapping[str, str]
     tags: tuple[str, ...]
-    note: str
-    parent: str | None
+    note: str = ""
+    parent: str | None = None
     """The experiment or job that this one belongs to."""
-    trial: int | None
-    deleted_us: int | None
+    trial: int | None = None
+    deleted_us: int | None = None
     """A tombstone: the job is gone, its id is remembered so that its learners may be removed."""
-    revision: int
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
