@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 import threading
 import time
 import uuid
 from collections.abc import Callable
+from typing import BinaryIO
 
 import pytest
 
 from runners.conformance_base import FOREVER, ContractBase, MakeJob
+from runners.conformance_tools import Job
 from runners.interface import Runner
 from workbench.job import LearnerPhase
 
@@ -73,6 +77,24 @@ class KeepingContract(ContractBase):
         assert records[0]["memory_bytes"] > 0
         assert records[0]["processes"] >= 1
         job.stop()
+
+    def test_files_come_out_of_a_learner_and_go_into_it(self, make_job: MakeJob) -> None:
+        if not self.runner_class.capabilities.copy:
+            pytest.skip("this runner says that it copies no files")
+        command = "echo kept > $RESULT_DIR/file; mkdir deep; echo own > deep/file; " + FOREVER
+        job = make_job(command).launch()
+        job.until_printed(b"ready")
+        job.runner.put(job.ref(), "results/given/tool", io.BytesIO(b"given"), mode=0o755)
+
+        listed = {entry.path: entry for entry in job.runner.files(job.ref(), "results")}
+
+        assert (listed["file"].kind, listed["file"].size_bytes) == ("file", 5)
+        assert listed["given/tool"].mode & 0o111
+        assert job.runner.files(job.ref(), "results/nothing") == ()
+        assert _names_in(job, "results") >= {"file", "given/tool"}
+        assert _names_in(job, "deep/file") == {"file"}
+        job.stop().until_over()
+        assert "file" in _names_in(job, "code/deep")
 
     def test_a_learner_over_its_memory_limit_ends_with_a_reason(self, make_job: MakeJob) -> None:
         if not self.runner_class.capabilities.memory_limit:
@@ -219,3 +241,15 @@ class KeepingContract(ContractBase):
 
         assert job.output() == b"<************>\nright\n"
         assert "hush-hush-42" not in repr(job.plan)
+
+
+def _names_in(job: Job, path: str) -> set[str]:
+    """Fetch a path of a learner and return the names that came."""
+    names: set[str] = set()
+
+    def receive(stream: BinaryIO) -> None:
+        with tarfile.open(fileobj=stream, mode="r|") as tar:
+            names.update(member.name for member in tar)
+
+    job.runner.fetch(job.ref(), path, receive)
+    return names

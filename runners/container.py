@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO, ClassVar
 
 from backends.interface import Cluster, Host
 from runners.container_after import After
 from runners.container_engine import Engine, engine_at
+from runners.container_files import ContainerFiles
 from runners.container_launch import ContainerLaunching
 from runners.container_plan import LABEL_LEARNER, make_plan, ref_of_labels
 from runners.interface import (
     AttemptRef,
     Capabilities,
     ExecSession,
+    FileEntry,
     LaunchRequest,
     LearnerRef,
     Observation,
     Plan,
     Progress,
 )
+from runners.job_files import JobFiles, folders_of
 from runners.process import ProcessRunner
 from runners.process_sightings import is_over
 
@@ -34,7 +37,7 @@ class ContainerRunner(ProcessRunner):
 
     name: ClassVar[str] = "container"
     capabilities: ClassVar[Capabilities] = Capabilities(
-        needs="host", uses_image=True, exec=True, shell=True, ports=True, names_resolve=True
+        needs="host", uses_image=True, exec=True, shell=True, copy=True, ports=True, names_resolve=True
     )
 
     def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
@@ -71,6 +74,18 @@ class ContainerRunner(ProcessRunner):
 
         return ContainerExec(self._engine(), self._name(learner), argv, terminal=terminal)
 
+    def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
+        """List what is at a path of a learner, and below it."""
+        return self._files(learner).listed(path)
+
+    def fetch(self, learner: LearnerRef, path: str, receive: Callable[[BinaryIO], None]) -> None:
+        """Have what is at a path sent as one tar stream."""
+        self._files(learner).fetch(path, receive)
+
+    def put(self, learner: LearnerRef, path: str, stream: BinaryIO, *, mode: int = 0o644) -> None:
+        """Write one file at a path of a learner."""
+        self._files(learner).put(path, stream, mode)
+
     def leftovers(self) -> Iterator[LearnerRef]:
         """Name every learner that has a container at the place, of all homes."""
         engine = self._engine()
@@ -92,6 +107,10 @@ class ContainerRunner(ProcessRunner):
             if self._found is None:
                 self._found = engine_at(self._host, self._site().environment)
             return self._found
+
+    def _files(self, ref: LearnerRef) -> ContainerFiles:
+        lying = JobFiles(self._host, folders_of(ref, self._site()))
+        return ContainerFiles(self._host, lying, self._engine, self._name(ref))
 
     def _name(self, ref: LearnerRef) -> str:
         from workbench.job import learner_name

@@ -28,11 +28,11 @@ from runners.container_plan import (
     network_name,
     relabelled,
 )
-from runners.container_rights import open_up
+from runners.container_rights import open_up, user_of
 from runners.container_slots import lease_for_containers
 from runners.container_warnings import refusals
 from runners.interface import Plan, Progress
-from runners.process_agents import bring_agent
+from runners.process_agents import Agent, bring_agent
 from runners.process_begin import Begin
 from runners.process_code import bring_code
 from runners.process_environment import CHOSEN, gpus_seen, job_folders, marker, secrets_stem
@@ -75,11 +75,11 @@ class ContainerLaunching:
             return
         self._refuse()
         image = need_image(self._engine, self._request, self._progress)
-        self._prepare(waiting, image)
+        agent = self._prepare(waiting, image)
         leased = lease_for_containers(self._request, waiting, self._host, self._site, self._engine)
         started = False
         try:
-            self._start(waiting, leased)
+            self._start(waiting, agent, leased)
             started = True
         finally:
             leased.release()
@@ -107,7 +107,7 @@ class ContainerLaunching:
 
     # What needs no slot
 
-    def _prepare(self, waiting: Sequence[int], image: Mapping[str, Any]) -> None:
+    def _prepare(self, waiting: Sequence[int], image: Mapping[str, Any]) -> Agent:
         request, site, attempt = self._request, self._site, self._attempt
         self._progress("brings the code", stage="preparing")
         shared = [str(self._job.results), str(self._job.checkpoints), str(self._job.data), str(attempt.logs)]
@@ -131,16 +131,18 @@ class ContainerLaunching:
             "image": image_document(request, image),
         }
         self._host.call("write_files", files={str(path): json.dumps(document) + "\n"})
-        paths = {path for learner in waiting for path in folders(request, learner, site).values()}
-        open_up(self._host, sorted(paths), own, image)
+        agent = bring_agent(self._host, site, "python")
+        trees = {path for learner in waiting for path in folders(request, learner, site).values()}
+        files = [agent.importable, program_of(agent)]
+        open_up(self._host, [*sorted(trees), *own], files, image, user_of(self._host)[0])
+        return agent
 
     # The start
 
-    def _start(self, waiting: Sequence[int], leased: Leased) -> None:
+    def _start(self, waiting: Sequence[int], agent: Agent, leased: Leased) -> None:
         """Create the containers, write down what every agent is to do, then start the agents."""
         self._progress("is being started", stage="starting")
         request, site = self._request, self._site
-        agent = bring_agent(self._host, site, "python")
         secrets = self._write_secrets(waiting)
         if network := network_name(request.attempt):
             self._make_network(network)
@@ -148,7 +150,7 @@ class ContainerLaunching:
         for learner in waiting:
             folder = self._attempt.learner(learner)
             slots = leased.by_learner[learner]
-            self._create(learner, self._container(learner, agent.importable, slots, secrets.get(learner, "")))
+            self._create(learner, self._container(learner, agent, slots, secrets.get(learner, "")))
             planned = self._plan.learners[learner - 1].native["launch"]
             document = {**planned, "secrets_file": None, "slots": list(slots), "guard": agent.argv(folder)}
             if secrets:
@@ -227,20 +229,19 @@ class ContainerLaunching:
         self._host.call("write_files", files={f"{name}.sh": exports for name in names.values()}, mode=0o644)
         return names
 
-    def _container(self, learner: int, archive: str, slots: tuple[str, ...], secrets: str) -> dict[str, Any]:
+    def _container(self, learner: int, agent: Agent, slots: tuple[str, ...], secrets: str) -> dict[str, Any]:
         """Return a container as it was planned, with all that was left open."""
         planned = self._plan.learners[learner - 1].native["container"]
         document: dict[str, Any] = json.loads(json.dumps(planned))
         host = document["HostConfig"]
-        unpacked = archive.removesuffix(".pyz")
         for mount in host["Mounts"]:
             source = mount["Source"]
             if source == CHOSEN:
                 mount["Source"] = f"{secrets}.sh"
             elif source == AGENT_FILE:
-                mount["Source"] = archive
+                mount["Source"] = agent.importable
             elif source.startswith(AGENT_FILE):
-                mount["Source"] = f"{unpacked}/workbench/learner" + source.removeprefix(AGENT_FILE)
+                mount["Source"] = program_of(agent)
         if self._is_guarded():
             host["Binds"] = relabelled(host.pop("Mounts"))
         if slots:
@@ -306,6 +307,11 @@ class ContainerLaunching:
                     self._engine.remove(self._plan.learners[learner - 1].name)
             if network := network_name(self._request.attempt):
                 self._engine.remove_network(network)
+
+
+def program_of(agent: Agent) -> str:
+    """Return where the first process of containers lies at the place."""
+    return agent.importable.removesuffix(".pyz") + "/workbench/learner/inside.sh"
 
 
 def _not_created(error: EngineRefused, document: Mapping[str, Any]) -> RunnerError:

@@ -16,20 +16,22 @@ CHANGE_SECONDS: Final = 600.0
 _ROOT: Final = ("", "0", "root", "0:0", "root:root")
 
 
-def open_up(host: Host, paths: Sequence[str], own: Sequence[str], image: Mapping[str, Any]) -> None:
-    """Let whoever an image runs as write into these folders; the job's folder above them keeps others out.
+def open_up(
+    host: Host, trees: Sequence[str], read_only: Sequence[str], image: Mapping[str, Any], user: int
+) -> None:
+    """Let whoever an image runs as write into these folders and read these files; the job's folder keeps others out.
 
-    ``own`` are those that it only has to find things in.
+    Args:
+        host: the place.
+        trees: what it may change, with all that is in it.
+        read_only: files.
+        image: what is known of it.
+        user: who we are at the place.
     """
-    user = str((image.get("Config") or {}).get("User") or "")
+    runs_as = str((image.get("Config") or {}).get("User") or "")
     # Root without its capability to override modes is a user like any other.
-    if _user(host)[0] == 0 and user in _ROOT:
-        return
-    host.run(["chmod", "a+rwx", *own])
-    done = host.run(["chmod", "-R", "a+rwX", *paths], deadline_seconds=CHANGE_SECONDS)
-    if done.exit_code:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise RunnerError(f"The job's folders cannot be opened to the container: {said[-1] if said else '?'}")
+    if user != 0 or runs_as not in _ROOT:
+        host.call("let_others_in", trees=list(trees), read_only=list(read_only))
 
 
 def give_back(host: Host, engine: Engine, paths: Sequence[str], image: str) -> None:
@@ -38,7 +40,7 @@ def give_back(host: Host, engine: Engine, paths: Sequence[str], image: str) -> N
     Raises:
         RunnerError: some of it stays somebody else's.
     """
-    uid, gid = _user(host)
+    uid, gid = user_of(host)
     there = list(host.call("existing", paths=list(paths)))
     look = ["find", *there, "!", "-uid", str(uid), "-print", "-quit"]
     found = host.run(look, deadline_seconds=CHANGE_SECONDS)
@@ -83,7 +85,8 @@ def _change_inside(engine: Engine, paths: Sequence[str], image: str, owner: str)
         ) from error
 
 
-def _user(host: Host) -> tuple[int, int]:
+def user_of(host: Host) -> tuple[int, int]:
+    """Return the ids of the user and the group that we are at a place."""
     if host.here:
         return os.getuid(), os.getgid()
     said = host.run(["sh", "-c", "id -u; id -g"]).stdout.split()

@@ -25,11 +25,12 @@ arrives in less than 10 ms; that usage samples are complete.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
 from backends.interface import Chunk, Cluster, Host
+from workbench.errors import RunnerError
 from workbench.job import LearnerPhase, Reason
 from workbench.manifest.model import JobSpec
 from workbench.paths import JobFolder
@@ -153,6 +154,20 @@ class StopRequest:
     """Who asked, in words."""
 
 
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A file, folder or link of a learner."""
+
+    path: str
+    """Relative to the path that was asked for; empty for that itself."""
+    kind: Literal["file", "folder", "link"]
+    size_bytes: int
+    modified_us: int
+    mode: int = 0o600
+    target: str = ""
+    """What a link says."""
+
+
 class Progress(Protocol):
     """Told what a long launch is doing."""
 
@@ -220,6 +235,25 @@ class Runner(ABC):
     @abstractmethod
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
         """Run a command beside a learner; raises RunnerError where ``capabilities.exec`` is false."""
+
+    def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
+        """List what is at a path of a learner, running or ended, and all that is below; nothing where there is none.
+
+        A path begins with ``results``, ``checkpoints``, ``logs``, ``data``, ``job`` (JOB_STATE_DIR) or ``code`` (the
+        working folder), is absolute as the learner sees it, or else lies in the working folder.
+
+        Raises:
+            RunnerError: ``capabilities.copy`` is false, or it is none of the job's.
+        """
+        raise RunnerError(f"Files of learners cannot be reached yet where they run as {self.name}.")
+
+    def fetch(self, learner: LearnerRef, path: str, receive: Callable[[BinaryIO], None]) -> None:
+        """Have what is at a path sent as one tar stream, names as in :meth:`files`; a file has its own name."""
+        raise RunnerError(f"Files of learners cannot be reached yet where they run as {self.name}.")
+
+    def put(self, learner: LearnerRef, path: str, stream: BinaryIO, *, mode: int = 0o644) -> None:
+        """Write one file at a path of a learner, whole or not at all; folders on the way are made."""
+        raise RunnerError(f"Files of learners cannot be reached yet where they run as {self.name}.")
 
     @abstractmethod
     def close(self) -> None:

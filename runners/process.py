@@ -6,8 +6,8 @@ import contextlib
 import json
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import BinaryIO, ClassVar
 
 from backends.interface import Chunk, Cluster, Host
 from runners.environments import environment_of
@@ -15,6 +15,7 @@ from runners.interface import (
     AttemptRef,
     Capabilities,
     ExecSession,
+    FileEntry,
     LaunchRequest,
     LearnerRef,
     Observation,
@@ -24,6 +25,7 @@ from runners.interface import (
     StopRequest,
 )
 from runners.interpreters import Interpreter, find_interpreter
+from runners.job_files import JobFiles, folders_of, spot_of
 from runners.process_agents import agent_kind
 from runners.process_environment import marker, secrets_stem
 from runners.process_launch import Launching
@@ -46,7 +48,7 @@ class ProcessRunner(Runner):
     """
 
     name: ClassVar[str] = "process"
-    capabilities: ClassVar[Capabilities] = Capabilities(needs="host", exec=True, shell=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(needs="host", exec=True, shell=True, copy=True)
 
     def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
         super().__init__(place, home_uuid=home_uuid)
@@ -151,6 +153,21 @@ class ProcessRunner(Runner):
 
         launch = self._host.call("read_object", path=str(self._learner(learner).launch)) or {}
         return ProcessExec(launch, marker(learner), argv)
+
+    def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
+        """List what is at a path of a learner, and below it."""
+        folders = folders_of(learner, self._site())
+        return JobFiles(self._host, folders).listed(spot_of(path, folders))
+
+    def fetch(self, learner: LearnerRef, path: str, receive: Callable[[BinaryIO], None]) -> None:
+        """Have what is at a path sent as one tar stream."""
+        folders = folders_of(learner, self._site())
+        JobFiles(self._host, folders).fetch(spot_of(path, folders), receive)
+
+    def put(self, learner: LearnerRef, path: str, stream: BinaryIO, *, mode: int = 0o644) -> None:
+        """Write one file at a path of a learner."""
+        folders = folders_of(learner, self._site())
+        JobFiles(self._host, folders).put(spot_of(path, folders), stream, mode)
 
     def close(self) -> None:
         """Give back what the place keeps for this runner."""

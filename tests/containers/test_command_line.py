@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.images import BUSYBOX, DEBIAN
+from tests.containers.images import BUSYBOX, DEBIAN, USER
 from workbench.paths import Home
 
 FABRIC = str(Path(sys.executable).with_name("fabric"))
@@ -167,3 +167,15 @@ def test_images_come_from_files_too(engine: None, tmp_path: Path) -> None:
     assert (loaded.returncode, loaded.stdout) == (0, f"{BUSYBOX}:latest\n")
     assert refused.returncode == missing.returncode == 66
     assert "holds no images" in refused.stderr
+
+
+def test_an_image_that_is_not_roots_runs_and_may_report_whatever_our_mask_is(
+    engine: None, home: Home
+) -> None:
+    program = "from fabric_learner import report; report(loss=0.5, step=1); open('mine', 'w').write('x')"
+    ran = fabric("run", "--image", USER, "--json", "--", "sh", "-c", f'id -u; python3 -c "{program}"')
+    job = json.loads(ran.stdout.splitlines()[0])["id"]
+
+    assert ran.returncode == 0, ran.stderr
+    assert '"loss"' in home.job(job).attempt(1).learner(1).records.read_text()
+    assert (home.job(job).attempt(1).model(1) / "mine").stat().st_uid == os.getuid()

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from workbench.cli.command import command
 from workbench.cli.options import Job
 from workbench.errors import UsageError
-
-if TYPE_CHECKING:
-    from workbench.store.rows import JobRow
 
 SHELL = ("sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
 
@@ -47,28 +44,7 @@ def shell(job: Job, learner: Which = 1) -> int:
 
 
 def _run(job: str, learner: int, argv: Sequence[str], *, terminal: bool) -> int:
-    from workbench.cli.open_store import store_with
-    from workbench.store.database import home_uuid
+    from workbench.cli.learners import reached
 
-    with store_with(job) as (store, row):
-        uuid = home_uuid(store.home)
-    if learner > row.learners:
-        raise UsageError(f"the job has {row.learners} learners, there is no learner {learner}")
-    return _beside(row, uuid, learner, argv, terminal=terminal)
-
-
-def _beside(row: JobRow, uuid: str, learner: int, argv: Sequence[str], *, terminal: bool) -> int:
-    from contextlib import closing
-
-    from backends.interface import BackendOptions
-    from runners.interface import LearnerRef, Runner
-    from runners.registry import load_runner
-    from workbench.cli.places import open_backend
-
-    place = row.place
-    options = BackendOptions(place.backend, place.type, place.address, place.options)
-    with closing(open_backend(options).open()) as reached:
-        runner: Runner = load_runner(place.runner)(reached, home_uuid=uuid)
-        with closing(runner):
-            ref = LearnerRef(uuid, row.id, row.attempt, learner)
-            return runner.exec(ref, argv, terminal=terminal).wait()
+    with reached(job, learner) as found:
+        return found.runner.exec(found.ref, argv, terminal=terminal).wait()

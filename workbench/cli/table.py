@@ -69,6 +69,8 @@ ENTRIES = (
         "look",
         "Copy a job's code, logs, results or checkpoints here.",
     ),
+    Entry("files", "files:files", "look", "List a job's files, also while it runs."),
+    Entry("cp", "cp:cp", "look", "Copy files out of a job or into it, also while it runs."),
     Entry("tui", "tui:tui", "look", "Open the terminal screens."),
     Entry("halt", "stop:halt", "change", "Ask a job to checkpoint and stop; it can be resumed."),
     Entry("kill", "stop:kill", "change", "Stop a job at once; it can be resumed."),

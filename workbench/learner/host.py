@@ -40,6 +40,7 @@ class Place:
             "make_folders": host_files.make_folders,
             "touch": host_files.touch,
             "make_pipes": host_files.make_pipes,
+            "let_others_in": host_files.let_others_in,
             "remove": host_files.remove,
             "existing": host_files.existing,
             "write_files": _write_files,
@@ -54,6 +55,7 @@ class Place:
             "interrupt_follow": self.followers.interrupt,
             "forget_follow": self.followers.forget,
             "list_tree": _list_tree,
+            "locate": _locate,
             "children": host_files.children,
             "choose_cpus": self._cpus.choose,
             "watch": self.watches.wait,
@@ -119,6 +121,12 @@ def _list_tree(folder: str) -> Dict[str, List[Any]]:
     from workbench.learner.host_trees import list_tree
 
     return list_tree(folder)
+
+
+def _locate(folder: str, path: str) -> List[Any]:
+    from workbench.learner.host_trees import locate
+
+    return locate(folder, path)
 
 
 def _end_marked(marker: str, grace_seconds: float) -> List[int]:

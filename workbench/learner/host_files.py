@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 import struct
 from typing import BinaryIO, Dict, Iterable, Mapping, Sequence, Tuple
 
@@ -60,6 +61,19 @@ def remove(paths: Iterable[str]) -> None:
         else:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
+
+
+def let_others_in(trees: Iterable[str], read_only: Iterable[str]) -> None:
+    """Let everybody who gets as far as these change whole trees, and read files; links are not followed."""
+    for path in trees:
+        _add_mode(path, 0o777 if os.path.isdir(path) else 0o666)
+        for parent, folders, names in os.walk(path):
+            for name in folders:
+                _add_mode(os.path.join(parent, name), 0o777)
+            for name in names:
+                _add_mode(os.path.join(parent, name), 0o666)
+    for path in read_only:
+        _add_mode(path, 0o444)
 
 
 def existing(paths: Iterable[str]) -> Sequence[str]:
@@ -124,6 +138,16 @@ def _last_line_end(stream: BinaryIO, size: int) -> int:
             return start + newline + 1
         end = start
     return 0
+
+
+def _add_mode(path: str, bits: int) -> None:
+    """Add bits to a mode; who may execute a file may be anybody then. What is somebody else's stays as it is."""
+    mode = os.lstat(path).st_mode
+    if stat.S_ISLNK(mode):
+        return
+    bits |= 0o111 if mode & 0o111 else 0
+    if mode & bits != bits:
+        os.chmod(path, stat.S_IMODE(mode) | bits)
 
 
 def _open_up(folder: str) -> None:

@@ -33,6 +33,29 @@ def list_tree(folder: str) -> Dict[str, List[Any]]:
     return found
 
 
+def locate(folder: str, path: str) -> List[Any]:
+    """Return where a relative path of a folder really is, then what :func:`list_tree` says of it.
+
+    Nothing where there is none. Links are followed as long as they stay in the folder.
+
+    Raises:
+        Failure: it leads out of the folder, or is neither file nor folder.
+    """
+    root = os.path.realpath(folder)
+    found = os.path.realpath(os.path.join(root, path))
+    if found != root and not found.startswith(root + os.sep):
+        raise Failure("bad_input", f"{path!r} leads out of the job's folder.")
+    try:
+        about = os.lstat(found)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    kind = _kind(about.st_mode)
+    if not kind:
+        raise Failure("bad_input", f"{path!r} is neither a file nor a folder.")
+    size = about.st_size if kind == "file" else 0
+    return [found, kind, size, about.st_mtime_ns, about.st_mode & 0o777, ""]
+
+
 def send_files(folder: str, paths: Sequence[str], stream: BinaryIO) -> None:
     """Write files of a folder to a stream, as a tar."""
     with tarfile.open(fileobj=stream, mode="w|", bufsize=1 << 18, format=tarfile.PAX_FORMAT) as tar:
