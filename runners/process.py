@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -113,15 +112,12 @@ class ProcessRunner(Runner):
     def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
         """Ask all learners to stop; a kill is not taken back by a halt that comes late."""
         document = {"kind": request.kind, "grace_seconds": request.grace_seconds, "by": request.by}
-        files = {}
         for number in range(1, attempt.learners + 1):
             folder = self._folder(attempt).learner(number)
             facts = self._host.call("learner", folder=str(folder.path))
             asked = self._host.call("read_object", path=str(folder.stop)) or {}
             if facts["launched"] and not is_over(facts) and asked.get("kind") not in ("kill", request.kind):
-                files[str(folder.stop)] = json.dumps(document) + "\n"
-        if files:
-            self._host.call("write_files", files=files)
+                self._host.call("ask_to_stop", folder=str(folder.path), request=document)
 
     def remove(self, attempt: AttemptRef) -> None:
         """End what is left of an attempt and remove its files; here they lie in the job's own folder and stay."""

@@ -41,6 +41,22 @@ def test_a_full_disk_is_said_and_the_launch_works_when_there_is_room(disk: Path)
     host.close()
 
 
+def test_a_stop_reaches_its_learner_though_the_disk_is_full(disk: Path) -> None:
+    host = LocalHost(Home(disk / "fabric"))
+    runner = ProcessRunner(host, home_uuid=HOME)
+    job = Job.planned(runner, request_of("exec sleep 1000", home=HOME)).launch()
+    job.until_running()
+    fill(disk)
+
+    seen = job.stop("kill").until_over()
+
+    assert (seen[1].stopped, seen[1].signal) == ("kill", 9)
+    (disk / "filling").unlink()
+    runner.remove(job.request.attempt)
+    runner.close()
+    host.close()
+
+
 def test_a_home_that_is_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     runner = ProcessRunner(LocalHost(Home(tmp_path / "home")), home_uuid=HOME)

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Iterator
 
 import pytest
 
 from tests.store.building import SUBMITTED_US, add_job, make_detail
-from workbench.errors import FabricError, InputMissing, UnknownName
+from workbench.errors import CannotWrite, FabricError, InputMissing, UnknownName
 from workbench.job import Intent, Reason, State
 from workbench.paths import Home
 from workbench.store.database import Store
@@ -298,3 +299,13 @@ def test_a_deleted_job_leaves_a_tombstone_and_its_number_is_not_given_again(stor
     assert store.home.tombstones.read_text().count("\n") == 1
     assert add_job(store, "next").seq == 3
     assert kept.seq == 1
+
+
+def test_a_job_that_has_no_place_for_its_folder_is_refused_in_a_sentence(store: Store) -> None:
+    shutil.rmtree(store.home.jobs, ignore_errors=True)
+    store.home.jobs.write_text("in the way")
+
+    with pytest.raises(CannotWrite, match="jobs"):
+        insert_job(store, make_detail(), who="ada", origin="cli")
+
+    assert not any(count_jobs(store).values())

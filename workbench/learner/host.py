@@ -15,6 +15,7 @@ from workbench.learner.askers import Askers
 from workbench.learner.conda import find_conda
 from workbench.learner.cpus import Cpus
 from workbench.learner.failure import Failure, of_os_error
+from workbench.learner.state import ask_to_stop
 from workbench.learner.survey import survey
 from workbench.learner.watches import Watches
 
@@ -49,6 +50,7 @@ class Place:
             "unpack": _unpack,
             "learner": host_learners.learner,
             "read_object": host_learners.read_object,
+            "ask_to_stop": ask_to_stop,
             "observe": self._observe,
             "interrupt": self._observers.interrupt,
             "forget": self._observers.forget,

@@ -220,9 +220,9 @@ def _plain(reason: Reason) -> dict[str, str]:
 
 def _forget_folder(store: Store, job_id: str) -> None:
     folder = store.home.job(job_id)
-    folder.job_file.unlink(missing_ok=True)
-    folder.events.unlink(missing_ok=True)
     try:
+        folder.job_file.unlink(missing_ok=True)
+        folder.events.unlink(missing_ok=True)
         folder.path.rmdir()
     except OSError:
-        return  # others have put something there already
+        return  # there never was a folder, or others have put something there already
