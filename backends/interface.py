@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from workbench.errors import FabricError
 
 
+Level = Literal["ok", "lack", "wrong"]
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that a probe found."""
@@ -26,7 +29,7 @@ class Finding:
     subject: str
     """``python``, ``gpu``, ``engine``, ``disk``, ..."""
     found: str
-    level: Literal["ok", "lack", "wrong"] = "ok"
+    level: Level = "ok"
     consequence: str = ""
     """What does not work because of it; empty when all is well."""
     remedy: str = ""
@@ -80,6 +83,8 @@ class Inventory:
 
     nodes: tuple[Node, ...]
     time_us: int
+    note: str = ""
+    """What could not be seen, in words."""
 
 
 @dataclass(frozen=True, slots=True)

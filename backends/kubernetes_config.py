@@ -1,0 +1,215 @@
+"""Finds out which cluster, as whom and in which namespace: by address, options, KUBECONFIG, or from within a pod.
+
+Reads the kubeconfig files as plain YAML: a submit needs their names only, and the package that logs in takes
+half a second to load.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from workbench.errors import ConfigError, UnknownName
+
+IN_CLUSTER: Final = "in-cluster"
+"""The context of a pod's own service account."""
+
+PLUGIN_VARIABLES: Final = (
+    "PATH",
+    "AWS_PROFILE",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_CONFIG_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_ROLE_ARN",
+    "AZURE_CONFIG_DIR",
+    "AAD_LOGIN_METHOD",
+    "CLOUDSDK_CONFIG",
+    "CLOUDSDK_ACTIVE_CONFIG_NAME",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "KUBECACHEDIR",
+    "USE_GKE_GCLOUD_AUTH_PLUGIN",
+)
+"""What credential plugins are steered by: names and paths, no secrets."""
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_SCHEME: Final = re.compile(r"(?:k8s|kubernetes)(?:://|$)")
+_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """All that a place of a cluster is known by; frozen into each job."""
+
+    files: tuple[str, ...]
+    """Absolute paths of kubeconfig files; none when it is the pod's own service account."""
+    context: str
+    namespace: str
+
+    @property
+    def address(self) -> str:
+        """As a user can name it."""
+        return f"k8s://{quote(self.context, safe=':@/+~')}/{self.namespace}"
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """What kubeconfig files say together: of two entries with one name the first counts, as kubectl has it."""
+
+    files: tuple[str, ...]
+    current: str
+    named: Mapping[str, Mapping[str, Any]]
+
+
+def resolve(
+    address: str, *, kubeconfig: str = "", context: str = "", namespace: str = "", environ: Mapping[str, str]
+) -> Access:
+    """Find the place that an address means here and now.
+
+    Args:
+        address: ``k8s://context/namespace``, ``k8s://context``, ``k8s://`` or empty.
+        kubeconfig: file names in the place of ``$KUBECONFIG``, with colons between them.
+        context: in the place of the address's.
+        namespace: in the place of the address's.
+        environ: the environment.
+
+    Raises:
+        ConfigError: no kubeconfig is there or it cannot be used; the namespace is no name.
+        UnknownName: it has no such context.
+    """
+    files = _files(kubeconfig, environ)
+    told = _SCHEME.sub("", address.strip(), count=1)
+    if not files:
+        if _in_pod(environ):
+            return _own_access(told, context, namespace)
+        raise _no_kubeconfig(kubeconfig, environ)
+    known = read_contexts(files)
+    if _in_pod(environ) and IN_CLUSTER not in known.named and (context or told).split("/")[0] == IN_CLUSTER:
+        return _own_access(told, context, namespace)
+    from_address, place = _split(told, known)
+    chosen = context or from_address or known.current
+    if not chosen:
+        raise ConfigError(
+            f"{' and '.join(files)} names no current context.",
+            hint=f"Name one: k8s://CONTEXT/NAMESPACE or --context; there are {_names(known)}.",
+        )
+    entry = known.named.get(chosen)
+    if entry is None:
+        raise UnknownName(
+            f"There is no context {chosen!r} in {' or '.join(files)}.", hint=f"There are {_names(known)}."
+        )
+    space = namespace or place or str(entry.get("namespace") or "default")
+    return Access(files, chosen, _checked(space))
+
+
+def read_contexts(files: Sequence[str]) -> Contexts:
+    """Read the contexts of kubeconfig files.
+
+    Raises:
+        ConfigError: one cannot be read or is none.
+    """
+    current = ""
+    named: dict[str, Mapping[str, Any]] = {}
+    for file in files:
+        said = _read(file)
+        current = current or str(said.get("current-context") or "")
+        for entry in said.get("contexts") or ():
+            if isinstance(entry, dict) and isinstance(entry.get("context"), dict):
+                named.setdefault(str(entry.get("name")), entry["context"])
+    return Contexts(tuple(files), current, named)
+
+
+def plugin_environment(access: Access, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that an access's credential plugin depends on; none where it has no plugin."""
+    for file in access.files:
+        said = _read(file)
+        users = {
+            entry["context"].get("user")
+            for entry in said.get("contexts") or ()
+            if isinstance(entry, dict) and entry.get("name") == access.context and entry.get("context")
+        }
+        for entry in said.get("users") or ():
+            if entry.get("name") in users and "exec" in (entry.get("user") or {}):
+                return {name: environ[name] for name in PLUGIN_VARIABLES if name in environ}
+    return {}
+
+
+def _read(file: str) -> Mapping[str, Any]:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        said = yaml.load(Path(file).read_bytes(), loader)
+    except OSError as error:
+        raise ConfigError(f"The kubeconfig {file} cannot be read: {error.strerror}.") from error
+    except (yaml.YAMLError, ValueError) as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", None)
+        where = "" if line is None else f" (line {line + 1})"
+        raise ConfigError(f"The kubeconfig {file} is not YAML{where}.") from error
+    if said is None:
+        return {}
+    if not isinstance(said, dict) or not isinstance(said.get("contexts") or [], list):
+        raise ConfigError(f"{file} is no kubeconfig.")
+    return said
+
+
+def _files(told: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    listed = told or environ.get("KUBECONFIG", "") or str(Path(environ.get("HOME", "/")) / ".kube" / "config")
+    paths = [Path(name).expanduser().absolute() for name in listed.split(os.pathsep) if name]
+    return tuple(dict.fromkeys(str(path) for path in paths if path.exists()))
+
+
+def _split(told: str, known: Contexts) -> tuple[str, str]:
+    """Part ``context/namespace``; contexts of OpenShift and EKS have slashes of their own."""
+    whole = unquote(told.rstrip("/"))
+    if not whole or whole in known.named:
+        return whole, ""
+    context, slash, namespace = whole.rpartition("/")
+    return (context, namespace) if slash else (whole, "")
+
+
+def _own_access(told: str, context: str, namespace: str) -> Access:
+    named, _, space = told.strip("/").partition("/")
+    if (context or named) not in ("", IN_CLUSTER):
+        raise UnknownName(
+            f"There is no context {context or named!r}: there is no kubeconfig here, only the pod's own account.",
+            hint=f"k8s://{IN_CLUSTER}/NAMESPACE is this pod's cluster.",
+        )
+    try:
+        own = (SERVICE_ACCOUNT / "namespace").read_text().strip()
+    except OSError:
+        own = "default"
+    return Access((), IN_CLUSTER, _checked(namespace or space or own))
+
+
+def _in_pod(environ: Mapping[str, str]) -> bool:
+    return bool(environ.get("KUBERNETES_SERVICE_HOST")) and (SERVICE_ACCOUNT / "token").exists()
+
+
+def _no_kubeconfig(told: str, environ: Mapping[str, str]) -> ConfigError:
+    listed = told or environ.get("KUBECONFIG", "")
+    source = "" if told else " (KUBECONFIG)"
+    text = (
+        f"{listed}{source} is not there" if listed else "no KUBECONFIG is set and ~/.kube/config is not there"
+    )
+    return ConfigError(
+        f"There is no kubeconfig: {text}.",
+        hint="Get one from your cluster's administrator or its command line tool, and set KUBECONFIG to it.",
+    )
+
+
+def _checked(namespace: str) -> str:
+    if not _LABEL.fullmatch(namespace):
+        raise ConfigError(
+            f"{namespace!r} is no name of a namespace.", hint="small letters, digits and '-', 63 at most"
+        )
+    return namespace
+
+
+def _names(known: Contexts) -> str:
+    return ", ".join(sorted(known.named)) or "none"

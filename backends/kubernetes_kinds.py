@@ -1,0 +1,95 @@
+"""Where the API keeps each kind that fabric asks for: group, version, plural, and whether it is in a namespace."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from workbench.errors import BackendError
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of object."""
+
+    name: str
+    group: str
+    """Empty for the core group."""
+    version: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """As documents say it: ``v1``, ``batch/v1``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
+        """Return the path of one object, or of all in a namespace."""
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        if self.namespaced:
+            parts += ["namespaces", namespace]
+        parts += [part for part in (self.plural, name, subresource) if part]
+        return "/" + "/".join(quote(part, safe="") for part in parts)
+
+    @property
+    def path_everywhere(self) -> str:
+        """Where all of them are, of every namespace."""
+        return dataclasses.replace(self, namespaced=False).path("")
+
+
+_KINDS: Final = (
+    Kind("Pod", "", "v1", "pods"),
+    Kind("Service", "", "v1", "services"),
+    Kind("Secret", "", "v1", "secrets"),
+    Kind("ConfigMap", "", "v1", "configmaps"),
+    Kind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims"),
+    Kind("Event", "", "v1", "events"),
+    Kind("ResourceQuota", "", "v1", "resourcequotas"),
+    Kind("LimitRange", "", "v1", "limitranges"),
+    Kind("ServiceAccount", "", "v1", "serviceaccounts"),
+    Kind("Node", "", "v1", "nodes", namespaced=False),
+    Kind("Namespace", "", "v1", "namespaces", namespaced=False),
+    Kind("Job", "batch", "v1", "jobs"),
+    Kind("StorageClass", "storage.k8s.io", "v1", "storageclasses", namespaced=False),
+    Kind("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses", namespaced=False),
+    Kind("Role", "rbac.authorization.k8s.io", "v1", "roles"),
+    Kind("RoleBinding", "rbac.authorization.k8s.io", "v1", "rolebindings"),
+    Kind("LocalQueue", "kueue.x-k8s.io", "v1beta1", "localqueues"),
+    Kind("Workload", "kueue.x-k8s.io", "v1beta1", "workloads"),
+    Kind("SelfSubjectReview", "authentication.k8s.io", "v1", "selfsubjectreviews", namespaced=False),
+    Kind(
+        "SelfSubjectAccessReview", "authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False
+    ),
+)
+KINDS: Final[Mapping[str, Kind]] = {kind.name: kind for kind in _KINDS}
+GROUPS: Final[Mapping[str, str]] = {kind.plural: kind.group for kind in _KINDS}
+
+
+def kind_of(name: str) -> Kind:
+    """Return a kind by its name.
+
+    Raises:
+        BackendError: fabric does not know it.
+    """
+    try:
+        return KINDS[name]
+    except KeyError:
+        raise BackendError(f"Objects of kind {name!r} are not known here.") from None
+
+
+def kind_of_document(document: Mapping[str, Any]) -> Kind:
+    """Return the kind that a document says it is, in the API version that it says.
+
+    Raises:
+        BackendError: fabric does not know it.
+    """
+    kind = kind_of(str(document.get("kind", "")))
+    said = str(document.get("apiVersion") or kind.api_version)
+    if said != kind.api_version:
+        group, _, version = said.rpartition("/")
+        return Kind(kind.name, group, version, kind.plural, kind.namespaced)
+    return kind
