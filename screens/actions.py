@@ -34,6 +34,9 @@ TITLES: Final = {
 }
 """What help and docs call each pane."""
 
+EARLY: Final = "early."
+"""Before the names of bindings that take a key while no pane has the focus yet."""
+
 Owner = Literal["pane", "screen", "app"]
 
 
@@ -94,6 +97,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.pause", ("p",), ALL_PANES, "app", "pause", "Hold the view still; collection goes on."),
     Action("app.theme", ("T",), ALL_PANES, "app", "theme", "The next theme, among them one for colour-blind eyes."),
     Action("app.next-pane", ("tab",), ALL_PANES, "app", "next pane", "Give the next pane the focus."),
+    Action("app.jump", ("ctrl+o",), ALL_PANES, "app", "jump", "A letter on every pane, tab and row; the letter goes there."),
+    Action("app.tasks", ("B",), ALL_PANES, "app", "background", "What is done in the background, and how far it is."),
     Action("app.maximise", ("z",), ALL_PANES, "app", "maximise", "Give the focused pane the whole screen, or take it back."),
     Action("app.last", ("minus",), tuple(p for p in ALL_PANES if p != "charts"), "app", "last screen", "Back to the job that was open last."),
     Action("app.launch", ("n",), tuple(p for p in ALL_PANES if p != "logs"), "app", "new job", "Start a job: the command's words, and what they would start.", 30, True),
@@ -141,11 +146,12 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("log.learner", ("R",), ("logs",), "pane", "learner", "All learners merged by time, or one after the other."),
     Action("log.attempt", ("a",), ("logs",), "pane", "attempt", "The log of the attempt before, and round again."),
     Action("log.window", ("0", "1", "2", "3", "4", "5", "6"), ("logs",), "pane", "window", "0 all, 1 the start, then the last 1, 5, 15, 30 and 60 minutes."),
-    Action("log.goto", ("ctrl+g",), ("logs",), "pane", "go to", "Go to a line (1200), a time (14:05) or an age (-5m)."),
+    Action("log.goto", ("ctrl+g",), ("logs",), "pane", "go to", "Go to a line (1200), a step (step 300), a time (14:05) or an age (-5m)."),
     Action("log.mark", ("m",), ("logs",), "pane", "mark", "Mark this line, or take its mark away."),
     Action("log.detail", ("enter",), ("logs",), "pane", "detail", "The whole line, JSON set out."),
     Action("log.save", ("ctrl+s",), ("logs",), "pane", "save", "Save what is shown to a file."),
-    Action("log.copy", ("y",), ("logs",), "pane", "copy line", "Copy the line under the cursor."),
+    Action("log.select", ("v",), ("logs",), "pane", "select", "Select lines from here to where the cursor goes, to copy them."),
+    Action("log.copy", ("y",), ("logs",), "pane", "copy line", "Copy the selected lines, or the one under the cursor."),
     Action("log.left", ("h", "left"), ("logs",), "pane", "left", "Scroll to the left."),
     Action("log.right", ("l", "right"), ("logs",), "pane", "right", "Scroll to the right."),
     # Charts
@@ -180,10 +186,13 @@ def footer(pane: str) -> list[Action]:
 def key_name(key: str) -> str:
     """Name a key as people do: ``question_mark`` is ``?``."""
     modifiers, _, name = key.rpartition("+")
-    return (modifiers + "+" if modifiers else "") + _KEY_NAMES.get(name, name)
+    return (modifiers + "+" if modifiers else "") + KEY_NAMES.get(name, name)
 
 
-_KEY_NAMES: Final = {
+KEY_NAMES: Final = {
+    "dollar_sign": "$",
+    "comma": ",",
+    "full_stop": ".",
     "question_mark": "?",
     "exclamation_mark": "!",
     "slash": "/",
@@ -199,6 +208,7 @@ _KEY_NAMES: Final = {
     "pagedown": "pgdn",
     "pageup": "pgup",
 }
+"""How people name keys for which Textual has another name."""
 
 
 def bindings(pane: str) -> list[BindingType]:
@@ -223,7 +233,9 @@ def early_bindings(*panes: str) -> list[BindingType]:
 
     shared = {action.id: action for pane in panes for action in of_pane(pane)}.values()
     return [
-        Binding(",".join(action.keys), f"early('{action.id}')", action.title, show=False)
+        Binding(
+            ",".join(action.keys), f"early('{action.id}')", action.title, show=False, id=EARLY + action.id
+        )
         for action in shared
         if action.owner != "pane" and not takes_number(action)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from textual.screen import Screen
@@ -15,14 +15,17 @@ from screens.app_actions import AppActions
 from screens.base import BaseScreen
 from screens.errands import Done, Errands, Work
 from screens.farewell import farewell
+from screens.keymap import key_map
 from screens.memory import Memory
 from screens.queries import Beginning, beginning, open_and_ended
 from screens.reader import Answer, Reader, Trouble
 from screens.runs import RunsScreen
 from screens.status import look
+from screens.tasks import TaskNews, Tasks
 from screens.themes import NO_COLOUR_THEME, OURS, THEMES, Paint, role_variables
 from screens.widgets.bars import Part
 from workbench.clock import now_us
+from workbench.config import load_config
 from workbench.errors import FabricError
 from workbench.job import State
 from workbench.paths import Home
@@ -61,12 +64,15 @@ class FabricApp(AppActions):
         *,
         job: str | None = None,
         readonly: bool = False,
+        keys: Mapping[str, Sequence[str]] | None = None,
         clock: Callable[[], int] = now_us,
     ) -> None:
         colourless = "NO_COLOR" in os.environ
         super().__init__(ansi_color=True if colourless else None)
         self.home = home
         self.readonly = readonly
+        self.key_map = key_map(keys or {})
+        self.tasks = Tasks(self)
         self.clock = clock
         self.asked_job = job
         self.coloured = not colourless
@@ -97,6 +103,9 @@ class FabricApp(AppActions):
         self.push_screen(RunsScreen())
         self.reader.watch(self, "beginning", beginning(self.asked_job), counters=())
         self.reader.watch(self, "open", open_and_ended())
+        self.set_keymap(self.key_map.for_textual())
+        for fault in self.key_map.faults:
+            self.tell(fault, "warning")
         self.reader.start()
         self.errands.start()
         self.set_interval(TICK_SECONDS, self._tick)
@@ -177,6 +186,15 @@ class FabricApp(AppActions):
             said.append(("paused", "warning"))
         if self.readonly:
             said.append(("read-only", "dim"))
+        if running := self.tasks.running:
+            task = running[-1]
+            share = "" if task.fraction is None else f" {task.fraction:.0%}"
+            said.append(
+                (
+                    text.harmless(task.title) + share if len(running) == 1 else f"{len(running)} tasks",
+                    "accent",
+                )
+            )
         return tuple(said)
 
     def tell(self, said: str, severity: Severity = "information") -> None:
@@ -189,11 +207,23 @@ class FabricApp(AppActions):
 
     def on_done(self, done: Done) -> None:
         """Say how an errand went."""
-        if done.error is not None:
+        if done.error is not None and done.label:
+            self.say_problem(done.error, done.label)
+        elif done.error is not None:
             hint = f" ({done.error.hint})" if done.error.hint else ""
             self.tell(f"{done.error}{hint}", "error")
         elif done.said:
             self.tell(done.said)
+
+    def on_task_news(self, news: TaskNews) -> None:
+        """Say how far a task is, and go on with what it gave."""
+        for screen in self.screen_stack:
+            if isinstance(screen, BaseScreen):
+                screen.refresh_head()
+        if news.then is not None:
+            news.then()
+        elif news.task.error is not None:
+            self.say_problem(news.task.error, news.task.title)
 
     def on_trouble(self, trouble: Trouble) -> None:
         """Say on every screen that the store cannot be read, or can be again."""
@@ -217,7 +247,15 @@ def run(home: Home, *, job: str | None = None, readonly: bool = False) -> int:
     if job is not None:
         with Store.open(home) as store:
             job = jobs.resolve(store, job).id
-    app = FabricApp(home, job=job, readonly=readonly)
+    keys: Mapping[str, Sequence[str]] = {}
+    trouble = None
+    try:
+        keys = load_config().keys
+    except FabricError as error:  # the screens are of use without it
+        trouble = error
+    app = FabricApp(home, job=job, readonly=readonly, keys=keys)
+    if trouble is not None:
+        app.call_later(app.tell, str(trouble), "error")
     code = app.run()
     print(farewell(app.open_jobs), end="", file=sys.stderr)
     return code or app.return_code or 0

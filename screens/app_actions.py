@@ -121,6 +121,32 @@ class AppActions(App[int]):
         """Say that a job was started."""
         self._fabric.tell(f"started {job_id}")
 
+    def say_problem(self, error: FabricError, what: str) -> None:
+        """Say in a window what went wrong; beside another one, in passing."""
+        from screens.windows import Problem
+
+        if isinstance(self.screen, BaseScreen):
+            self.push_screen(Problem(error, f"{what}: it did not work"))
+        else:
+            self._fabric.tell(f"{error}" + (f" ({error.hint})" if error.hint else ""), "error")
+
+    def action_app_tasks(self) -> None:
+        """Show what is done in the background."""
+        from screens.windows import TaskList
+
+        self.push_screen(TaskList(self._fabric.tasks))
+
+    def action_app_jump(self) -> None:
+        """Lay letters over what can be gone to."""
+        from screens.windows import Jump, Spot
+
+        def go(spot: Spot | None) -> None:
+            if spot is not None:
+                spot.go()
+
+        if isinstance(self.screen, BaseScreen):
+            self.push_screen(Jump(list(self.screen.spots())), go)
+
     # Where one is
 
     def open_job(self, job: JobRow, tab: str = "") -> None:
@@ -185,7 +211,7 @@ class AppActions(App[int]):
 
         pane = self.screen.pane if isinstance(self.screen, BaseScreen) else ""
         if pane:
-            shown = help_text(pane, readonly=self._fabric.readonly)
+            shown = help_text(pane, self._fabric.key_map, readonly=self._fabric.readonly)
             self.show_text((f"Keys — {actions.TITLES[pane]}", shown))
 
     def action_app_palette(self) -> None:

@@ -12,10 +12,12 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from screens import actions, text
+from screens.of_app import fabric_app
 from screens.widgets.bars import Heading, KeyBar, Part
 
 if TYPE_CHECKING:
     from screens.app import FabricApp
+    from screens.windows import Spot
 
 LEAST_WIDTH: Final = 60
 LEAST_HEIGHT: Final = 15
@@ -28,9 +30,12 @@ class Pane(Protocol):
     PANE: ClassVar[str]
 
 
-def fabric_app(widget: Widget) -> FabricApp:
-    """Return the app that a widget belongs to, as what it is."""
-    return cast("FabricApp", widget.app)
+@runtime_checkable
+class HasSpots(Protocol):
+    """A widget with parts that one can jump to."""
+
+    def spots(self) -> Iterator[Spot]:
+        """Name the parts that are in view."""
 
 
 class BaseScreen(Screen[None]):
@@ -117,6 +122,18 @@ class BaseScreen(Screen[None]):
 
     def tick(self, now_us: int) -> None:
         """Draw again what depends on the time of day; called once a second."""
+
+    def spots(self) -> Iterator[Spot]:
+        """Name what one can jump to: every pane, and what panes and bars offer themselves."""
+        from screens.windows import Spot
+
+        shown = [widget for widget in self.query("*") if widget.display and widget.region]
+        for widget in shown:
+            if isinstance(widget, Pane):
+                yield Spot(widget.region.right - 4, widget.region.y, widget.focus)
+        for widget in shown:
+            if isinstance(widget, HasSpots):
+                yield from widget.spots()
 
     def panes(self) -> set[str]:
         """Name the panes that are on this screen now."""

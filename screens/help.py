@@ -5,16 +5,17 @@ from __future__ import annotations
 from textual.content import Content
 
 from screens import actions
+from screens.keymap import KeyMap
 
 _KEYS_WIDTH = 16
 
 
-def help_text(pane: str, *, readonly: bool = False) -> Content:
+def help_text(pane: str, keys: KeyMap, *, readonly: bool = False) -> Content:
     """Return a line for each action of a pane: its keys, and what they do."""
     lines = [Content("")]
     own_first = sorted(actions.of_pane(pane), key=lambda action: action.panes == actions.ALL_PANES)
     for action in own_first:
-        keys = Content.styled(f" {actions.keys_shown(action):<{_KEYS_WIDTH}}", "bold $role-key")
+        shown = Content.styled(f" {keys.shown(action):<{_KEYS_WIDTH}}", "bold $role-key")
         off = " (off: read-only)" if action.changes and readonly else ""
-        lines.append(keys + Content(action.help) + Content.styled(off, "$role-warning"))
+        lines.append(shown + Content(action.help) + Content.styled(off, "$role-warning"))
     return Content("\n").join(lines[1:])

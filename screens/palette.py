@@ -8,7 +8,8 @@ from functools import partial
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from screens import actions
-from screens.base import BaseScreen, fabric_app
+from screens.base import BaseScreen
+from screens.of_app import fabric_app
 
 
 class ActionProvider(Provider):
@@ -29,22 +30,21 @@ class ActionProvider(Provider):
     async def discover(self) -> Hits:
         """Offer everything while nothing is typed."""
         for action in self._offered():
-            yield DiscoveryHit(_title(action), partial(self._do, action), help=action.help)
+            yield DiscoveryHit(self._title(action), partial(self._do, action), help=action.help)
 
     async def search(self, query: str) -> Hits:
         """Offer what fits."""
         matcher = self.matcher(query)
         for action in self._offered():
-            score = max(matcher.match(_title(action)), 0.8 * matcher.match(action.help))
+            score = max(matcher.match(self._title(action)), 0.8 * matcher.match(action.help))
             if score > 0:
                 yield Hit(
-                    score, matcher.highlight(_title(action)), partial(self._do, action), help=action.help
+                    score, matcher.highlight(self._title(action)), partial(self._do, action), help=action.help
                 )
 
     async def _do(self, action: actions.Action) -> None:
         await fabric_app(self.screen).action_perform(action.id)
 
-
-def _title(action: actions.Action) -> str:
-    keys = f"  ({actions.keys_shown(action)})" if action.keys else ""
-    return f"{action.title}{keys}"
+    def _title(self, action: actions.Action) -> str:
+        keys = fabric_app(self.screen).key_map.shown(action)
+        return f"{action.title}  ({keys})" if keys else action.title

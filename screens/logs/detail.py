@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,15 @@ def detail(document: LogDocument, row: int) -> tuple[str, Content]:
     if line.level in (Level.TRACEBACK, Level.DETAIL):
         return title, Content("\n".join(_traceback(document, row)))
     return title, Content(_set_out(plain(raw[:MOST_BYTES].decode("utf-8", "replace"))))
+
+
+def texts(document: LogDocument, rows: Iterable[int]) -> list[str]:
+    """Return the whole text of rows, without colours."""
+    return [
+        plain(document.raw(row, MOST_BYTES).decode("utf-8", "replace"))
+        for row in rows
+        if row < document.count
+    ]
 
 
 def _set_out(shown: str) -> str:

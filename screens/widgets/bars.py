@@ -11,6 +11,7 @@ from textual.strip import Strip
 
 from screens import actions, text
 from screens.glyphs import glyphs
+from screens.of_app import fabric_app
 from screens.themes import paint_of
 from screens.widgets.drawn import Drawn
 
@@ -54,7 +55,7 @@ class KeyBar(Drawn):
         shown = [a for a in actions.footer(self.pane) if not (a.changes and self.readonly)]
         for action in self._fitting(shown, width - 2):
             meta = Style.from_meta({"@click": f"app.perform('{action.id}')"})
-            key = actions.key_name(action.keys[0])
+            key = self._key(action)
             segments += [
                 Segment(key, base + paint.style("key", "bold") + meta),
                 Segment(f" {action.title}", base + paint.style("text") + meta),
@@ -65,13 +66,15 @@ class KeyBar(Drawn):
     def _fitting(self, shown: Sequence[actions.Action], room: int) -> list[actions.Action]:
         """Return those that fit; help, which comes late in the order, is always among them."""
         kept = [action for action in shown if action.id == "app.help"]
-        room -= sum(_cells(action) for action in kept)
+        room -= sum(self._cells(action) for action in kept)
         for action in shown:
-            if action not in kept and _cells(action) <= room:
+            if action not in kept and self._cells(action) <= room:
                 kept.append(action)
-                room -= _cells(action)
+                room -= self._cells(action)
         return sorted(kept, key=lambda action: action.footer)
 
+    def _key(self, action: actions.Action) -> str:
+        return actions.key_name(fabric_app(self).key_map.keys(action)[0])
 
-def _cells(action: actions.Action) -> int:
-    return len(actions.key_name(action.keys[0])) + 1 + len(action.title) + 2
+    def _cells(self, action: actions.Action) -> int:
+        return len(self._key(action)) + 1 + len(action.title) + 2

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
 from rich.segment import Segment
 from textual import events
 from textual.message import Message
@@ -11,6 +15,9 @@ from textual.strip import Strip
 from screens import text
 from screens.themes import paint_of
 from screens.widgets.drawn import Drawn
+
+if TYPE_CHECKING:
+    from screens.windows import Spot
 
 
 class Chips(Drawn):
@@ -32,6 +39,15 @@ class Chips(Drawn):
     def watch_terms(self, terms: tuple[str, ...]) -> None:
         """Be there only when there is a filter."""
         self.display = bool(terms)
+
+    def spots(self) -> Iterator[Spot]:
+        """Name every term: jumping to one takes it away."""
+        from screens.windows import Spot
+
+        at = 1
+        for term in self.terms:
+            yield Spot(at, self.region.y, partial(self.post_message, self.Removed(term)))
+            at += text.cells(f" {text.harmless(term)} x ") + 1
 
     def render_line(self, y: int) -> Strip:
         """Draw the line."""

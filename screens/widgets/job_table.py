@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Final
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual import events
 from textual.geometry import Size
@@ -14,6 +15,9 @@ from screens.columns import GAP, Figures
 from screens.widgets.job_lines import JobLines
 from workbench.store.listing import Key, Listing, Window
 from workbench.store.rows import JobRow
+
+if TYPE_CHECKING:
+    from screens.windows import Spot
 
 NEAR: Final = 40
 """So many rows before the end of what is at hand, more are asked for."""
@@ -138,6 +142,18 @@ class JobTable(JobLines, can_focus=True):
         if job != self._told:
             self._told = job
             self.post_message(self.Moved(job))
+
+    def spots(self) -> Iterator[Spot]:
+        """Name the rows in view."""
+        from screens.windows import Spot
+
+        top, total = self.scroll_offset.y, self.window.total if self.window else 0
+        for rank in range(top, min(total, top + self.size.height - 1)):
+            yield Spot(self.region.x + 1, self.region.y + 1 + rank - top, partial(self._go_to, rank))
+
+    def _go_to(self, rank: int) -> None:
+        self.focus()
+        self.move(rank)
 
     def action_move_down(self) -> None:
         """One row down."""

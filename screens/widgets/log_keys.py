@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
-from screens.base import fabric_app
-from screens.logs.detail import detail
+from screens.logs.detail import detail, texts
+from screens.of_app import fabric_app
 from screens.widgets.log_search import LogSearch
+
+COPIED_MOST: Final = 2000
+"""So many lines are copied at most: terminals take no more than some 70 kB of text."""
 
 
 class LogKeys(LogSearch):
@@ -27,13 +31,29 @@ class LogKeys(LogSearch):
             row = min(view.state.cursor, document.count - 1)
             fabric_app(self).aside(lambda: detail(document, row), fabric_app(self).show_text)
 
-    def action_log_copy(self) -> None:
-        """Copy the line under the cursor."""
-        view, document = self._view, self._view.document
-        if document is not None and document.count:
-            row = min(view.state.cursor, document.count - 1)
-            fabric_app(self).aside(lambda: detail(document, row), lambda shown: self._copied(shown[1].plain))
+    def action_log_select(self) -> None:
+        """Begin a selection at the cursor, or give it up."""
+        state = self._view.state
+        self.stop_following()
+        state.selected_from = state.cursor if state.selected_from is None else None
+        self._view.redraw()
 
-    def _copied(self, shown: str) -> None:
-        self.app.copy_to_clipboard(shown)
-        fabric_app(self).tell("copied the line")
+    def action_log_copy(self) -> None:
+        """Copy the lines that are selected, else the one under the cursor."""
+        state, document = self._view.state, self._view.document
+        if document is None or not document.count:
+            return
+        rows = state.selection or range(min(state.cursor, document.count - 1), document.count)[:1]
+        if state.selected_from is None:
+            row = rows[0]
+            fabric_app(self).aside(lambda: [detail(document, row)[1].plain], self._copied)
+        else:
+            chosen = rows[:COPIED_MOST]
+            state.selected_from = None
+            fabric_app(self).aside(lambda: texts(document, chosen), self._copied)
+        self._view.redraw()
+
+    def _copied(self, lines: list[str]) -> None:
+        self.app.copy_to_clipboard("\n".join(lines))
+        what = "the line" if len(lines) == 1 else f"{len(lines):,} lines"
+        fabric_app(self).tell(f"copied {what}")

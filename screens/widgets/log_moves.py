@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from textual.widget import Widget
 
-from screens.base import fabric_app
 from screens.memory import Memory
+from screens.of_app import fabric_app
 from screens.widgets.log_render import TIMES
 
 if TYPE_CHECKING:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from typing import Final
 
 from textual.message import Message
 
-from screens.base import fabric_app
 from screens.logs.detail import save
 from screens.logs.feed import Found, Search
+from screens.of_app import fabric_app
 from screens.widgets.log_moves import LogMoves
 from screens.widgets.log_state import LEVELS, WINDOW_MINUTES
 from workbench.errors import FabricError, UsageError
 from workbench.logs.grep import Pattern
 from workbench.logs.times import since_us
+from workbench.metrics.reading import time_of_step
+from workbench.store.database import Store
+
+_STEP: Final = re.compile(r"(?:step|s) *([0-9][0-9,]*)", re.IGNORECASE)
 
 
 class LogSearch(LogMoves):
@@ -154,18 +160,40 @@ class LogSearch(LogMoves):
             self.stop_following()
             view.reveal(found.row, middle=True)
             return
-        names = {"find": "hit", "error": "error"}
+        names = {"find": "hit", "error": "error", "step": "such step"}
         where = "above" if found.backward else "below"
         view.state.note = f"no {names.get(found.what, 'line')} {where}"
         view.redraw()
 
     def _go_to(self, typed: str) -> None:
-        if typed.replace(",", "").isdigit() and ":" not in typed:
+        if step := _STEP.fullmatch(typed):
+            self._go_to_step(int(step[1].replace(",", "")))
+        elif typed.replace(",", "").isdigit() and ":" not in typed:
             self.stop_following()
             self._view.reveal(int(typed.replace(",", "")) - 1, middle=True)
         elif typed:
             time_us = since_us(typed, fabric_app(self).clock())
             self._view.feed.search(Search("time", 0, time_us=time_us))
+
+    def _go_to_step(self, step: int) -> None:
+        """Go to where a step was reported, else to where the log names it."""
+        state, home = self._view.state, fabric_app(self).home
+        if state.job is None:
+            return
+        job_id, attempt = state.job.id, state.attempt
+
+        def look() -> int | None:
+            with Store.open(home) as store:
+                return time_of_step(store, job_id, step, attempt)
+
+        def go(time_us: int | None) -> None:
+            named = Pattern(rf"\bstep\W{{0,3}}0*{step}\b", ignore_case=True)
+            search = (
+                Search("step", -1, pattern=named) if time_us is None else Search("time", 0, time_us=time_us)
+            )
+            self._view.feed.search(search)
+
+        fabric_app(self).aside(look, go)
 
     def _save(self, path: str) -> None:
         document = self._view.document
@@ -178,6 +206,9 @@ class LogSearch(LogMoves):
         if not state.sieve.open:
             state.filter_text, state.window = "", 0
             self._sift(pattern=None, invert=False, least_level=LEVELS[0], since_us=None)
+        elif state.selected_from is not None:
+            state.selected_from = None
+            self._view.redraw()
         elif state.find is not None:
             state.find, state.find_text, state.note = None, "", ""
             self._view.redraw()

@@ -34,6 +34,8 @@ class LogState:
         """How many rows there were when following stopped."""
         self.marks: set[int] = set()
         """Rows; they are dropped when rows come to stand for other lines."""
+        self.selected_from: int | None = None
+        """The row at which a selection began; it goes to the cursor."""
         self.sieve = Sieve()
         self.filter_text = ""
         self.find_text = ""
@@ -49,6 +51,14 @@ class LogState:
         self.window = 0
         self.sieve = replace(self.sieve, since_us=None)
         self.marks.clear()
+        self.selected_from = None
+
+    @property
+    def selection(self) -> range:
+        """The rows that are selected; none when nothing is."""
+        if self.selected_from is None:
+            return range(0)
+        return range(min(self.selected_from, self.cursor), max(self.selected_from, self.cursor) + 1)
 
     def manner(self, width: int) -> Manner:
         """Return how lines are shown."""
@@ -89,6 +99,8 @@ class LogState:
             yield f"{self.cursor + 1:,}/{count:,}", "text"
             if new := max(0, count - self.seen):
                 yield f"+{new:,} new {'line' if new == 1 else 'lines'} {glyphs().down}", "accent"
+        if self.selected_from is not None:
+            yield f"{text.count(len(self.selection), 'line')} selected", "accent"
         if job is not None and job.attempt > 1:
             yield (
                 f"attempt {self.attempt}/{job.attempt}",

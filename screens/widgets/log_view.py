@@ -11,10 +11,10 @@ from textual.geometry import Size
 from textual.strip import Strip
 
 from screens import actions, text
-from screens.base import fabric_app
 from screens.glyphs import glyphs
 from screens.logs.document import LogDocument
 from screens.logs.feed import Feed, Grown
+from screens.of_app import fabric_app
 from screens.themes import overlay, paint_of
 from screens.widgets.log_keys import LogKeys
 from screens.widgets.log_lines import LogLines
@@ -167,6 +167,8 @@ class LogView(LogKeys, LogLines, can_focus=True):
         strip = self.row_strip(y - 1) if y <= len(laid) else self._beyond(y, width)
         if y <= len(laid) and laid[y - 1][0] == self.state.cursor and not self.state.follow:
             strip = overlay(strip, paint_of(self).cursor(focused=self.has_focus))
+        elif y <= len(laid) and laid[y - 1][0] in self.state.selection:
+            strip = overlay(strip, paint_of(self).cursor(focused=False))
         if not self._marked(y):
             return strip
         edge = Strip([Segment(glyphs().mark, self.base + paint_of(self).style("error"))])

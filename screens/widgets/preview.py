@@ -11,8 +11,8 @@ from textual.strip import Strip
 from textual.timer import Timer
 
 from screens import actions, status, text
-from screens.base import fabric_app
 from screens.glyphs import glyphs
+from screens.of_app import fabric_app
 from screens.reader import Answer
 from screens.themes import paint_of
 from screens.widgets.drawn import Drawn

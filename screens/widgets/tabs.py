@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from rich.segment import Segment
 from textual import events
@@ -14,6 +15,9 @@ from textual.strip import Strip
 from screens import text
 from screens.themes import paint_of
 from screens.widgets.drawn import Drawn
+
+if TYPE_CHECKING:
+    from screens.windows import Spot
 
 TABS: Final = ("overview", "logs", "charts", "usage", "config", "files", "events")
 """The tabs of a job."""
@@ -38,6 +42,15 @@ class TabBar(Drawn):
     def beside(self, by: int) -> str:
         """Return the tab so many places on, round and round."""
         return self.tabs[(self.tabs.index(self.active) + by) % len(self.tabs)]
+
+    def spots(self) -> Iterator[Spot]:
+        """Name every tab."""
+        from screens.windows import Spot
+
+        at = 1
+        for number, tab in enumerate(self.tabs, start=1):
+            yield Spot(at, self.region.y, partial(self.post_message, self.Chosen(tab)))
+            at += text.cells(_label(number, tab)) + 1
 
     def render_line(self, y: int) -> Strip:
         """Draw the line."""

@@ -15,6 +15,7 @@ from screens import actions, docs
 from screens.app import FabricApp
 from screens.compare import CompareScreen
 from screens.help import help_text
+from screens.keymap import KeyMap
 from screens.places import PlacesScreen
 from screens.run import RunScreen
 from screens.runs import RunsScreen
@@ -77,7 +78,7 @@ def test_ids_are_unique() -> None:
 
 @pytest.mark.parametrize("pane", actions.ALL_PANES)
 def test_help_names_every_action_of_a_pane_with_its_keys(pane: str) -> None:
-    lines = help_text(pane).plain.split("\n")
+    lines = help_text(pane, KeyMap()).plain.split("\n")
 
     for action in actions.of_pane(pane):
         assert any(
@@ -86,7 +87,9 @@ def test_help_names_every_action_of_a_pane_with_its_keys(pane: str) -> None:
 
 
 def test_help_says_what_readonly_turns_off() -> None:
-    off = [line for line in help_text("runs", readonly=True).plain.split("\n") if "read-only" in line]
+    off = [
+        line for line in help_text("runs", KeyMap(), readonly=True).plain.split("\n") if "read-only" in line
+    ]
 
     assert len(off) == sum(action.changes for action in actions.of_pane("runs")) > 0
 

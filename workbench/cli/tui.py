@@ -10,20 +10,36 @@ from workbench.cli.command import command
 from workbench.cli.completions import job_names
 
 OneJob = Annotated[
-    str, typer.Argument(metavar="[JOB]", help="Open this job's screen.", autocompletion=job_names)
+    str,
+    typer.Argument(
+        metavar="[JOB]",
+        help="Open this job's screen; with --web the address to serve at, such as 127.0.0.1:8000.",
+        autocompletion=job_names,
+    ),
+]
+ReadOnly = Annotated[bool, typer.Option("--readonly", help="Look at everything, and change nothing.")]
+Web = Annotated[
+    bool, typer.Option("--web", help="Serve the screens to a browser, at an address or at 127.0.0.1:8000.")
 ]
 
 
-@command("tui", "fabric tui", "fabric tui @last")
-def tui(job: OneJob = "") -> int:
+@command("tui", "fabric tui", "fabric tui @last", "fabric tui --readonly", "fabric tui --web 127.0.0.1:8000")
+def tui(job: OneJob = "", readonly: ReadOnly = False, web: Web = False) -> int:
     """Open the terminal screens."""
+    import os
     import sys
 
     from workbench.cli.console import is_terminal
     from workbench.errors import UsageError
     from workbench.paths import Home, default_home
 
-    if not is_terminal(sys.stdout) or sys.stdin is None or not is_terminal(sys.stdin):
+    home = Home(default_home())
+    if web:
+        from screens.serving import serve
+
+        return serve(home, job, readonly=readonly)
+    served = "web_driver" in os.environ.get("TEXTUAL_DRIVER", "")
+    if not served and (not is_terminal(sys.stdout) or sys.stdin is None or not is_terminal(sys.stdin)):
         raise UsageError("the screens need a terminal", hint="`fabric list` works without one")
     if job:
         from workbench.cli.open_store import store_with
@@ -32,4 +48,4 @@ def tui(job: OneJob = "") -> int:
             job = row.id
     from screens.app import run
 
-    return run(Home(default_home()), job=job or None)
+    return run(home, job=job or None, readonly=readonly)

@@ -95,6 +95,7 @@ def _joined(parts: list[tuple[str, Config]]) -> Config:
     backends: dict[str, Any] = {LOCAL: local_backend()}
     defaults: dict[str, Any] = {}
     retention: dict[str, Any] = {}
+    keys: dict[str, tuple[str, ...]] = {}
     origins: dict[str, str] = {}
     layers: list[Layer] = []
     for origin, config in parts:
@@ -104,8 +105,10 @@ def _joined(parts: list[tuple[str, Config]]) -> Config:
                 origins[f"backends.{name}"] = origin
         defaults |= config.defaults
         retention |= config.retention
+        keys |= config.keys
         origins |= {f"defaults.{name}": origin for name in config.defaults}
         origins |= {f"retention.{name}": origin for name in config.retention}
+        origins |= {f"keys.{name}": origin for name in config.keys}
         layers.insert(0, Layer(origin, config.file, config.defaults))
     return Config(
         backends=backends,
@@ -113,6 +116,7 @@ def _joined(parts: list[tuple[str, Config]]) -> Config:
         file=parts[0][1].file,
         warnings=tuple(warning for _, config in parts for warning in config.warnings),
         retention=retention,
+        keys=keys,
         profiles={name: each for _, config in parts for name, each in config.profiles.items()},
         layers=tuple(layers),
         origins=origins,

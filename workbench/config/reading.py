@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ LOCAL: Final = "local"
 SCHEMES: Final[Mapping[str, str]] = {"ssh": "ssh", "k8s": "kubernetes", "kubernetes": "kubernetes"}
 """What an address begins with, and the backend type for it; any other scheme is a type of that name."""
 
-TABLES: Final = ("backends", "defaults", "profiles", "retention")
+TABLES: Final = ("backends", "defaults", "keys", "profiles", "retention")
 RUN_OPTIONS: Final[Mapping[str, type]] = {
     "detach": bool,
     "on_interrupt": str,
@@ -69,6 +69,8 @@ class Config:
     """Where the defaults came from, the strongest first."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """Where each value came from, by dotted key: ``backends.gpubox``, ``defaults.gpus``."""
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Keys of the screens' actions, by the action's name; whether there is such an action, the screens say."""
 
 
 def read_config(path: Path) -> Config:
@@ -173,7 +175,8 @@ class Reader:
         self._check_defaults(defaults, prefix)
         retention = self._table(document, "retention")
         self._check_retention(retention, prefix)
-        return Config(backends, defaults, self._path, retention=retention)
+        keys = {name: self._keys(prefix, name, said) for name, said in _flat(self._table(document, "keys"))}
+        return Config(backends, defaults, self._path, retention=retention, keys=keys)
 
     def _check_retention(self, retention: Mapping[str, Any], prefix: str) -> None:
         for name, value in retention.items():
@@ -213,6 +216,13 @@ class Reader:
         options = {key: value for key, value in said.items() if key not in ("type", "address")}
         return {"name": name, "type": kind, "address": address, "options": options}
 
+    def _keys(self, prefix: str, name: str, said: Any) -> tuple[str, ...]:
+        keys = [said] if isinstance(said, str) else said
+        if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
+            problem = f'{prefix}keys.{name} must be a key, or a list of keys, in quotes: "ctrl+x", "F5"'
+            raise self._error(name, problem)
+        return tuple(keys)
+
     def _check_defaults(self, defaults: Mapping[str, Any], prefix: str = "") -> None:
         if not defaults:
             return
@@ -250,6 +260,15 @@ class Reader:
     def _where(self, name: str, key: str = "") -> str:
         line = line_of(self._text, name, key)
         return f"{self._path}:{line}" if line else str(self._path)
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what a table says by dotted name: TOML makes tables of ``job.halt = "H"``."""
+    for name, said in table.items():
+        if isinstance(said, dict):
+            yield from _flat(said, f"{before}{name}.")
+        else:
+            yield before + name, said
 
 
 def line_of(text: str, name: str, key: str = "") -> int:

@@ -123,6 +123,20 @@ def last_step(store: Store, job_id: str) -> int | None:
     return found[0] if found else None
 
 
+def time_of_step(store: Store, job_id: str, step: int, attempt: int) -> int | None:
+    """Return when an attempt first reported a step, or one after it, in microseconds; None where it never did.
+
+    The first series that came so far answers: a job's metrics are reported together.
+    """
+    for row in series(store, job_id, kinds=("value",)):
+        if row.last_step is None or row.last_step < step:
+            continue
+        sql = "SELECT time FROM points WHERE series = ? AND attempt = ? AND step >= ? ORDER BY seq LIMIT 1"
+        if found := store.row(sql, (row.id, attempt, step)):
+            return int(found[0])
+    return None
+
+
 def usage(store: Store, job_id: str) -> list[UsageRow]:
     """Return each learner's last usage sample."""
     sql = (

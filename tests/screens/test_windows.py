@@ -1,0 +1,104 @@
+"""Jumping by letters, what is done in the background, and errors that are said in a window."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from screens.runs import RunsScreen
+from screens.tasks import Report, percentage
+from screens.windows import Jump, Problem, TaskList
+from tests.screens import seeding
+from tests.screens.support import journey, opened
+from tests.screens.test_pictures import remember_runs
+from workbench.errors import CannotWrite
+from workbench.paths import Home
+from workbench.store.database import Store
+
+
+@pytest.fixture
+def three(home: Home) -> Home:
+    with Store.open(home) as store:
+        seeding.three_runs(store)
+        remember_runs(store)
+    return home
+
+
+@journey
+async def test_a_letter_goes_to_a_row_a_pane_or_a_tab(three: Home) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-big")
+        await shown.press("ctrl+o")
+        await shown.until(lambda: isinstance(shown.app.screen, Jump))
+        await shown.until_shown(" a ", " s ", " d ")
+        spots = shown.app.screen.spots  # type: ignore[attr-defined] # just asked
+        assert len(spots) == 5  # two panes, three rows
+        row = next(key for key, spot in spots.items() if spot.y == 4)
+        await shown.press(row)
+        await shown.until_shown("epoch 59 loss")
+        await shown.press("enter")
+        await shown.until_shown("1 overview")
+        await shown.press("ctrl+o")
+        await shown.until(lambda: isinstance(shown.app.screen, Jump))
+        tabs = [key for key, spot in shown.app.screen.spots.items() if spot.y == 1]  # type: ignore[attr-defined] # as above
+        await shown.press(tabs[1])
+        await shown.until_shown("60 lines")
+        await shown.press("ctrl+o", "escape")
+        await shown.until_shown("60 lines")
+
+
+@journey
+async def test_a_task_says_how_far_it_is_and_how_it_went(three: Home) -> None:
+    given: list[str] = []
+    go_on = threading.Event()
+
+    def work(report: Report) -> str:
+        report("copied 43 %")
+        go_on.wait(30)
+        return "there"
+
+    def fail(report: Report) -> str:
+        raise CannotWrite("the disk is full", hint="make room")
+
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-big")
+        shown.app.tasks.begin("download digits", work, given.append)
+        await shown.until_shown("download digits 43%")
+        await shown.press("B")
+        await shown.until(lambda: isinstance(shown.app.screen, TaskList))
+        await shown.until_shown("In the background", "43%  copied 43 %")
+        go_on.set()
+        await shown.until(lambda: given == ["there"])
+        await shown.until_shown("done")
+        await shown.press("escape")
+        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        shown.app.tasks.begin("download again", fail, given.append)
+        await shown.until(lambda: isinstance(shown.app.screen, Problem))
+        await shown.until_shown("download again: it did not work", "the disk is full", "make room")
+        await shown.press("escape")
+        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+    assert given == ["there"]
+
+
+def test_a_percentage_is_found_in_words() -> None:
+    assert [percentage(said) for said in ("copied 43 %", "7%", "12.5 % of it", "no", "400 %")] == [
+        0.43, 0.07, 0.12, None, 1.0,
+    ]  # fmt: skip
+
+
+@journey
+async def test_what_a_controller_refuses_is_said_in_a_window(
+    three: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(home: Home) -> None:
+        raise CannotWrite("the home takes no more", hint="make room")
+
+    monkeypatch.setattr("workbench.controller.client.ensure_controller", refuse)
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-wide")
+        await shown.press("x")
+        await shown.until_shown("Halt mnist-wide?")
+        await shown.press("y")
+        await shown.until(lambda: isinstance(shown.app.screen, Problem))
+        await shown.until_shown("halt: it did not work", "the home takes no more", "make room")
