@@ -224,6 +224,16 @@ class Home:
         return self.path / "secrets"
 
     @property
+    def served_store(self) -> Path:
+        """What ``fabric store serve`` serves, locked by it for as long as it lives; its text is JSON."""
+        return self.path / "served-store.json"
+
+    @property
+    def store_folder(self) -> Path:
+        """What ``fabric store serve`` serves when no folder is named: a folder for each container."""
+        return self.path / "store"
+
+    @property
     def controller_lock(self) -> Path:
         """Held by the controller; its text is JSON: pid, version, socket path."""
         return self.path / "controller.lock"

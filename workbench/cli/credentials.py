@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from workbench.manifest.credentials import is_reference, named_in, resolved
 
 if TYPE_CHECKING:
     from workbench.manifest import Loaded
+
+STARS: Final = "********"
+SHORTEST: Final = 8
+KEYS: Final = "password|token|access_token|secret_access_key"
+_SAID: Final = re.compile(rf"((?:^|\.)(?:{KEYS})=).*", re.DOTALL)
 
 
 def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
@@ -36,6 +43,33 @@ def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
     )
     told = replace(loaded, spec=replace(loaded.spec, data_stores=open_stores), credentials=kept)
     return told, _warnings(loaded)
+
+
+def plain_values(loaded: Loaded) -> list[str]:
+    """Return the credentials that are written out in a manifest."""
+    return [text for text in loaded.credentials.values() if not is_reference(text)]
+
+
+def struck_out(words: Sequence[str], values: Iterable[str]) -> list[str]:
+    """Return the words of a command line without secrets, for the job's records."""
+    long = sorted({value for value in values if len(value) >= SHORTEST}, key=len, reverse=True)
+    struck = []
+    for word in words:
+        told = _SAID.sub(lambda found: found[1] + STARS, word)
+        for value in long:
+            told = told.replace(value, "*" * len(value))
+        struck.append(told)
+    return struck
+
+
+def without_credentials(text: str, values: Sequence[str]) -> str:
+    """Return a text, such as a diff, without the credentials of a manifest that stand in it after their keys."""
+    for value in values:
+        pattern = rf"((?:{KEYS})[\"']?\s*:\s*[\"']?){re.escape(value)}"
+        text = re.sub(pattern, lambda found: found[1] + STARS, text)
+        if len(value) >= SHORTEST:
+            text = text.replace(value, STARS)
+    return text
 
 
 def _warnings(loaded: Loaded) -> list[str]:

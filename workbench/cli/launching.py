@@ -70,30 +70,38 @@ def prepare(words: Words, home: Home, *, launch: bool = False) -> Prepared:
         UnknownName: there is no such backend or runner.
     """
     from workbench.cli import environment
-    from workbench.cli.credentials import with_values
+    from workbench.cli.credentials import plain_values, struck_out, with_values, without_credentials
     from workbench.cli.places import find_place
+    from workbench.cli.store_checks import check_folders, check_stores, ready_stores
     from workbench.config.secrets import find_secrets
 
     words = sort_out(words)
     git = _GitLook(_likely_folder(words))
     git.start()
-    loaded, said = with_values(read_manifest(words))
+    loaded = read_manifest(words)
+    hidden = plain_values(loaded)
+    loaded, reached = ready_stores(loaded, home)
+    loaded, said = with_values(loaded)
     place, notes = find_place(words.backend, words.runner, loaded.spec)
+    check_folders([*words.data, *([words.results] if words.results else [])], place)
+    check_stores(loaded.spec, place, home, launch=launch)
     if launch:
         refuse_unbuilt(loaded, place.runner)
     code = _code_of(words, loaded)
     passed, proxies = environment.passed_environment()
     secrets = {**proxies, **loaded.credentials, **find_secrets(loaded.spec.secrets)}
-    snapshot = _snap(code, home) if code else None
-    recorded = environment.record(environment.active_interpreter(), list(words.argv), passed)
+    snapshot = _snap(code, home, _with_passwords(loaded, hidden)) if code else None
+    recorded = environment.record(
+        environment.active_interpreter(), struck_out(words.argv, secrets.values()), passed
+    )
     recorded["seed"] = loaded.spec.seed
     recorded["git"] = described = git.of(code)
-    diff = str(described.pop("diff", "") or "")
+    diff = without_credentials(str(described.pop("diff", "") or ""), hidden)
     warnings = [*(str(fault) for fault in loaded.warnings), *said]
     if snapshot:
         warnings += [str(text) for text in snapshot.warnings]
         recorded["code"] = {"source": str(code), "files": snapshot.files, "size_bytes": snapshot.size_bytes}
-    return Prepared(loaded, place, snapshot, recorded, secrets, diff, tuple(notes), tuple(warnings))
+    return Prepared(loaded, place, snapshot, recorded, secrets, diff, (*reached, *notes), tuple(warnings))
 
 
 def _code_of(words: Words, loaded: Loaded) -> Path | None:
@@ -112,12 +120,17 @@ def _code_of(words: Words, loaded: Loaded) -> Path | None:
     return folder if words.command else None
 
 
-def _snap(code: Path, home: Home) -> Snapshot:
+def _with_passwords(loaded: Loaded, hidden: Sequence[str]) -> list[Path]:
+    """Name the manifest's file when passwords are written out in it: it is no part of the code then."""
+    return [loaded.folder / Path(loaded.source).name] if hidden and loaded.folder else []
+
+
+def _snap(code: Path, home: Home, never: Sequence[Path]) -> Snapshot:
     from workbench.data.snapshot import snap
 
     if not code.exists():
         raise InputMissing(f"the code {code} is not there", hint="name a folder, a zip or a tar")
-    return snap(code, home)
+    return snap(code, home, never=never)
 
 
 def _likely_folder(words: Words) -> Path:

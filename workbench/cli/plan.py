@@ -27,6 +27,8 @@ def plan(
     runner: run.Runner = "",
     template: Template = None,
     profile: Profile = "",
+    data: run.Data = None,
+    results: run.Results = "",
     set: run.Set = None,
     env: run.Variable = None,
     name: run.Name = "",
@@ -53,6 +55,8 @@ def plan(
         image=image,
         labels=tuple(label or ()),
         templates=tuple(template or ()),
+        data=tuple(data or ()),
+        results=results,
         argv=(PROGRAM, *sys.argv[1:]),
     )
     with chosen(profile):

@@ -38,6 +38,18 @@ Variable = Annotated[
         help="Set a variable; without a value pass yours through as a secret.",
     ),
 ]
+Data = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data",
+        metavar="[ID=]PATH|URL",
+        help="What DATA_DIR holds: a folder here, STORE:CONTAINER or s3://... (repeatable; ID: a store of the"
+        " manifest).",
+    ),
+]
+Results = Annotated[
+    str, typer.Option("--results", metavar="PATH|URL", help="Where results go: as for --data.")
+]
 Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The job's name.")]
 Gpus = Annotated[int | None, typer.Option("--gpus", min=0, metavar="N", help="GPUs for each learner.")]
 Image = Annotated[str, typer.Option("--image", metavar="IMAGE", help="The image that learners run in.")]
@@ -67,6 +79,7 @@ Json = Annotated[
     "fabric run manifest.yml src/ --set params.lr=0.01 --name quick",
     "fabric run -d -e WANDB_API_KEY -e EPOCHS=3 manifest.yml",
     "fabric run manifest.yml --template gpu --profile ci",
+    "fabric run manifest.yml --data ~/mnist --results lab:results",
     "fabric run --gpus 1 -- python train.py --lr 0.1",
     takes_command_line=True,
 )
@@ -78,6 +91,8 @@ def run(
     runner: Runner = "",
     template: Template = None,
     profile: Profile = "",
+    data: Data = None,
+    results: Results = "",
     set: Set = None,
     env: Variable = None,
     name: Name = "",
@@ -113,6 +128,8 @@ def run(
         image=image,
         labels=tuple(label or ()),
         templates=tuple(template or ()),
+        data=tuple(data or ()),
+        results=results,
         argv=(PROGRAM, *sys.argv[1:]),
     )
     from workbench.cli.running import Ways, run_words

@@ -34,6 +34,9 @@ class Words:
     """``KEY=VALUE``."""
     templates: tuple[str, ...] = ()
     """Names or files, the strongest last."""
+    data: tuple[str, ...] = ()
+    """Each ``[ID=]PATH|URL``."""
+    results: str = ""
     argv: tuple[str, ...] = ()
 
 
@@ -62,15 +65,52 @@ def read_manifest(words: Words) -> Loaded:
     if words.manifest:
         if words.command:
             flags["framework.command"] = shlex.join(words.command)
+        if words.data or words.results:
+            return _read_with_stores(words, flags)
         return load(words.manifest, overrides=words.overrides, flags=flags, templates=_templates(words))
+    if words.data or words.results:
+        flags["data_stores"] = _stores(words)
     # The text is kept as the job's manifest, so it says all that the flags say.
-    keys = {key: value for key, value in flags.items() if key in ("env", "secrets")}
+    keys = {key: value for key, value in flags.items() if key in ("env", "secrets", "data_stores")}
     text = from_command(
         words.command, name=words.name or None, gpus=words.gpus or 0, image=words.image, keys=keys
     )
     return load_text(
         text, "command line", overrides=words.overrides, flags=flags, templates=_templates(words)
     )
+
+
+def _read_with_stores(words: Words, flags: dict[str, Any]) -> Loaded:
+    """Read a manifest twice: what its stores are must be known before others can take their place."""
+    from workbench.manifest import load_text
+    from workbench.manifest.reading import STDIN_NAME
+    from workbench.manifest.reading import read_manifest as text_of
+
+    text = text_of(words.manifest, None)
+    is_file = words.manifest != "-"
+    folder = Path(words.manifest).absolute().parent if is_file else None
+
+    def read(told: dict[str, Any]) -> Loaded:
+        return load_text(
+            text,
+            words.manifest if is_file else STDIN_NAME,
+            overrides=words.overrides,
+            flags=told,
+            templates=_templates(words),
+            folder=folder,
+        )
+
+    return read({**flags, "data_stores": _stores(words, read(flags))})
+
+
+def _stores(words: Words, loaded: Loaded | None = None) -> list[dict[str, Any]]:
+    from workbench.cli.data_words import stores_with
+    from workbench.cli.named_stores import also_named
+    from workbench.config import load_config
+
+    stores = loaded.spec.data_stores if loaded else ()
+    kept = loaded.credentials if loaded else {}
+    return stores_with(stores, kept, words.data, words.results, config=load_config(), more=also_named())
 
 
 def _templates(words: Words) -> list[Path]:

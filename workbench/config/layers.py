@@ -96,6 +96,8 @@ def _joined(parts: list[tuple[str, Config]]) -> Config:
     defaults: dict[str, Any] = {}
     retention: dict[str, Any] = {}
     keys: dict[str, tuple[str, ...]] = {}
+    stores: dict[str, Any] = {}
+    aliases: dict[str, str] = {}
     origins: dict[str, str] = {}
     layers: list[Layer] = []
     for origin, config in parts:
@@ -109,6 +111,10 @@ def _joined(parts: list[tuple[str, Config]]) -> Config:
         origins |= {f"defaults.{name}": origin for name in config.defaults}
         origins |= {f"retention.{name}": origin for name in config.retention}
         origins |= {f"keys.{name}": origin for name in config.keys}
+        stores |= config.stores
+        aliases |= config.store_alias
+        origins |= {f"stores.{name}": origin for name in config.stores}
+        origins |= {f"store_alias.{address}": origin for address in config.store_alias}
         layers.insert(0, Layer(origin, config.file, config.defaults))
     return Config(
         backends=backends,
@@ -117,6 +123,8 @@ def _joined(parts: list[tuple[str, Config]]) -> Config:
         warnings=tuple(warning for _, config in parts for warning in config.warnings),
         retention=retention,
         keys=keys,
+        stores=stores,
+        store_alias=aliases,
         profiles={name: each for _, config in parts for name, each in config.profiles.items()},
         layers=tuple(layers),
         origins=origins,

@@ -14,7 +14,7 @@ LOCAL: Final = "local"
 SCHEMES: Final[Mapping[str, str]] = {"ssh": "ssh", "k8s": "kubernetes", "kubernetes": "kubernetes"}
 """What an address begins with, and the backend type for it; any other scheme is a type of that name."""
 
-TABLES: Final = ("backends", "defaults", "keys", "profiles", "retention")
+TABLES: Final = ("backends", "defaults", "keys", "profiles", "retention", "store_alias", "stores")
 RUN_OPTIONS: Final[Mapping[str, type]] = {
     "detach": bool,
     "on_interrupt": str,
@@ -63,6 +63,10 @@ class Config:
     """Keys that mean nothing, each with its place and the nearest that does."""
     retention: Mapping[str, Any] = field(default_factory=dict)
     """Keys of :data:`RETENTION`."""
+    stores: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Each named data store: ``type`` and what a manifest's ``connection`` says; passwords only by reference."""
+    store_alias: Mapping[str, str] = field(default_factory=dict)
+    """For an address as manifests write it another one, or the name of a store."""
     profiles: Mapping[str, Config] = field(default_factory=dict)
     """Parts of the file that only count when they are asked for by name."""
     layers: tuple[Layer, ...] = ()
@@ -176,7 +180,29 @@ class Reader:
         retention = self._table(document, "retention")
         self._check_retention(retention, prefix)
         keys = {name: self._keys(prefix, name, said) for name, said in _flat(self._table(document, "keys"))}
-        return Config(backends, defaults, self._path, retention=retention, keys=keys)
+        stores, aliases = self._table(document, "stores"), self._table(document, "store_alias")
+        if stores or aliases:
+            self._check_stores(stores, aliases, prefix)
+        return Config(
+            backends,
+            defaults,
+            self._path,
+            retention=retention,
+            keys=keys,
+            stores=stores,
+            store_alias=aliases,
+        )
+
+    def _check_stores(self, stores: Mapping[str, Any], aliases: Mapping[str, Any], prefix: str) -> None:
+        # What a store may say is known to the manifest's table of keys, which few configurations need.
+        from workbench.config.stores import fault_of_alias, fault_of_store
+
+        for name, said in stores.items():
+            if problem := fault_of_store(said):
+                raise self._error(name, f"{prefix}stores.{name} {problem}")
+        for address, target in aliases.items():
+            if problem := fault_of_alias(address, target):
+                raise self._error(address, f"{prefix}store_alias.{address} {problem}")
 
     def _check_retention(self, retention: Mapping[str, Any], prefix: str) -> None:
         for name, value in retention.items():

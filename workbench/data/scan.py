@@ -73,7 +73,7 @@ def scan_folder(
     Args:
         folder: absolute.
         before: what the last look remembered.
-        never: folders that are left out wherever they lie (fabric's own home).
+        never: folders and files that are left out wherever they lie (fabric's own home, a manifest with passwords).
         ignores: whether ``.gitignore`` and ``.fabricignore`` count.
 
     Raises:
@@ -109,6 +109,7 @@ class _Scanner:
         self._real_root = os.path.realpath(folder)
         self._before = before
         self._never = {os.path.realpath(path) for path in never}
+        self._never_named = {Path(path).name for path in self._never}
         self._ignores = ignores
         self._started_ns = time.time_ns()
 
@@ -124,7 +125,7 @@ class _Scanner:
             if out is None:
                 out = rules.excludes(entry.name, is_folder=is_folder)
             (excluded if out else included).append(shown)
-            if out or (is_folder and self._is_foreign(entry.path)):
+            if out or (self._is_foreign(entry.path) if is_folder else self._is_never(entry)):
                 self.scan.excluded.append(prefix + shown)
             elif is_folder:
                 self._take_folder(entry, prefix + entry.name, rules)
@@ -137,6 +138,9 @@ class _Scanner:
         if self._never and os.path.realpath(path) in self._never:
             return True
         return self._ignores and os.path.exists(f"{path}/pyvenv.cfg")  # noqa: PTH110 - once a folder
+
+    def _is_never(self, entry: os.DirEntry[str]) -> bool:
+        return entry.name in self._never_named and os.path.realpath(entry.path) in self._never
 
     def _take_folder(self, entry: os.DirEntry[str], path: str, rules: Rules) -> None:
         taken = len(self.scan.entries)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -49,8 +49,10 @@ class Snapshot:
     warnings: tuple[str, ...]
 
 
-def snap(source: Path, home: Home, progress: Progress | None = None) -> Snapshot:
-    """Take a snapshot of a folder, a zip or a tar.
+def snap(
+    source: Path, home: Home, progress: Progress | None = None, *, never: Sequence[Path] = ()
+) -> Snapshot:
+    """Take a snapshot of a folder, a zip or a tar; files of a folder that are named in ``never`` are left out.
 
     Raises:
         InputMissing: it is not there, cannot be read, is no code, or leads out of itself.
@@ -62,7 +64,7 @@ def snap(source: Path, home: Home, progress: Progress | None = None) -> Snapshot
     _make_folder(home.code)
     try:
         if source.is_dir():
-            return _snap_folder(source, home, progress)
+            return _snap_folder(source, home, progress, never)
         if not source.exists():
             raise InputMissing(f"the code {source} is not there", hint="name a folder, a zip or a tar")
         return _snap_archive(source, home, progress)
@@ -97,11 +99,11 @@ def _memory_of(source: Path, home: Home) -> Path:
     return home.scan(key)
 
 
-def _snap_folder(source: Path, home: Home, progress: Progress | None) -> Snapshot:
+def _snap_folder(source: Path, home: Home, progress: Progress | None, never: Sequence[Path]) -> Snapshot:
     memory = _memory_of(source, home)
     for _ in range(_TRIES):
         before = recall(memory)
-        scan = scan_folder(source, before, never=(home.path,))
+        scan = scan_folder(source, before, never=(home.path, *never))
         if scan.remembered != before:
             remember(memory, scan.remembered)
         if (snapshot := _packed(source, scan, home, progress)) is not None:

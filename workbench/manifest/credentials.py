@@ -41,27 +41,34 @@ def overwritten(text: str, found: Iterable[tuple[int, int]]) -> str:
 
 
 def taken_out(spec: JobSpec) -> tuple[JobSpec, dict[str, str]]:
-    """Return a job in which credentials are references, and the values that they stand for.
-
-    A user name that names a variable is one as well: who keeps it apart wants it kept apart.
-    """
+    """Return a job in which credentials are references, and the values that they stand for."""
     kept: dict[str, str] = {}
-    stores = []
-    for number, store in enumerate(spec.data_stores):
-        connection = dict(store.connection)
-        for key, value in store.connection.items():
-            if value and (key in CREDENTIALS or (key == "user_name" and is_reference(value))):
-                path = f"data_stores.{number}.connection.{key}"
-                kept[path] = value
-                connection[key] = reference(path)
-        stores.append(replace(store, connection=connection))
+    stores = tuple(
+        replace(store, connection=connection_without(store.connection, number, kept))
+        for number, store in enumerate(spec.data_stores)
+    )
     framework = spec.framework
     if token := framework.image_location.get("access_token"):
         path = "framework.image_location.access_token"
         kept[path] = token
         location = {**framework.image_location, "access_token": reference(path)}
         framework = replace(framework, image_location=location)
-    return replace(spec, data_stores=tuple(stores), framework=framework), kept
+    return replace(spec, data_stores=stores, framework=framework), kept
+
+
+def connection_without(connection: Mapping[str, str], number: int, kept: dict[str, str]) -> dict[str, str]:
+    """Return the connection of a store, by its number, with references for its credentials, which go to ``kept``.
+
+    A user name that names a variable is one as well: who keeps it apart wants it kept apart.
+    """
+    open_part = dict(connection)
+    for key, value in connection.items():
+        told = key in CREDENTIALS or (key == "user_name" and is_reference(value))
+        if value and told and not _REFERENCE.fullmatch(value):
+            path = f"data_stores.{number}.connection.{key}"
+            kept[path] = value
+            open_part[key] = reference(path)
+    return open_part
 
 
 def reference(path: str) -> str:

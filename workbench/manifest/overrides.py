@@ -24,6 +24,7 @@ FLAG_NAMES: Final[Mapping[str, str]] = {
     "labels": "--label",
     "framework": "--image",
     "framework.command": "--",
+    "data_stores": "--data",
 }
 """Flags that are not called as their key."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -169,6 +170,8 @@ def _lines(key: str, value: Any, indent: str) -> Iterator[str]:
 
 
 def _scalar(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return json.dumps(value)  # which is YAML as well
     if isinstance(value, bool):
         return "true" if value else "false"
     return written(value) if isinstance(value, str) else "null" if value is None else repr(value)

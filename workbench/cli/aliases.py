@@ -1,0 +1,58 @@
+"""Other addresses for the stores of a manifest: of the configuration, and the one that is served on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from workbench.manifest.credentials import connection_without
+
+if TYPE_CHECKING:
+    from workbench.config import Config
+    from workbench.data.served import Served
+    from workbench.manifest import Loaded
+    from workbench.manifest.model import DataStore
+
+
+def with_aliases(loaded: Loaded, config: Config, served: Served | None) -> tuple[Loaded, list[str]]:
+    """Return a manifest whose stores are reached at the addresses that stand for theirs, and say which.
+
+    Raises:
+        ConfigError: the configuration maps an address to nothing.
+    """
+    kept = dict(loaded.credentials)
+    notes = []
+    stores = []
+    for number, store in enumerate(loaded.spec.data_stores):
+        instead, source = _instead(store, config, served)
+        if not instead:
+            stores.append(store)
+            continue
+        was = store.connection.get("auth_url", "")
+        connection = {**store.connection, **{key: text for key, text in instead.items() if key != "type"}}
+        connection = connection_without(connection, number, kept)
+        stores.append(replace(store, type=instead.get("type", store.type), connection=connection))
+        notes.append(
+            f"the store {store.id} at {was} is reached as {connection.get('auth_url', '')} ({source})"
+        )
+    if not notes:
+        return loaded, []
+    spec = replace(loaded.spec, data_stores=tuple(stores))
+    return replace(loaded, spec=spec, credentials=kept), notes
+
+
+def _instead(store: DataStore, config: Config, served: Served | None) -> tuple[dict[str, str], str]:
+    address = store.connection.get("auth_url", "")
+    if not address or not (config.store_alias or served):
+        return {}, ""
+    from workbench.config.stores import aliased, same_address
+
+    said = aliased(address, config)
+    if said is not None:
+        return said, "store_alias"
+    if served is not None:
+        from workbench.data.served import ALIAS
+
+        if same_address(address, ALIAS):
+            return {"auth_url": served.address}, "fabric store serve"
+    return {}, ""

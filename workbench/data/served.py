@@ -1,0 +1,136 @@
+"""The store that ``fabric store serve`` serves on this machine: who serves it is known by a lock, never by a file."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from workbench.errors import CannotWrite, TryAgain
+from workbench.paths import Home
+
+ALIAS: Final = "http://s3.default.svc.cluster.local"
+"""The address that FfDL's examples write for the store that its installation brings along."""
+
+NAME: Final = "served"
+"""What it is called where a store is named, as in ``served:mnist``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A store that is served."""
+
+    address: str
+    """``http://127.0.0.1:9023``."""
+    folder: str
+    """Each folder in it is a container."""
+    pid: int = 0
+
+    @property
+    def connection(self) -> dict[str, str]:
+        """How it is reached, as a manifest would say it."""
+        return {
+            "type": "s3_datastore",
+            "auth_url": self.address,
+            "user_name": TRIAL_KEY,
+            "password": TRIAL_KEY,
+        }
+
+
+TRIAL_KEY: Final = "test"
+"""User and password of FfDL's examples: no secret, and good for a store on loopback only."""
+
+
+def served_store(home: Home) -> Served | None:
+    """Return the store that is served right now, None when nobody serves one."""
+    try:
+        descriptor = os.open(home.served_store, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if _lock(descriptor):
+            return None  # nobody holds it: what the file says is of one that has ended
+        return _read(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def serving(home: Home) -> Iterator[Registration]:
+    """Be the one that serves.
+
+    Raises:
+        TryAgain: another one does already.
+        CannotWrite: the home takes no more.
+    """
+    file = home.served_store
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise CannotWrite(f"cannot write {file}: {error.strerror}") from error
+    try:
+        if not _lock(descriptor):
+            other = _read(descriptor)
+            where = f" at {other.address}, with the folder {other.folder}" if other else ""
+            raise TryAgain(
+                f"a store is served already{where}", hint="one at a time; end that one with ctrl-c"
+            )
+        os.ftruncate(descriptor, 0)
+        yield Registration(descriptor)
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+class Registration:
+    """The file that says what is served; whoever holds its lock may write it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def write(self, served: Served) -> None:
+        """Say what is served."""
+        text = json.dumps({**asdict(served), "pid": os.getpid()})
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, text.encode(), 0)
+
+
+def make_containers(folder: Path, names: Iterator[str] | list[str]) -> list[str]:
+    """Make the folders of containers that are not there yet; return their names.
+
+    Raises:
+        CannotWrite: one cannot be made.
+    """
+    made = []
+    for name in names:
+        place = folder / name
+        if place.is_dir():
+            continue
+        try:
+            place.mkdir(parents=True)
+        except OSError as error:
+            raise CannotWrite(f"cannot make the container {place}: {error.strerror}") from error
+        made.append(name)
+    return made
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read(descriptor: int) -> Served | None:
+    try:
+        told = json.loads(os.pread(descriptor, 1 << 16, 0))
+        return Served(**told)
+    except (OSError, ValueError, TypeError):
+        return None
