@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 
 from backends.carrying import Incoming, carried
 from backends.frame_client import SLACK_SECONDS, FrameClient
-from backends.interface import Chunk, Completed, Host, HostIdentity, Lock
+from backends.interface import Chunk, Completed, Host, HostIdentity, HostStream, Lock
 from backends.local_host import skip
 from workbench.errors import PlaceUnreachable
 from workbench.learner import frames
@@ -165,6 +165,12 @@ class FrameHost(Host):
         call = self._client.open("connect", {"path": path}, seconds=SLACK_SECONDS)
         call.hello()
         return carried(call)
+
+    def exec(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, terminal: bool) -> HostStream:
+        """Start a command whose streams are ours."""
+        from backends.frame_exec import FrameStream
+
+        return FrameStream(self._client, argv, env=env, cwd=cwd, terminal=terminal)
 
     def close(self) -> None:
         """Give everything back."""

@@ -141,6 +141,28 @@ class Lock(Protocol):
         """Let go; what a spawned process was handed stays held by it. Releasing again does nothing."""
 
 
+class HostStream(Protocol):
+    """A command at a place with somebody in front of it."""
+
+    def read(self) -> tuple[int, bytes] | None:
+        """Wait for output: 1 or 2 and some bytes; None once it has ended."""
+
+    def write(self, data: bytes) -> None:
+        """Give it input."""
+
+    def close_input(self) -> None:
+        """Say that no more input comes."""
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Say how large the terminal is."""
+
+    def wait(self) -> int:
+        """Return its exit code (128 + n for signal n), once :meth:`read` has said that it ended."""
+
+    def close(self) -> None:
+        """Leave it; if it has not ended it is ended."""
+
+
 class Host(ABC):
     """A machine that files can be put on and processes started on: the seam between runners and places.
 
@@ -241,6 +263,12 @@ class Host(ABC):
         The rest of what is done at a place (make, unpack and remove folders, list processes by their
         marker, inventory of GPUs): one function there, the same over every host.
         """
+
+    def exec(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, terminal: bool
+    ) -> HostStream | None:
+        """Start a command whose streams are ours, on a terminal if wanted; None where none can be."""
+        return None
 
     @abstractmethod
     def connect(self, path: str) -> socket.socket:

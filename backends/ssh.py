@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from backends.interface import Ask, Backend, BackendOptions, Cluster, Finding, Host, Inventory, Node, Slot
 from backends.ssh_address import parse_address
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, FabricError
 from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
-    from backends.ssh_connection import SshConnection
+    from backends.ssh_arrival import Wanted
+    from backends.ssh_connection import Pipe, SshConnection
+    from backends.ssh_facts import Facts
 
 OPTIONS: Final = {
     "transport": "paramiko (the default) or openssh, which runs the system's ssh",
@@ -23,6 +25,7 @@ OPTIONS: Final = {
     "root": "a folder there in the place of ~/.fabric",
     "config": "an SSH configuration file in the place of ~/.ssh/config",
     "agent": "the socket of the SSH agent",
+    "engine": "the socket of the container engine there",
     "silent_seconds": "how long it may say nothing before the connection counts as lost",
     "home": "the home that jobs are of, in the place of the environment's",
 }
@@ -56,6 +59,8 @@ class SshBackend(Backend):
         told = dict(self.options.options)
         if socket := os.environ.get("SSH_AUTH_SOCK"):
             told.setdefault("agent", socket)
+        if runner == "container":
+            told.setdefault("engine", self._facts().engine)
         return dataclasses.replace(self.options, options=told)
 
     def open(self) -> Host:
@@ -75,10 +80,14 @@ class SshBackend(Backend):
 
     def probe(self) -> Iterator[Finding]:
         """Say what is there, each lack with its consequence and remedy."""
+        from backends.ssh_facts import facts_of, remember
         from backends.ssh_probe import findings
 
         with closing(self.open()) as host:
-            yield from findings(host, self._address)
+            found = host.call("prospects")
+            facts = facts_of(host, self.name, found)
+            remember(self._home(), self._key(), facts)
+            yield from findings(host, found, facts)
 
     def inventory(self) -> Inventory:
         """Say what the host has and who uses it."""
@@ -91,38 +100,89 @@ class SshBackend(Backend):
         return inventory_of(opened)
 
     def runners(self) -> Sequence[str]:
-        """Name the runners that can work there."""
-        return ("process",)
+        """Name the runners that can work there; a host that was never reached is reached for it.
+
+        So an address that leads nowhere is refused when a job is given, and one that is merely away is not.
+        """
+        return ("process", "container") if self._facts().why_no_containers() else ("container", "process")
+
+    def why_not(self, runner: str) -> FabricError | None:
+        """Say what keeps a runner from working there; what was lacking is looked for again."""
+        if runner != "container" or self._facts().why_no_containers() is None:
+            return None
+        try:
+            return self._look().why_no_containers()
+        except FabricError:
+            return self._facts().why_no_containers()
+
+    def _facts(self) -> Facts:
+        from backends.ssh_facts import remembered
+
+        return remembered(self._home(), self._key()) or self._look()
+
+    def _look(self) -> Facts:
+        from backends.ssh_facts import facts_of, remember
+
+        with closing(self.open()) as host:
+            facts = facts_of(host, self.name)
+        remember(self._home(), self._key(), facts)
+        return facts
 
     def _open(self) -> Host:
-        from backends.pulse import SILENT_SECONDS
-        from backends.ssh_arrival import Wanted, command_of
         from backends.ssh_host import SshHost
+
+        pipe, connection = self._reach(wanted := self._wanted())
+        name = self._address.host if connection is None else connection.name
+        return SshHost(
+            pipe,
+            wanted,
+            name,
+            connection,
+            silent_seconds=self._silent_seconds(),
+            engine=self._option("engine"),
+        )
+
+    def _wanted(self) -> Wanted:
+        from backends.ssh_arrival import Wanted
         from workbench.learner.archive import build
         from workbench.store.identity import home_uuid
 
-        told = self._option("home")
-        home = Home(Path(told) if told else default_home())
-        wanted = Wanted(
+        home = self._home()
+        return Wanted(
             agent=Path(build(str(home.agents))),
             home_uuid=home_uuid(home),
             root=self._option("root"),
             python=self._option("python"),
         )
+
+    def _reach(self, wanted: Wanted) -> tuple[Pipe, SshConnection | None]:
+        from backends.ssh_arrival import command_of
+
         command = command_of(wanted)
         if self._option("transport") == "openssh":
             from backends.ssh_openssh import OpenSshPipe
 
-            pipe = OpenSshPipe(self._address, command, config=self._config_file())
-            return SshHost(pipe, wanted, self._address.host)
+            return OpenSshPipe(self._address, command, config=self._config_file()), None
         connection = self._connect()
         try:
-            channel = connection.run(command)
+            return connection.run(command), connection
         except BaseException:
             connection.close()
             raise
-        seconds = float(self._option("silent_seconds", str(SILENT_SECONDS)))
-        return SshHost(channel, wanted, connection.name, connection, silent_seconds=seconds)
+
+    def _silent_seconds(self) -> float:
+        from backends.pulse import SILENT_SECONDS
+
+        return float(self._option("silent_seconds", str(SILENT_SECONDS)))
+
+    def _home(self) -> Home:
+        told = self._option("home")
+        return Home(Path(told) if told else default_home())
+
+    def _key(self) -> str:
+        from backends.ssh_facts import key_of
+
+        return key_of(self.options.address or self.options.name, self.options.options)
 
     def _connect(self, ask: Ask | None = None) -> SshConnection:
         from backends.ssh_config import SshConfig

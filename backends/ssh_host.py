@@ -23,6 +23,7 @@ class SshHost(FrameHost):
         name: what to call the host.
         connection: what the pipe is on, to be closed with it.
         silent_seconds: how long it may say nothing though it was asked, before it counts as lost.
+        engine: the socket of its container engine; empty looks for one.
     """
 
     def __init__(
@@ -33,7 +34,9 @@ class SshHost(FrameHost):
         connection: SshConnection | None = None,
         *,
         silent_seconds: float = SILENT_SECONDS,
+        engine: str = "",
     ) -> None:
+        self.engine = engine
         self._pipe = pipe
         self._connection = connection
         try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from backends.interface import Finding, Host, HostIdentity
-from backends.ssh_address import Address
+from backends.ssh_facts import Facts
 from workbench.errors import FabricError
 
 LITTLE_DISK_BYTES: Final = 2 << 30
@@ -26,10 +26,9 @@ NETWORK: Final = (
 )
 
 
-def findings(host: Host, address: Address) -> Iterator[Finding]:
-    """Ask an open host and give what was found."""
+def findings(host: Host, found: Mapping[str, Any], facts: Facts) -> Iterator[Finding]:
+    """Ask an open host for the rest, and word what was found."""
     identity = host.identity()
-    found = host.call("prospects")
     yield Finding("reach", f"{identity.user}@{identity.hostname}, {found['system']}, {identity.architecture}")
     yield Finding("python", f"{identity.python} ({found['version']})")
     yield _environments(found)
@@ -37,7 +36,7 @@ def findings(host: Host, address: Address) -> Iterator[Finding]:
     yield from _machine(host)
     yield _disk(found)
     yield from _home(found)
-    yield _engine(found)
+    yield _engine(found, facts)
     yield from _clock(identity)
     if found["kills_processes"]:
         yield Finding(
@@ -129,21 +128,17 @@ def _home(found: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _engine(found: Mapping[str, Any]) -> Finding:
-    engines = list(found["engines"])
-    if not engines:
-        return Finding(
-            "engine", "none", "lack", "jobs run there as plain processes", "install docker or podman"
-        )
-    if "docker" in engines and not found["docker_socket"]:
+def _engine(found: Mapping[str, Any], facts: Facts) -> Finding:
+    if error := facts.why_no_containers():
         return Finding(
             "engine",
-            f"{', '.join(engines)}, without the right to use docker's",
+            error.message.rstrip("."),
             level="lack",
-            consequence="Jobs run there as plain processes.",
-            remedy="sudo usermod -aG docker $USER there, then log in anew",
+            consequence="Jobs run there as plain processes, whatever image they name.",
+            remedy=error.hint,
         )
-    return Finding("engine", ", ".join(engines))
+    version = next((str(one["version"]) for one in found["sockets"] if one["path"] == facts.engine), "")
+    return Finding("engine", f"{facts.engine} ({version})")
 
 
 def _clock(identity: HostIdentity) -> Iterator[Finding]:

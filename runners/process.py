@@ -136,19 +136,25 @@ class ProcessRunner(Runner):
             self._host.call("remove", paths=[str(self._site().home.job(job_id).path)])
 
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
-        """Run a command in a learner's folder and environment, where that is on this machine."""
+        """Run a command in a learner's folder and environment, on our own standard streams."""
         facts = self._host.call("learner", folder=str(self._learner(learner).path))
         if not facts["alive"]:
             raise RunnerError("The learner does not run.", hint="fabric show says how it is.")
-        if not self._host.here:
-            raise RunnerError(
-                "Commands beside a process of another machine are not built yet.",
-                hint="Use a terminal on that machine.",
-            )
-        from runners.process_exec import ProcessExec
-
         launch = self._host.call("read_object", path=str(self._learner(learner).launch)) or {}
-        return ProcessExec(launch, marker(learner), argv)
+        if self._host.here:
+            from runners.process_exec import ProcessExec
+
+            return ProcessExec(launch, marker(learner), argv)
+        from runners.joining import JoinedExec
+        from runners.process_exec import environment_beside
+
+        environment = environment_beside(launch, marker(learner))
+        stream = self._host.exec(argv, env=environment, cwd=str(launch["cwd"]), terminal=terminal)
+        if stream is None:
+            raise RunnerError(
+                "This place offers no commands beside learners.", hint="Use a terminal on that machine."
+            )
+        return JoinedExec(stream, terminal=terminal)
 
     def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
         """List what is at a path of a learner, and below it."""

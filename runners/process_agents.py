@@ -137,7 +137,7 @@ def _bring_python(host: Host, site: Site) -> Agent:
         path = str(site.home.agents / built.name)
         if not site.here:
             with built.open("rb") as stream:
-                host.put(stream, path, sha256=built.stem)
+                host.put(stream, path, sha256=built.stem, mode=0o644)
         return PythonAgent(path, host.call("unpack_agent", archive=path), site.python)
 
 

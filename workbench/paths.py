@@ -223,6 +223,10 @@ class Home:
         """Secret values by job, 0600 each, in a 0700 folder."""
         return self.path / "secrets"
 
+    def place(self, key: str) -> Path:
+        """Return what is remembered of a place that was reached before."""
+        return self.path / "places" / f"{key}.json"
+
     @property
     def served_store(self) -> Path:
         """What ``fabric store serve`` serves, locked by it for as long as it lives; its text is JSON."""

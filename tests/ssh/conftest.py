@@ -11,7 +11,9 @@ import pytest
 
 from backends.interface import BackendOptions
 from backends.ssh import SshBackend
-from tests.ssh.daemon import Daemon, User, make_user, remove_user, why_not
+from tests.containers.images import ensure_images
+from tests.containers.images import why_not as no_images
+from tests.ssh.daemon import Daemon, User, let_use_docker, make_user, remove_user, why_not
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +85,14 @@ def box(clean_environment: Path, tmp_path: Path, box_settings: list[str]) -> Ite
     finally:
         daemon.stop()
         remove_user(user)
+
+
+@pytest.fixture
+def engine_box(box: Box, monkeypatch: pytest.MonkeyPatch) -> Box:
+    """The same, where its user may use a container engine that has the tests' images."""
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    if reason := no_images():
+        pytest.skip(reason)
+    ensure_images()
+    let_use_docker(box.user)
+    return box

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import grp
 import os
 import pwd
 import secrets
@@ -59,6 +60,11 @@ def make_user(shell: str = "/bin/bash") -> User:
     _run("useradd", "--no-log-init", "-m", "-d", str(home), "-s", shell, "-p", "*", name)
     home.chmod(0o755)
     return User(name, home, shell)
+
+
+def let_use_docker(user: User) -> None:
+    """Let a user who is not logged in yet use the Docker engine."""
+    _run("usermod", "-aG", grp.getgrgid(Path("/var/run/docker.sock").stat().st_gid).gr_name, user.name)
 
 
 def remove_user(user: User) -> None:

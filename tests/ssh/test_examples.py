@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Fabric, end_everything
+from tests.containers.images import DEBIAN
 from tests.ssh.conftest import Box
 from workbench.paths import Home
 
@@ -24,15 +25,22 @@ def fabric(box: Box, clean_environment: Path, home: Home) -> Iterator[Fabric]:
     end_everything(home)
 
 
-def test_digits_learns_the_same_there_and_here(box: Box, fabric: Fabric, home: Home) -> None:
-    made, metrics = [], []
-    for backend in ("local", "ssh://box"):
-        fabric("run", str(MANIFEST), "--backend", backend, "--runner", "process")
-        job = fabric.json("list", "--json")[0]
-        made.append((home.job(job["id"]).results / "weights.bin").read_bytes())
-        rows = csv.DictReader(fabric("metrics", job["id"], "--csv").stdout.splitlines())
-        metrics.append([{name: row[name] for name in row if name not in ("time", "job")} for row in rows])
+def run_digits(fabric: Fabric, home: Home, *words: str) -> tuple[bytes, list[dict[str, str]]]:
+    """Run the example and return what it learned and what it measured."""
+    fabric("run", str(MANIFEST), *words)
+    job = fabric.json("list", "--json")[0]
+    rows = csv.DictReader(fabric("metrics", job["id"], "--csv").stdout.splitlines())
+    measured = [{name: row[name] for name in row if name not in ("time", "job")} for row in rows]
+    assert len(measured) > 10
+    return (home.job(job["id"]).results / "weights.bin").read_bytes(), measured
 
-    assert made[0] == made[1]
-    assert len(metrics[0]) > 10
-    assert metrics[0] == metrics[1]
+
+def test_digits_learns_the_same_here_there_and_there_in_a_container(
+    engine_box: Box, fabric: Fabric, home: Home
+) -> None:
+    here = run_digits(fabric, home, "--backend", "local", "--runner", "process")
+    there = run_digits(fabric, home, "--backend", "ssh://box", "--runner", "process")
+    contained = run_digits(fabric, home, "--backend", "ssh://box", "--runner", "container", "--image", DEBIAN)
+
+    assert here == there
+    assert here == contained

@@ -80,5 +80,7 @@ def _put(path: str, content: bytes) -> None:
     with open(new, "wb") as file:
         file.write(content)
         file.flush()
+        # Whoever runs in a container reads it, too; the folder keeps others out.
+        os.fchmod(file.fileno(), 0o644)
         os.fsync(file.fileno())
     os.rename(new, path)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from workbench.learner import system
+
+ENGINE_SECONDS = 3.0
 
 
 def prospects() -> Dict[str, Any]:
@@ -23,9 +25,32 @@ def prospects() -> Dict[str, Any]:
         "uv": shutil.which("uv") or "",
         "venv": _has_venv(),
         "engines": [name for name in ("docker", "podman") if shutil.which(name)],
-        "docker_socket": os.access("/var/run/docker.sock", os.R_OK | os.W_OK),
+        "sockets": sockets(),
         "kills_processes": _kills_processes(),
     }
+
+
+def sockets() -> List[Dict[str, Any]]:
+    """List the sockets of container engines that are here, whether we may use them, and why not."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or "/run/user/%d" % os.getuid()
+    usual = ["/var/run/docker.sock"]
+    usual += [os.path.join(runtime, name) for name in ("docker.sock", "podman/podman.sock")]
+    usual.append("/run/podman/podman.sock")
+    return [_socket(path) for path in usual if os.path.exists(path)]
+
+
+def _socket(path: str) -> Dict[str, Any]:
+    from workbench.learner.engine import EngineRefused, ask
+
+    found = {"path": path, "usable": False, "said": "", "version": "", "api": ""}
+    try:
+        told = ask(path, "GET", "version", timeout_seconds=ENGINE_SECONDS) or {}
+        found.update(usable=True, version=str(told.get("Version")), api=str(told.get("ApiVersion")))
+    except PermissionError:
+        found["said"] = "not allowed"
+    except (OSError, EngineRefused, ValueError, AttributeError) as error:
+        found["said"] = str(error) or "does not answer"
+    return found
 
 
 def _system() -> str:

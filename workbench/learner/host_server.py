@@ -37,7 +37,10 @@ class Server:
             "write_lock": self._write_lock,
             "release": self._release,
             "connect": self._connect,
+            "exec": self._exec,
+            "resize": self._resize,
         }
+        self._sessions: Dict[int, Any] = {}
 
     def run(self) -> int:
         """Serve until the other side closes."""
@@ -162,6 +165,40 @@ class Server:
                 stream.sendall(chunk)
             stream.shutdown(socket.SHUT_WR)
             sender.join()
+        return None, b""
+
+    def _exec(self, call: _Call) -> Answer:
+        from workbench.learner.host_exec import Session
+
+        session = Session(**call.arguments)
+        self._sessions[call.number] = session
+        try:
+            self._channel.send_json(call.number, frames.HELLO, {"session": call.number})
+            threading.Thread(target=self._feed, args=(call, session), daemon=True).start()
+
+            def take(stream: int, data: bytes) -> None:
+                call.window.acquire()
+                if not call.cancelled:
+                    self._channel.send(call.number, frames.DATA, bytes((stream,)) + data)
+
+            return {"exit_code": session.carry(take)}, b""
+        finally:
+            self._sessions.pop(call.number, None)
+            session.hang_up()
+            session.close()
+
+    def _feed(self, call: _Call, session: Any) -> None:
+        try:
+            for chunk in call.stream():
+                session.write(chunk)
+            session.end_input()
+        except Failure:
+            session.hang_up()
+
+    def _resize(self, call: _Call) -> Answer:
+        session = self._sessions.get(call.arguments["session"])
+        if session is not None:
+            session.resize(call.arguments["rows"], call.arguments["columns"])
         return None, b""
 
     def _send_from(self, call: _Call, stream: socket.socket) -> None:
