@@ -70,9 +70,11 @@ class ContainerRunner(ProcessRunner):
 
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
         """Run a command in a learner's container, on our own standard streams."""
-        from runners.container_exec import ContainerExec
+        from runners.container_exec import EngineStream
+        from runners.joining import JoinedExec
 
-        return ContainerExec(self._engine(), self._name(learner), argv, terminal=terminal)
+        stream = EngineStream(self._engine(), self._name(learner), argv, terminal=terminal)
+        return JoinedExec(stream, terminal=terminal)
 
     def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
         """List what is at a path of a learner, and below it."""

@@ -1,23 +1,17 @@
-"""A command beside a learner in its container, joined to our own standard streams."""
+"""A command beside a learner in its container, by the engine's own exec."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import select
-import shutil
-import signal
 import socket
-import sys
-import termios
-import tty
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from runners.container_engine import NOT_FOUND, Engine
 from runners.container_paths import MODEL
-from workbench.errors import RunnerError
+from workbench.errors import PlaceUnreachable, RunnerError
 from workbench.learner.engine import VERSION, EngineRefused
 
 _CHUNK_BYTES: Final = 65536
@@ -27,8 +21,8 @@ _FRAME_HEAD: Final = 8
 _CONFLICT: Final = 409
 
 
-class ContainerExec:
-    """One command; it has begun when this is made."""
+class EngineStream:
+    """One command in a container; it has begun when this is made."""
 
     def __init__(self, engine: Engine, name: str, argv: Sequence[str], *, terminal: bool) -> None:
         self._engine = engine
@@ -49,66 +43,59 @@ class ContainerExec:
                 raise RunnerError("The learner does not run.", hint="fabric show says how it is.") from error
             raise RunnerError(f"The command cannot be run: {error.message}") from error
         self._stream = engine.host.connect(engine.path)
-        self._begun = _hijack(self._stream, self._id, terminal=terminal)
+        self._come = _hijack(self._stream, self._id, terminal=terminal)
+
+    def read(self) -> tuple[int, bytes] | None:
+        """Wait for output; None once the command has ended.
+
+        Raises:
+            PlaceUnreachable: the connection broke.
+        """
+        while (part := self._part()) is None:
+            try:
+                data = self._stream.recv(_CHUNK_BYTES)
+            except OSError as error:
+                raise PlaceUnreachable("The connection to the container engine was lost.") from error
+            if not data:
+                return None
+            self._come += data
+        return part
+
+    def write(self, data: bytes) -> None:
+        """Give it input; a command that has ended takes none."""
+        with contextlib.suppress(OSError):
+            self._stream.sendall(data)
+
+    def close_input(self) -> None:
+        """Say that no more input comes."""
+        with contextlib.suppress(OSError):
+            self._stream.shutdown(socket.SHUT_WR)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Say how large the terminal is."""
+        with contextlib.suppress(EngineRefused):  # it has ended
+            self._engine.ask("POST", f"exec/{self._id}/resize?h={rows}&w={columns}")
 
     def wait(self) -> int:
-        """Carry input and output until the command has ended; return its exit code."""
-        with self._stream, _raw(self._terminal), self._resized():
-            self._carry()
+        """Return its exit code, once it has ended."""
         found: dict[str, Any] = self._engine.ask("GET", f"exec/{self._id}/json")
         return int(found.get("ExitCode") or 0)
 
-    def _carry(self) -> None:
-        waiting = self._begun
-        sources: list[Any] = [self._stream, 0]
-        while True:
-            waiting = self._show(waiting)
-            ready, _, _ = select.select(sources, (), ())
-            if 0 in ready:
-                data = os.read(0, _CHUNK_BYTES)
-                if data:
-                    self._stream.sendall(data)
-                else:
-                    sources.remove(0)
-                    with contextlib.suppress(OSError):
-                        self._stream.shutdown(socket.SHUT_WR)
-            if self._stream in ready:
-                data = self._stream.recv(_CHUNK_BYTES)
-                if not data:
-                    return
-                waiting += data
+    def close(self) -> None:
+        """Leave it."""
+        self._stream.close()
 
-    def _show(self, data: bytes) -> bytes:
-        """Print what has come as far as it is whole; return the rest."""
+    def _part(self) -> tuple[int, bytes] | None:
+        """Take what has come, as far as it is whole."""
+        data = self._come
         if self._terminal:
-            _write(1, data)
-            return b""
-        while len(data) >= _FRAME_HEAD:
-            size = int.from_bytes(data[4:_FRAME_HEAD], "big")
-            if len(data) < _FRAME_HEAD + size:
-                break
-            _write(2 if data[0] == 2 else 1, data[_FRAME_HEAD : _FRAME_HEAD + size])
-            data = data[_FRAME_HEAD + size :]
-        return data
-
-    @contextlib.contextmanager
-    def _resized(self) -> Iterator[None]:
-        """Tell the command how large the terminal is, now and whenever that changes."""
-        if not self._terminal:
-            yield
-            return
-
-        def tell(*_: object) -> None:
-            columns, rows = shutil.get_terminal_size()
-            with contextlib.suppress(EngineRefused):
-                self._engine.ask("POST", f"exec/{self._id}/resize?h={rows}&w={columns}")
-
-        before = signal.signal(signal.SIGWINCH, tell)
-        tell()
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGWINCH, before)
+            self._come = b""
+            return (1, data) if data else None
+        size = int.from_bytes(data[4:_FRAME_HEAD], "big") if len(data) >= _FRAME_HEAD else len(data)
+        if len(data) < _FRAME_HEAD + size:
+            return None
+        self._come = data[_FRAME_HEAD + size :]
+        return (2 if data[0] == 2 else 1), data[_FRAME_HEAD : _FRAME_HEAD + size]
 
 
 def _hijack(stream: socket.socket, exec_id: str, *, terminal: bool) -> bytes:
@@ -133,22 +120,3 @@ def _hijack(stream: socket.socket, exec_id: str, *, terminal: bool) -> bytes:
     if said.split(None, 2)[1] not in (b"101", b"200"):
         raise RunnerError(f"The command cannot be started: {rest.decode('utf-8', 'replace').strip()}")
     return rest
-
-
-@contextlib.contextmanager
-def _raw(terminal: bool) -> Iterator[None]:
-    """Pass every key on, where we have a terminal."""
-    if not (terminal and sys.stdin.isatty()):
-        yield
-        return
-    before = termios.tcgetattr(0)
-    tty.setraw(0)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(0, termios.TCSADRAIN, before)
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]

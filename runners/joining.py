@@ -110,7 +110,8 @@ def _raw(terminal: bool) -> Iterator[None]:
         yield
         return
     before = termios.tcgetattr(0)
-    tty.setraw(0)
+    # What was typed while we connected is not thrown away.
+    tty.setraw(0, termios.TCSADRAIN)
     try:
         yield
     finally:

@@ -37,6 +37,10 @@ class OnTerminal:
         """Type something; ``\\x03`` is ctrl-c."""
         os.write(self._main, keys)
 
+    def resize(self, rows: int, columns: int) -> None:
+        """Make the terminal another size, as a window that is dragged."""
+        fcntl.ioctl(self._main, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
     def hang_up(self) -> None:
         """Take the terminal away."""
         os.close(self._main)

@@ -1,0 +1,107 @@
+"""Commands and shells beside learners at a host: its streams, exit code, terminal and size are as they are here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Fabric, end_everything
+from tests.cli.terminal import OnTerminal
+from tests.containers.images import DEBIAN
+from tests.ssh.conftest import Box
+from tests.ssh.daemon import processes_of, wait_until
+from workbench.paths import Home
+
+WAIT = "echo ready; while :; do sleep 0.1; done"
+
+
+@pytest.fixture
+def fabric(box: Box, clean_environment: Path, home: Home) -> Iterator[Fabric]:
+    """The command line, with a working folder."""
+    folder = clean_environment / "work"
+    folder.mkdir()
+    (folder / "here.txt").write_text("code\n")
+    yield Fabric(folder)
+    end_everything(home)
+
+
+def running(fabric: Fabric, *words: str) -> str:
+    """Start a job at the host and return its id once it runs."""
+    job = fabric("run", "-d", "-q", "--backend", "ssh://box", *words, "--", "sh", "-c", WAIT).stdout.strip()
+    wait_until(lambda: fabric("logs", job).stdout == "ready\n", "the job to run", 60)
+    return job
+
+
+@pytest.fixture(params=["process", "container"])
+def words(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """How the job is run there."""
+    if request.param == "process":
+        return ("--runner", "process")
+    request.getfixturevalue("engine_box")
+    return ("--runner", "container", "--image", DEBIAN)
+
+
+def test_a_command_has_our_streams_the_jobs_folder_and_its_own_exit_code(
+    fabric: Fabric, words: tuple[str, ...]
+) -> None:
+    job = running(fabric, *words)
+    script = "cat here.txt; cat; echo $LEARNER_ID; echo aside >&2; exit 7"
+    ran = fabric("exec", job, "--", "sh", "-c", script, input="typed\n", expect=7)
+
+    assert ran.stdout == "code\ntyped\n1\n"
+    assert ran.stderr.endswith("aside\n")
+    fabric("kill", job)
+    over = fabric("exec", job, "--", "true", expect=None)
+    assert over.returncode != 0
+    assert "does not run" in over.stderr
+
+
+def test_large_input_and_output_are_exact(fabric: Fabric) -> None:
+    job = running(fabric, "--runner", "process")
+    text = "".join(f"{number}\n" for number in range(400_000))
+    ran = fabric("exec", job, "--", "cat", input=text)
+
+    assert ran.stdout == text
+    fabric("kill", job)
+
+
+def test_a_shell_has_a_terminal_of_the_size_of_ours(fabric: Fabric, words: tuple[str, ...]) -> None:
+    job = running(fabric, *words)
+    terminal = OnTerminal(fabric.folder, "shell", job, columns=97)
+    terminal.press(b"stty size; tty >/dev/null && echo on-a-''terminal\r")
+    terminal.read_until(b"24 97")
+    terminal.read_until(b"on-a-terminal")
+    terminal.resize(40, 120)
+    wait_until(lambda: _says_size(terminal, b"40 120"), "the new size to arrive")
+    terminal.press(b"exit 5\r")
+    assert terminal.wait() == 5
+    fabric("kill", job)
+
+
+def test_a_command_beside_a_process_ends_with_who_asked_for_it(box: Box, fabric: Fabric) -> None:
+    job = running(fabric, "--runner", "process")
+    terminal = OnTerminal(fabric.folder, "exec", job, "--", "sleep", "4711")
+    wait_until(lambda: _runs(box, b"4711"), "the command to run", 60)
+    terminal.process.kill()
+    terminal.wait()
+    wait_until(lambda: not _runs(box, b"4711"), "the command to end")
+    fabric("kill", job)
+
+
+def _says_size(terminal: OnTerminal, size: bytes) -> bool:
+    """Ask for the terminal's size, which changes there a moment after it did here."""
+    terminal.shown = b""
+    terminal.press(b"stty size; echo as''ked\r")
+    return size in terminal.read_until(b"asked")
+
+
+def _runs(box: Box, word: bytes) -> bool:
+    def words(pid: int) -> list[bytes]:
+        try:
+            return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return []
+
+    return any(word in words(pid) for pid in processes_of(box.user))
