@@ -84,7 +84,7 @@ class SshBackend(Backend):
         from backends.ssh_probe import findings
 
         with closing(self.open()) as host:
-            found = host.call("prospects")
+            found = host.call("prospects", engine=self._engine_socket())
             facts = facts_of(host, self.name, found)
             remember(self._home(), self._key(), facts)
             yield from findings(host, found, facts)
@@ -124,7 +124,8 @@ class SshBackend(Backend):
         from backends.ssh_facts import facts_of, remember
 
         with closing(self.open()) as host:
-            facts = facts_of(host, self.name)
+            found = host.call("prospects", engine=self._engine_socket())
+            facts = facts_of(host, self.name, found)
         remember(self._home(), self._key(), facts)
         return facts
 
@@ -169,6 +170,9 @@ class SshBackend(Backend):
         except BaseException:
             connection.close()
             raise
+
+    def _engine_socket(self) -> str:
+        return self._option("engine").removeprefix("unix://")
 
     def _silent_seconds(self) -> float:
         from backends.pulse import SILENT_SECONDS

@@ -41,17 +41,16 @@ class Facts:
         return kind(self.lack, hint=self.lack_hint)
 
 
-def facts_of(host: Host, name: str, prospects: Mapping[str, Any] | None = None) -> Facts:
-    """Ask an open host."""
+def facts_of(host: Host, name: str, prospects: Mapping[str, Any]) -> Facts:
+    """Sum up what an open host has."""
     identity = host.identity()
-    found = prospects or host.call("prospects")
-    engine, lack, hint, forbidden = _engine(found["sockets"], name)
+    engine, lack, hint, forbidden = _engine(prospects["sockets"], name)
     return Facts(identity.machine_id, identity.hostname, identity.architecture, engine, lack, hint, forbidden)
 
 
 def key_of(address: str, options: Mapping[str, Any]) -> str:
     """Name what is remembered by all that leads to a host."""
-    told = [address, *(str(options.get(name, "")) for name in ("config", "python", "root"))]
+    told = [address, *(str(options.get(name, "")) for name in ("config", "engine", "python", "root"))]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
 

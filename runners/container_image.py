@@ -11,7 +11,7 @@ from runners.container_plan import image_of
 from runners.interface import LaunchRequest, Progress
 from workbench.errors import LaunchRefused
 
-_ARCHITECTURES: Final[Mapping[str, str]] = {
+ARCHITECTURES: Final[Mapping[str, str]] = {
     "x86_64": "amd64",
     "aarch64": "arm64",
     "armv7l": "arm",
@@ -58,7 +58,7 @@ def image_document(request: LaunchRequest, image: Mapping[str, Any]) -> dict[str
 def _check_architecture(engine: Engine, reference: str, image: Mapping[str, Any]) -> None:
     theirs = str(image.get("Architecture") or "")
     machine = platform.machine() if engine.host.here else engine.host.identity().architecture
-    ours = _ARCHITECTURES.get(machine, machine)
+    ours = ARCHITECTURES.get(machine, machine)
     if theirs and theirs != ours:
         raise LaunchRefused(
             f"The image {reference} is for {theirs}, and this machine is {ours}.",

@@ -180,11 +180,11 @@ def test_a_refusal_is_final_and_nothing_of_it_was_started(bench: Bench) -> None:
     assert bench.place.stops == []
 
 
-def test_a_place_that_cannot_be_reached_is_no_state(bench: Bench) -> None:
+def test_a_job_whose_place_cannot_be_reached_waits_as_one_that_was_never_launched(bench: Bench) -> None:
     bench.place.open_failure = PlaceUnreachable("gpubox does not answer")
     job_id = bench.submit()
-    waiting = bench.says(job_id, "gpubox does not answer")
-    assert waiting.state is State.PENDING
+    waiting = bench.says(job_id, "local cannot be reached: gpubox does not answer; next try within 4 s")
+    assert waiting.state is State.QUEUED
 
     bench.place.open_failure = None
     bench.runs(job_id)

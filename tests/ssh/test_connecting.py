@@ -141,11 +141,13 @@ def test_the_agent_goes_up_once_and_another_root_is_honoured(box: Box) -> None:
     assert {path.stat().st_mode & 0o777 for path in root.glob("*")} == {0o700}
 
 
-def test_nothing_of_ssh_loads_paramiko_before_a_host_is_reached() -> None:
+def test_nothing_of_ssh_loads_paramiko_where_a_host_was_reached_before(box: Box) -> None:
+    assert "process" in box.backend().runners()
+    box.daemon.stop()
     code = (
         "import sys, backends.ssh, backends.ssh_config, backends.ssh_connection, backends.ssh_host\n"
         "from backends.interface import BackendOptions\n"
-        "one = backends.ssh.SshBackend(BackendOptions('box', 'ssh', 'ssh://box'))\n"
+        f"one = backends.ssh.SshBackend(BackendOptions('box', 'ssh', {box.address!r}))\n"
         "one.runners(), one.frozen('process')\n"
         "sys.exit('paramiko' in sys.modules)\n"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,7 +13,7 @@ import pytest
 from backends.ssh_connection import UnknownHostKey
 from tests.cli.conftest import Fabric, end_everything
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import make_user, remove_user
+from tests.ssh.daemon import make_user, remove_user, wait_until
 from workbench.errors import BackendError, CannotWrite, ConfigError, FabricError, NotAllowed, PlaceUnreachable
 from workbench.paths import Home
 
@@ -225,3 +226,54 @@ def test_exit_codes_say_why_a_host_cannot_be_used(box: Box, fabric: Fabric) -> N
     assert "cannot be used" in fabric("backend", "test", box.address, expect=77).stdout
     box.daemon.stop()
     assert "refuses the connection" in fabric("backend", "test", box.address, expect=69).stdout
+
+
+def test_a_host_that_was_never_reached_is_refused_when_the_job_is_given(
+    box: Box, fabric: Fabric, home: Home
+) -> None:
+    command = ("--", "true")
+    unknown = fabric("run", "--backend", "ssh://no-such-host.invalid", *command, expect=69)
+    assert "There is no host no-such-host.invalid" in unknown.stderr
+    assert "spelled right" in unknown.stderr
+    box.known_hosts.write_text("")
+    assert "--accept-key" in fabric("run", "--backend", box.address, *command, expect=78).stderr
+    box.known_hosts.write_text(box.daemon.known_line())
+    keys = box.daemon.folder / "keys" / box.user.name
+    allowed = keys.read_text()
+    keys.write_text("")
+    assert "ssh-copy-id" in fabric("run", "--backend", box.address, *command, expect=77).stderr
+    keys.write_text(allowed)
+    box.daemon.stop()
+    assert "refuses the connection" in fabric("run", "--backend", box.address, *command, expect=69).stderr
+
+    assert fabric.json("list", "--json") == []
+    assert not list(home.jobs.iterdir()) if home.jobs.exists() else True
+
+
+def test_a_host_that_is_known_and_away_is_waited_for_and_what_waits_is_stopped_at_once(
+    box: Box, fabric: Fabric
+) -> None:
+    fabric("run", "-q", "--backend", box.address, "--", "true")
+    box.daemon.stop()
+    jobs = [
+        fabric("run", "-d", "-q", "--backend", box.address, *words, "--", "true").stdout.strip()
+        for words in (("--set", "cpus=1"), (), ())
+    ]
+    for job in jobs:
+        wait_until(lambda job=job: "next try within" in shown(fabric, job), "the reason", 30)
+        assert "refuses the connection" in shown(fabric, job)
+    for verb, job in zip(("halt", "kill", "delete"), jobs, strict=True):
+        words = ("--yes",) if verb == "delete" else ()
+        fabric(verb, job, *words)
+        wait_until(lambda job=job: is_over(fabric, job), f"the {verb} to be done though the host is away", 20)
+
+
+def shown(fabric: Fabric, job: str) -> str:
+    """Return why a job is as it is."""
+    return str(fabric.json("show", job, "--json")["reason"])
+
+
+def is_over(fabric: Fabric, job: str) -> bool:
+    """Say whether a job has ended or is gone."""
+    found = fabric("show", job, "--json", expect=None)
+    return found.returncode != 0 or json.loads(found.stdout)["state"] == "HALTED"

@@ -8,10 +8,14 @@ from typing import Annotated
 import typer
 
 from workbench.cli.command import Family, command
+from workbench.cli.completions import backend_names
 from workbench.cli.options import Json
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="What `docker save IMAGE -o FILE` has written.")]
 Where = Annotated[str, typer.Option("--backend", "-b", metavar="NAME", help="The place; else this machine.")]
+
+Place = Annotated[str, typer.Argument(metavar="PLACE", help="Where to.", autocompletion=backend_names)]
+Image = Annotated[str, typer.Argument(metavar="IMAGE", help="Its name in the engine here.")]
 
 
 @command("load", "fabric image load image.tar", "fabric image load image.tar --json")
@@ -39,4 +43,45 @@ def load(file: File, backend: Where = "local", json: Json = False) -> int:
     return 0
 
 
-image = Family("image", "Bring images to a place that has no registry.", (load,), default="load")
+@command("send", "fabric image send gpubox my-image:latest", "fabric image send gpubox my-image --json")
+def send(place: Place, image: Image, json: Json = False) -> int:
+    """Bring an image of this machine's engine to a place's, without a registry: only layers that it lacks."""
+    from contextlib import closing
+
+    from backends.interface import BackendOptions, Host
+    from runners.container_engine import engine_at
+    from runners.container_send import send as send_to
+    from workbench.cli.console import narrate
+    from workbench.cli.places import backend_options, open_backend
+    from workbench.cli.words import size
+    from workbench.errors import UsageError
+
+    with (
+        closing(open_backend(BackendOptions("local", "local")).open()) as ours,
+        closing(open_backend(backend_options(place)).open()) as reached,
+    ):
+        if not isinstance(reached, Host) or not isinstance(ours, Host):
+            raise UsageError(f"'{place}' is a cluster: its images come from a registry")
+        here, there = (engine_at(host, host.call("survey")["environment"]) for host in (ours, reached))
+        sent = send_to(here, there, image, narrate)
+    if json:
+        from workbench.cli.documents import print_document
+
+        print_document(
+            {
+                "schema": "fabric.image-sent/1",
+                "image": image,
+                "backend": place,
+                "layers": sent.layers,
+                "sent_layers": sent.missing,
+                "sent_bytes": sent.size_bytes,
+            }
+        )
+    elif not sent.missing and not sent.size_bytes:
+        print(f"{image} is there already")
+    else:
+        print(f"{image} is there: {sent.missing} of {sent.layers} layers were sent, {size(sent.size_bytes)}")
+    return 0
+
+
+image = Family("image", "Bring images to a place that has no registry.", (load, send), default="load")

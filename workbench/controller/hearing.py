@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from runners.interface import AttemptRef, Seen, StopRequest
 from workbench.controller.acting import Acting
@@ -20,10 +21,11 @@ from workbench.controller.events import (
     Progressed,
     Unreachable,
 )
+from workbench.controller.restarts import RETRY_LONGEST_SECONDS
 from workbench.controller.tracked import Tracked
 from workbench.controller.view import Doing, StopSent, Trouble
-from workbench.job import TERMINAL, Reason
-from workbench.store.jobs import add_note, job, mark_seen
+from workbench.job import TERMINAL, Reason, State
+from workbench.store.jobs import add_note, job, mark_seen, transitions
 from workbench.store.learners import learners
 
 
@@ -114,7 +116,7 @@ class Hearing:
         self._away.add(event.place)
         touched: set[str] = set()
         for tracked in jobs:
-            said = f"{tracked.row.place.backend} cannot be reached: {event.text}"
+            said = _away(tracked, event.text)
             if tracked.unreachable != said:
                 tracked.unreachable = said
                 touched.add(tracked.row.id)
@@ -159,17 +161,28 @@ class Hearing:
             return set()
         self._board.orders.pop(tracked.row.id, None)
         trouble = event.trouble
+        if trouble.kind == "unreachable" and trouble.reason.code == "S200":
+            said = _away(tracked, trouble.reason.text)
+            trouble = replace(trouble, reason=replace(trouble.reason, text=said))
         if tracked.trouble is None or tracked.trouble.reason.text != trouble.reason.text:
             self._board.log.say(f"{tracked.row.id}: {event.doing}: {trouble.reason.text}")
-        if event.doing is Doing.REMOVE and trouble.kind == "refused" and not self._was_launched(tracked):
-            # There is no such place or way any more, and nothing was ever seen there.
+        if event.doing is Doing.REMOVE and self._left_nothing(tracked, trouble):
             tracked.removed_all()
         else:
             tracked.call_failed(trouble, self._board.now())
         return {tracked.row.id}
 
-    def _was_launched(self, tracked: Tracked) -> bool:
-        return bool(learners(self._board.store, tracked.row.id))
+    def _left_nothing(self, tracked: Tracked, trouble: Trouble) -> bool:
+        """Say whether a job that cannot be removed at its place has nothing there."""
+        row = tracked.row
+        if trouble.kind == "refused":
+            # There is no such place or way any more, and nothing was ever seen there.
+            return not learners(self._board.store, row.id)
+        if trouble.kind != "unreachable" or row.attempt > 1:
+            return False
+        # What ended while it was queued was never launched.
+        states = [one.state for one in transitions(self._board.store, row.id) if one.kind == "state"]
+        return row.state in TERMINAL and states[-2:-1] == [State.QUEUED]
 
     def _forgotten(self, event: Forgotten) -> set[str]:
         tracked = self._board.jobs.get(event.job_id)
@@ -210,3 +223,10 @@ class Hearing:
             return set()
         tell(tracked)
         return {attempt.job_id}
+
+
+def _away(tracked: Tracked, why: str) -> str:
+    """Say that a place does not answer, why, and when it is tried again."""
+    # A time of its own for each try would be another reason each time, and written down.
+    again = f"next try within {RETRY_LONGEST_SECONDS:g} s"
+    return f"{tracked.row.place.backend} cannot be reached: {why.rstrip('.')}; {again}"

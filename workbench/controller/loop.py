@@ -13,7 +13,7 @@ from workbench.clock import now_us
 from workbench.controller.acting import Acting, random_share
 from workbench.controller.asking import Asking
 from workbench.controller.board import Board
-from workbench.controller.events import Ended, Event, Measured, TidiedUp, Unmeasured, Woken
+from workbench.controller.events import Ended, Event, Measured, TidiedUp, Unmeasured, Unreachable, Woken
 from workbench.controller.hearing import Hearing
 from workbench.controller.journals import Journals
 from workbench.controller.lanes import drain
@@ -171,6 +171,9 @@ class Loop:
                 self._queueing.measured(event)
                 self._board.queue_stale = True
                 return self._hearing.back(event.place)
+            case Unreachable(place):
+                self._queueing.unreached(place)
+                self._board.queue_stale = True
         return self._hearing.take(event)
 
     def _load(self) -> None:

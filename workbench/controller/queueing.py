@@ -7,7 +7,7 @@ from typing import Final
 from workbench.controller.board import Board
 from workbench.controller.events import Measured, Unmeasured
 from workbench.controller.places import Place
-from workbench.controller.restarts import backoff_seconds
+from workbench.controller.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
 from workbench.controller.scheduling import Verdict, schedule
 from workbench.controller.tracked import Tracked
 from workbench.job import State
@@ -46,6 +46,7 @@ class Queueing:
         board = self._board
         self._asked.pop(found.place, None)
         for tracked in board.jobs_at(found.place):
+            tracked.place_answers()
             self._refusing.discard(_machine(tracked))
             self._measured[_machine(tracked)] = found
             if tracked.busy and tracked.busy_until is not None and board.now() >= tracked.busy_until:
@@ -57,7 +58,14 @@ class Queueing:
 
     def unmeasured(self, event: Unmeasured) -> None:
         """Take in that a place will not say what it has: a launch there is tried, and says why."""
-        self._refusing |= {_machine(tracked) for tracked in self._board.jobs_at(event.place)}
+        for tracked in self._board.jobs_at(event.place):
+            tracked.place_answers()
+            self._refusing.add(_machine(tracked))
+
+    def unreached(self, place: str) -> None:
+        """Note that a place does not answer: it is asked again soon, not only after a lost answer's time."""
+        if place in self._asked:
+            self._asked[place] = self._board.now() + RETRY_LONGEST_SECONDS - MEASURE_AGAIN_SECONDS
 
     def freed(self) -> None:
         """Note that a job let go of what it held: who waits for slots looks again at once."""
@@ -70,7 +78,7 @@ class Queueing:
         wishing, times = [], []
         for tracked in waiting:
             wish = tracked.wish()
-            if not (wish.cpus or wish.slots):
+            if not (wish.cpus or wish.slots or tracked.away):
                 tracked.verdict = Verdict(True)
             elif tracked.not_before is not None and now < tracked.not_before:
                 tracked.verdict = None  # it is not in the queue before its time
@@ -79,12 +87,17 @@ class Queueing:
                 wishing.append(tracked)
         if not wishing:
             return min(times, default=None)
-        known = self._measured.get(_machine(wishing[0]))
+        machine = _machine(wishing[0])
+        known = self._measured.get(machine)
         looks = [at for tracked in wishing if tracked.busy and (at := tracked.busy_until) is not None]
-        if known is None or any(at <= now for at in looks):
+        away = [tracked for tracked in wishing if tracked.away]
+        if known is None or away or any(at <= now for at in looks):
             looks.append(self._measure(self._board.place(wishing[0].row.place)))
         times += looks
-        refusing = known is None and _machine(wishing[0]) in self._refusing
+        for tracked in away:
+            tracked.verdict = None
+            wishing.remove(tracked)
+        refusing = known is None and machine in self._refusing
         if refusing or (known is not None and known.capacity is None):
             for tracked in wishing:
                 tracked.verdict = Verdict(True)

@@ -61,6 +61,8 @@ class Tracked:
     cleaned: bool = False
     removed: bool = False
     unreachable: str = ""
+    away: bool = False
+    """Whether the place could not be reached for a launch, and has to answer before another is tried."""
 
     @classmethod
     def load(cls, row: JobRow, spec: JobSpec, home: str, known: Sequence[LearnerRow] = ()) -> Tracked:
@@ -182,6 +184,7 @@ class Tracked:
             self.fault = trouble
             return
         delay = backoff_seconds(self.tries, self.draw)
+        self.away |= launching and trouble.kind == "unreachable" and not trouble.started
         if trouble.kind == "unreachable":
             delay = min(delay, RETRY_LONGEST_SECONDS)
         self.tries += 1
@@ -193,9 +196,13 @@ class Tracked:
 
     def place_is_back(self) -> None:
         """Note that the place answers again: what could not be asked of it is asked at once."""
-        self.unreachable = ""
+        self.unreachable, self.away = "", False
         if self.trouble is not None and self.trouble.kind == "unreachable":
             self.not_before, self.tries = None, 0
+
+    def place_answers(self) -> None:
+        """Note that the place says what it has, or that it will not: a launch there can be tried."""
+        self.away = False
 
     def launched(self, now: float) -> None:
         """Note that a launch went through."""

@@ -150,7 +150,7 @@ def _inventory(leases_folder: str) -> Dict[str, Any]:
     return inventory(leases_folder)
 
 
-def _prospects() -> Dict[str, Any]:
+def _prospects(engine: str = "") -> Dict[str, Any]:
     from workbench.learner.host_prospects import prospects
 
-    return prospects()
+    return prospects(engine)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import termios
 import threading
-from typing import Callable, Mapping, Sequence
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 from workbench.learner.failure import Failure
 from workbench.learner.host_processes import end_session
@@ -41,7 +41,7 @@ class Session:
         if shutil.which(argv[0], path=env.get("PATH")) is None:
             raise Failure("missing", "%s cannot be started: there is no such command." % argv[0])
         self._writing = threading.Lock()
-        self._outputs = {}  # type: dict[int, int]
+        self._outputs: Dict[int, int] = {}
         if terminal:
             self._begin_on_terminal(argv, env, cwd, rows, columns)
         else:
@@ -52,8 +52,8 @@ class Session:
     ) -> None:
         ours, theirs = pty.openpty()
         os.set_inheritable(ours, False)
-        self._terminal = ours  # type: Optional[int]
-        self._input = ours  # type: Optional[int]
+        self._terminal: Optional[int] = ours
+        self._input: Optional[int] = ours
         self._outputs[ours] = STDOUT
         self.resize(rows, columns)
         try:
@@ -139,7 +139,7 @@ class Session:
 def _popen(
     argv: Sequence[str], env: Mapping[str, str], cwd: str, stdin: int, stdout: int, stderr: int
 ) -> "subprocess.Popen[bytes]":
-    words = list(argv)  # type: List[str]
+    words: List[str] = list(argv)
     try:
         return subprocess.Popen(
             words, stdin=stdin, stdout=stdout, stderr=stderr, env=dict(env), cwd=cwd, start_new_session=True

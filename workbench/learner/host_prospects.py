@@ -12,8 +12,8 @@ from workbench.learner import system
 ENGINE_SECONDS = 3.0
 
 
-def prospects() -> Dict[str, Any]:
-    """Return what there is for jobs, in one answer."""
+def prospects(engine: str = "") -> Dict[str, Any]:
+    """Return what there is for jobs, in one answer; ``engine`` is a socket that was named, else the usual ones."""
     home = os.path.expanduser("~")
     return {
         "version": ".".join(str(part) for part in sys.version_info[:3]),
@@ -25,7 +25,7 @@ def prospects() -> Dict[str, Any]:
         "uv": shutil.which("uv") or "",
         "venv": _has_venv(),
         "engines": [name for name in ("docker", "podman") if shutil.which(name)],
-        "sockets": sockets(),
+        "sockets": [_socket(engine)] if engine else sockets(),
         "kills_processes": _kills_processes(),
     }
 
