@@ -18,6 +18,8 @@ from workbench.errors import BackendError
 OLDEST: Final = (1, 29)
 """The first with native side-cars, and with a back-off limit for each index."""
 
+ALIASES: Final = ("k8s", "kubernetes")
+
 
 class KubernetesBackend(Backend):
     """A namespace of a cluster, as one of the users that the kubeconfig knows."""
@@ -52,9 +54,12 @@ class KubernetesBackend(Backend):
             "context": access.context,
             "namespace": access.namespace,
         }
+        name = self.options.name
+        if "://" in name or name in ALIASES:  # which would mean another place in another shell
+            name = access.address
         if needed := plugin_environment(access, os.environ):
             told["environment"] = {**needed, **self._told["environment"]}
-        return dataclasses.replace(self.options, address=access.address, options=told)
+        return dataclasses.replace(self.options, name=name, address=access.address, options=told)
 
     def reach(self) -> KubernetesCluster:
         """Return the cluster without asking whether it is there, for a probe."""

@@ -97,8 +97,7 @@ def _rights(cluster: KubernetesCluster) -> Iterator[Finding]:
             f"you may not {_listed(right.verbs)} {right.resource}",
             level,
             right.without,
-            f"fabric backend role {cluster.access.address} prints the Role to ask for; this is missing: "
-            + rules_yaml([right]),
+            f"ask for the rule {rules_yaml([right])} (all: fabric backend role {cluster.access.address})",
         )
 
 

@@ -116,9 +116,9 @@ def role_yaml(namespace: str, user: str) -> str:
 
 def rules_yaml(rights: Sequence[Right]) -> str:
     """Return the rules for some rights, in one line each, for a hint."""
-    return "; ".join(
-        f"apiGroups: [{rule['apiGroups'][0] or repr('')}], resources: [{', '.join(rule['resources'])}], "
-        f"verbs: [{', '.join(rule['verbs'])}]"
+    return ", ".join(
+        f"{{apiGroups: [{rule['apiGroups'][0] or repr('')}], resources: [{', '.join(rule['resources'])}], "
+        f"verbs: [{', '.join(rule['verbs'])}]}}"
         for rule in _rules(rights)
     )
 

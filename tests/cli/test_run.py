@@ -274,7 +274,7 @@ def test_a_command_goes_before_the_manifests(fabric: Fabric, project: Path) -> N
     assert fabric("run", "manifest.yml", "--", "echo", "mine").stdout == "mine\n"
 
 
-@pytest.mark.parametrize("address", ["k8s://context/namespace", "kubernetes://context"])
+@pytest.mark.parametrize("address", ["slurm://login/queue", "cloud://context"])
 def test_a_place_that_nothing_installed_reaches_is_refused(fabric: Fabric, address: str) -> None:
     ran = fabric("run", "--backend", address, "--", "true", expect=64)
 

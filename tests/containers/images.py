@@ -50,22 +50,23 @@ def why_not() -> str:
 
 def ensure_images() -> None:
     """Make what is missing of the images, one process at a time."""
-    with _one_at_a_time():
+    with one_at_a_time():
         if not _has(DEBIAN):
-            _import(_debian_tar(), DEBIAN, 'CMD ["/bin/bash"]')
+            _import(debian_tar(), DEBIAN, 'CMD ["/bin/bash"]')
         if not _has(USER):
-            _import(_debian_tar(), USER, "USER 1234:1234", "WORKDIR /")
+            _import(debian_tar(), USER, "USER 1234:1234", "WORKDIR /")
         if not _has(OLD):
             _build(OLD, DEBIAN, {"usr/local/bin/python3": OLD_PYTHON, "usr/local/bin/python": OLD_PYTHON})
         program = BUSYBOX_PROGRAM.read_bytes()
         if not _has(BUSYBOX):
-            _import_bytes(_tree({"bin/busybox": program}, links=_applets()), BUSYBOX)
+            _import_bytes(tree({"bin/busybox": program}, links=applets()), BUSYBOX)
         if not _has(NOSHELL):
-            _import_bytes(_tree({"program": program}), NOSHELL)
+            _import_bytes(tree({"program": program}), NOSHELL)
 
 
 @contextmanager
-def _one_at_a_time() -> Iterator[None]:
+def one_at_a_time() -> Iterator[None]:
+    """Hold the cache: images are made by one process."""
     CACHE.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -76,7 +77,8 @@ def _has(name: str) -> bool:
     return subprocess.run(["docker", "image", "inspect", name], capture_output=True).returncode == 0
 
 
-def _debian_tar() -> Path:
+def debian_tar() -> Path:
+    """Return a Debian's files, made once."""
     tar = CACHE / "debian.tar"
     if not tar.exists():
         with tempfile.TemporaryDirectory() as folder:
@@ -109,20 +111,21 @@ def _import_bytes(tar: bytes, name: str) -> None:
 
 def _build(name: str, base: str, files: dict[str, bytes]) -> None:
     dockerfile = f"FROM {base}\nCOPY usr /usr\n".encode()
-    context = _tree({**files, "Dockerfile": dockerfile})
+    context = tree({**files, "Dockerfile": dockerfile})
     subprocess.run(
         ["docker", "build", "-q", "-t", name, "-"], input=context, check=True, stdout=subprocess.DEVNULL
     )
 
 
-def _applets() -> dict[str, str]:
+def applets() -> dict[str, str]:
+    """Return the links to busybox's commands, without those that learners must do without."""
     listed = subprocess.run(
         [BUSYBOX_PROGRAM, "--list"], check=True, capture_output=True, text=True
     ).stdout.split()
     return {f"bin/{name}": "busybox" for name in listed if name not in ("busybox", "flock", "bash")}
 
 
-def _tree(files: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
+def tree(files: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         folder = tarfile.TarInfo("tmp")

@@ -10,7 +10,7 @@ import typer
 from workbench.cli.command import Family, command
 from workbench.cli.completions import backend_names
 from workbench.cli.console import narrate, style
-from workbench.cli.options import Json
+from workbench.cli.options import Json, KubeContext, Namespace
 
 if TYPE_CHECKING:
     from backends.interface import Finding
@@ -27,6 +27,16 @@ Options = Annotated[
 AcceptKey = Annotated[
     str,
     typer.Option("--accept-key", metavar="SHA256:...", help="Accept the place if it shows this key."),
+]
+Cluster = Annotated[
+    str,
+    typer.Argument(metavar="[PLACE]", help="A cluster's name or address.", autocompletion=backend_names),
+]
+User = Annotated[
+    str,
+    typer.Option(
+        "--user", metavar="NAME", help="Who gets it; system:serviceaccount:NAMESPACE:NAME is an account."
+    ),
 ]
 Untested = Annotated[bool, typer.Option("--untested", help="Add it without reaching it.")]
 Purge = Annotated[bool, typer.Option("--purge", help="Also remove all that this home has there.")]
@@ -87,6 +97,8 @@ def add(
     address: Address,
     option: Options = None,
     accept_key: AcceptKey = "",
+    kube_context: KubeContext = "",
+    namespace: Namespace = "",
     untested: Untested = False,
 ) -> None:
     """Give a place a name, in the user's configuration file.
@@ -100,7 +112,7 @@ def add(
     from workbench.config import add_backend
     from workbench.errors import UnknownName, UsageError
 
-    settings = {}
+    settings = {key: text for key, text in (("context", kube_context), ("namespace", namespace)) if text}
     for word in option or []:
         key, given, value = word.partition("=")
         if not given or not key:
@@ -143,17 +155,28 @@ def remove(name: Name, purge: Purge = False) -> None:
     "test",
     "fabric backend test local",
     "fabric backend test ssh://me@gpubox --accept-key SHA256:...",
+    "fabric backend test k8s --context lab --namespace team",
     "fabric backend test --json",
 )
-def test(names: Places = None, accept_key: AcceptKey = "", json: Json = False) -> int:
+def test(
+    names: Places = None,
+    accept_key: AcceptKey = "",
+    kube_context: KubeContext = "",
+    namespace: Namespace = "",
+    json: Json = False,
+) -> int:
     """Try places: what was found there, what is missing, and what to do about it.
 
     When one of them cannot be used the exit code says why: 69 not reached, 77 not let in, 78 not known.
     """
-    from workbench.cli.places import backend_options, known_backends
+    from workbench.cli.places import CLUSTER, backend_options, known_backends
     from workbench.cli.reaching import try_place
 
-    results = {name: try_place(backend_options(name), accept_key) for name in names or known_backends()}
+    wanted = names or ([CLUSTER] if kube_context or namespace else known_backends())
+    results = {}
+    for name in wanted:
+        place = backend_options(name, context=kube_context, namespace=namespace)
+        results[name] = try_place(place, accept_key)
     if json:
         from workbench.cli.documents import print_document
 
@@ -173,6 +196,28 @@ def test(names: Places = None, accept_key: AcceptKey = "", json: Json = False) -
             print(f"{name}: {'usable' if tried.usable else 'cannot be used'}")
             print_findings(list(tried.findings))
     return next((tried.exit_code for tried in results.values() if tried.exit_code), 0)
+
+
+@command(
+    "role",
+    "fabric backend role k8s | kubectl apply -f -",
+    "fabric backend role k8s://lab/team --user alice > role.yml",
+)
+def role(
+    place: Cluster = "k8s",
+    user: User = "",
+    kube_context: KubeContext = "",
+    namespace: Namespace = "",
+    json: Json = False,
+) -> None:
+    """Print the Role that jobs in a cluster's namespace need, for its administrator to give.
+
+    The cluster is asked who you are, unless --user says it.
+    """
+    from workbench.cli.cluster_role import print_role
+    from workbench.cli.places import backend_options
+
+    print_role(backend_options(place, context=kube_context, namespace=namespace), user, json=json)
 
 
 def finding_document(finding: Finding) -> dict[str, str]:
@@ -201,6 +246,6 @@ def print_findings(findings: list[Finding]) -> None:
 backend = Family(
     "backend",
     "List, add, remove and test the places that jobs run at.",
-    (list_, add, remove, test),
+    (list_, add, remove, test, role),
     default="list",
 )

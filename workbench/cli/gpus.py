@@ -9,7 +9,7 @@ import typer
 
 from workbench.cli.command import command
 from workbench.cli.console import narrate, width
-from workbench.cli.options import Backend, Json
+from workbench.cli.options import Backend, Json, KubeContext, Namespace
 from workbench.cli.words import size
 from workbench.errors import FabricError
 
@@ -20,19 +20,28 @@ All = Annotated[bool, typer.Option("--all", "-a", help="Of every place that the 
 
 
 @command("gpus", "fabric gpus", "fabric gpus --backend gpubox", "fabric gpus --json")
-def gpus(backend: Backend = "", all: All = False, json: Json = False) -> int:
+def gpus(
+    backend: Backend = "",
+    kube_context: KubeContext = "",
+    namespace: Namespace = "",
+    all: All = False,
+    json: Json = False,
+) -> int:
     """Show GPUs, their use and who holds them."""
-    from workbench.cli.places import DEFAULT, backend_options, known_backends, open_backend
+    from workbench.cli.places import backend_options, known_backends, open_backend
 
-    names = known_backends() if all else [backend or DEFAULT]
+    if all:
+        places = [backend_options(name) for name in known_backends()]
+    else:
+        places = [backend_options(backend, context=kube_context, namespace=namespace)]
     found: dict[str, Inventory] = {}
-    for name in names:
+    for place in places:
         try:
-            found[name] = open_backend(backend_options(name)).inventory()
+            found[place.name] = open_backend(place).inventory()
         except FabricError as error:
-            if len(names) == 1:
+            if len(places) == 1:
                 raise
-            narrate(f"{name}: {error}")
+            narrate(f"{place.name}: {error}")
     if json:
         from workbench.cli.documents import print_document
 
@@ -51,7 +60,13 @@ def _document(name: str, inventory: Inventory) -> dict[str, Any]:
         {**asdict(node), "slots": [{**asdict(slot), "free": slot.free} for slot in node.slots]}
         for node in inventory.nodes
     ]
-    return {"schema": "fabric.inventory/1", "backend": name, "time": iso(inventory.time_us), "nodes": nodes}
+    return {
+        "schema": "fabric.inventory/1",
+        "backend": name,
+        "time": iso(inventory.time_us),
+        "nodes": nodes,
+        "note": inventory.note,
+    }
 
 
 def _print_table(found: dict[str, Inventory]) -> None:
@@ -76,6 +91,8 @@ def _print_table(found: dict[str, Inventory]) -> None:
         ]
         sys.stdout.write(render(columns, rows, width=width(140)))
     for name, inventory in found.items():
+        if inventory.note:
+            narrate(f"{name}: {inventory.note}")
         for node in inventory.nodes:
             if not node.slots:
                 narrate(f"{name}: {node.name} has no GPU{f' ({node.driver})' if node.driver else ''}")
@@ -84,7 +101,8 @@ def _print_table(found: dict[str, Inventory]) -> None:
 def _use(slot: Slot) -> tuple[str, str]:
     used = "?" if slot.memory_used_bytes is None else size(slot.memory_used_bytes)
     percent = "?" if slot.utilization_percent is None else f"{slot.utilization_percent:.0f} %"
-    return f"{used} of {size(slot.memory_bytes)}", percent
+    most = size(slot.memory_bytes) if slot.memory_bytes else "?"
+    return f"{used} of {most}" if (used, most) != ("?", "?") else "?", percent
 
 
 def _holder(slot: Slot) -> str:

@@ -82,7 +82,9 @@ def prepare(words: Words, home: Home, *, launch: bool = False) -> Prepared:
     hidden = plain_values(loaded)
     loaded, reached = ready_stores(loaded, home)
     loaded, said = with_values(loaded)
-    place, notes = find_place(words.backend, words.runner, loaded.spec)
+    place, notes = find_place(
+        words.backend, words.runner, loaded.spec, context=words.context, namespace=words.namespace
+    )
     check_folders([*words.data, *([words.results] if words.results else [])], place)
     check_stores(loaded.spec, place, home, launch=launch)
     if launch:

@@ -42,6 +42,11 @@ Backend = Annotated[
         autocompletion=backend_names,
     ),
 ]
+KubeContext = Annotated[
+    str,
+    typer.Option("--context", metavar="NAME", help="Of a cluster: which context of the kubeconfig."),
+]
+Namespace = Annotated[str, typer.Option("--namespace", metavar="NAME", help="Of a cluster: which namespace.")]
 NoPrefix = Annotated[bool, typer.Option("--no-prefix", help="Leave out the `[1] ` of several learners.")]
 Detached = Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as it is asked for.")]
 Profile = Annotated[

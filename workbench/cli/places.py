@@ -13,15 +13,21 @@ if TYPE_CHECKING:
     from workbench.store.rows import PlaceRef
 
 DEFAULT = "local"
+CLUSTER = "k8s"
+"""The kubeconfig's current context, without being configured."""
 
 
-def find_place(name: str, runner: str, spec: JobSpec) -> tuple[PlaceRef, list[str]]:
+def find_place(
+    name: str, runner: str, spec: JobSpec, *, context: str = "", namespace: str = ""
+) -> tuple[PlaceRef, list[str]]:
     """Resolve a job's place, and say what is worth saying about it.
 
     Args:
         name: a backend's name or address; empty takes the manifest's, else this machine.
         runner: a runner's name; empty takes the manifest's, else the one that the place prefers.
         spec: the job.
+        context: which context of a cluster's kubeconfig; empty takes the place's.
+        namespace: which namespace of a cluster; empty takes the place's.
 
     Raises:
         UnknownName: there is no such backend or runner.
@@ -30,7 +36,7 @@ def find_place(name: str, runner: str, spec: JobSpec) -> tuple[PlaceRef, list[st
     from workbench.store.rows import PlaceRef
 
     wanted = runner or spec.runner
-    there = open_backend(backend_options(name or spec.backend or DEFAULT))
+    there = open_backend(backend_options(name or spec.backend, context=context, namespace=namespace))
     chosen, notes = _choose_runner(there, wanted, spec)
     options = there.frozen(chosen)
     place = PlaceRef(
@@ -43,18 +49,31 @@ def find_place(name: str, runner: str, spec: JobSpec) -> tuple[PlaceRef, list[st
     return place, notes
 
 
-def backend_options(name: str) -> BackendOptions:
+def backend_options(name: str = "", *, context: str = "", namespace: str = "") -> BackendOptions:
     """Return what the configuration says of a backend, or what an address says of itself.
+
+    Args:
+        name: its name or address; empty is this machine, or with one of the others the kubeconfig's cluster.
+        context: which context of a cluster's kubeconfig.
+        namespace: which namespace of a cluster.
 
     Raises:
         UnknownName: there is no such backend, or nothing installed reaches that kind of place.
+        UsageError: the place is no cluster and has neither.
     """
     from backends.interface import BackendOptions
     from workbench.config import backend
 
-    told: Mapping[str, Any] = backend(name)
+    within = {key: value for key, value in (("context", context), ("namespace", namespace)) if value}
+    told: Mapping[str, Any] = backend(name or (CLUSTER if within else DEFAULT))
+    if within and told["type"] != "kubernetes":
+        raise UsageError(
+            f"'{told['name']}' is no cluster and has no {' or '.join(within)}",
+            hint="--backend k8s is the kubeconfig's cluster",
+        )
+    options = {**told.get("options", {}), **within}
     return BackendOptions(
-        name=told["name"], type=told["type"], address=told.get("address", ""), options=told.get("options", {})
+        name=told["name"], type=told["type"], address=told.get("address", ""), options=options
     )
 
 

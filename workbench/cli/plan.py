@@ -8,7 +8,7 @@ import typer
 
 from workbench.cli import run
 from workbench.cli.command import command
-from workbench.cli.options import Backend, Json, Profile, Template
+from workbench.cli.options import Backend, Json, KubeContext, Namespace, Profile, Template
 from workbench.cli.table import PROGRAM
 
 
@@ -24,6 +24,8 @@ def plan(
     manifest: run.Manifest = "",
     code: run.Code = "",
     backend: Backend = "",
+    kube_context: KubeContext = "",
+    namespace: Namespace = "",
     runner: run.Runner = "",
     template: Template = None,
     profile: Profile = "",
@@ -47,6 +49,8 @@ def plan(
         code=code,
         command=tuple(context.obj or ()),
         backend=backend,
+        context=kube_context,
+        namespace=namespace,
         runner=runner,
         overrides=tuple(set or ()),
         environment=tuple(env or ()),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from workbench.cli.console import confirm, is_terminal, narrate, person_present
-from workbench.errors import ConfigError, FabricError, TryAgain
+from workbench.errors import ConfigError, FabricError, NotAllowed, TryAgain
 
 if TYPE_CHECKING:
     from backends.interface import BackendOptions, Finding, Host
@@ -67,8 +67,9 @@ def try_place(options: BackendOptions, accept_key: str = "") -> Tried:
     except FabricError as error:
         lack = Finding("reach", error.message, "wrong", "no job can run there", error.hint)
         return Tried((lack,), error.exit_code)
-    tried = Tried(tuple(found), UNREACHABLE)
-    return Tried(tried.findings, 0) if tried.usable else tried
+    wrong = {each.subject for each in found if each.level == "wrong"}
+    code = 0 if not wrong else NotAllowed.exit_code if wrong == {"rights"} else UNREACHABLE
+    return Tried(tuple(found), code)
 
 
 def purge(options: BackendOptions) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from workbench.cli.command import command
-from workbench.cli.options import Backend, NoPrefix, Profile, Template
+from workbench.cli.options import Backend, KubeContext, Namespace, NoPrefix, Profile, Template
 
 Manifest = Annotated[
     str,
@@ -80,6 +80,7 @@ Json = Annotated[
     "fabric run -d -e WANDB_API_KEY -e EPOCHS=3 manifest.yml",
     "fabric run manifest.yml --template gpu --profile ci",
     "fabric run manifest.yml --data ~/mnist --results lab:results",
+    "fabric run --backend k8s --namespace team manifest.yml",
     "fabric run --gpus 1 -- python train.py --lr 0.1",
     takes_command_line=True,
 )
@@ -88,6 +89,8 @@ def run(
     manifest: Manifest = "",
     code: Code = "",
     backend: Backend = "",
+    kube_context: KubeContext = "",
+    namespace: Namespace = "",
     runner: Runner = "",
     template: Template = None,
     profile: Profile = "",
@@ -120,6 +123,8 @@ def run(
         code=code,
         command=tuple(context.obj or ()),
         backend=backend,
+        context=kube_context,
+        namespace=namespace,
         runner=runner,
         overrides=tuple(set or ()),
         environment=tuple(env or ()),

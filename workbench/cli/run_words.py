@@ -24,6 +24,8 @@ class Words:
     command: tuple[str, ...] = ()
     """The user's own command line, after ``--``."""
     backend: str = ""
+    context: str = ""
+    namespace: str = ""
     runner: str = ""
     overrides: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()

@@ -9,7 +9,15 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
-from workbench.config.reading import LOCAL, Config, Layer, local_backend, read_config, type_of_address
+from workbench.config.reading import (
+    CLUSTERS,
+    LOCAL,
+    Config,
+    Layer,
+    local_backend,
+    read_config,
+    type_of_address,
+)
 from workbench.errors import UnknownName
 from workbench.paths import config_file
 
@@ -149,6 +157,9 @@ def backend(name_or_address: str, config: Config | None = None) -> dict[str, Any
         }
     config = config or load_config()
     found = config.backends.get(name_or_address)
+    if found is None and name_or_address in CLUSTERS:
+        address = f"{name_or_address}://"
+        return {"name": name_or_address, "type": "kubernetes", "address": address, "options": {}}
     if found is None:
         from workbench.manifest.findings import nearest
 

@@ -14,6 +14,9 @@ LOCAL: Final = "local"
 SCHEMES: Final[Mapping[str, str]] = {"ssh": "ssh", "k8s": "kubernetes", "kubernetes": "kubernetes"}
 """What an address begins with, and the backend type for it; any other scheme is a type of that name."""
 
+CLUSTERS: Final = ("k8s", "kubernetes")
+"""Names that mean the kubeconfig's current context where no backend has them."""
+
 TABLES: Final = ("backends", "defaults", "keys", "profiles", "retention", "store_alias", "stores")
 RUN_OPTIONS: Final[Mapping[str, type]] = {
     "detach": bool,
@@ -233,6 +236,7 @@ class Reader:
                 raise self._error(name, f"backends.{name}.{key} must be a text in quotes", key)
         address = said.get("address", "")
         kind = said.get("type") or (LOCAL if name == LOCAL else type_of_address(address))
+        kind = SCHEMES.get(kind, kind)
         if not kind:
             raise self._error(name, f"backends.{name} lacks a type or an address such as ssh://me@gpubox")
         if (name == LOCAL) != (kind == LOCAL):

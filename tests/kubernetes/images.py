@@ -1,0 +1,87 @@
+"""Images for pods, made without a registry or an engine: archives that containerd, Docker and kind can load.
+
+============================================  =====================================================
+``localhost/fabric-test/debian:1``            Debian with Python 3.11, bash, user root
+``localhost/fabric-test/user:1``              the same, user 1234 without a name, working directory /
+``localhost/fabric-test/busybox:1``           only busybox: no Python, no bash, no flock
+============================================  =====================================================
+
+``python -m tests.kubernetes.images FILE`` writes them all, for a cluster of your own
+(``kind load image-archive FILE``, ``minikube image load FILE``, ``k3s ctr images import FILE``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import sys
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.containers.images import BUSYBOX_PROGRAM, CACHE, applets, debian_tar, one_at_a_time, tree
+
+DEBIAN, USER, BUSYBOX = (f"localhost/fabric-test/{name}:1" for name in ("debian", "user", "busybox"))
+
+
+def archive() -> Path:
+    """Return the archive with all images, made once."""
+    path = CACHE / "pods.tar"
+    with one_at_a_time():
+        if not path.exists():
+            part = path.with_suffix(".part")
+            _write(part)
+            part.rename(path)
+    return path
+
+
+def _write(path: Path) -> None:
+    busybox = tree({"bin/busybox": BUSYBOX_PROGRAM.read_bytes()}, links=applets())
+    debian = debian_tar()
+    manifest: list[Mapping[str, Any]] = []
+    with tarfile.open(path, "w") as tar:
+        debian_layer = _add_layer(tar, debian)
+        shell = _layer_of(tar, busybox)
+        manifest.append(_add_image(tar, DEBIAN, debian_layer, {"Cmd": ["/bin/bash"]}))
+        manifest.append(_add_image(tar, USER, debian_layer, {"User": "1234:1234", "WorkingDir": "/"}))
+        manifest.append(_add_image(tar, BUSYBOX, shell, {"Cmd": ["/bin/sh"]}))
+        _add(tar, "manifest.json", json.dumps(manifest).encode())
+
+
+def _add_layer(tar: tarfile.TarFile, layer: Path) -> str:
+    with layer.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    tar.add(layer, arcname=f"{digest}.tar")
+    return digest
+
+
+def _layer_of(tar: tarfile.TarFile, layer: bytes) -> str:
+    digest = hashlib.sha256(layer).hexdigest()
+    _add(tar, f"{digest}.tar", layer)
+    return digest
+
+
+def _add_image(tar: tarfile.TarFile, name: str, layer: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    document = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Env": [path], **config},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer}"]},
+    }
+    data = json.dumps(document).encode()
+    file = f"{hashlib.sha256(data).hexdigest()}.json"
+    _add(tar, file, data)
+    return {"Config": file, "RepoTags": [name], "Layers": [f"{layer}.tar"]}
+
+
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(data)
+    tar.addfile(entry, io.BytesIO(data))
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_bytes(archive().read_bytes())
