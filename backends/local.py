@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from backends.failures import translated
 from backends.interface import Backend, BackendOptions, Finding, Inventory, Node, Slot
+from backends.local_host import LocalHost
 from workbench.clock import now_us
 from workbench.errors import FabricError
 from workbench.paths import Home, default_home, leases_folder
 
 if TYPE_CHECKING:
     from backends.engines import Endpoint
-    from backends.local_host import LocalHost
 
 LITTLE_DISK_BYTES: Final = 2 << 30
 FIRST_LOOK_SECONDS: Final = 0.05
@@ -65,13 +65,11 @@ class LocalBackend(Backend):
 
     def open(self) -> LocalHost:
         """Open this machine for a runner."""
-        from backends.local_host import LocalHost
-
         return LocalHost(self._home(), engine=str(self.options.options.get("engine") or ""))
 
     def runners(self) -> Sequence[str]:
-        """Name the runners that can work here, containers first: :meth:`why_not` knows whether an engine answers."""
-        return ("container", "process")
+        """Name the runners that can work here: containers first, where an engine answers that sees our files."""
+        return ("process", "container") if self.why_not("container") else ("container", "process")
 
     def why_not(self, runner: str) -> FabricError | None:
         """Say what keeps a runner from working here now."""

@@ -113,6 +113,8 @@ class Plan:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """What is worth saying aloud once: the image is not used, more CPUs were asked for than there are."""
+    objects: tuple[Mapping[str, Any], ...] = ()
+    """What a cluster is given for all learners together, in this order; shown as YAML."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,8 @@ class Seen:
     """Why it was stopped if it did not end by itself: ``halt``, ``kill``, ``settle``, ``max_runtime``, ``memory``."""
     slots: tuple[str, ...] = ()
     node: str = ""
+    final: bool = False
+    """Whether trying again cannot mend how it ended: an image that nobody has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from workbench.cli.documents import print_document
 from workbench.cli.tables import Column, render
 from workbench.cli.words import MICROSECONDS, iso, number
 from workbench.job import nine
-from workbench.metrics import series
-from workbench.metrics.table import table
+from workbench.metrics import series, table
 
 if TYPE_CHECKING:
     from workbench.metrics import MetricRow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_text
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli.words import count, size
@@ -83,6 +83,7 @@ def plan_document(prepared: Prepared, plan: Plan) -> dict[str, Any]:
         "learners": [
             {"learner": each.learner, "name": each.name, "native": each.native} for each in plan.learners
         ],
+        **({"objects": list(plan.objects)} if plan.objects else {}),
         "warnings": [*prepared.warnings, *plan.warnings],
         "notes": _notes(prepared, plan),
     }
@@ -112,8 +113,19 @@ def _plan_text(prepared: Prepared, plan: Plan) -> str:
         *(("warning", text) for text in (*prepared.warnings, *plan.warnings)),
         *(("note", text) for text in _notes(prepared, plan)),
     ]
+    if plan.objects:
+        return fields(pairs) + "\n" + _yaml(plan.objects)
     learners = (f"\n{learner.name}\n{_native(learner.native)}" for learner in plan.learners)
     return fields(pairs) + "".join(learners)
+
+
+def _yaml(objects: Sequence[Mapping[str, Any]]) -> str:
+    """Return objects as a cluster's own tools write them."""
+    import yaml
+
+    # By way of JSON, so that no value is written as a reference to another.
+    plain = json_text.loads(json_text.dumps(list(objects)))
+    return "".join("---\n" + yaml.safe_dump(one, sort_keys=False, allow_unicode=True) for one in plain)
 
 
 def _native(document: Mapping[str, Any]) -> str:

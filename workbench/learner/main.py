@@ -1,4 +1,4 @@
-"""The agent's commands: ``guard LEARNER_DIR``, ``contain LEARNER_DIR ACT``, ``host`` and ``version``."""
+"""The agent's commands: ``guard LEARNER_DIR``, ``contain LEARNER_DIR ACT``, ``host``, ``pod ROLE`` and ``version``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from workbench.learner.launch import Launch
 
-USAGE = "usage: agent guard LEARNER_DIR | contain LEARNER_DIR ACT | host | version\n"
+USAGE = "usage: agent guard LEARNER_DIR | contain LEARNER_DIR ACT | host | pod ROLE | version\n"
 EXIT_USAGE = 64
 EXIT_NO_INPUT = 66
 
@@ -35,6 +35,10 @@ def main(arguments: list[str]) -> int:
         from workbench.learner.contained import main as contain
 
         return contain(*arguments[1:])
+    if arguments[:1] == ["pod"]:
+        from workbench.learner.pod_main import main as pod
+
+        return pod(arguments[1:])
     sys.stderr.write(USAGE)
     return EXIT_USAGE
 

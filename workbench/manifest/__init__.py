@@ -6,9 +6,8 @@ Everything here is loaded when it is first used: who only works with stored jobs
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from workbench.lazy import offered
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workbench.manifest.json_schema import schema as schema
@@ -36,4 +35,10 @@ _HOMES = {
 }
 __all__ = sorted(_HOMES)
 
-__getattr__ = offered(__name__, _HOMES)
+
+def __getattr__(name: str) -> Any:  # what it returns depends on the name
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,242 @@
+"""Reads the journals of a cluster's learners: from their side-cars while those run, else from what they printed."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, Final
+
+from backends.cluster import Absent, Cluster, Invalid
+from backends.interface import Chunk
+from runners.interface import LearnerRef
+from runners.pod_host import PodHost, open_host
+from runners.pod_rest import Rest, has_setup, read_rest
+from runners.pod_states import has_side_car_ended, is_side_car_running
+from runners.pod_watch import Sightings
+from workbench.errors import FabricError, PlaceUnreachable
+from workbench.learner import pod_told
+
+STREAMS: Final = 64
+"""How many pods are read at once; with more learners they take turns."""
+
+LONG_SECONDS: Final = 60.0
+TURN_SECONDS: Final = 2.0
+END_SECONDS: Final = 20.0
+"""How long a pod may be between its learner's end and its own before its journal is given up."""
+
+_GATHER_SECONDS: Final = 0.002
+_LOOK_SECONDS: Final = 0.1
+
+Known = Mapping[str, int]
+Parts = Mapping[str, Chunk]
+
+
+class Journals:
+    """The journals that one runner reads. One thread follows; :meth:`interrupt` may come from any."""
+
+    def __init__(self, cluster: Cluster, sightings: Sightings, asker: str) -> None:
+        self._cluster = cluster
+        self._sightings = sightings
+        self._asker = asker
+        self._lock = threading.Lock()
+        self._hosts: dict[LearnerRef, PodHost] = {}
+        self._rests: dict[str, Rest] = {}
+        self._under_way: dict[LearnerRef, tuple[dict[str, int], Future[Parts]]] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._interrupted = threading.Event()
+        self._turn = 0
+
+    def follow(self, known: Mapping[LearnerRef, Known], timeout_seconds: float) -> dict[LearnerRef, Parts]:
+        """Say what is new, and wait until something is; with no time at all everything that is there is asked."""
+        self._sightings.ready()
+        if timeout_seconds <= 0:
+            return self._all_of(known)
+        until = time.monotonic() + timeout_seconds
+        for ref in set(self._under_way) - set(known):
+            del self._under_way[ref]
+        while True:
+            news = self._rests_of(known) or self._streams_of(known, until)
+            if news or self._interrupted.is_set() or time.monotonic() >= until:
+                self._interrupted.clear()
+                return news
+
+    def read(self, ref: LearnerRef, offsets: Known, limit_bytes: int) -> dict[str, Chunk]:
+        """Read some of one learner's files."""
+        pod = self._pod(ref)
+        if pod is None:
+            return {}
+        if not self._is_served(ref, pod):
+            rest = self._rest(pod)
+            return {name: chunk for name, chunk in rest.after(offsets).items() if name in offsets}
+        folder = folder_of(ref)
+        names = {"output": "output.log", "index": "output.idx", "records": "records.jsonl"}
+        wanted = {f"{folder}/{names[name]}": offset for name, offset in offsets.items()}
+        chunks = self.host(ref, pod).read(wanted, limit_bytes=limit_bytes)
+        return {name: chunks[path] for name in offsets if (path := f"{folder}/{names[name]}") in chunks}
+
+    def host(self, ref: LearnerRef, pod: Mapping[str, Any]) -> PodHost:
+        """Return the connection to a learner's side-car, made if need be."""
+        with self._lock:
+            host = self._hosts.get(ref)
+            if host is not None and not host.lost:
+                return host
+            if host is not None:
+                host.close()
+                del self._hosts[ref]
+        host = open_host(self._cluster, pod["metadata"]["name"])
+        with self._lock:
+            self._hosts[ref] = host
+        return host
+
+    def interrupt(self) -> None:
+        """Make a call that waits, or the next one, return early."""
+        self._interrupted.set()
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.interrupt()
+        with self._lock:
+            hosts, self._hosts = list(self._hosts.values()), {}
+        for host in hosts:
+            host.close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # Pods that are over
+
+    def _rests_of(self, known: Mapping[LearnerRef, Known]) -> dict[LearnerRef, Parts]:
+        news: dict[LearnerRef, Parts] = {}
+        for ref, offsets in known.items():
+            pod = self._pod(ref)
+            if pod is None or not has_side_car_ended(pod):
+                continue
+            if parts := self._rest(pod).after(offsets):
+                news[ref] = parts
+                if sum(len(part.data) for part in parts.values()) > 1 << 20:
+                    return news
+        return news
+
+    def _rest(self, pod: Mapping[str, Any]) -> Rest:
+        uid = pod["metadata"]["uid"]
+        if uid not in self._rests:
+            if len(self._rests) > STREAMS:
+                self._rests.clear()
+            self._rests[uid] = read_rest(self._cluster, pod["metadata"]["name"], has_setup=has_setup(pod))
+        return self._rests[uid]
+
+    # All that there is now
+
+    def _all_of(self, known: Mapping[LearnerRef, Known]) -> dict[LearnerRef, Parts]:
+        """Ask for all that is there of each, also where a pod is just ending."""
+        self._under_way.clear()
+        asked = {ref: self._threads().submit(self._surely, ref, dict(known[ref])) for ref in known}
+        found = {ref: future.result() for ref, future in asked.items()}
+        return {ref: parts for ref, parts in found.items() if parts}
+
+    def _surely(self, ref: LearnerRef, offsets: dict[str, int]) -> Parts:
+        until = time.monotonic() + END_SECONDS
+        while True:
+            pod = self._pod(ref)
+            if pod is None:
+                return {}
+            if has_side_car_ended(pod):
+                return self._rest(pod).after(offsets)
+            if not is_side_car_running(pod):
+                return {}
+            try:
+                return self._ask(ref, offsets, 0.0)
+            except (PlaceUnreachable, Absent, Invalid):
+                if time.monotonic() > until:
+                    raise
+                self._sightings.wait(_LOOK_SECONDS)
+
+    # Pods that run
+
+    def _streams_of(self, known: Mapping[LearnerRef, Known], until: float) -> dict[LearnerRef, Parts]:
+        """Ask side-cars for news, each in a thread of its own, and take what comes first."""
+        served = [ref for ref in known if (pod := self._pod(ref)) is not None and is_side_car_running(pod)]
+        self._turn += 1
+        begin = self._turn % len(served) if served else 0
+        crowded = len(served) > STREAMS
+        for ref in served[begin:] + served[:begin]:
+            if len(self._under_way) >= STREAMS:
+                break
+            under_way = self._under_way.get(ref)
+            if under_way is None or (under_way[0] != known[ref] and under_way[1].done()):
+                seconds = TURN_SECONDS if crowded else LONG_SECONDS
+                offsets = dict(known[ref])
+                self._under_way[ref] = (offsets, self._threads().submit(self._ask, ref, offsets, seconds))
+        if not self._wait([future for _, future in self._under_way.values()], until):
+            return {}
+        return self._harvest(known)
+
+    def _wait(self, futures: list[Future[Parts]], until: float) -> bool:
+        """Wait until one of these has an answer; False when something else is to be looked at first."""
+        turn = self._sightings.turn
+        while not any(future.done() for future in futures):
+            left = until - time.monotonic()
+            if left <= 0 or self._interrupted.is_set() or self._sightings.turn != turn:
+                return False
+            if futures:
+                wait(futures, timeout=min(left, _LOOK_SECONDS), return_when="FIRST_COMPLETED")
+            else:
+                self._sightings.wait(min(left, _LOOK_SECONDS), turn=turn)
+        time.sleep(_GATHER_SECONDS)
+        return True
+
+    def _harvest(self, known: Mapping[LearnerRef, Known]) -> dict[LearnerRef, Parts]:
+        news: dict[LearnerRef, Parts] = {}
+        for ref, (offsets, future) in list(self._under_way.items()):
+            if not future.done():
+                continue
+            del self._under_way[ref]
+            with contextlib.suppress(FabricError):  # its pod ends: what it printed is read then
+                parts = future.result()
+                if parts and dict(known.get(ref, {})) == offsets:
+                    news[ref] = parts
+        return news
+
+    def _ask(self, ref: LearnerRef, offsets: dict[str, int], seconds: float) -> Parts:
+        pod = self._pod(ref)
+        if pod is None:
+            return {}
+        try:
+            folder = folder_of(ref)
+            news = self.host(ref, pod).follow(self._asker, {folder: offsets}, timeout_seconds=seconds)
+            return news.get(folder, {})
+        except (PlaceUnreachable, Absent, Invalid):
+            time.sleep(_LOOK_SECONDS)  # its side-car ends, or is not there yet
+            raise
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(STREAMS, thread_name_prefix="journal")
+        return self._pool
+
+    def _is_served(self, ref: LearnerRef, pod: Mapping[str, Any]) -> bool:
+        """Say whether a pod's side-car can be asked; one that just ends is waited for."""
+        until = time.monotonic() + END_SECONDS
+        found: Mapping[str, Any] | None = pod
+        while found is not None and time.monotonic() < until:
+            if has_side_car_ended(found):
+                return False
+            if is_side_car_running(found):
+                try:
+                    self.host(ref, found)
+                    return True
+                except (PlaceUnreachable, Absent, Invalid):
+                    pass
+            self._sightings.wait(0.5)
+            found = self._pod(ref)
+        return False
+
+    def _pod(self, ref: LearnerRef) -> Mapping[str, Any] | None:
+        return self._sightings.pod_of(ref.home, ref.job_id, ref.attempt, ref.learner)
+
+
+def folder_of(ref: LearnerRef) -> str:
+    """Return where a learner's journal lies in its pod."""
+    return f"{pod_told.ATTEMPT}/learner-{ref.learner}"

@@ -1,0 +1,250 @@
+"""Launches a pod job: the Job suspended, all it needs, then its pods; cut off anywhere, the next launch goes on.
+
+Several learners are gathered: their pods wait for each other in the cluster, and where they do not come together
+in time all is taken back, so that the job waits in line without a GPU.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets as random_secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from backends.cluster import Absent, AlreadyThere, Cluster, Invalid, OverQuota
+from backends.failures import translated
+from runners.interface import LaunchRequest, Plan, Progress
+from runners.pod_code import send_code
+from runners.pod_names import is_same, stem_of
+from runners.pod_options import options_of
+from runners.pod_plan import AGENT, PROGRAM, refusals, where_code_travels
+from runners.pod_removal import remove_attempt
+from runners.pod_states import begun, failed_gang, waits
+from runners.pod_watch import Sightings
+from runners.process_environment import CHOSEN
+from workbench.errors import InputMissing, LaunchRefused, RunnerError, SlotsBusy, TryAgain
+from workbench.learner import pod_told
+from workbench.learner.launch_sh import render_secrets
+from workbench.paths import Home, default_home
+
+BEAT_SECONDS: Final = 2.0
+"""How often a launch that waits says so: it may have been called off."""
+
+
+class PodLaunching:
+    """One launch."""
+
+    def __init__(self, plan: Plan, cluster: Cluster, sightings: Sightings, progress: Progress) -> None:
+        self._plan = plan
+        self._request: LaunchRequest = plan.request
+        self._cluster = cluster
+        self._sightings = sightings
+        self._progress = progress
+        self._options = options_of(cluster.options)
+        self._stem = stem_of(plan.request.attempt)
+
+    def launch(self) -> None:
+        """Launch what has not begun."""
+        job = self._cluster.read("Job", self._stem)
+        if job is None:
+            self._refuse()
+        self._progress("brings the code", stage="preparing")
+        if job is None or not begun(job):
+            job = self._create(job)
+            self._progress("is being started", stage="starting")
+            if not self._options.queue:
+                self._unsuspend(job)
+        if self._options.queue and job["spec"].get("suspend"):
+            return  # its queue lets it begin
+        if self._request.attempt.learners > 1 or where_code_travels(self._request) == "streamed":
+            self._gather()
+
+    def _refuse(self) -> None:
+        """Refuse what cannot work however often it is tried."""
+        if lacks := refusals(self._request):
+            raise LaunchRefused(f"{lacks[0][0].upper()}{lacks[0][1:]}.", code="C104")
+        if missing := [name for name in self._request.spec.secrets if name not in self._request.secrets]:
+            raise LaunchRefused(
+                f"There is no value for the secret {missing[0]}.",
+                hint=f"Give it when the job is given: fabric run -e {missing[0]}",
+                code="C103",
+            )
+        if self._request.code_file and not Path(self._request.code_file).is_file():
+            raise InputMissing(f"The job's code {self._request.code_file} is gone.")
+
+    # The objects
+
+    def _create(self, job: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Create what is not there yet, the Job first: all others are its own and go with it."""
+        for planned in self._plan.objects:
+            kind = planned["kind"]
+            if kind == "Job" and job is not None:
+                self._check(job)
+                continue
+            document = self._filled(planned)
+            if kind not in ("Job", "PersistentVolumeClaim"):
+                document["metadata"]["ownerReferences"] = [_owner(job)]
+            made = self._create_one(document)
+            if kind == "Job":
+                job = made
+        assert job is not None
+        return job
+
+    def _create_one(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        kind, name = document["kind"], document["metadata"]["name"]
+        try:
+            return self._cluster.create(document)
+        except AlreadyThere:
+            found = self._cluster.read(kind, name)
+            if found is None:
+                raise TryAgain(f"The {kind} {name} is there and not there: it is being removed.") from None
+            self._check(found)
+            return found
+        except OverQuota as error:
+            raise SlotsBusy(f"waits for the namespace's quota: {error.message}", hint=error.hint) from error
+        except Invalid as error:
+            raise LaunchRefused(
+                f"The cluster refuses the {kind}: {error.message}", hint=error.hint, code="C104"
+            ) from error
+
+    def _check(self, found: Mapping[str, Any]) -> None:
+        attempt = self._request.attempt
+        name = found["metadata"]["name"]
+        ours = found["kind"] == "PersistentVolumeClaim" or is_same(found, attempt)
+        if not ours:
+            raise RunnerError(
+                f"The {found['kind']} {name} is another home's.",
+                hint="Remove it by hand if nobody needs it.",
+            )
+        if found["metadata"].get("deletionTimestamp"):
+            raise TryAgain(f"The {found['kind']} {name} is still being removed.")
+
+    def _filled(self, planned: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an object as it was planned, with all that was left open."""
+        document: dict[str, Any] = json.loads(json.dumps(planned))
+        content = document.pop("stringData", None)
+        if content is not None:
+            document["data"] = {
+                name: base64.b64encode(data).decode() for name, data in self._content(content).items()
+            }
+        return document
+
+    def _content(self, planned: Mapping[str, str]) -> dict[str, bytes]:
+        content: dict[str, bytes] = {}
+        for name, text in planned.items():
+            if name == "secrets.json":
+                content[name] = json.dumps(dict(self._request.secrets)).encode()
+            elif name == "secrets.sh":
+                content[name] = self._exports()
+            elif text == AGENT:
+                content[name] = agent_archive().read_bytes()
+            elif text == PROGRAM:
+                content[name] = pod_program()
+            elif name == pod_told.CODE:
+                with translated():
+                    content[name] = Path(self._request.code_file).read_bytes()
+            else:
+                content[name] = text.replace(CHOSEN, random_secrets.token_hex(16)).encode()
+        return content
+
+    def _exports(self) -> bytes:
+        try:
+            return render_secrets(self._request.secrets).encode()
+        except ValueError as error:
+            raise LaunchRefused(f"The secrets cannot be handed over: {error}.", code="C103") from error
+
+    def _unsuspend(self, job: Mapping[str, Any]) -> None:
+        precondition = {"metadata": {"uid": job["metadata"]["uid"]}, "spec": {"suspend": False}}
+        try:
+            self._cluster.patch("Job", self._stem, precondition)
+        except Absent as error:
+            raise TryAgain(f"The Job {self._stem} was removed while it was being launched.") from error
+
+    # What is done once pods are there
+
+    def _gather(self) -> None:
+        """Send the code to pods that wait for it, and wait until all learners have found each other."""
+        attempt = self._request.attempt
+        streamed = where_code_travels(self._request) == "streamed"
+        sent: set[str] = set()
+        until = time.monotonic() + 2 * self._options.gang_seconds
+        while True:
+            pods = self._sightings.pods_of(attempt)
+            if self._sightings.job_of(attempt) is None and not pods:
+                self._progress("is being started", stage="starting")
+            if failed_gang(pods.values()) or (attempt.learners > 1 and time.monotonic() > until):
+                why = next((text for pod in pods.values() if (text := waits(pod))), "")
+                remove_attempt(self._cluster, attempt)
+                raise SlotsBusy(
+                    f"waits until {attempt.learners} learners can run at once" + (f": {why}" if why else "")
+                )
+            if len(pods) == attempt.learners and all(begun_pod(pod) for pod in pods.values()):
+                return
+            if streamed:
+                for pod in pods.values():
+                    uid = pod["metadata"]["uid"]
+                    if uid not in sent and is_preparing(pod):
+                        self._progress("sends the code", stage="preparing")
+                        send_code(self._cluster, pod, self._request.code_file)
+                        sent.add(uid)
+            job = self._sightings.job_of(attempt)
+            if job is not None and is_over(job):
+                return
+            self._progress(self._words(pods), stage="waiting")
+            self._sightings.wait(BEAT_SECONDS)
+
+    def _words(self, pods: Mapping[int, Mapping[str, Any]]) -> str:
+        for pod in pods.values():
+            if text := waits(pod):
+                return text
+        return "is being started"
+
+
+def begun_pod(pod: Mapping[str, Any]) -> bool:
+    """Say whether a pod's learner may have begun, or it is over."""
+    status = pod.get("status") or {}
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return True
+    states = [one.get("state") or {} for one in status.get("containerStatuses") or ()]
+    return any("running" in state or "terminated" in state for state in states)
+
+
+def is_preparing(pod: Mapping[str, Any]) -> bool:
+    """Say whether a pod's init container runs."""
+    told = (pod.get("status") or {}).get("initContainerStatuses") or ()
+    return any(one["name"] == "prepare" and "running" in (one.get("state") or {}) for one in told)
+
+
+def is_over(job: Mapping[str, Any]) -> bool:
+    """Say whether a Job has ended."""
+    told = (job.get("status") or {}).get("conditions") or ()
+    return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in told)
+
+
+def agent_archive() -> Path:
+    """Return the agent's archive, built if need be."""
+    from workbench.learner.archive import build
+
+    with translated():
+        return Path(build(str(Home(default_home()).agents)))
+
+
+def pod_program() -> bytes:
+    """Return what every container of a pod begins with."""
+    import workbench.learner
+
+    return (Path(workbench.learner.__file__).parent / "pod.sh").read_bytes()
+
+
+def _owner(job: Mapping[str, Any] | None) -> dict[str, Any]:
+    assert job is not None
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": job["metadata"]["name"],
+        "uid": job["metadata"]["uid"],
+        "blockOwnerDeletion": True,
+    }

@@ -1,0 +1,226 @@
+"""Plans a pod job: the exact list of objects that the cluster will be given, secret values and archives left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from runners.collecting import metrics_document
+from runners.container_plan import image_of
+from runners.interface import LaunchRequest, LearnerPlan, Plan
+from runners.pod_names import claim_name, given_name, labels, secrets_name, stem_of
+from runners.pod_options import REST_BYTES, PodOptions
+from runners.pod_template import Results, job
+from runners.process_environment import CHOSEN
+from runners.process_plan import USAGE_SECONDS
+from workbench.errors import LaunchRefused
+from workbench.job import learner_name
+from workbench.learner import pod_told
+from workbench.manifest.unbuilt import not_built
+
+SECRET_BYTES: Final = 900_000
+"""What travels in one Secret, packed: the cluster takes a little more."""
+
+AGENT_BYTES: Final = 250_000
+"""What of it is kept for the agent."""
+
+AGENT: Final = "<the agent>"
+PROGRAM: Final = "<pod.sh>"
+
+
+def make_plan(request: LaunchRequest, options: PodOptions, results: Results) -> Plan:
+    """Say exactly what would be sent.
+
+    Raises:
+        LaunchRefused: no image is named.
+    """
+    spec, attempt = request.spec, request.attempt
+    if not spec.image:
+        raise LaunchRefused(
+            "The job names no image, and a pod is made of one.",
+            hint="Name it with --image, or by framework: {name: custom, version: IMAGE}.",
+            code="C101",
+        )
+    learners = tuple(
+        LearnerPlan(
+            number,
+            learner_name(attempt.job_id, attempt.attempt, number),
+            {"pod": learner_name(attempt.job_id, attempt.attempt, number), "index": number - 1},
+        )
+        for number in range(1, attempt.learners + 1)
+    )
+    return Plan(
+        request=request,
+        runner="pod",
+        learners=learners,
+        slots_per_learner=spec.gpus,
+        cpus_per_learner=spec.cpus or 0.0,
+        warnings=tuple(warnings_of(request)),
+        notes=tuple(_notes(request, options, results)),
+        objects=tuple(_objects(request, options, results)),
+    )
+
+
+def where_code_travels(request: LaunchRequest) -> str:
+    """Say how a job's code gets there: ``given`` with the job, ``streamed`` afterwards; empty for none."""
+    if not request.code_file:
+        return ""
+    try:
+        size = Path(request.code_file).stat().st_size
+    except OSError:
+        size = 0  # the launch says so
+    return "given" if size <= SECRET_BYTES - AGENT_BYTES else "streamed"
+
+
+def pod_document(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
+    """Return what the pods' containers are told; one document for all learners."""
+    return {
+        "format": 1,
+        "stem": stem_of(request.attempt),
+        "gang_seconds": options.gang_seconds,
+        "hold_seconds": options.journal_hold_seconds,
+        "results_hold_seconds": options.results_hold_seconds,
+        "rest_bytes": REST_BYTES,
+        "code": where_code_travels(request),
+        "code_seconds": options.code_seconds,
+        "results": results.kind,
+        "token": CHOSEN,
+        "launch": launch_document(request, results),
+    }
+
+
+def launch_document(request: LaunchRequest, results: Results) -> dict[str, Any]:
+    """Return the learners' launch document; number and environment are added in the pod."""
+    spec, attempt = request.spec, request.attempt
+    return {
+        "format": 1,
+        "home": attempt.home,
+        "owner": request.owner,
+        "job": attempt.job_id,
+        "attempt": attempt.attempt,
+        "learner": 0,
+        "learners": attempt.learners,
+        "command": spec.framework.command,
+        "setup": spec.setup,
+        "shell": "bash",
+        "cwd": pod_told.MODEL,
+        "env": {},
+        "secrets_file": f"{pod_told.SECRETS}/secrets.json" if spec.secrets or request.secrets else None,
+        "secrets": list(spec.secrets),
+        "grace_seconds": spec.grace_seconds,
+        "settle_seconds": spec.settle_seconds,
+        "ends_when": spec.ends_when,
+        "max_runtime_seconds": spec.max_runtime_seconds,
+        "memory_bytes": None,  # the cluster keeps to it
+        "cpus": None,
+        "slots": [],
+        "usage_seconds": USAGE_SECONDS,
+        "attempt_dir": pod_told.ATTEMPT,
+        "log_dir": pod_told.LOGS,
+        "log_dir_shared": results.shared,
+        "metrics": metrics_document(spec),
+    }
+
+
+def _objects(request: LaunchRequest, options: PodOptions, results: Results) -> Iterator[dict[str, Any]]:
+    attempt = request.attempt
+    named = labels(attempt)
+    if results.kind == "owned":
+        yield {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            # Of the job, not of an attempt: the next one goes on with what is there.
+            "metadata": {
+                "name": claim_name(attempt.job_id),
+                "labels": {key: value for key, value in named.items() if key != "fabric.attempt"},
+            },
+            "spec": {
+                "accessModes": ["ReadWriteMany" if results.shared else "ReadWriteOnce"],
+                "resources": {"requests": {"storage": options.claim_size}},
+                **({"storageClassName": options.storage_class} if options.storage_class else {}),
+            },
+        }
+    yield job(request, options, results)
+    given = {
+        "agent.pyz": AGENT,
+        "pod.sh": PROGRAM,
+        "pod.json": json.dumps(pod_document(request, options, results), indent=1, sort_keys=True),
+    }
+    if where_code_travels(request) == "given":
+        given[pod_told.CODE] = f"<the code, {request.code_hash}>"
+    yield _secret(given_name(attempt), named, given)
+    if request.spec.secrets or request.secrets:
+        names = sorted({*request.spec.secrets, *request.secrets})
+        values = json.dumps({name: f"<secret {name}>" for name in names})
+        yield _secret(secrets_name(attempt), named, {"secrets.json": values, "secrets.sh": "<the same>"})
+    yield {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": stem_of(attempt), "labels": named},
+        "spec": {
+            "clusterIP": "None",
+            # Learners find each other before they are ready, and while they wait for each other.
+            "publishNotReadyAddresses": True,
+            "selector": {key: named[key] for key in ("fabric.home", "fabric.job", "fabric.attempt")},
+        },
+    }
+
+
+def _secret(name: str, named: dict[str, str], content: dict[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": named},
+        "type": "Opaque",
+        "immutable": True,
+        "stringData": content,
+    }
+
+
+def refusals(request: LaunchRequest) -> list[str]:
+    """Say what cannot be done in a pod yet."""
+    lacks = list(not_built(request.spec, "pod"))
+    if request.spec.python == "requirements" or request.spec.requirements:
+        lacks.append(
+            "requirements in a pod are not built yet; install them by setup: (pip install ...),"
+            " or take an image that has them"
+        )
+    return lacks
+
+
+def warnings_of(request: LaunchRequest) -> Iterator[str]:
+    """Say what will not work, or not as the manifest means it."""
+    yield from refusals(request)
+    platform = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", "CHECKPOINT_DIR")
+    if hidden := sorted(set(request.spec.env) & set(platform)):
+        yield f"env: cannot change {', '.join(hidden)}: fabric sets it"
+
+
+def _notes(request: LaunchRequest, options: PodOptions, results: Results) -> Iterator[str]:
+    if options.run_as == "restricted":
+        who = (
+            f"as user {options.uid}" if options.uid is not None else "as the user that the namespace assigns"
+        )
+        yield f"the pod runs {who} (run_as restricted); run_as image takes the image's own user"
+    else:
+        yield "the pod runs as the image's own user (run_as image)"
+    if results.kind == "hold":
+        minutes = options.results_hold_seconds / 60
+        yield (
+            f"results lie in the pod and are lost {minutes:g} minutes after the end unless they are fetched:"
+            " a claim or a storage class keeps them"
+        )
+    else:
+        yield f"results lie on the claim {results.claim or claim_name(request.attempt.job_id)}"
+    if request.attempt.learners > 1 and not results.shared:
+        yield "/job is each learner's own: it would be shared on a ReadWriteMany claim"
+    if where_code_travels(request) == "streamed":
+        yield "the code is too large to travel with the job and is sent when its pods wait for it"
+    if request.spec.memory_bytes is None:
+        yield f"memory: is not said: each learner gets {options.default_memory_bytes / (1 << 30):g} GiB"
+    yield f"image {image_of(request)}"
+
+
+__all__ = ["make_plan", "pod_document", "refusals", "where_code_travels"]

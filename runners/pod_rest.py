@@ -1,0 +1,135 @@
+"""What is left of a journal when its pod is over: what the side-car printed, and what the cluster's log still has."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from backends.cluster import Absent, Cluster, Invalid
+from backends.interface import Chunk
+from runners.pod_names import LEARNER, SIDE_CAR
+from workbench.learner.host_journals import FILES, SHARE_BYTES
+from workbench.learner.journal import ENTRY, HEADER, MAGIC
+from workbench.learner.pod_rest import Part, parse
+
+STATE: Final = "state"
+_ORDER: Final = ("output", "index", "setup", "setup_index", "records")
+
+
+@dataclass(slots=True)
+class Rest:
+    """One learner's, whose pod is over. Bytes that nobody has any more are filled in, and counted."""
+
+    parts: dict[str, list[Part]] = field(default_factory=dict)
+    state: bytes = b""
+    missing_bytes: int = 0
+
+    def after(self, known: Mapping[str, int]) -> dict[str, Chunk]:
+        """Return what comes next for a reader: a share of each file, the state with the last of all."""
+        found: dict[str, Chunk] = {}
+        whole = True
+        for name in _ORDER:
+            offset = known.get(name, 0)
+            data, end = self._next(name, offset)
+            if data:
+                found[name] = Chunk(data, offset, end)
+            whole = whole and offset + len(data) >= end
+        if whole and self.state and zlib.crc32(self.state) != known.get(STATE, 0):
+            found[STATE] = Chunk(self.state, 0, len(self.state))
+        return found
+
+    def _next(self, name: str, offset: int) -> tuple[bytes, int]:
+        parts = self.parts.get(name) or []
+        end = max((start + len(data) for start, _, data in parts), default=0)
+        for start, _, data in parts:
+            if start <= offset < start + len(data):
+                return bytes(data[offset - start : offset - start + SHARE_BYTES]), end
+        later = min((start for start, _, _ in parts if start > offset), default=0)
+        if not later:
+            return b"", end
+        gap = later - offset
+        if name == "output" and not self.missing_bytes:
+            self.missing_bytes = gap
+        return _filler(name, gap, later), end
+
+
+def read_rest(cluster: Cluster, pod: str, *, has_setup: bool) -> Rest:
+    """Read what a pod that is over has left in its logs; empty when nobody has them any more."""
+    parts = parse(_lines(cluster, pod, SIDE_CAR))
+    rest = Rest()
+    if parts:
+        rest.state = b"".join(data for _, _, data in parts.pop(STATE, []))
+        rest.parts = {name: sorted(found, key=lambda part: part[0]) for name, found in parts.items()}
+        _fill_from_log(cluster, pod, rest)
+        return rest
+    printed = b"".join(_log(cluster, pod, LEARNER))
+    if printed and not has_setup:
+        # Its side-car was killed: the cluster's log is all there is, and knows no times.
+        index = HEADER.pack(MAGIC, 0, 0) + ENTRY.pack(len(printed), 0, printed.count(b"\n"))
+        rest.parts = {
+            "output": [(0, len(printed), printed)],
+            "index": [(0, len(index), index)],
+        }
+    return rest
+
+
+def _fill_from_log(cluster: Cluster, pod: str, rest: Rest) -> None:
+    """Take from the learner's own log what the side-car could not print."""
+    output = rest.parts.get("output") or []
+    if not output or output[0][0] == 0:
+        return
+    first, end, _ = output[0]
+    printed = b"".join(_log(cluster, pod, LEARNER))
+    start = end - len(printed)
+    if start < first:
+        cut = printed[max(0, -start) : first - start]
+        rest.parts["output"] = [(max(0, start), end, cut), *output]
+
+
+def _filler(name: str, gap: int, later: int) -> bytes:
+    """Return bytes in the place of those that are missing: of the output a sentence says so."""
+    count = min(gap, SHARE_BYTES)
+    if name == "output":
+        text = f"[fabric: {gap} bytes of output are missing here: the cluster's log had rotated]".encode()
+        if count <= len(text):
+            return b"." * (count - 1) + b"\n"
+        return text + b" " * (count - len(text) - 1) + b"\n"
+    if name.endswith("index"):
+        # Entries that say nothing new: readers take the next one.
+        return b"\0" * count
+    note = json.dumps(
+        {"kind": "note", "level": "warning", "text": f"{gap} bytes of records are missing"}
+    ).encode()
+    return note + b" " * (count - len(note) - 1) + b"\n" if count > len(note) else b" " * (count - 1) + b"\n"
+
+
+def _lines(cluster: Cluster, pod: str, container: str) -> Iterator[bytes]:
+    rest = b""
+    for piece in _log(cluster, pod, container):
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
+
+
+def _log(cluster: Cluster, pod: str, container: str) -> Iterable[bytes]:
+    with contextlib.suppress(Absent, Invalid):
+        log = cluster.logs(pod, container)
+        try:
+            yield from log
+        finally:
+            log.close()
+
+
+def is_known(name: str) -> bool:
+    """Say whether a file is one of a journal."""
+    return name in FILES
+
+
+def has_setup(pod: Mapping[str, Any]) -> bool:
+    """Say whether a pod's learner has a setup, as its annotations say."""
+    return (pod["metadata"].get("annotations") or {}).get("fabric.setup") == "yes"

@@ -1,0 +1,186 @@
+"""Where a job's results lie in a cluster, chosen before its launch, and how they come home."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from backends.cluster import Absent, AlreadyThere, Cluster, Conflict, Document, Invalid
+from backends.interface import Host
+from runners.homecoming import bring_folder
+from runners.interface import AttemptRef, LaunchRequest, LearnerRef
+from runners.pod_host import open_host
+from runners.pod_journals import Journals
+from runners.pod_names import LEARNER, SIDE_CAR, labels, stem_of
+from runners.pod_options import PodOptions
+from runners.pod_states import has_side_car_ended, is_side_car_running
+from runners.pod_template import Results
+from runners.pod_watch import Sightings
+from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable, RunnerError
+from workbench.learner import pod_told
+from workbench.paths import JobFolder
+
+DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+READER_SECONDS: Final = 120.0
+"""How long the small pod that reads a claim may take to start."""
+
+_LOOK_SECONDS: Final = 0.3
+_END_SECONDS: Final = 30.0
+
+
+def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions) -> Results:
+    """Say where a job's results will lie: the place's claim, a claim of the job's own, else its pod.
+
+    Raises:
+        LaunchRefused: the place's claim is not there.
+    """
+    attempt = request.attempt
+    if options.claim:
+        claim = cluster.read("PersistentVolumeClaim", options.claim)
+        if claim is None:
+            raise LaunchRefused(
+                f"There is no claim {options.claim} in the namespace {cluster.namespace}.",
+                hint="Make it, or name another: claim of the backend.",
+                code="C104",
+            )
+        shared = "ReadWriteMany" in (claim["spec"].get("accessModes") or ())
+        if shared or attempt.learners == 1:
+            folder = f"{attempt.home}/{attempt.job_id}"
+            return Results("claim", options.claim, folder, shared)
+    elif attempt.learners == 1 and (options.storage_class or _has_default_class(cluster)):
+        return Results("owned")
+    return Results("hold")
+
+
+def bring_home(
+    cluster: Cluster, sightings: Sightings, journals: Journals, attempt: AttemptRef, job: JobFolder
+) -> None:
+    """Copy results, checkpoints and logs into a job's folder here.
+
+    From the pods that still hold them; from a claim by a small pod. What was lost with a pod is lost.
+    """
+    pods = sightings.pods_of(attempt)
+    here = job.attempt(attempt.attempt)
+    here.path.mkdir(parents=True, exist_ok=True)
+    for number, pod in sorted(pods.items()):
+        ref = LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number)
+        host = _served(ref, pod, sightings, journals)
+        if host is not None:
+            _bring(host, job, attempt, number)
+            host.call("write_files", files={pod_told.FETCHED: "\n"})
+    if pods:
+        _record_image(next(iter(pods.values())), here.path / "environment.json")
+    claimed = next((pod for pod in pods.values() if _claim_of(pod)), None)
+    if claimed is not None and has_side_car_ended(claimed):
+        with _reader(cluster, attempt, claimed) as host:
+            _bring(host, job, attempt, 1)
+
+
+def _bring(host: Host, job: JobFolder, attempt: AttemptRef, number: int) -> None:
+    bring_folder(host, pod_told.RESULTS, job.results)
+    bring_folder(host, pod_told.CHECKPOINTS, job.checkpoints)
+    logs = job.attempt(attempt.attempt).logs
+    bring_folder(host, pod_told.LOGS, logs if number == 1 else logs.with_name(f"logs-{number}"))
+
+
+def _served(ref: LearnerRef, pod: Mapping[str, Any], sightings: Sightings, journals: Journals) -> Host | None:
+    """Return the side-car of a pod that still runs; None where it is over."""
+    until = time.monotonic() + _END_SECONDS
+    found: Mapping[str, Any] | None = pod
+    while found is not None and is_side_car_running(found) and not has_side_car_ended(found):
+        try:
+            host = journals.host(ref, found)
+            host.call("children", folder=pod_told.RESULTS)
+            return host
+        except (PlaceUnreachable, Absent, Invalid):
+            if time.monotonic() > until:
+                raise
+            sightings.wait(_LOOK_SECONDS)
+            found = sightings.pods_of(AttemptRef(ref.home, ref.job_id, ref.attempt, 0)).get(ref.learner)
+    return None
+
+
+def _has_default_class(cluster: Cluster) -> bool:
+    with contextlib.suppress(FabricError):  # who may not list them cannot know
+        for one in cluster.list("StorageClass").items:
+            if (one["metadata"].get("annotations") or {}).get(DEFAULT_CLASS) == "true":
+                return True
+    return False
+
+
+def _claim_of(pod: Document) -> str:
+    for volume in (pod.get("spec") or {}).get("volumes") or ():
+        if volume["name"] == "results" and "persistentVolumeClaim" in volume:
+            return str(volume["persistentVolumeClaim"]["claimName"])
+    return ""
+
+
+def _record_image(pod: Document, path: Any) -> None:
+    """Write down which image it was, by its digest."""
+    told = (pod.get("status") or {}).get("containerStatuses") or ()
+    image: Mapping[str, Any] = next((one for one in told if one["name"] == LEARNER), {})
+    document = {
+        "format": 1,
+        "python": "",
+        "key": "",
+        "packages": [],
+        "image": {"reference": image.get("image", ""), "id": image.get("imageID", "")},
+    }
+    path.write_text(json.dumps(document) + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _reader(cluster: Cluster, attempt: AttemptRef, pod: Document) -> Any:
+    """Start a small pod that has the claim, give it as a host, and delete it."""
+    name = f"{stem_of(attempt)}-reader"
+    document = _reader_document(name, attempt, pod)
+    with contextlib.suppress(AlreadyThere):
+        cluster.create(document)
+    host = None
+    try:
+        until = time.monotonic() + READER_SECONDS
+        while True:
+            found = cluster.read("Pod", name) or {}
+            if (found.get("status") or {}).get("phase") == "Running":
+                break
+            if time.monotonic() > until:
+                raise RunnerError(f"The pod {name}, which reads the job's results, does not start.")
+            time.sleep(_LOOK_SECONDS)
+        host = open_host(cluster, name)
+        yield host
+    finally:
+        if host is not None:
+            host.close()
+        with contextlib.suppress(Absent, Conflict):
+            cluster.delete("Pod", name, grace_seconds=1)
+
+
+def _reader_document(name: str, attempt: AttemptRef, pod: Document) -> dict[str, Any]:
+    side_car = next(one for one in pod["spec"]["initContainers"] if one["name"] == SIDE_CAR)
+    mounts = [one for one in side_car["volumeMounts"] if one["name"] in ("given", "results", "journal")]
+    used = {one["name"] for one in mounts}
+    kept = ("image", "imagePullPolicy", "securityContext", "resources")
+    container = {key: side_car[key] for key in kept if key in side_car}
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "containers": [
+            {
+                **container,
+                "name": SIDE_CAR,
+                "command": ["sh", "-c", "sleep 3600"],
+                "volumeMounts": mounts,
+            }
+        ],
+        "volumes": [one for one in pod["spec"]["volumes"] if one["name"] in used],
+        "activeDeadlineSeconds": 3600,
+    }
+    for key in ("securityContext", "imagePullSecrets", "tolerations"):
+        if key in pod["spec"]:
+            spec[key] = pod["spec"][key]
+    named = {key: value for key, value in labels(attempt).items() if key != "fabric.attempt"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": named}, "spec": spec}

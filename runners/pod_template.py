@@ -1,0 +1,226 @@
+"""The pod of a learner, as a Job's template has it: three containers of one image, one user, one journal. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from runners.container_plan import DROPPED, SHM_BYTES, image_of
+from runners.interface import LaunchRequest
+from runners.pod_environment import pod_environment
+from runners.pod_names import (
+    LEARNER,
+    PREPARE,
+    QUEUE,
+    SIDE_CAR,
+    claim_name,
+    given_name,
+    labels,
+    secrets_name,
+    stem_of,
+)
+from runners.pod_options import PodOptions, gpu_labels
+from runners.pod_patch import patched
+from workbench.learner import pod_told
+
+SIDE_CAR_CPUS: Final = "250m"
+SIDE_CAR_MEMORY: Final = "128Mi"
+END_SECONDS: Final = 30
+"""How much longer than its learner's grace and the journal's hold a pod may take to end."""
+
+_PULL: Final = {"missing": "IfNotPresent", "always": "Always", "never": "Never"}
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Where a job's results lie."""
+
+    kind: str
+    """``claim`` (the place's), ``owned`` (a claim of the job's own), ``hold`` (the pod's own volume)."""
+    claim: str = ""
+    folder: str = ""
+    """The path within the claim."""
+    shared: bool = False
+    """Whether several learners may write at once, and so share ``/job``."""
+
+
+def template(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
+    """Return the pod template, the user's patch laid over it."""
+    spec = request.spec
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "subdomain": stem_of(request.attempt),
+        "terminationGracePeriodSeconds": int(
+            spec.grace_seconds + _hold_seconds(options, results) + END_SECONDS
+        ),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": _pod_security(options),
+        "initContainers": [
+            _container(PREPARE, "prepare", request, options, results),
+            _container(SIDE_CAR, "journal", request, options, results) | {"restartPolicy": "Always"},
+        ],
+        "containers": [_learner(request, options, results)],
+        "volumes": _volumes(request, options, results),
+    }
+    if options.service_account:
+        pod["serviceAccountName"] = options.service_account
+    if options.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in options.image_pull_secrets]
+    if options.priority_class:
+        pod["priorityClassName"] = options.priority_class
+    if selector := {**options.node_selector, **gpu_labels(options, spec.gpu_type if spec.gpus else "")}:
+        pod["nodeSelector"] = selector
+    if options.tolerations:
+        pod["tolerations"] = list(options.tolerations)
+    metadata: dict[str, Any] = {
+        "labels": {**options.labels, **labels(request.attempt)},
+        "annotations": {"fabric.owner": request.owner},
+    }
+    return patched({"metadata": metadata, "spec": pod}, options.pod_patch)
+
+
+def job(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
+    """Return the Job, which is created suspended so that all it needs is there before its pods are."""
+    attempt = request.attempt
+    own = {**options.labels, **labels(attempt)} | ({QUEUE: options.queue} if options.queue else {})
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": stem_of(attempt),
+            "labels": own,
+            "annotations": {"fabric.owner": request.owner, "fabric.name": request.spec.name},
+        },
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": attempt.learners,
+            "parallelism": attempt.learners,
+            # A learner that failed is not started again, and its failure ends no other's pod and journal.
+            "backoffLimitPerIndex": 0,
+            "podReplacementPolicy": "Failed",
+            "suspend": True,
+            "template": template(request, options, results),
+        },
+    }
+
+
+def _container(
+    name: str, role: str, request: LaunchRequest, options: PodOptions, results: Results
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "image": image_of(request),
+        "imagePullPolicy": _PULL[request.spec.image_pull],
+        "command": ["sh", f"{pod_told.GIVEN}/pod.sh", role],
+        "securityContext": _security(options),
+        "resources": _equal({"cpu": SIDE_CAR_CPUS, "memory": SIDE_CAR_MEMORY}),
+        "volumeMounts": _mounts(request, options, results, role),
+    }
+
+
+def _learner(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
+    spec = request.spec
+    wanted = {"memory": str(spec.memory_bytes or options.default_memory_bytes)}
+    if spec.cpus is not None:
+        wanted["cpu"] = f"{max(1, round(spec.cpus * 1000))}m"
+    if spec.gpus:
+        wanted[options.gpu_resource] = str(spec.gpus)
+    if spec.storage_bytes:
+        wanted["ephemeral-storage"] = str(spec.storage_bytes)
+    container = _container(LEARNER, "learner", request, options, results)
+    environment = pod_environment(request, options.run_as)
+    container["env"] = [{"name": key, "value": _plain(value)} for key, value in sorted(environment.items())]
+    container["resources"] = _equal(wanted)
+    return container
+
+
+def _plain(value: str) -> str:
+    """Return a value that the cluster takes as it is: ``$(NAME)`` means something to it."""
+    return value.replace("$(", "$$(")
+
+
+def _equal(wanted: dict[str, str]) -> dict[str, Any]:
+    return {"requests": dict(wanted), "limits": dict(wanted)}
+
+
+def _pod_security(options: PodOptions) -> dict[str, Any]:
+    if options.run_as == "image":
+        return {"fsGroup": options.uid} if options.uid is not None else {}
+    context: dict[str, Any] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    if options.uid is not None:
+        context |= {"runAsUser": options.uid, "runAsGroup": options.uid, "fsGroup": options.uid}
+    return context
+
+
+def _security(options: PodOptions) -> dict[str, Any]:
+    dropped = ["ALL"] if options.run_as == "restricted" else list(DROPPED)
+    return {"allowPrivilegeEscalation": False, "capabilities": {"drop": dropped}}
+
+
+def _volumes(request: LaunchRequest, options: PodOptions, results: Results) -> list[dict[str, Any]]:
+    attempt, spec = request.attempt, request.spec
+    volumes: list[dict[str, Any]] = [
+        {"name": "given", "secret": {"secretName": given_name(attempt), "defaultMode": 0o444}},
+        {"name": "journal", "emptyDir": {}},
+        {"name": "job", "emptyDir": {}},
+        {"name": "data", "emptyDir": {}},
+        {
+            "name": "shm",
+            "emptyDir": {"medium": "Memory", "sizeLimit": str(spec.shm_size_bytes or SHM_BYTES)},
+        },
+    ]
+    if spec.secrets or request.secrets:
+        source = {"secretName": secrets_name(attempt), "defaultMode": 0o440}
+        volumes.append({"name": "secrets", "secret": source})
+    if results.kind == "hold":
+        volumes.append({"name": "results", "emptyDir": {}})
+    else:
+        name = results.claim or claim_name(attempt.job_id)
+        volumes.append({"name": "results", "persistentVolumeClaim": {"claimName": name}})
+    volumes += [{"name": f"user-{place}", **told["source"]} for place, told in enumerate(options.volumes)]
+    return volumes
+
+
+def _mounts(request: LaunchRequest, options: PodOptions, results: Results, role: str) -> list[dict[str, Any]]:
+    folder = f"{results.folder}/" if results.folder else ""
+
+    def mount(name: str, path: str, **more: Any) -> dict[str, Any]:
+        return {"name": name, "mountPath": path, **more}
+
+    mounts = [
+        mount("given", pod_told.GIVEN, readOnly=True),
+        mount("journal", pod_told.JOURNAL),
+        mount("results", pod_told.RESULTS, subPath=f"{folder}results"),
+        mount("results", pod_told.CHECKPOINTS, subPath=f"{folder}checkpoints"),
+    ]
+    if results.shared:
+        shared = f"{folder}attempt-{request.attempt.attempt}"
+        mounts.append(mount("results", pod_told.STATE_DIR, subPath=shared))
+        mounts.append(mount("job", pod_told.MODEL))
+    else:
+        mounts.append(mount("job", pod_told.STATE_DIR))
+    if (request.spec.secrets or request.secrets) and role != "prepare":
+        mounts.append(mount("secrets", pod_told.SECRETS, readOnly=True))
+    if role == "learner":
+        mounts += [mount("data", pod_told.DATA), mount("shm", "/dev/shm")]
+        mounts += _of_user(options.volumes)
+    return mounts
+
+
+def _of_user(volumes: Sequence[Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": f"user-{place}",
+            "mountPath": told["path"],
+            "readOnly": bool(told.get("read_only")),
+            **({"subPath": told["sub_path"]} if told.get("sub_path") else {}),
+        }
+        for place, told in enumerate(volumes)
+    ]
+
+
+def _hold_seconds(options: PodOptions, results: Results) -> float:
+    held = options.results_hold_seconds if results.kind == "hold" else 0.0
+    return max(options.journal_hold_seconds, held)

@@ -1,0 +1,31 @@
+#!/bin/sh
+# What every container of a learner's pod begins with: finds a Python for the agent, else goes on in sh.
+#
+#   sh pod.sh ROLE [ARGUMENT...]      ROLE: prepare, learner, journal, host, exec
+given=/.fabric/given
+journal=/.fabric/journal
+
+# Say whether this is a Python that the agent can run on.
+serves() {
+    command -v "$1" >/dev/null 2>&1 &&
+        "$1" -I -S -c 'import sys, json, zipfile, zlib; sys.exit(sys.version_info < (3, 8))' >/dev/null 2>&1
+}
+
+python=
+if [ -r "$journal/python" ]; then
+    read -r python <"$journal/python"
+else
+    for name in python3 python /usr/local/bin/python3 /usr/bin/python3 /opt/conda/bin/python3 /opt/venv/bin/python3; do
+        if serves "$name"; then
+            python=$(command -v "$name")
+            break
+        fi
+    done
+    echo "$python" >"$journal/python" 2>/dev/null
+fi
+if [ "$python" ]; then
+    program=$journal/agent/__main__.py
+    [ -r "$program" ] || program=$given/agent.pyz
+    exec "$python" -I -S "$program" pod "$@"
+fi
+. "$given/pod_plain.sh"

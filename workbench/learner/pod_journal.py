@@ -1,0 +1,130 @@
+"""The side-car of a learner's pod: stays while the learner runs, then prints what nobody has read of its journal.
+
+It is read by ``pod host`` in the same container. It never keeps a pod for longer than it was told to.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from workbench.learner import pod_host, pod_peers, pod_told, state
+from workbench.learner.pod_rest import Unread
+from workbench.learner.watch import Watcher
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from workbench.learner.pod_told import Told
+
+READER_SECONDS = 1.5
+"""How long a reader that is there may take for the last bytes before they are printed."""
+
+TELL_SECONDS = 5.0
+"""How long it is tried to tell the other learners' side-cars how this learner ended."""
+
+_WAIT_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
+_TAKE_OVER_SECONDS = 20.0
+
+
+def serve() -> int:
+    """Stay as long as the pod needs a side-car; return the exit code."""
+    told = pod_told.read()
+    os.makedirs(told.folder, exist_ok=True)
+    return SideCar(told).run()
+
+
+class SideCar:
+    """One pod's."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+        self._watcher = Watcher([told.folder + "/state.json"])
+        self._ended = False
+        self._listener = pod_peers.Listener(told) if told.learners > 1 else None
+
+    def run(self) -> int:
+        """Wait for the learner's end; print what is left; go when the cluster says so, or has."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._hear)
+        while not self._is_over() and not self._ended:
+            self._watcher.wait(_WAIT_SECONDS)
+        if not self._is_over():
+            self._take_over()
+        if self._listener is not None:
+            pod_peers.reckon(self._told)
+            pod_peers.tell(self._told, TELL_SECONDS)
+        self._print(self._await_reader())
+        # The cluster would start it anew if it ended before the learner's container.
+        while not self._ended:
+            self._watcher.wait(_WAIT_SECONDS)
+        return 0
+
+    def _hear(self, *_: object) -> None:
+        self._ended = True
+        self._watcher.wake()
+
+    def _is_over(self) -> bool:
+        return bool(state.read(self._told.folder).get("phase") == "exited")
+
+    def _take_over(self) -> None:
+        """Record the end of a learner whose container ended at once, agent and all: its journal is here."""
+        if not os.path.exists(self._told.folder + "/launch.json"):
+            return
+        argv = [sys.executable, "-I", "-S", pod_told.AGENT + "/__main__.py", "guard", self._told.folder]
+        quiet = subprocess.DEVNULL
+        try:
+            subprocess.run(argv, stdin=quiet, stdout=quiet, stderr=quiet, timeout=_TAKE_OVER_SECONDS)
+        except (OSError, subprocess.SubprocessError):
+            return
+
+    def _await_reader(self) -> Unread:
+        """Give readers time; return what they have left.
+
+        A reader that is there has a moment; only where not all can be printed the pod is held.
+        """
+        limit = int(self._told.number("rest_bytes"))
+        begun = time.monotonic()
+        hold_until = begun + self._told.number("hold_seconds")
+        results_until = begun + self._told.number("results_hold_seconds")
+        fits = False
+        known = -1
+        while True:
+            unread = Unread(self._told.folder, pod_host.has_read())
+            done = not unread.count and unread.state_known
+            if unread.count != known:
+                known = unread.count
+                fits = known < limit // 2 or unread.lines(limit)[1]
+            now = time.monotonic()
+            waits = pod_host.is_read() and not done and now < begun + READER_SECONDS
+            if (
+                not waits
+                and (done or fits or now >= hold_until)
+                and not self._must_keep_results(results_until)
+            ):
+                return unread
+            time.sleep(_LOOK_SECONDS)
+
+    def _must_keep_results(self, until: float) -> bool:
+        """Say whether results lie on the pod's own volume, and nobody has fetched them yet."""
+        if self._told.document["results"] != "hold" or time.monotonic() >= until:
+            return False
+        return not os.path.exists(pod_told.FETCHED) and _has_files(
+            (pod_told.RESULTS, pod_told.CHECKPOINTS, pod_told.LOGS)
+        )
+
+    def _print(self, unread: Unread) -> None:
+        lines, _ = unread.lines(int(self._told.number("rest_bytes")))
+        data = memoryview(b"\n".join(lines) + b"\n")
+        try:
+            while data:
+                data = data[os.write(1, data) :]
+        except OSError:
+            return
+
+
+def _has_files(folders: tuple[str, ...]) -> bool:
+    return any(names for folder in folders for _, _, names in os.walk(folder))

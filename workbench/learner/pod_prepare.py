@@ -1,0 +1,112 @@
+"""The init container of a learner's pod: unpacks agent and code, waits for the other learners' names."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+
+from workbench.learner import pod_told, reasons
+from workbench.learner.failure import Failure
+from workbench.learner.unpack import unpack
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from workbench.learner.pod_told import Told
+
+ARRIVED = pod_told.JOURNAL + "/" + pod_told.CODE
+"""Where code lies that was too large to come with the job."""
+
+_LOOK_SECONDS = 0.1
+_LOOK_LONGEST_SECONDS = 1.0
+
+
+def prepare() -> int:
+    """Make ready all that the learner needs; return the exit code of the container."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the first process hears only what it asks for
+    told = pod_told.read()
+    try:
+        _make_folders(told)
+        unpack_agent()
+        unpack_code(told)
+        missing = await_peers(told)
+    except (OSError, Failure) as error:
+        text = "the learner could not be prepared: %s" % error
+        pod_told.say_last({"reason": reasons.reason(text, "S301")})
+        sys.stderr.write(text + "\n")
+        return 1
+    if missing:
+        seconds = told.number("gang_seconds")
+        who = ", ".join(str(learner) for learner in missing[:8])
+        text = "the other learners did not come within %g s: %s missing" % (seconds, who)
+        pod_told.say_last({"gang": missing, "reason": reasons.reason(text, "S100")})
+        sys.stderr.write(text + "\n")
+        return pod_told.EXIT_GANG
+    return 0
+
+
+def unpack_agent() -> None:
+    """Unpack the agent, so that what follows starts faster."""
+    if not os.path.isdir(pod_told.AGENT):
+        import zipfile
+
+        new = pod_told.AGENT + ".new"
+        with zipfile.ZipFile(pod_told.GIVEN + "/agent.pyz") as source:
+            source.extractall(new)
+        os.rename(new, pod_told.AGENT)
+
+
+def unpack_code(told: Told) -> None:
+    """Put the code where the command works, once it is there.
+
+    Raises:
+        Failure: it did not come in time, or is no archive.
+    """
+    where = told.document["code"]
+    archive = {"": "", "given": pod_told.GIVEN + "/" + pod_told.CODE, "streamed": ARRIVED}[where]
+    if where == "streamed":
+        until = time.monotonic() + told.number("code_seconds")
+        while not os.path.exists(ARRIVED):
+            if time.monotonic() > until:
+                raise Failure("failed", "the code did not arrive within %g s" % told.number("code_seconds"))
+            time.sleep(_LOOK_SECONDS)
+    if not os.path.isdir(pod_told.MODEL):
+        unpack(archive, pod_told.MODEL)
+        return
+    # A volume of its own, where the folder around it is shared.
+    import shutil
+
+    unpacked = pod_told.JOURNAL + "/unpacked"
+    unpack(archive, unpacked)
+    for name in os.listdir(unpacked):
+        shutil.move(os.path.join(unpacked, name), os.path.join(pod_told.MODEL, name))
+
+
+def await_peers(told: Told) -> list[int]:
+    """Wait until all other learners' names resolve; return those that did not in time."""
+    until = time.monotonic() + told.number("gang_seconds")
+    pause = _LOOK_SECONDS
+    missing = [learner for learner in range(1, told.learners + 1) if learner != told.learner]
+    while True:
+        missing = [learner for learner in missing if not _resolves(told.name_of(learner))]
+        if not missing or time.monotonic() > until:
+            return missing
+        time.sleep(pause)
+        pause = min(pause * 1.3, _LOOK_LONGEST_SECONDS)
+
+
+def _make_folders(told: Told) -> None:
+    for folder in (told.folder, pod_told.HOME, pod_told.LOGS):
+        os.makedirs(folder, exist_ok=True)
+    # FfDL's scripts meet at this file.
+    with open("%s/%s" % (pod_told.STATE_DIR, told.launch["job"]), "ab"):
+        pass
+
+
+def _resolves(name: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM))
+    except (OSError, UnicodeError):
+        return False

@@ -1,0 +1,89 @@
+"""What the containers of a learner's pod are told, and where things lie in it: one document, the same for all."""
+
+from __future__ import annotations
+
+import json
+import os
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any
+
+OURS = "/.fabric"
+GIVEN = OURS + "/given"
+"""What came with the job, read-only: this document, the agent, the code if it is small."""
+SECRETS = OURS + "/secrets"
+JOURNAL = OURS + "/journal"
+"""The pod's own volume, shared by its containers."""
+AGENT = JOURNAL + "/agent"
+ATTEMPT = JOURNAL + "/attempt"
+HOME = JOURNAL + "/home"
+CODE = "code.tar.gz"
+DOCUMENT = GIVEN + "/pod.json"
+READ = JOURNAL + "/read.json"
+"""How far the journal was read by who keeps it."""
+FETCHED = JOURNAL + "/fetched"
+"""Made by who has fetched all results."""
+TERMINATION = "/dev/termination-log"
+TERMINATION_BYTES = 4096
+PORT = 29499
+"""Where side-cars tell each other how their learners ended."""
+
+STATE_DIR = "/job"
+MODEL = "/job/model-code"
+LOGS = "/job/logs"
+DATA = "/mnt/data"
+RESULTS = "/mnt/results"
+CHECKPOINTS = "/mnt/checkpoints"
+
+EXIT_GANG = 75
+"""The init container's code when the other learners did not come in time."""
+
+
+class Told:
+    """The document, for one learner."""
+
+    def __init__(self, document: dict[str, Any], index: int) -> None:
+        self.document = document
+        self.launch: dict[str, Any] = document["launch"]
+        self.learner = index + 1
+        self.learners = int(self.launch["learners"])
+        self.stem = str(document["stem"])
+        self.folder = "%s/learner-%d" % (ATTEMPT, self.learner)
+
+    def number(self, name: str) -> float:
+        """Return a number of the document."""
+        return float(self.document[name])
+
+    def name_of(self, learner: int) -> str:
+        """Return the name by which a learner's pod is found."""
+        return "%s-%d.%s" % (self.stem, learner - 1, self.stem)
+
+
+def read() -> Told:
+    """Read the document; which learner this is the cluster says."""
+    with open(DOCUMENT, "rb") as file:
+        document = json.loads(file.read())
+    return Told(document, int(os.environ.get("JOB_COMPLETION_INDEX") or 0))
+
+
+def own_variables(told: Told) -> dict[str, str]:
+    """Return what differs from learner to learner in a command's environment."""
+    launch = told.launch
+    rank = str(told.learner - 1)
+    marker = "%s/%s/%d/%d" % (launch["home"], launch["job"], launch["attempt"], told.learner)
+    return {"LEARNER_ID": str(told.learner), "NODE_RANK": rank, "RANK": rank, "FABRIC_LEARNER": marker}
+
+
+def say_last(document: dict[str, Any]) -> None:
+    """Leave a document where the cluster keeps it with the container's end."""
+    data = json.dumps(document, separators=(",", ":")).encode()
+    reason = document.get("reason")
+    if len(data) > TERMINATION_BYTES and isinstance(reason, dict):
+        cut = {**reason, "text": str(reason.get("text"))[:500], "hint": str(reason.get("hint") or "")[:500]}
+        data = json.dumps({**document, "reason": cut}, separators=(",", ":")).encode()
+    try:
+        with open(TERMINATION, "wb") as file:
+            file.write(data[:TERMINATION_BYTES])
+    except OSError:
+        return  # what the exit code says is known all the same
