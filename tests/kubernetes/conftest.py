@@ -1,0 +1,36 @@
+"""What tests of clusters share: one that is there, and a namespace of it for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kubernetes.space import Space, cluster_held, load_images, space_of, why_not
+
+
+@pytest.fixture
+def space_labels() -> dict[str, str]:
+    """Labels of the namespace; overridden by a test that wants some."""
+    return {}
+
+
+@pytest.fixture
+def space(tmp_path: Path, space_labels: dict[str, str]) -> Iterator[Space]:
+    """A namespace of a real cluster, with the tests' images."""
+    yield from _space(tmp_path, space_labels, alone=False)
+
+
+@pytest.fixture
+def lone_space(tmp_path: Path, space_labels: dict[str, str]) -> Iterator[Space]:
+    """The same, while no other test uses the cluster: parts of it may be stopped."""
+    yield from _space(tmp_path, space_labels, alone=True)
+
+
+def _space(folder: Path, labels: dict[str, str], *, alone: bool) -> Iterator[Space]:
+    if reason := why_not():
+        pytest.skip(reason)
+    load_images()
+    with cluster_held(alone=alone), space_of(folder, labels) as space:
+        yield space

@@ -1,0 +1,197 @@
+"""A namespace for one test, and a user of it who has the documented Role and nothing else."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import random
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from backends.interface import BackendOptions
+from backends.kubernetes import KubernetesBackend
+from backends.kubernetes_api import Api, Request
+from backends.kubernetes_cluster import KubernetesCluster
+from backends.kubernetes_config import Access, resolve
+from backends.kubernetes_login import Login
+from backends.kubernetes_options import checked_options
+from backends.kubernetes_role import binding_document, role_document
+from tests.cli.conftest import wait_until
+from tests.containers.images import CACHE
+from tests.kubernetes.images import archive
+
+KUBECONFIG = os.environ.get("FABRIC_TEST_KUBECONFIG", "")
+"""An administrator's, of any cluster that tests may make namespaces in."""
+
+SCRIPT = os.environ.get("FABRIC_TEST_CLUSTER", "")
+"""The program that runs the test cluster and loads images into it; without it the images must be there."""
+
+USER = "alice"
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """One namespace."""
+
+    namespace: str
+    user: str
+    kubeconfig: Path
+    """The user's, with this namespace."""
+    admin: KubernetesCluster
+    """The same namespace, for who may do anything."""
+
+    @property
+    def address(self) -> str:
+        """As the user can name it."""
+        return f"k8s://{USER}/{self.namespace}"
+
+    def options(self, **told: Any) -> BackendOptions:
+        """Return a backend's options as the user's configuration has them."""
+        return BackendOptions(
+            "space", "kubernetes", self.address, {"kubeconfig": str(self.kubeconfig), **told}
+        )
+
+    def backend(self, **told: Any) -> KubernetesBackend:
+        """Make the backend."""
+        return KubernetesBackend(self.options(**told))
+
+    def cluster(self, **told: Any) -> KubernetesCluster:
+        """Reach it as the user."""
+        access = resolve(self.address, kubeconfig=str(self.kubeconfig), environ={})
+        return KubernetesCluster(access, checked_options("space", told))
+
+    def take_right(self, resource: str, *verbs: str) -> None:
+        """Take verbs (or all) on a resource from the user."""
+        role = dict(role_document(self.namespace))
+        kept = []
+        for rule in role["rules"]:
+            if rule["resources"] == [resource]:
+                left = [verb for verb in rule["verbs"] if verbs and verb not in verbs]
+                if not left:
+                    continue
+                rule = {**rule, "verbs": left}
+            kept.append(rule)
+        self.admin.replace({**role, "rules": kept})
+
+
+def why_not() -> str:
+    """Say why there is no cluster for tests, or nothing."""
+    if not KUBECONFIG:
+        return "no Kubernetes: FABRIC_TEST_KUBECONFIG names no cluster"
+    if not Path(KUBECONFIG).exists():
+        return f"no Kubernetes: {KUBECONFIG} is not there"
+    return ""
+
+
+def control(*words: str) -> str:
+    """Run the test cluster's program; it keeps its files beside the kubeconfig."""
+    environment = {**os.environ, "KUBE_HOME": str(Path(KUBECONFIG).parent)}
+    done = subprocess.run(
+        ["bash", SCRIPT, *words], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, f"cluster {' '.join(words)}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@contextmanager
+def cluster_held(*, alone: bool) -> Iterator[None]:
+    """Share the cluster with other tests, or have it alone to do it harm."""
+    CACHE.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (CACHE / "cluster.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+
+
+def load_images() -> None:
+    """Bring the tests' images into the test cluster, once."""
+    if not SCRIPT:
+        return
+    tar = archive()
+    mark = Path(KUBECONFIG).parent / "fabric-test-images"
+    with (CACHE / "loading.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stamp = f"{tar.stat().st_mtime_ns}"
+        if not mark.exists() or mark.read_text() != stamp:
+            control("load", str(tar))
+            mark.write_text(stamp)
+
+
+def administrator(namespace: str = "default") -> KubernetesCluster:
+    """Reach the cluster as who may do anything."""
+    access = resolve("", kubeconfig=KUBECONFIG, namespace=namespace, environ={})
+    return KubernetesCluster(access, checked_options("admin", {}))
+
+
+@contextmanager
+def space_of(folder: Path, labels: dict[str, str] | None = None) -> Iterator[Space]:
+    """Make a namespace and its user, and take both away again."""
+    name = f"fabric-test-{random.SystemRandom().randrange(36**6):08x}"
+    admin = administrator(name)
+    admin.create(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}}
+    )
+    try:
+        wait_until(lambda: admin.read("ServiceAccount", "default"), "the namespace's service account")
+        kubeconfig = folder / f"{name}.kubeconfig"
+        user = _user(admin, kubeconfig)
+        admin.create(role_document(name))
+        admin.create(binding_document(name, user))
+        yield Space(name, user, kubeconfig, admin)
+    finally:
+        admin.delete("Namespace", name)
+        admin.close()
+
+
+def _user(admin: KubernetesCluster, kubeconfig: Path) -> str:
+    """Write the kubeconfig of somebody who may do nothing yet; return the name that roles are bound to."""
+    if SCRIPT:
+        control("user", USER, str(kubeconfig), admin.namespace)
+        return USER
+    account = "fabric-test-user"
+    admin.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}})
+    write_kubeconfig(kubeconfig, admin.namespace, {"token": _token(admin, account)})
+    return f"system:serviceaccount:{admin.namespace}:{account}"
+
+
+def _token(admin: KubernetesCluster, account: str) -> str:
+    access: Access = admin.access
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3600},
+    }
+    path = f"/api/v1/namespaces/{admin.namespace}/serviceaccounts/{account}/token"
+    said = Api(Login(access, {}), access.address).call(Request("POST", path, "make a token", body=body))
+    return str(said["status"]["token"])
+
+
+def write_kubeconfig(
+    path: Path, namespace: str, user: dict[str, Any], *, context: str = USER, **cluster: Any
+) -> Path:
+    """Write a kubeconfig for the test cluster with these credentials; ``cluster`` changes what it says of that."""
+    said = yaml.safe_load(Path(KUBECONFIG).read_text())
+    entry = dict(said["clusters"][0]["cluster"])
+    if file := entry.pop("certificate-authority", None):
+        data = (Path(KUBECONFIG).parent / file).read_bytes()
+        entry["certificate-authority-data"] = base64.b64encode(data).decode()
+    entry |= {key.replace("_", "-"): value for key, value in cluster.items()}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {"name": "c", "cluster": {key: value for key, value in entry.items() if value is not None}}
+        ],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": context, "context": {"cluster": "c", "user": "u", "namespace": namespace}}],
+        "current-context": context,
+    }
+    path.write_text(yaml.safe_dump(document))
+    path.chmod(0o600)
+    return path
