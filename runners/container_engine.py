@@ -73,14 +73,24 @@ class Engine:
 
     # Containers
 
-    def create(self, name: str, body: Mapping[str, Any]) -> bool:
-        """Create a container; False where one of that name is there already.
+    @property
+    def is_podman(self) -> bool:
+        """Whether it is podman, which understands the same API but for GPUs."""
+        return "BuildahVersion" in self.info
+
+    def create(self, name: str, body: Mapping[str, Any], slots: Sequence[str] = ()) -> bool:
+        """Create a container, with GPUs where a document asks for any; False where one of that name is there already.
 
         Raises:
             EngineRefused: the engine does not take it.
         """
+        target, told = f"containers/create?name={name}", body
+        if body["HostConfig"].get("DeviceRequests") and self.is_podman:
+            from runners.container_podman import CREATE, gpu_document
+
+            target, told = CREATE, gpu_document(name, body, slots)
         try:
-            self.ask("POST", f"containers/create?name={name}", body)
+            self.ask("POST", target, told)
             return True
         except EngineRefused as error:
             if error.status == CONFLICT:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from runners.container_paths import AGENT, LEARNER, MODEL, PROMISED, REPORT
+from runners.container_paths import AGENT, ENVIRONMENT, LEARNER, MODEL, PROMISED, REPORT
 from runners.interface import LaunchRequest
 from runners.process_environment import CHOSEN, NO_GPU, SEED_MAX, promises
 from runners.process_site import Site
@@ -26,6 +26,8 @@ def container_environment(request: LaunchRequest, learner: int, site: Site) -> d
         told[param_variable(name)] = param_text(value)
     told["FABRIC_PARAMS"] = json.dumps(dict(spec.params))
     told |= container_promises(request, learner, site)
+    if spec.python == "requirements":
+        told |= {"PATH": f"{ENVIRONMENT}/bin:{spec.env.get('PATH') or CHOSEN}", "VIRTUAL_ENV": ENVIRONMENT}
     told["PYTHONPATH"] = ":".join(part for part in (MODEL, spec.env.get("PYTHONPATH", ""), AGENT) if part)
     return told
 

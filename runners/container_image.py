@@ -19,6 +19,9 @@ ARCHITECTURES: Final[Mapping[str, str]] = {
     "s390x": "s390x",
 }
 
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""What engines take where an image says nothing."""
+
 
 def need_image(engine: Engine, request: LaunchRequest, progress: Progress) -> dict[str, Any]:
     """Return what is known of a job's image, pulled if it is not here and may be.
@@ -53,6 +56,14 @@ def image_document(request: LaunchRequest, image: Mapping[str, Any]) -> dict[str
         "id": image.get("Id") or "",
         "digests": list(image.get("RepoDigests") or ()),
     }
+
+
+def path_of(image: Mapping[str, Any]) -> str:
+    """Return the PATH that an image's commands have."""
+    for entry in (image.get("Config") or {}).get("Env") or ():
+        if entry.startswith("PATH="):
+            return str(entry).removeprefix("PATH=")
+    return _PATH
 
 
 def _check_architecture(engine: Engine, reference: str, image: Mapping[str, Any]) -> None:

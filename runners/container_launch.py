@@ -8,26 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from backends.interface import Host
 from runners.container_engine import CONFLICT, NOT_FOUND, Engine
+from runners.container_filling import Filling, program_of
 from runners.container_image import image_document, need_image
-from runners.container_paths import MODEL, folders, inside_folder
-from runners.container_plan import (
-    AGENT_FILE,
-    LABEL_PLAN,
-    LABEL_SLOTS,
-    acts_of,
-    digest_of,
-    image_of,
-    labels,
-    network_name,
-    relabelled,
-)
+from runners.container_limits import Limits, is_refused, tries
+from runners.container_paths import ENVIRONMENT, MODEL, folders, inside_folder
+from runners.container_plan import LABEL_PLAN, acts_of, image_of, labels, network_name
+from runners.container_requirements import Building, ImageEnvironment
 from runners.container_rights import open_up, user_of
 from runners.container_slots import lease_for_containers
 from runners.container_warnings import refusals
@@ -35,7 +27,7 @@ from runners.interface import Plan, Progress
 from runners.process_agents import Agent, bring_agent
 from runners.process_begin import Begin
 from runners.process_code import bring_code
-from runners.process_environment import CHOSEN, gpus_seen, job_folders, marker, secrets_stem
+from runners.process_environment import gpus_seen, job_folders, marker, secrets_stem
 from runners.process_plan import ref_of
 from runners.process_site import Site
 from runners.process_slots import Leased, lease_text
@@ -43,10 +35,6 @@ from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
 from workbench.learner.contained import REASON, why_not_started
 from workbench.learner.engine import Asked, EngineRefused
 from workbench.learner.launch_sh import render_secrets
-
-BY_ENVIRONMENT: Final = "FABRIC_CONTAINER_GPUS"
-"""Set to ``environment`` it keeps GPUs out of what the engine is asked for, for tests and for such engines."""
-
 
 ENDS: Final = ("control", "output", "result")
 """The named pipes between an agent and each act of its container."""
@@ -66,6 +54,7 @@ class ContainerLaunching:
         self._progress = progress
         self._job, self._attempt = job_folders(plan.request, site)
         self._starts: dict[int, Asked] = {}
+        self._limits = Limits(host, site, engine)
         self._begin = Begin(plan, host, site, self._attempt, asker)
 
     def launch(self) -> None:
@@ -75,11 +64,11 @@ class ContainerLaunching:
             return
         self._refuse()
         image = need_image(self._engine, self._request, self._progress)
-        agent = self._prepare(waiting, image)
+        filling = self._prepare(waiting, image)
         leased = lease_for_containers(self._request, waiting, self._host, self._site, self._engine)
         started = False
         try:
-            self._start(waiting, agent, leased)
+            self._start(waiting, filling, leased)
             started = True
         finally:
             leased.release()
@@ -107,7 +96,7 @@ class ContainerLaunching:
 
     # What needs no slot
 
-    def _prepare(self, waiting: Sequence[int], image: Mapping[str, Any]) -> Agent:
+    def _prepare(self, waiting: Sequence[int], image: Mapping[str, Any]) -> Filling:
         request, site, attempt = self._request, self._site, self._attempt
         self._progress("brings the code", stage="preparing")
         shared = [str(self._job.results), str(self._job.checkpoints), str(self._job.data), str(attempt.logs)]
@@ -122,24 +111,33 @@ class ContainerLaunching:
         archive = bring_code(self._host, site, request)
         for learner in waiting:
             self._host.call("unpack", archive=archive, folder=str(attempt.model(learner)))
-        path = attempt.path / "environment.json"
-        document = {
-            "format": 1,
-            "python": "",
-            "key": "",
-            "packages": [],
-            "image": image_document(request, image),
-        }
-        self._host.call("write_files", files={str(path): json.dumps(document) + "\n"})
         agent = bring_agent(self._host, site, "python")
+        environment = self._bring_environment(image, agent)
         trees = {path for learner in waiting for path in folders(request, learner, site).values()}
         files = [agent.importable, program_of(agent)]
         open_up(self._host, [*sorted(trees), *own], files, image, user_of(self._host)[0])
-        return agent
+        return Filling(self._engine, agent, image, environment)
+
+    def _bring_environment(self, image: Mapping[str, Any], agent: Agent) -> ImageEnvironment | None:
+        """Have what ``requirements:`` asks for, and record what the job runs with."""
+        environment, packages = None, []
+        if self._request.spec.python == "requirements":
+            building = Building(self._request, image, self._engine, self._site, agent)
+            packages, environment = building.build(self._progress), building.environment
+        document = {
+            "format": 1,
+            "python": f"{ENVIRONMENT}/bin/python" if environment else "",
+            "key": environment.key if environment else "",
+            "packages": packages,
+            "image": image_document(self._request, image),
+        }
+        path = self._attempt.path / "environment.json"
+        self._host.call("write_files", files={str(path): json.dumps(document) + "\n"})
+        return environment
 
     # The start
 
-    def _start(self, waiting: Sequence[int], agent: Agent, leased: Leased) -> None:
+    def _start(self, waiting: Sequence[int], filling: Filling, leased: Leased) -> None:
         """Create the containers, write down what every agent is to do, then start the agents."""
         self._progress("is being started", stage="starting")
         request, site = self._request, self._site
@@ -147,10 +145,11 @@ class ContainerLaunching:
         if network := network_name(request.attempt):
             self._make_network(network)
         documents, files = {}, {}
+        agent = filling.agent
         for learner in waiting:
             folder = self._attempt.learner(learner)
             slots = leased.by_learner[learner]
-            self._create(learner, self._container(learner, agent, slots, secrets.get(learner, "")))
+            self._create(learner, filling, slots, secrets.get(learner, ""))
             planned = self._plan.learners[learner - 1].native["launch"]
             document = {**planned, "secrets_file": None, "slots": list(slots), "guard": agent.argv(folder)}
             if secrets:
@@ -167,11 +166,12 @@ class ContainerLaunching:
             # What is in there waits for the agent, and both take their time to start.
             name = self._plan.learners[learner - 1].name
             self._starts[learner] = self._engine.begin("POST", f"containers/{name}/start")
+        variables = {"FABRIC_ENVIRONMENT": filling.environment.key} if filling.environment else {}
         for learner, document in documents.items():
             held = leased.part(learner)
             pid = self._host.spawn(
                 document["guard"],
-                env={**site.environment, "FABRIC_GUARD": marker(ref_of(self._plan, learner))},
+                env={**site.environment, **variables, "FABRIC_GUARD": marker(ref_of(self._plan, learner))},
                 cwd="/",
                 output=str(self._attempt.learner(learner).path / "guard.log"),
                 holding=[held] if held is not None else [],
@@ -186,6 +186,8 @@ class ContainerLaunching:
             try:
                 asked.answer()
             except EngineRefused as error:
+                if is_refused(error.message):
+                    self._limits.remember(None)  # another engine than it was: the next attempt finds out anew
                 text, code, hint = why_not_started(error, self._told(learner))
                 reason = {"text": text, "code": code, "hint": hint}
                 path = self._attempt.learner(learner).path / REASON
@@ -229,54 +231,33 @@ class ContainerLaunching:
         self._host.call("write_files", files={f"{name}.sh": exports for name in names.values()}, mode=0o644)
         return names
 
-    def _container(self, learner: int, agent: Agent, slots: tuple[str, ...], secrets: str) -> dict[str, Any]:
-        """Return a container as it was planned, with all that was left open."""
-        planned = self._plan.learners[learner - 1].native["container"]
-        document: dict[str, Any] = json.loads(json.dumps(planned))
-        host = document["HostConfig"]
-        for mount in host["Mounts"]:
-            source = mount["Source"]
-            if source == CHOSEN:
-                mount["Source"] = f"{secrets}.sh"
-            elif source == AGENT_FILE:
-                mount["Source"] = agent.importable
-            elif source.startswith(AGENT_FILE):
-                mount["Source"] = program_of(agent)
-        if self._is_guarded():
-            host["Binds"] = relabelled(host.pop("Mounts"))
-        if slots:
-            host["DeviceRequests"][0]["DeviceIDs"] = list(slots)
-            if self._gives_by_environment():
-                del host["DeviceRequests"]
-            seen = gpus_seen(slots)
-            document["Env"] = [
-                f"{name}={seen[name]}" if (name := entry.partition("=")[0]) in seen else entry
-                for entry in document["Env"]
-            ]
-        document["Labels"] |= {LABEL_SLOTS: ",".join(slots), LABEL_PLAN: digest_of(document)}
-        return document
+    def _create(self, learner: int, filling: Filling, slots: tuple[str, ...], secrets: str) -> None:
+        """Create a container; on an engine whose limits are not known yet, start it to find out what it raises."""
+        plan = self._plan.learners[learner - 1]
+        known = self._limits.known()
+        for limits in tries() if known is None else (known,):
+            document = filling.filled(plan.native["container"], slots, secrets, limits)
+            self._create_one(plan.name, document, slots)
+            if known is not None:
+                return
+            try:
+                self._engine.ask("POST", f"containers/{plan.name}/start")
+            except EngineRefused as error:
+                if is_refused(error.message) and limits:
+                    self._engine.remove(plan.name)
+                    continue
+                return  # for another reason, which whoever starts it next is told again
+            self._limits.remember(limits)
+            return
 
-    def _is_guarded(self) -> bool:
-        """Say whether SELinux keeps containers from files that are not labelled as theirs."""
-        if not self._host.call("existing", paths=["/sys/fs/selinux/enforce"]):
-            return False
-        return any("selinux" in option for option in self._engine.info.get("SecurityOptions") or ())
-
-    def _gives_by_environment(self) -> bool:
-        """Say whether NVIDIA_VISIBLE_DEVICES alone gives GPUs: where NVIDIA's runtime is the engine's usual one."""
-        if os.environ.get(BY_ENVIRONMENT) == "environment":
-            return True
-        return bool(self._engine.info.get("DefaultRuntime") == "nvidia")
-
-    def _create(self, learner: int, document: Mapping[str, Any]) -> None:
+    def _create_one(self, name: str, document: Mapping[str, Any], slots: Sequence[str]) -> None:
         """Create a container; one that a launch left behind that was cut off is taken as it is, or replaced.
 
         Raises:
             LaunchRefused: the engine does not take it.
         """
-        name = self._plan.learners[learner - 1].name
         try:
-            while not self._engine.create(name, document):
+            while not self._engine.create(name, document, slots):
                 found = self._engine.inspect(name)
                 if found is None:
                     continue
@@ -307,11 +288,6 @@ class ContainerLaunching:
                     self._engine.remove(self._plan.learners[learner - 1].name)
             if network := network_name(self._request.attempt):
                 self._engine.remove_network(network)
-
-
-def program_of(agent: Agent) -> str:
-    """Return where the first process of containers lies at the place."""
-    return agent.importable.removesuffix(".pyz") + "/workbench/learner/inside.sh"
 
 
 def _not_created(error: EngineRefused, document: Mapping[str, Any]) -> RunnerError:

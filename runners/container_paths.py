@@ -21,6 +21,8 @@ LEARNER: Final = f"{OURS}/learner"
 PROGRAM: Final = f"{OURS}/inside.sh"
 AGENT: Final = f"{OURS}/agent.pyz"
 SECRETS: Final = f"{OURS}/secrets.sh"
+ENVIRONMENT: Final = f"{OURS}/env"
+"""The cached environment of ``requirements:``; a virtual environment does not move."""
 REPORT: Final = f"{OURS}/report.jsonl"
 
 PROMISED: Final[Mapping[str, str]] = {

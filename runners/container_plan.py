@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from runners.collecting import metrics_document
 from runners.container_environment import container_environment
-from runners.container_paths import AGENT, LEARNER, PROGRAM, REPORT, SECRETS, folders, inside_folder, outside
+from runners.container_limits import LIMITS
+from runners.container_paths import (
+    AGENT,
+    ENVIRONMENT,
+    LEARNER,
+    PROGRAM,
+    REPORT,
+    SECRETS,
+    folders,
+    inside_folder,
+    outside,
+)
 from runners.container_warnings import notes_of, warnings_of
 from runners.interface import AttemptRef, LaunchRequest, LearnerPlan, LearnerRef, Plan
 from runners.process_environment import CHOSEN, job_folders
@@ -126,6 +137,7 @@ def container_document(request: LaunchRequest, learner: int, site: Site) -> dict
         "CapDrop": list(DROPPED),
         "SecurityOpt": ["no-new-privileges"],
         "ShmSize": spec.shm_size_bytes or SHM_BYTES,
+        "Ulimits": [dict(limit) for limit in LIMITS],
         "LogConfig": {"Type": "none", "Config": {}},  # its output is kept by the agent
     }
     if spec.cpus is not None:
@@ -237,13 +249,6 @@ def bind(source: str, target: str, *, read_only: bool = False) -> dict[str, Any]
     return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}
 
 
-def relabelled(mounts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return mounts in the older form, the only one that lets containers use what SELinux guards (``z``)."""
-    return [
-        f"{mount['Source']}:{mount['Target']}:{'ro' if mount['ReadOnly'] else 'rw'},z" for mount in mounts
-    ]
-
-
 def _mounts(request: LaunchRequest, learner: int, site: Site) -> list[dict[str, Any]]:
     folder = job_folders(request, site)[1].learner(learner).path
     mounts = [bind(here, there) for there, here in sorted(folders(request, learner, site).items())]
@@ -253,6 +258,8 @@ def _mounts(request: LaunchRequest, learner: int, site: Site) -> list[dict[str, 
         bind(f"{AGENT_FILE}/inside.sh", PROGRAM, read_only=True),
         bind(AGENT_FILE, AGENT, read_only=True),
     ]
+    if request.spec.python == "requirements":
+        mounts.append(bind(CHOSEN, ENVIRONMENT, read_only=True))
     if request.spec.secrets or request.secrets:
         mounts.append(bind(CHOSEN, SECRETS, read_only=True))
     return mounts

@@ -49,8 +49,7 @@ def give_back(host: Host, engine: Engine, paths: Sequence[str], image: str) -> N
     if uid == 0:
         host.run(["chown", "-R", "-h", f"{uid}:{gid}", *there], deadline_seconds=CHANGE_SECONDS)
         return
-    rootless = any("rootless" in option for option in engine.info.get("SecurityOptions") or ())
-    _change_inside(engine, there, image, "0:0" if rootless else f"{uid}:{gid}")
+    _change_inside(engine, there, image, "0:0" if runs_rootless(engine) else f"{uid}:{gid}")
 
 
 def _change_inside(engine: Engine, paths: Sequence[str], image: str, owner: str) -> None:
@@ -83,6 +82,25 @@ def _change_inside(engine: Engine, paths: Sequence[str], image: str, owner: str)
             f"What the job wrote does not belong to you yet: {error.message}",
             hint=f"sudo chown -R {owner} {paths[0]}",
         ) from error
+
+
+def relabelled(mounts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return mounts in the older form, the only one that lets containers use what SELinux guards (``z``)."""
+    return [
+        f"{mount['Source']}:{mount['Target']}:{'ro' if mount['ReadOnly'] else 'rw'},z" for mount in mounts
+    ]
+
+
+def is_guarded(host: Host, engine: Engine) -> bool:
+    """Say whether SELinux keeps containers from files that are not labelled as theirs."""
+    if not host.call("existing", paths=["/sys/fs/selinux/enforce"]):
+        return False
+    return any("selinux" in option for option in engine.info.get("SecurityOptions") or ())
+
+
+def runs_rootless(engine: Engine) -> bool:
+    """Say whether root in the engine's containers is the person outside."""
+    return any("rootless" in option for option in engine.info.get("SecurityOptions") or ())
 
 
 def user_of(host: Host) -> tuple[int, int]:

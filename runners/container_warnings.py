@@ -13,13 +13,7 @@ _PLATFORM = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", 
 
 def refusals(request: LaunchRequest) -> list[str]:
     """Say what cannot be done in a container yet."""
-    lacks = list(not_built(request.spec, "container"))
-    if request.spec.python == "requirements" or request.spec.requirements:
-        lacks.append(
-            "requirements in a container are not built yet; install them by setup: (pip install ...),"
-            " or take an image that has them"
-        )
-    return lacks
+    return list(not_built(request.spec, "container"))
 
 
 def warnings_of(request: LaunchRequest) -> Iterator[str]:

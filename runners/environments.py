@@ -61,7 +61,7 @@ def environment_of(request: LaunchRequest, base: Interpreter, site: Site, host: 
     python = base.python or "python3"
     facts = host.run([python, "-c", _FACTS], env=dict(base.variables), deadline_seconds=FACTS_SECONDS)
     if facts.exit_code:
-        raise _refused(f"The interpreter {python} does not work", facts.stderr.decode("utf-8", "replace"))
+        raise refused(f"The interpreter {python} does not work", facts.stderr.decode("utf-8", "replace"))
     document = json.dumps([lines, json.loads(facts.stdout)])
     key = hashlib.sha256(document.encode()).hexdigest()
     return Environment(key, str(site.home.environments / key), base, lines)
@@ -74,7 +74,7 @@ def ensure(environment: Environment, site: Site, host: Host, progress: Progress)
         LaunchRefused: it cannot be built (C205), with the last lines of what was printed.
     """
     while not host.call("existing", paths=[f"{environment.folder}/.complete"]):
-        lock = _lock(environment.key, site, host)
+        lock = lock_of(environment.key, site, host)
         if lock is not None:
             try:
                 if not host.call("existing", paths=[f"{environment.folder}/.complete"]):
@@ -93,7 +93,7 @@ def in_use(host: Host) -> set[str]:
 
 def remove_environment(key: str, site: Site, host: Host) -> bool:
     """Remove an environment that nobody uses; False if somebody does, or builds it."""
-    lock = _lock(key, site, host)
+    lock = lock_of(key, site, host)
     if lock is None:
         return False
     try:
@@ -108,7 +108,8 @@ def remove_environment(key: str, site: Site, host: Host) -> bool:
         lock.release()
 
 
-def _lock(key: str, site: Site, host: Host) -> Lock | None:
+def lock_of(key: str, site: Site, host: Host) -> Lock | None:
+    """Take the lock of an environment; None when somebody has it."""
     folder = str(site.home.environments)
     host.call("make_folders", paths=[folder])
     return host.lock([f"{key}.lock"], folder=folder, text="{}")
@@ -142,21 +143,22 @@ def _wait(environment: Environment, host: Host, progress: Progress) -> None:
         found = host.call("existing", paths=ends)
         if ends[0] in found:
             return
-        lines = _tail(host, log)
+        lines = tail(host, log)
         if host.call("is_free", path=f"{folder}.lock"):
             found = host.call("existing", paths=ends)
             if ends[0] in found:
                 return
             what = "could not be built" if ends[1] in found else "is not there: its build was killed"
             # Read again: what was said last came after the look above.
-            raise _refused(f"The environment of requirements: {what}", "\n".join(_tail(host, log)))
+            raise refused(f"The environment of requirements: {what}", "\n".join(tail(host, log)))
         said = lines[-1] if lines else said or "builds the environment of requirements:"
         progress(said, stage="preparing")
         # While the lock is held, a failure is that of a build before, or of this one which is about to end.
         host.watch([*ends, log], timeout_seconds=ENDING_SECONDS if found else TELL_SECONDS)
 
 
-def _tail(host: Host, log: str) -> Sequence[str]:
+def tail(host: Host, log: str) -> Sequence[str]:
+    """Return the last lines of a build's log."""
     size = host.read({log: 0}, limit_bytes=0)
     if log not in size:
         return []
@@ -165,7 +167,8 @@ def _tail(host: Host, log: str) -> Sequence[str]:
     return [line for line in text.splitlines() if line.strip()][-SHOWN_LINES:]
 
 
-def _refused(sentence: str, said: str) -> LaunchRefused:
+def refused(sentence: str, said: str) -> LaunchRefused:
+    """Say what cannot be built, with what was printed last."""
     lines = [line.rstrip() for line in said.strip().splitlines()][-SHOWN_LINES:]
     return LaunchRefused(f"{sentence}.", hint="\n".join(lines), code="C205")
 

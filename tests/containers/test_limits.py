@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+
+import pytest
 
 from runners.container import ContainerRunner
 from runners.container_plan import DROPPED
 from tests.containers.conftest import MakeJob
-from tests.containers.images import USER
+from tests.containers.images import DEBIAN, USER
 from tests.containers.test_images import containers_of
 from workbench.paths import Home
 
@@ -50,6 +53,44 @@ def test_capabilities_are_dropped_and_none_are_gained(make_job: MakeJob) -> None
     assert set(numbers) == set(DROPPED)
     assert [name for name, bit in numbers.items() if int(said["CapBnd"], 16) >> bit & 1] == []
     assert said["NoNewPrivs"] == "1"
+
+
+def test_locked_memory_and_stack_are_raised_as_far_as_the_engine_may(make_job: MakeJob, home: Home) -> None:
+    limits = "ulimit -l; ulimit -s"
+    may = {"memlock": "-1:-1", "stack": "67108864:67108864"}
+    wanted = [name for name, value in may.items() if _starts("--ulimit", f"{name}={value}")]
+    first, second = make_job(limits).launch(), make_job(limits).launch()
+    for job in (first, second):
+        assert job.until_over()[1].exit_code == 0
+
+    locked, stack = first.output().decode().split()
+    told = json.loads((home.path / "engine-limits.json").read_text())
+
+    assert (locked == "unlimited") == ("memlock" in wanted)
+    assert (stack == str(64 << 10)) == ("stack" in wanted)
+    assert second.output() == first.output()
+    assert list(told.values()) == [wanted]
+
+
+def test_an_engine_that_may_no_longer_raise_a_limit_is_asked_anew(make_job: MakeJob, home: Home) -> None:
+    make_job("true").launch().until_over()
+    file = home.path / "engine-limits.json"
+    found = json.loads(file.read_text())
+    if "memlock" in next(iter(found.values())):
+        pytest.skip("the engine here may raise all limits")
+    file.write_text(json.dumps({key: ["memlock", "stack"] for key in found}))
+
+    seen = make_job("true").launch().until_over()[1]
+    again = make_job("true").launch().until_over()[1]
+
+    assert seen.reason is not None
+    assert seen.reason.code == "S101"  # so that the platform's restarts try it again
+    assert again.exit_code == 0
+
+
+def _starts(*options: str) -> bool:
+    argv = ["docker", "run", "--rm", *options, DEBIAN, "true"]
+    return subprocess.run(argv, capture_output=True).returncode == 0
 
 
 def test_the_engine_is_not_to_be_reached_from_inside(make_job: MakeJob) -> None:
@@ -100,8 +141,6 @@ def test_usage_is_that_of_the_processes_inside(make_job: MakeJob, home: Home) ->
     job = make_job(f'python3 -c "{program}"').launch()
     job.until_over()
     records = home.job(job.request.attempt.job_id).attempt(1).learner(1).records.read_text().splitlines()
-
-    import json
 
     samples = [one for one in map(json.loads, records) if one.get("kind") == "usage"]
 

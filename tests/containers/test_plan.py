@@ -11,7 +11,8 @@ import pytest
 
 from backends.local_host import LocalHost
 from runners.container import ContainerRunner
-from runners.container_plan import bind, relabelled
+from runners.container_plan import bind
+from runners.container_rights import relabelled
 from runners.interface import AttemptRef, LaunchRequest, Plan
 from workbench.errors import LaunchRefused
 from workbench.manifest import load, load_text

@@ -15,7 +15,7 @@ def build(folder: str, requirements: str, python: str, uv: str) -> int:
     """Build the environment and return the exit code of what failed, 0 when nothing did."""
     inside = os.path.join(folder, "bin", "python")
     for argv in _with_uv(uv, python, folder) if _works(uv) else _with_pip(python, folder):
-        code = _run([*argv, "-r", requirements] if "install" in argv else argv)
+        code = run([*argv, "-r", requirements] if "install" in argv else argv)
         if code:
             return code
     lister = [uv, "pip", "freeze", "--python", inside] if _works(uv) else [inside, "-m", "pip", "freeze"]
@@ -49,7 +49,8 @@ def _works(uv: str) -> bool:
         return False
 
 
-def _run(argv: List[str]) -> int:
+def run(argv: List[str]) -> int:
+    """Run a step of the build, named before, and return its exit code."""
     print("$ " + " ".join(argv), flush=True)
     try:
         return subprocess.call(argv)
@@ -60,7 +61,11 @@ def _run(argv: List[str]) -> int:
 
 def main(folder: str, requirements: str, python: str, uv: str) -> int:
     """Build, and say in a file how it ended."""
-    code = build(folder, requirements, python, uv)
+    return finish(folder, build(folder, requirements, python, uv))
+
+
+def finish(folder: str, code: int) -> int:
+    """Write down how a build ended, last of all, and return its exit code."""
     os.makedirs(folder, exist_ok=True)
     new = os.path.join(folder, ".new")
     with open(new, "w", encoding="ascii") as stream:
