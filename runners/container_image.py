@@ -31,6 +31,10 @@ def need_image(engine: Engine, request: LaunchRequest, progress: Progress) -> di
     """
     reference = image_of(request)
     policy = request.spec.image_pull
+    if request.spec.build:
+        from runners.container_build import need_built
+
+        return need_built(engine, request, progress)
     found = None if policy == "always" else engine.image(reference)
     if found is None:
         if policy == "never":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from runners.collecting import metrics_document
@@ -48,6 +49,9 @@ AGENT_FILE: Final = "<agent>"
 
 _NOT_OUTSIDE: Final = ("LD_", "BASH_", "ENV", "PATH", "PYTHON")
 """Variables that are meant for the command alone, and would change how its agent runs."""
+
+BUILT: Final = "fabric-build"
+"""Images that were built of code, one tag a content."""
 
 LABEL_LEARNER: Final = "fabric.learner"
 LABEL_SLOTS: Final = "fabric.slots"
@@ -99,7 +103,11 @@ def make_plan(request: LaunchRequest, site: Site) -> Plan:
 
 
 def image_of(request: LaunchRequest) -> str:
-    """Return the whole reference of a job's image, its registry included."""
+    """Return the whole reference of a job's image, its registry included; one that is built is named by its content."""
+    if request.spec.build:
+        told = [request.code_hash, asdict(request.spec.build)]
+        content = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        return f"{BUILT}:{content[:32] if request.code_hash else 'of-the-code'}"
     framework = request.spec.framework
     registry = str(framework.image_location.get("registry") or "").strip("/")
     if not registry or framework.image.startswith(f"{registry}/"):

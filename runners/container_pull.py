@@ -6,12 +6,12 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from runners.container_engine import Engine
 from runners.interface import LaunchRequest, Progress
 from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable
-from workbench.manifest.credentials import put_back
 
 if TYPE_CHECKING:
     import types
@@ -83,17 +83,22 @@ def pull(engine: Engine, reference: str, request: LaunchRequest, progress: Progr
     repository, tag = parse_repository_tag(reference)
     told = Layers(reference, progress)
     try:
-        client = client_of(engine)
-        token = put_back(request.spec.framework.image_location.get("access_token", ""), request.secrets)
-        login = {"username": "token", "password": token} if token else None
-        for line in client.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=login):
-            if "error" in line:
-                raise _refused(reference, str(line["error"]))
-            told.hear(line)
+        token = str(request.spec.framework.image_location.get("access_token") or "")
+        login = {"username": "token", "password": token} if token and not token.startswith("$") else None
+        with (
+            closing(client_of(engine)) as client,
+            closing(
+                client.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=login)
+            ) as lines,
+        ):
+            for line in lines:
+                if "error" in line:
+                    raise not_pulled(reference, str(line["error"]))
+                told.hear(line)
     except APIError as error:
-        raise _refused(reference, str(error.explanation or error)) from error
+        raise not_pulled(reference, str(error.explanation or error)) from error
     except (DockerException, OSError) as error:
-        raise _refused(reference, str(error)) from error
+        raise not_pulled(reference, str(error)) from error
 
 
 class Layers:
@@ -121,7 +126,8 @@ class Layers:
             self._progress(f"pulls {self._reference}: {done:.0f} of {whole:.0f} MB", stage="preparing")
 
 
-def _refused(reference: str, said: str) -> FabricError:
+def not_pulled(reference: str, said: str) -> FabricError:
+    """Say why an image, or the base of one, was not pulled."""
     text = said.strip().rstrip(".")
     low = text.lower()
     if any(word in low for word in ("no such host", "timeout", "connection refused", "unreachable", "i/o")):

@@ -43,3 +43,11 @@ def test_frameworks_under_mpi_name_a_way_out_that_works(framework: str) -> None:
     assert "--set learners=1" in sentence
     assert not_built(loaded(text, sets=["learners=1", "gpus=1"]).spec) == []
     assert not_built(loaded(text, sets=["framework.name=custom"]).spec) == []
+
+
+def test_an_image_that_is_to_be_built_needs_an_engine_beside_the_code() -> None:
+    spec = spec_of("build: Dockerfile\n")
+
+    assert not_built(spec) == not_built(spec, "container") == []
+    assert "build and push Dockerfile yourself" in not_built(spec, "pod")[0]
+    assert not_built(spec_of("build: Dockerfile\n", "build=null"), "pod") == []

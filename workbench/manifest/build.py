@@ -10,6 +10,7 @@ from typing import Any, Final
 from workbench.manifest.build_metrics import metrics_of
 from workbench.manifest.build_stores import stores_of
 from workbench.manifest.findings import Findings
+from workbench.manifest.image_keys import image_build_of
 from workbench.manifest.keys import MANIFEST
 from workbench.manifest.model import Framework, JobSpec
 from workbench.manifest.nodes import Map, Scalar, leaves, place_of, shortened
@@ -97,6 +98,7 @@ def build(root: Map, folder: Path | None, findings: Findings) -> JobSpec | None:
         memory_bytes=values.get("memory"),
         max_runtime_seconds=values.get("max_runtime"),
         data_stores=stores_of(values.get("data_stores") or (), root, findings),
+        build=image_build_of(values.get("build")),
         evaluation_metrics=metrics_of(values.get("evaluation_metrics"), root, findings),
         **_python(values, root, folder, findings),
     )
@@ -138,6 +140,10 @@ def _say_conflicts(fields: Mapping[str, Any], root: Map, findings: Findings) -> 
         )
     for name, value in env.items():
         _say_doubtful_variable(name, value, root, findings)
+    if fields.get("build") and fields["framework"].image:
+        place = place_of(root, "framework.version")
+        problem = f"{fields['framework'].image} is not used, because build: makes the image"
+        findings.warn(place, "framework.version", problem, "leave it out")
     say_collisions(fields.get("params") or {}, place_of(root, "params"), findings)
 
 

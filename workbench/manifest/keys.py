@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from workbench.manifest.framework_keys import FRAMEWORK
+from workbench.manifest.image_keys import IMAGE_BUILD
 from workbench.manifest.kinds import Choice, OneOf, Passage, Script, Text, is_list, is_number
 from workbench.manifest.metric_keys import EVALUATION_METRICS
 from workbench.manifest.store_keys import DATA_STORE
@@ -293,6 +294,14 @@ MANIFEST: Final = Table(
         default="missing",
         variable=True,
         example="never",
+    ),
+    Key(
+        "build",
+        IMAGE_BUILD,
+        "Builds the image from a Dockerfile of the code before the job starts, unless it was built of the same"
+        " code already. `image_pull: always` also looks for newer base images.",
+        default="none: the image is that of `framework`",
+        example="Dockerfile",
     ),
     Key(
         "ports",

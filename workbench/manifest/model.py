@@ -45,6 +45,17 @@ class Framework:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageBuild:
+    """How a container's image is made of the code."""
+
+    dockerfile: str = "Dockerfile"
+    """Relative to the code."""
+    args: Mapping[str, str] = field(default_factory=dict)
+    target: str = ""
+    """A stage; empty for the last one."""
+
+
+@dataclass(frozen=True, slots=True)
 class DataStore:
     """Where data comes from and results go: FfDL's ``data_stores[]``."""
 
@@ -133,6 +144,8 @@ class JobSpec:
     launcher: str = "none"
     image_pull: Literal["missing", "always", "never"] = "missing"
     """When a container's image is pulled."""
+    build: ImageBuild | None = None
+    """How it is made of the code, instead of being pulled."""
     ports: tuple[int, ...] = ()
     backend: str = ""
     """The place that the manifest asks for; empty leaves it to the command line and configuration."""
@@ -142,8 +155,8 @@ class JobSpec:
 
     @property
     def image(self) -> str:
-        """The image that container and pod runners use."""
-        return self.framework.image
+        """The image that container and pod runners use, in words where it is built first."""
+        return f"built by {self.build.dockerfile}" if self.build else self.framework.image
 
 
 def spec_to_json(spec: JobSpec) -> dict[str, Any]:
@@ -166,6 +179,7 @@ def spec_from_json(document: Mapping[str, Any]) -> JobSpec:
     known = {f.name for f in fields(JobSpec)}
     values = {key: value for key, value in document.items() if key in known}
     values["framework"] = _build(Framework, values.get("framework") or {})
+    values["build"] = _build(ImageBuild, values["build"]) if values.get("build") else None
     values["data_stores"] = tuple(_build(DataStore, item) for item in values.get("data_stores") or ())
     values["evaluation_metrics"] = _metrics(values.get("evaluation_metrics"))
     for key in ("secrets", "requirements", "ports"):

@@ -13,7 +13,14 @@ def not_built(spec: JobSpec, runner: str = "") -> list[str]:
     """Return a sentence with the way out for each thing of a job that cannot be done yet, by that runner."""
     return [
         sentence
-        for sentence in (_stores(spec), _launcher(spec), _mpi(spec), _ports(spec, runner), _priority(spec))
+        for sentence in (
+            _stores(spec),
+            _launcher(spec),
+            _mpi(spec),
+            _ports(spec, runner),
+            _build(spec, runner),
+            _priority(spec),
+        )
         if sentence
     ]
 
@@ -51,6 +58,15 @@ def _ports(spec: JobSpec, runner: str) -> str:
     if not spec.ports or runner == "container":
         return ""
     return "forwarding ports is not built yet; run without by --set ports=[]: a process serves on its own"
+
+
+def _build(spec: JobSpec, runner: str) -> str:
+    if spec.build is None or runner in ("", "process", "container"):
+        return ""
+    return (
+        f"building images for a {runner} is not built yet; build and push {spec.build.dockerfile} yourself, and"
+        " name the image by --set build=null --set framework.version=IMAGE"
+    )
 
 
 def _priority(spec: JobSpec) -> str:

@@ -1,0 +1,131 @@
+"""``build:`` makes the image of the code's own Dockerfile first, once for the same content."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.containers.conftest import MakeJob
+from tests.containers.images import DEBIAN
+from tests.containers.test_images import containers_of
+from workbench.data.snapshot import snap
+from workbench.errors import LaunchRefused, ManifestError
+from workbench.manifest import load_text
+from workbench.manifest.model import ImageBuild, spec_from_json, spec_to_json
+from workbench.paths import Home
+
+DOCKERFILE = f"""
+FROM {DEBIAN} AS base
+ARG ANSWER=none
+COPY here.txt /here.txt
+RUN echo $ANSWER > /answer; ls /context 2>/dev/null; true
+FROM base AS second
+RUN echo second > /stage
+"""
+
+Code = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture
+def code(tmp_path: Path, home: Home) -> Iterator[Code]:
+    """Take snapshots of code with a Dockerfile; the images that were made of it go afterwards."""
+
+    def make(dockerfile: str = DOCKERFILE, *, name: str = "Dockerfile", here: str = "one") -> tuple[str, str]:
+        folder = tmp_path / "code"
+        folder.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(dockerfile)
+        (folder / "here.txt").write_text(here)
+        (folder / "left-out").write_text("")
+        (folder / ".dockerignore").write_text("left-out\n")
+        made = snap(folder, home)
+        return made.code_hash, str(home.snapshot(made.code_hash))
+
+    before = built()
+    yield make
+    if made := built() - before:
+        subprocess.run(["docker", "rmi", "-f", *made], check=True, capture_output=True)
+
+
+def built() -> set[str]:
+    """Name the images that were built of code."""
+    argv = ["docker", "images", "--format", "{{.Repository}}:{{.Tag}}", "fabric-build"]
+    return set(subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split())
+
+
+def test_the_image_is_built_of_the_code_and_once_for_the_same_content(make_job: MakeJob, code: Code) -> None:
+    show = "cat /here.txt /answer /stage; test -e left-out && echo code"
+    wanted = ImageBuild(args={"ANSWER": "42"})
+    first = make_job(show, image="", code=code(), build=wanted).launch()
+    first.until_over()
+    second = make_job(show, image="", code=code(), build=wanted).launch()
+    second.until_over()
+    other = make_job(show, image="", code=code(here="two"), build=wanted).launch()
+    other.until_over()
+
+    assert first.output() == b"one42\nsecond\ncode\n"
+    assert any("builds the image: Step" in text for _, text in first.told.lines)
+    assert not any("builds" in text for _, text in second.told.lines)
+    assert second.output() == first.output()
+    assert other.output() == b"two42\nsecond\ncode\n"
+
+
+def test_another_file_and_a_stage_may_be_named(make_job: MakeJob, code: Code) -> None:
+    wanted = ImageBuild(dockerfile="docker/train", target="base")
+    job = make_job("cat /answer; ls /stage", image="", code=code(name="docker/train"), build=wanted)
+
+    job.launch().until_over()
+
+    assert job.output().startswith(b"none\n")
+    assert b"second" not in job.output()
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "said", "code_of"),
+    [
+        (f"FROM {DEBIAN}\nRUN echo because; exit 3\n", "cannot be built by Dockerfile", "C205"),
+        ("NONSENSE\n", "cannot be built by Dockerfile", "C205"),
+    ],
+)
+def test_a_build_that_fails_says_why_and_leaves_nothing(
+    make_job: MakeJob, code: Code, dockerfile: str, said: str, code_of: str
+) -> None:
+    job = make_job("true", image="", code=code(dockerfile), build=ImageBuild())
+
+    with pytest.raises(LaunchRefused, match=said) as caught:
+        job.launch()
+
+    assert caught.value.code == code_of
+    assert "exit 3" not in dockerfile or "because" in caught.value.hint
+    assert containers_of(job.ref().job_id) == []
+
+
+def test_a_base_that_nobody_has_is_named(make_job: MakeJob, code: Code) -> None:
+    job = make_job("true", image="", code=code("FROM 127.0.0.1:1/nobody/has:1\n"), build=ImageBuild())
+
+    with pytest.raises(Exception, match="of Dockerfile cannot be pulled"):
+        job.launch()
+
+
+def test_a_dockerfile_that_is_not_there_is_named(make_job: MakeJob, code: Code) -> None:
+    job = make_job("true", image="", code=code(), build=ImageBuild(dockerfile="other"))
+
+    with pytest.raises(LaunchRefused, match="There is no other in the code") as caught:
+        job.launch()
+
+    assert caught.value.code == "C101"
+
+
+def test_a_manifest_says_it_by_name_or_in_full() -> None:
+    text = "name: a\nframework: {command: 'true'}\n"
+
+    assert load_text(text + "build: Dockerfile\n", "m.yml").spec.build == ImageBuild()
+    full = load_text(text + "build: {dockerfile: d/f, args: {A: 1}, target: t}\n", "m.yml").spec
+    assert full.build == ImageBuild("d/f", {"A": "1"}, "t")
+    assert full.image == "built by d/f"
+    assert spec_from_json(spec_to_json(full)) == full
+    with pytest.raises(ManifestError, match="build"):
+        load_text(text + "build: ../Dockerfile\n", "m.yml")
