@@ -114,6 +114,11 @@ class AttemptFolder:
         return self.path / f"learner-{learner}" / "model-code"
 
     @property
+    def environment(self) -> Path:
+        """What only the place could know: packages that were resolved, the image with its digest."""
+        return self.path / "environment.json"
+
+    @property
     def decision(self) -> Path:
         """Which learner's exit decided, written once by whichever agent saw it first."""
         return self.path / "decision.json"

@@ -16,6 +16,8 @@ from tests.bench.harness import Row, as_json, table
 BENCHMARKS: Mapping[str, str] = {
     "help": "command_line:help_rows",
     "list": "command_line:list_rows",
+    "where": "finding:where_rows",
+    "grep": "finding:grep_rows",
     "trivial": "command_line:trivial_rows",
     "lines": "output:million_line_rows",
     "latency": "output:latency_rows",

@@ -13,9 +13,9 @@ from workbench.cli.command import Command, Family
 from workbench.cli.invoke import load
 
 READS = (
-    "attach", "backend list", "backend test", "config get", "config list", "config path",
-    "controller status", "doctor", "gc", "gpus", "list", "logs", "metrics", "plan", "run", "schema", "show",
-    "validate", "version", "wait",
+    "attach", "backend list", "backend test", "compare", "config get", "config list", "config path",
+    "controller status", "diff", "doctor", "events", "gc", "gpus", "grep", "list", "logs", "metrics", "note",
+    "plan", "run", "schema", "show", "sql", "tag", "validate", "version", "wait",
 )  # fmt: skip
 
 

@@ -67,3 +67,44 @@ def config_keys(incomplete: str) -> list[str]:
     except Exception:  # anything at all: a shell is waiting
         return []
     return [name for name in sorted(set(names)) if name.startswith(incomplete)]
+
+
+def metric_names(incomplete: str) -> list[str]:
+    """Complete names of metrics that some job has, with the `-` that turns an order round."""
+    try:
+        from workbench.cli.open_store import existing_store
+        from workbench.store.listing import SORTS, known_metrics
+
+        with existing_store() as store:
+            names = [*SORTS, *(known_metrics(store) if store else [])]
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    sign = "-" if incomplete.startswith("-") else ""
+    return [sign + name for name in names if (sign + name).startswith(incomplete)]
+
+
+def column_names(incomplete: str) -> list[str]:
+    """Complete the last column of a list of them."""
+    try:
+        from workbench.cli.list_columns import CELLS
+
+        before, comma, last = incomplete.rpartition(",")
+        names = [*CELLS, *metric_names("")]
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    found = [name for name in dict.fromkeys(names) if name.startswith(last.removeprefix("+"))]
+    plus = "+" if last.startswith("+") else ""
+    return [f"{before}{comma}{plus}{name}" for name in found]
+
+
+def where_terms(incomplete: str) -> list[str]:
+    """Complete the last term of a filter: fields, and names of metrics."""
+    try:
+        from workbench.store.where import NUMBERS, STATES, TEXTS
+
+        before, blank, last = incomplete.rpartition(" ")
+        names = [f"{field}:" for field in (*TEXTS, "tag", "label", "has", "is")]
+        names += [f"state:{state}" for state in STATES] + list(NUMBERS) + metric_names("")
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    return [f"{before}{blank}{name}" for name in dict.fromkeys(names) if name.startswith(last)]

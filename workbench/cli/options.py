@@ -6,7 +6,13 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.completions import backend_names, job_names, profile_names, template_names
+from workbench.cli.completions import (
+    backend_names,
+    job_names,
+    profile_names,
+    template_names,
+    where_terms,
+)
 
 JSON_HELP = "Print one JSON document."
 
@@ -65,5 +71,14 @@ Template = Annotated[
         metavar="NAME|FILE",
         help="Lay the manifest over this part of one (repeatable; later ones lie above).",
         autocompletion=template_names,
+    ),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="FILTER",
+        help="Only jobs that fit, as `state:failed loss<0.3 tag:best` (repeatable).",
+        autocompletion=where_terms,
     ),
 ]

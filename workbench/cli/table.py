@@ -59,6 +59,13 @@ ENTRIES = (
     Entry("show", "show:show", "look", "Show one job: state, why, times, settings, results."),
     Entry("logs", "logs:logs", "look", "Print what a job printed."),
     Entry("metrics", "metrics:metrics", "look", "Print what a job measured."),
+    Entry("compare", "compare:compare", "look", "Lay jobs beside each other: settings, values, code."),
+    Entry("diff", "diff:diff", "look", "Show everything that differs between two jobs."),
+    Entry("grep", "grep:grep", "look", "Print the lines that match in the logs of all jobs."),
+    Entry(
+        "events", "event_list:events", "look", "Print what happened: who asked for what, and every change."
+    ),
+    Entry("sql", "sql:sql", "look", "Ask the store by SQL; nothing can be changed by it."),
     Entry("attach", "attach:attach", "look", "Follow a job's output and end with its exit code."),
     Entry("wait", "wait:wait", "look", "Wait until jobs have ended."),
     Entry("exec", "beside:exec_", "look", "Run a command beside a learner that runs."),
@@ -80,6 +87,8 @@ ENTRIES = (
         "change",
         "Start a halted or failed job again from its checkpoints.",
     ),
+    Entry("tag", "annotating:tag", "change", "Add tags to a job, take them away, or print them."),
+    Entry("note", "annotating:note", "change", "Write a note on a job, or print it."),
     Entry("delete", "delete:delete", "change", "Remove a job and everything that it left."),
     Entry("gpus", "gpus:gpus", "places", "Show GPUs, their use and who holds them."),
     Entry("backend", "backend:backend", "places", "List, add, remove and test the places that jobs run at."),

@@ -11,6 +11,9 @@ from workbench.errors import UsageError
 BLOCK: Final = 1 << 20
 """Read at once. Lines that are longer are taken whole all the same."""
 
+_LONG_WORD: Final = 12
+"""From here on looking for a word takes larger steps than the regular expression does."""
+
 
 class Pattern:
     """What is looked for in lines: a regular expression or plain words, over bytes.
@@ -48,6 +51,14 @@ class Pattern:
         if self._text is not None:
             return self._text.search(line.decode("utf-8", "replace")) is not None
         return self._word in line if self._word else self._regex.search(line) is not None
+
+    def may_match(self, block: bytearray, end: int) -> bool:
+        """Say whether some line before ``end`` may match; a block that has none need not be looked at closer."""
+        if self._text is not None:
+            return True
+        if len(self._word) >= _LONG_WORD:
+            return block.find(self._word, 0, end) >= 0
+        return self._regex.search(block, 0, end) is not None
 
     def spans(self, block: bytes, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
         """Yield begin and end, without the newline, of each line that matches, from ``start`` to ``end``.

@@ -204,6 +204,21 @@ def _annotate(store: Store, job_id: str, event: Event) -> None:
     for column in ("tags", "labels"):
         if column in event:
             store.execute(f"UPDATE jobs SET {column} = ? WHERE id = ?", (dump(event[column]), job_id))
+    if event.get("who"):
+        _transition(store, job_id, None, {**event, "text": _annotation(event)}, "annotate", "")
+
+
+def _annotation(event: Event) -> str:
+    said = []
+    if "name" in event:
+        said.append(f"named {event['name']}")
+    if "tags" in event:
+        said.append(f"tagged {' '.join(event['tags'])}" if event["tags"] else "all tags taken away")
+    if "labels" in event:
+        said.append("labelled " + " ".join(f"{key}={value}" for key, value in event["labels"].items()))
+    if "note" in event:
+        said.append("noted" if event["note"] else "note taken away")
+    return ", ".join(said)
 
 
 def _note(store: Store, job_id: str, event: Event) -> None:

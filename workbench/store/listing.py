@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from workbench.job import State
 from workbench.store.converting import JOB_COLUMNS, job_row
@@ -25,6 +25,13 @@ SORTS: Final[Mapping[str, str]] = {
     "exit": "coalesce(jobs.exit_code, -1)",
 }
 """Columns that jobs can be sorted by, and what they are compared by."""
+
+METRIC: Final = (
+    "SELECT last FROM series WHERE job_id = jobs.id AND kind = 'value' "
+    "AND (lower(name) = :metric OR substr(lower(name), -length(:metric) - 1) = '/' || :metric) "
+    "ORDER BY learner, length(name) LIMIT 1"
+)
+"""The last value of a metric, named whole or by its last part."""
 
 Key = tuple[str | int | float, int]
 """Where a row stands in an order: the value that it is sorted by, and its ``seq``."""
@@ -55,6 +62,47 @@ class Window:
     """All jobs there are, filtered or not."""
     states: Mapping[State, int]
     """How many jobs of the whole store are in each state."""
+
+
+def listed(
+    store: Store,
+    conditions: Sequence[str],
+    values: Mapping[str, Any],
+    *,
+    where: Where,
+    sort: str = "submitted",
+    descending: bool = True,
+    now_us: int,
+    limit: int | None = None,
+) -> list[JobRow]:
+    """Return all jobs that fit, in any order, for lists that are printed whole.
+
+    Args:
+        store: The store.
+        conditions: More conditions on the table ``jobs``, with the ``values`` that they name.
+        values: By name.
+        where: The filter.
+        sort: A key of :data:`SORTS`, else the name of a metric; jobs that have none of it come last.
+        descending: Whether the greatest comes first.
+        now_us: Now, for ages.
+        limit: At most so many.
+    """
+    teach(store.connection)
+    order = SORTS.get(sort) or f"({METRIC})"
+    named = {**values, **dict(where.values), "now_us": now_us, "metric": sort.lower()}
+    direction = "DESC" if descending else "ASC"
+    page = "" if limit is None else f" LIMIT {int(limit)}"
+    sql = (
+        f"SELECT {JOB_COLUMNS} FROM jobs WHERE {' AND '.join((*conditions, f'({where.sql})'))} "
+        f"ORDER BY {order} {direction} NULLS LAST, jobs.seq {direction}{page}"
+    )
+    return [job_row(row) for row in store.rows(sql, named)]
+
+
+def known_metrics(store: Store) -> list[str]:
+    """Return the name of every metric that any job has."""
+    sql = "SELECT DISTINCT name FROM series WHERE kind <> 'usage' ORDER BY name"
+    return [name for (name,) in store.rows(sql)]
 
 
 def window(

@@ -54,34 +54,48 @@ def list_jobs(
         limit: At most so many; the next page starts at ``before_seq`` of the last row.
         before_seq: Only jobs that were submitted before the one with this ``seq``.
     """
-    where, values = ["deleted_us IS NULL"], list[Any]()
+    where, values = conditions(
+        states=states, backend=backend, text=text, label=label, owner=owner, parent=parent
+    )
+    if before_seq is not None:
+        where.append("seq < :before_seq")
+        values["before_seq"] = before_seq
+    page = "" if limit is None else f" LIMIT {int(limit)}"
+    sql = f"SELECT {JOB_COLUMNS} FROM jobs WHERE {' AND '.join(where)} ORDER BY seq DESC{page}"
+    return [job_row(row) for row in store.rows(sql, values)]
+
+
+def conditions(
+    *,
+    states: Iterable[State] | None = None,
+    backend: str | None = None,
+    text: str | None = None,
+    label: str | None = None,
+    owner: str | None = None,
+    parent: str | None = None,
+) -> tuple[list[str], dict[str, Any]]:
+    """Return what :func:`list_jobs` asks of the table ``jobs``, as conditions and the values they name."""
+    where, values = ["deleted_us IS NULL"], dict[str, Any]()
     if states is not None:
-        wanted = list(states)
-        where.append(f"state IN ({', '.join('?' * len(wanted))})")
-        values += wanted
+        wanted = {f"state_{number}": state for number, state in enumerate(states)}
+        where.append(f"state IN ({', '.join(f':{name}' for name in wanted)})")
+        values |= wanted
     for column, value in (("backend", backend), ("owner", owner), ("parent", parent)):
         if value is not None:
-            where.append(f"{column} = ?")
-            values.append(value)
+            where.append(f"{column} = :is_{column}")
+            values[f"is_{column}"] = value
     if text:
         where.append(
             "(id || char(10) || name || char(10) || owner || char(10) || backend || char(10) || tags "
-            "|| char(10) || labels || char(10) || note) LIKE ? ESCAPE '\\'"
+            "|| char(10) || labels || char(10) || note) LIKE :has_text ESCAPE '\\'"
         )
-        values.append(f"%{_escaped(text)}%")
+        values["has_text"] = f"%{_escaped(text)}%"
     if label is not None:
         key, given, value = label.partition("=")
-        where.append(
-            "EXISTS (SELECT 1 FROM json_each(labels) WHERE key = ?" + (" AND value = ?)" if given else ")")
-        )
-        values += [key, value] if given else [key]
-    if before_seq is not None:
-        where.append("seq < ?")
-        values.append(before_seq)
-    page = "" if limit is None else " LIMIT ?"
-    values += [] if limit is None else [limit]
-    sql = f"SELECT {JOB_COLUMNS} FROM jobs WHERE {' AND '.join(where)} ORDER BY seq DESC{page}"
-    return [job_row(row) for row in store.rows(sql, values)]
+        more = " AND value = :label_value)" if given else ")"
+        where.append("EXISTS (SELECT 1 FROM json_each(labels) WHERE key = :label_key" + more)
+        values |= {"label_key": key, "label_value": value} if given else {"label_key": key}
+    return where, values
 
 
 def open_jobs(store: Store) -> list[JobRow]:

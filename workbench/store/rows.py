@@ -135,7 +135,7 @@ class TransitionRow:
     attempt: int
     time_us: int
     kind: str
-    """``state``, ``request``, ``learner``, ``note``."""
+    """``state``, ``request``, ``learner``, ``note``, ``annotate``."""
     state: str
     text: str
     code: str

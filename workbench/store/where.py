@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -90,6 +90,8 @@ class Where:
     values: tuple[tuple[str, str | float], ...] = ()
     terms: tuple[str, ...] = ()
     """Each term as it was written, for chips."""
+    metrics: tuple[tuple[str, int, int], ...] = ()
+    """Each metric that is named, with begin and end of its term in the text."""
 
 
 def parse(text: str) -> Where:
@@ -100,6 +102,7 @@ def parse(text: str) -> Where:
     """
     builder = _Builder()
     conditions, terms = [], []
+    named: list[tuple[str, int, int]] = []
     for start, term in _terms(text):
         terms.append(term)
         inverse = len(term) - len(term.lstrip("!"))
@@ -108,13 +111,15 @@ def parse(text: str) -> Where:
             raise WhereError(
                 f"{term!r} turns nothing round", start, start + len(term), hint="write !done or !tag:old"
             )
+        before = len(builder.metrics)
         try:
             condition = builder.condition(body)
+            named += [(name, start, start + len(term)) for name in builder.metrics[before:]]
         except _Wrong as wrong:
             raise WhereError(wrong.message, start, start + len(term), hint=wrong.hint) from None
         conditions.append(f"NOT coalesce({condition}, 0)" if inverse % 2 else condition)
     sql = " AND ".join(f"({condition})" for condition in conditions) or "1"
-    return Where(sql, tuple(builder.values.items()), tuple(terms))
+    return Where(sql, tuple(builder.values.items()), tuple(terms), tuple(named))
 
 
 def teach(connection: sqlite3.Connection) -> None:
@@ -171,6 +176,7 @@ class _Builder:
 
     def __init__(self) -> None:
         self.values: dict[str, str | float] = {}
+        self.metrics: list[str] = []
 
     def condition(self, term: str) -> str:
         if compared := _COMPARED.fullmatch(term):
@@ -199,8 +205,8 @@ class _Builder:
             return f"EXISTS (SELECT 1 FROM series WHERE job_id = jobs.id AND {self._metric(value)})"
         if field in TEXTS:
             return self._like(TEXTS[field], value)
-        known = ", ".join(sorted({*TEXTS, "state", "tag", "label", "has", "is"}))
-        raise _Wrong(f"there is no field {field!r}", f"fields are {known}")
+        known = sorted({*TEXTS, "state", "tag", "label", "has", "is"})
+        raise _Wrong(f"there is no field {field!r}", _hint(field, known, "fields"))
 
     def _free(self, term: str) -> str:
         condition = " OR ".join(self._like(column, term) for column in _ANYWHERE)
@@ -224,6 +230,7 @@ class _Builder:
 
     def _metric(self, name: str) -> str:
         """Return the condition on a series' name: whole, or its last part."""
+        self.metrics.append(name)
         bound = self._value(name.lower())
         return f"(lower(name) = {bound} OR substr(lower(name), -length({bound}) - 1) = '/' || {bound})"
 
@@ -244,8 +251,15 @@ class _Builder:
 def _state(word: str) -> str:
     states = STATES.get(word.lower())
     if states is None:
-        raise _Wrong(f"there is no state {word!r}", f"states are {', '.join(STATES)}")
+        raise _Wrong(f"there is no state {word!r}", _hint(word, STATES, "states"))
     return "jobs.state IN (" + ", ".join(f"'{state}'" for state in states) + ")"
+
+
+def _hint(word: str, known: Iterable[str], what: str) -> str:
+    from workbench.manifest.findings import nearest
+
+    close = nearest(word, known)
+    return f"did you mean {close}?" if close else f"{what} are {', '.join(known)}"
 
 
 def _number(value: str) -> float:

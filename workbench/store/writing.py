@@ -176,15 +176,17 @@ def annotate(
     tags: Sequence[str] | None = None,
     note: str | None = None,
     labels: Mapping[str, str] | None = None,
+    who: str = "",
+    origin: str = "",
 ) -> None:
-    """Change what people say of a job; what is left out stays."""
+    """Change what people say of a job; what is left out stays. It is in the job's history, with who said it."""
     event: dict[str, Any] = {"do": "annotate"}
     event |= {"name": name} if name is not None else {}
     event |= {"tags": list(tags)} if tags is not None else {}
     event |= {"note": note} if note is not None else {}
     event |= {"labels": dict(labels)} if labels is not None else {}
     if len(event) > 1:
-        record(store, job_id, event)
+        record(store, job_id, event | {"who": who or who_am_i(), "origin": origin})
 
 
 def mark_seen(store: Store, job_ids: str | Iterable[str], time_us: int | None = None) -> None:

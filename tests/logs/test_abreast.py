@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.cli.journals import write_output
+from workbench.errors import FabricError
+from workbench.logs import abreast
+from workbench.logs.grep import Pattern
+from workbench.paths import LearnerFolder
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[LearnerFolder]:
+    made = []
+    for number in range(7):
+        folder = LearnerFolder(tmp_path / str(number))
+        folder.path.mkdir()
+        write_output(folder, [f"line {line} of {number}\n".encode() for line in range(1200)])
+        made.append(folder)
+    (tmp_path / "nothing").mkdir()
+    return [*made, LearnerFolder(tmp_path / "nothing")]
+
+
+@pytest.mark.parametrize("worth", [1, 1 << 40], ids=["several processes", "one process"])
+@pytest.mark.parametrize("most", [None, 2])
+def test_hits_come_in_the_order_of_the_folders_however_many_search(
+    folders: list[LearnerFolder], monkeypatch: pytest.MonkeyPatch, worth: int, most: int | None
+) -> None:
+    monkeypatch.setattr(abreast, "WORTH_BYTES", worth)
+
+    found = [(number, line) for number, (_, line) in abreast.search(folders, Pattern("line .* of"), most)]
+
+    kept = 1200 if most is None else most
+    assert found == [
+        (number, f"line {line} of {number}".encode()) for number in range(7) for line in range(kept)
+    ]
+
+
+def test_a_search_that_is_left_leaves_no_process(
+    folders: list[LearnerFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(abreast, "WORTH_BYTES", 1)
+
+    with closing(abreast.search(folders, Pattern("line"))) as found:
+        assert next(found)[0] == 0
+
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_log_that_cannot_be_read_is_said(
+    folders: list[LearnerFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(abreast, "WORTH_BYTES", 1)
+    folders[3].index.unlink()
+    folders[3].index.mkdir()
+
+    with pytest.raises(FabricError, match="cannot be read"):
+        list(abreast.search(folders, Pattern("line")))

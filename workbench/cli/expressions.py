@@ -1,0 +1,69 @@
+"""Filters of commands: read, checked against the metrics there are, and faults pointed at in the text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from workbench.store.database import Store
+    from workbench.store.where import Where
+
+
+def read_where(store: Store, texts: list[str] | None) -> Where:
+    """Read what ``--where`` says, several times joined.
+
+    Raises:
+        UsageError: it cannot be read, or names a metric that no job has; the place is pointed at.
+    """
+    from workbench.store.listing import known_metrics
+    from workbench.store.where import WhereError, parse
+
+    text = " ".join(texts or ())
+    try:
+        where = parse(text)
+    except WhereError as error:
+        raise pointing(text, error.start, error.end, error.message, error.hint) from None
+    if where.metrics:
+        known = known_metrics(store)
+        for name, start, end in where.metrics:
+            if not has_metric(known, name):
+                raise pointing(text, start, end, f"no job has a metric {name!r}", nearest_metric(known, name))
+    return where
+
+
+def check_metric(store: Store, name: str) -> None:
+    """See that some job has a metric.
+
+    Raises:
+        UsageError: none has; the hint names the nearest.
+    """
+    from workbench.store.listing import known_metrics
+
+    known = known_metrics(store)
+    if not has_metric(known, name):
+        raise UsageError(f"no job has a metric {name!r}", hint=nearest_metric(known, name))
+
+
+def has_metric(known: list[str], name: str) -> bool:
+    """Say whether a metric is known by its whole name or by its last part."""
+    wanted = name.lower()
+    return any(each.lower() == wanted or each.lower().endswith(f"/{wanted}") for each in known)
+
+
+def nearest_metric(known: list[str], name: str) -> str:
+    """Return a hint that names the nearest metric, or those there are."""
+    from workbench.manifest.findings import nearest
+
+    by_part = {part: each for each in known for part in (each.rpartition("/")[2], each)}
+    if close := nearest(name, by_part):
+        return f"did you mean {close}?"
+    return f"there are {', '.join(known[:10])}" if known else "no job has reported any metric yet"
+
+
+def pointing(text: str, start: int, end: int, message: str, hint: str = "") -> UsageError:
+    """Return an error that shows the text with the wrong part of it marked."""
+    line = text.replace("\n", " ").replace("\t", " ")
+    marks = " " * start + "^" * max(1, end - start)
+    return UsageError(f"{message}\n  {line}\n  {marks}", hint=hint)
