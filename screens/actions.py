@@ -18,7 +18,8 @@ RUNS_PANES: Final = ("runs", "preview")
 PAGES: Final = ("overview", "usage", "config", "files", "events")
 """Panes of one job that are read from top to bottom."""
 RUN_PANES: Final = ("logs", "charts", *PAGES)
-ALL_PANES: Final = (*RUNS_PANES, *RUN_PANES, "compare", "places")
+FORM_PANES: Final = ("launch", "plan")
+ALL_PANES: Final = (*RUNS_PANES, *RUN_PANES, "compare", "places", *FORM_PANES)
 TITLES: Final = {
     "runs": "Runs: the table",
     "preview": "Runs: the preview",
@@ -31,6 +32,8 @@ TITLES: Final = {
     "events": "Run: events",
     "compare": "Compare",
     "places": "Places",
+    "launch": "New job: the form",
+    "plan": "New job: the plan",
 }
 """What help and docs call each pane."""
 
@@ -100,8 +103,8 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.jump", ("ctrl+o",), ALL_PANES, "app", "jump", "A letter on every pane, tab and row; the letter goes there."),
     Action("app.tasks", ("B",), ALL_PANES, "app", "background", "What is done in the background, and how far it is."),
     Action("app.maximise", ("z",), ALL_PANES, "app", "maximise", "Give the focused pane the whole screen, or take it back."),
-    Action("app.last", ("minus",), tuple(p for p in ALL_PANES if p != "charts"), "app", "last screen", "Back to the job that was open last."),
-    Action("app.launch", ("n",), tuple(p for p in ALL_PANES if p != "logs"), "app", "new job", "Start a job: the command's words, and what they would start.", 30, True),
+    Action("app.last", ("minus",), tuple(p for p in ALL_PANES if p not in ("charts", *FORM_PANES)), "app", "last screen", "Back to the job that was open last."),
+    Action("app.launch", ("n",), tuple(p for p in ALL_PANES if p not in ("logs", *FORM_PANES)), "app", "new job", "A form for a new job, with what it would start and the command for it.", 30, True),
     Action("app.places", ("P",), ALL_PANES, "app", "places", "Every place with its machines and GPUs, and who uses them."),
     Action("app.debug", ("f12",), ALL_PANES, "app", "debug", "Versions, paths, and where configuration comes from."),
     # The table of runs
@@ -120,7 +123,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("job.halt", ("x",), _JOB, "screen", "halt", "Ask the job to save and stop; it can be resumed.", 10, True),
     Action("job.kill", ("X",), _JOB, "screen", "kill", "Stop the job now.", 11, True),
     Action("job.resume", ("u",), _JOB, "screen", "resume", "Start a halted or failed job again, with what it has saved.", 12, True),
-    Action("job.rerun", ("r",), _JOB, "screen", "run again", "Start the job again with exactly its code and settings.", 0, True),
+    Action("job.rerun", ("r",), _JOB, "screen", "run again", "A form for the job once more: exactly as it was, or with changes.", 0, True),
     Action("job.delete", ("D",), _JOB, "screen", "delete", "Remove the job, its files and what it left at its place.", 0, True),
     Action("job.logs", ("l",), _WITHOUT_OWN_L, "screen", "logs", "The job's log.", 2),
     Action("job.charts", ("m",), tuple(p for p in _JOB if p not in ("logs", "charts")), "screen", "charts", "The job's metrics as charts.", 3),
@@ -132,6 +135,12 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("run.tab", ("1", "2", "3", "4", "5", "6", "7"), PAGES, "screen", "tab", "The tab of that number."),
     Action("run.open-folder", ("o",), ("files", "overview"), "screen", "copy folder", "Copy the path of the job's folder."),
     Action("run.editor", ("e",), ("config",), "screen", "editor", "Read the manifest in $EDITOR."),
+    # A new job
+    Action("form.edit", ("enter",), FORM_PANES, "screen", "edit", "Type another value for the line under the cursor.", 1),
+    Action("form.start", ("ctrl+r",), FORM_PANES, "screen", "start", "Start what the form says.", 2, True),
+    Action("form.source", ("t",), FORM_PANES, "screen", "begin with", "Begin with a file, an example, an earlier job, or a bare command.", 3),
+    Action("form.editor", ("e",), FORM_PANES, "screen", "editor", "Edit the manifest itself in $EDITOR; what is saved is a copy.", 4),
+    Action("form.reset", ("backspace",), FORM_PANES, "screen", "take back", "Take the change of this line back.", 5),
     # The log
     Action("log.follow", ("f",), ("logs",), "pane", "follow", "Stay at the end as lines come; scrolling up stops it.", 1),
     Action("log.find", ("slash",), ("logs",), "pane", "find", "Find a text or /regular expression/.", 2),

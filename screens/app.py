@@ -36,6 +36,8 @@ from workbench.store.rows import JobRow
 if TYPE_CHECKING:
     from textual.command import Provider
 
+    from screens.drafts import Draft
+
 Severity = Literal["information", "warning", "error"]
 TICK_SECONDS: Final = 1.0
 MOST_NOTICES: Final = 3
@@ -84,6 +86,8 @@ class FabricApp(AppActions):
         self.trouble_since_us = 0
         self.open_jobs: tuple[JobRow, ...] = ()
         self.last_job: JobRow | None = None
+        self.draft: Draft | None = None
+        """A form that was left with changes."""
         self.watched: set[str] = set()
         """Jobs that were opened in this session."""
         for theme in THEMES:

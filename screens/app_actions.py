@@ -22,6 +22,7 @@ from workbench.store.rows import JobRow
 if TYPE_CHECKING:
     from screens.app import FabricApp
     from screens.dialogs import Choice
+    from screens.drafts import Draft
 
 T = TypeVar("T")
 
@@ -100,22 +101,22 @@ class AppActions(App[int]):
         self.push_screen(Confirm(Question(title, (), consequence, verb)), decided)
 
     def action_app_launch(self) -> None:
-        """Ask what to start, and start it in the background."""
+        """Open the form where it was left, or empty."""
+        from screens.drafts import Draft
+
+        self.open_form(self._fabric.draft or Draft())
+
+    def open_form(self, draft: Draft) -> None:
+        """Open the form with a draft."""
         if self._fabric.readonly:
             self._fabric.tell("nothing is started here: it was started with --readonly", "warning")
             return
-        from screens.launch import Launch
-        from screens.launching import start
+        from screens.launch import LaunchScreen
 
-        home = self._fabric.home
-
-        def decided(line: str | None) -> None:
-            if line:
-                self._fabric.memory.add_to_history("launches", line)
-                self._fabric.tell(f"starting: fabric run {line}")
-                self.aside(lambda: start(home, line), self.say_started)
-
-        self.push_screen(Launch(), decided)
+        if isinstance(self.screen, LaunchScreen):
+            self.screen.set_draft(draft)
+        else:
+            self.push_screen(LaunchScreen(draft))
 
     def say_started(self, job_id: str) -> None:
         """Say that a job was started."""

@@ -1,110 +1,276 @@
-"""A new job: the words of the command, and below them what they would start, checked while one types."""
+"""A new job: a form of the manifest's keys, checked while one types, beside what it would start and the command."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import ClassVar, Final
 
 from textual import on
-from textual.app import ComposeResult
-from textual.binding import BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Container
 from textual.content import Content
-from textual.screen import ModalScreen
-from textual.suggester import SuggestFromList
 from textual.timer import Timer
-from textual.widgets import Input, Static
+from textual.widget import Widget
+from textual.widgets import Static
 
-from screens.launching import manifests_here, plan
-from screens.pages.writing import plain
+from screens import actions, text
+from screens.base import BaseScreen
+from screens.draft_sources import Offer, draft_of_file, draft_of_job, draft_to_edit, offers
+from screens.drafts import COMMAND, Checked, Draft, Field, check, fields_of
+from screens.launching import plan, start
+from screens.pages.writing import heading, page, plain
+from screens.widgets.field_list import FieldList
+from screens.widgets.prompt import Prompt
+from screens.widgets.text_page import PlanPage
+from workbench.config import load_config
 from workbench.errors import FabricError
 
-if TYPE_CHECKING:
-    from screens.app import FabricApp
-
-PAUSE_SECONDS: Final = 0.5
-"""What was typed is checked when nothing more came for so long."""
-HINT: Final = "a manifest, with --set params.lr=0.1, --name, --gpus; or -- python train.py"
+PAUSE_SECONDS: Final = 0.4
+"""The plan is asked for when nothing was changed for so long."""
 
 
-class Launch(ModalScreen[str]):
-    """Asks what to start; gives back the words, or nothing."""
+class LaunchScreen(BaseScreen):
+    """The form; what is typed into it is a draft, which stays until it is started."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        ("escape", "leave", "leave"),
-        ("pagedown", "page(8)", "page down"),
-        ("pageup", "page(-8)", "page up"),
-    ]
+    BINDINGS: ClassVar = actions.early_bindings("launch")
 
-    def __init__(self, line: str = "") -> None:
+    def __init__(self, draft: Draft) -> None:
         super().__init__()
-        self.line = line
+        self.draft = draft
+        self.checked = Checked({}, {})
+        self._typed: tuple[str, str] | None = None
+        """Key and value that are being typed: tried, but not taken yet."""
+        self._round = 0
         self._waiting: Timer | None = None
-        self._asked = 0
+        self._places: tuple[str, ...] = ()
+        self._planned = plain("what would be started is shown here", "dim")
 
-    @property
-    def _fabric(self) -> FabricApp:
-        return cast("FabricApp", self.app)
-
-    def compose(self) -> ComposeResult:
-        """Put the dialog together."""
-        with Vertical(classes="dialog launch"):
-            yield Static(Content("New job"), classes="title")
-            yield Static(plain("fabric run", "key"), id="launch-command")
-            line = Input(self.line, placeholder=HINT, select_on_focus=False)
-            line.cursor_blink = False
-            yield line
-            with VerticalScroll(classes="text", can_focus=False):
-                yield Static(plain("what would be started is shown here", "dim"), id="launch-plan")
-            yield Static(plain("enter starts it, esc leaves, right completes, pgdn and pgup scroll", "dim"))
+    def body(self) -> Iterator[Widget]:
+        """Make form and plan."""
+        with Container(id="launch-body"):
+            yield FieldList(id="form")
+            yield PlanPage(id="plan")
+        yield Static("", id="launch-hint", markup=False)
+        yield Static("", id="launch-command", markup=False)
+        yield Prompt(id="launch-prompt")
 
     def on_mount(self) -> None:
-        """Offer what is at hand."""
-        self._fabric.aside(manifests_here, self._offer)
-        if self.line:
-            self._check(self.line)
+        """Show the draft, and have it checked."""
+        self.form.focus()
+        self.fabric.aside(lambda: tuple(load_config().backends), self._take_places)
+        self._show()
+        if not self.draft.manifest:
+            self.form.go_to(COMMAND)
+        self._check()
 
-    def _offer(self, manifests: list[str]) -> None:
-        if self.is_attached:
-            known = [*self._fabric.memory.texts("launches")[::-1], *manifests]
-            self.query_one(Input).suggester = SuggestFromList(known, case_sensitive=True)
-            if not self.query_one(Input).value and manifests:
-                self.query_one(Input).placeholder = f"{manifests[0]}   ({HINT})"
+    @property
+    def form(self) -> FieldList:
+        """The form."""
+        return self.query_one(FieldList)
 
-    @on(Input.Changed)
-    def _changed(self, event: Input.Changed) -> None:
+    def _take_places(self, places: tuple[str, ...]) -> None:
+        self._places = places
+
+    # Checking
+
+    def set_draft(self, draft: Draft) -> None:
+        """Show another draft."""
+        self.draft, self._typed = draft, None
+        self.fabric.draft = draft if draft.changes else None
+        self._check()
+
+    def _tried(self) -> Draft:
+        return self.draft.changed(*self._typed) if self._typed else self.draft
+
+    def _check(self) -> None:
+        """Have the draft checked at once and planned soon; an answer to what is no longer there is dropped."""
+        self._round += 1
+        asked, draft = self._round, self._tried()
+        self.fabric.aside(lambda: (asked, check(draft)), self._take_checked)
         if self._waiting is not None:
             self._waiting.stop()
-        self._waiting = self.set_timer(PAUSE_SECONDS, partial(self._check, event.value))
+        self._waiting = self.set_timer(PAUSE_SECONDS, partial(self._plan, asked, draft))
 
-    def _check(self, line: str) -> None:
-        """Have it planned in the background; an answer to what is no longer there is dropped."""
-        self._asked += 1
-        if line.strip():
-            asked, home = self._asked, self._fabric.home
-            self._fabric.aside(lambda: (asked, _planned(partial(plan, home, line))), self._show)
+    def _take_checked(self, answer: tuple[int, Checked]) -> None:
+        if answer[0] == self._round and self.whole:
+            self.checked = answer[1]
+            self._show()
 
-    def _show(self, answer: tuple[int, Content]) -> None:
-        asked, shown = answer
-        if asked == self._asked and self.is_attached:
-            self.query_one("#launch-plan", Static).update(shown)
+    def _plan(self, asked: int, draft: Draft) -> None:
+        home = self.fabric.home
+        self.fabric.aside(lambda: (asked, _planned(partial(plan, home), draft)), self._take_plan)
 
-    @on(Input.Submitted)
-    def _submitted(self, event: Input.Submitted) -> None:
-        if event.value.strip():
-            self.dismiss(event.value.strip())
+    def _take_plan(self, answer: tuple[int, Content]) -> None:
+        if answer[0] == self._round and self.whole:
+            self._planned = answer[1]
+            self._show()
 
-    def action_page(self, lines: int) -> None:
-        """Scroll the plan."""
-        self.query_one(".text").scroll_relative(y=lines, animate=False)
+    # Showing
 
-    def action_leave(self) -> None:
-        """Start nothing."""
-        self.dismiss("")
+    def _show(self) -> None:
+        if not self.whole:
+            return
+        draft, checked = self._tried(), self.checked
+        self.form.show(fields_of(draft, checked.values), checked.values, draft.changes, checked.faults)
+        self.query_one(PlanPage).show(self._planned)
+        self._say_hint()
+        try:
+            line = plain(f"$ {draft.line()}", "key")
+        except FabricError as error:
+            line = plain(str(error), "error")
+        self.query_one("#launch-command", Static).update(line)
+        self.refresh_head()
+
+    @on(FieldList.Moved)
+    def _say_hint(self) -> None:
+        """Say what the line under the cursor means, or what is wrong with it."""
+        one = self.form.field
+        if one is None or not self.whole:
+            return
+        whole = self.checked.faults.get("")
+        if fault := self.checked.faults.get(one.key) or whole:
+            said = plain(fault, "error")
+        else:
+            example = f" For example {one.example}." if one.example else ""
+            among = f" One of {', '.join(self._known(one))}." if self._known(one) else ""
+            said = plain(f"{one.meaning}{among}{example}", "dim")
+        self.query_one("#launch-hint", Static).update(said)
+
+    def _known(self, one: Field) -> tuple[str, ...]:
+        if one.key == "backend":
+            return self._places
+        if one.key == "runner":
+            from runners.registry import runner_names
+
+            return tuple(runner_names())
+        return one.choices
+
+    def refresh_head(self) -> None:
+        """Say what it is from, and whether it can be started."""
+        faults = len(self.checked.faults)
+        wrong = (text.count(faults, "fault"), "error") if faults else ("can be started", "completed")
+        self.head(("new job", f"from {text.harmless(self.draft.origin)}"), (wrong,))
+
+    # Filling in
+
+    @on(FieldList.Edit)
+    def action_form_edit(self) -> None:
+        """Type another value."""
+        one = self.form.field
+        if one is not None:
+            value = self.draft.changes.get(one.key, self.checked.values.get(one.key, ""))
+            history = self.fabric.memory.texts(f"form {one.key}")
+            self.query_one(Prompt).ask(one.key, value, [*self._known(one), *history])
+
+    def action_form_reset(self) -> None:
+        """Take a change back."""
+        one = self.form.field
+        if one is not None and one.key in self.draft.changes:
+            self.set_draft(self.draft.changed(one.key, None))
+
+    @on(Prompt.Changed)
+    def _typing(self, typed: Prompt.Changed) -> None:
+        self._typed = typed.purpose, typed.value
+        self._check()
+
+    @on(Prompt.Entered)
+    def _entered(self, entered: Prompt.Entered) -> None:
+        key, value = entered.purpose, entered.value.strip()
+        same = value == self.checked.values.get(key, "")
+        if value:
+            self.fabric.memory.add_to_history(f"form {key}", value)
+        self.query_one(Prompt).close()
+        self.set_draft(self.draft.changed(key, None if same else value))
+        self.form.focus()
+
+    @on(Prompt.Left)
+    def _left(self) -> None:
+        self.set_draft(self.draft)
+        self.form.focus()
+
+    # Where it is from
+
+    def action_form_source(self) -> None:
+        """Offer what a job can be made from."""
+        home = self.fabric.home
+        self.fabric.aside(lambda: offers(home), self._choose)
+
+    def _choose(self, offered: list[Offer]) -> None:
+        from screens.picking import Pick
+
+        def picked(index: int | None) -> None:
+            if index is not None:
+                self.begin(offered[index])
+
+        lines = [f"{kind:<8} {'  '.join(filter(None, (name, about)))}" for kind, name, about in offered]
+        self.app.push_screen(Pick("Begin with", lines), picked)
+
+    def begin(self, offer: Offer) -> None:
+        """Begin anew from an offer."""
+        kind, name, _ = offer
+        home = self.fabric.home
+        if kind == "command":
+            self.set_draft(Draft())
+        elif kind == "job":
+            self.fabric.aside(lambda: draft_of_job(home, name), self.set_draft)
+        else:
+            self.fabric.aside(lambda: draft_of_file(name), self.set_draft)
+
+    def action_form_editor(self) -> None:
+        """Edit the manifest itself; what is saved is a copy."""
+        from screens.editing import edit
+
+        home, draft = self.fabric.home, self.draft
+
+        def open_editor(copy: Draft) -> None:
+            edit(self.fabric, home.drafts / "edited.yml", partial(read_again, copy))
+
+        def read_again(copy: Draft) -> None:
+            self.fabric.aside(lambda: draft_of_file(copy.manifest), partial(take, copy))
+
+        def take(copy: Draft, read: Draft) -> None:
+            origin = f"{draft.origin}, edited".replace(", edited, edited", ", edited")
+            self.set_draft(Draft(copy.manifest, read.text, copy.code, "", origin, copy.changes))
+
+        self.fabric.aside(lambda: draft_to_edit(home, draft), open_editor)
+
+    # Starting
+
+    def action_form_start(self) -> None:
+        """Start it."""
+        if self.fabric.readonly:
+            self.fabric.tell("nothing is started here: it was started with --readonly", "warning")
+            return
+        if self.checked.faults:
+            key, fault = next(iter(self.checked.faults.items()))
+            self.form.go_to(key)
+            self.fabric.tell(f"{key}: {fault}" if key else fault, "warning")
+            return
+        home, draft = self.fabric.home, self.draft
+        self.fabric.tasks.begin(
+            "start a job", lambda report: start(home, draft.words(), report), self._started
+        )
+
+    def _started(self, job_id: str) -> None:
+        self.fabric.draft = None
+        self.fabric.say_started(job_id)
+        if self.app.screen is self:
+            self.app.pop_screen()
+
+    def back(self) -> bool:
+        """Leave; what was changed is there when the form is opened again."""
+        return False
 
 
-def _planned(ask: partial[str]) -> Content:
+def _planned(ask: partial[str], draft: Draft) -> Content:
+    if draft.is_exactly_again:
+        return plain(
+            f"{draft.origin} again: with exactly its code, settings and interpreter.\n\n{draft.text}"
+        )
+    if faults := check(draft).faults:
+        said = [plain(f"{key}: {fault}" if key else fault, "error") for key, fault in faults.items()]
+        return page([heading("Not yet")], said)
     try:
-        return plain(ask())
+        return plain(ask(draft.words()))
     except FabricError as error:
         return plain(str(error), "error")

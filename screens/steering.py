@@ -117,21 +117,14 @@ class Steering(BaseScreen):
         self._steer("delete", "Delete", "Its logs, metrics, results and checkpoints are removed for good.")
 
     def action_job_rerun(self) -> None:
-        """Start the job again as it was."""
+        """Open the form with the job as it was."""
         if self._refused():
             return
-        jobs = self.targets()[:1]
-        for job in jobs:
-            asked = f"Run {text.harmless(job.name)} again?"
-            self.fabric.confirm(
-                asked, "A new job with exactly its code and settings.", "run", partial(self._rerun, job)
-            )
-
-    def _rerun(self, job: JobRow) -> None:
-        from screens.launching import start_again
+        from screens.draft_sources import draft_of_job
 
         home = self.fabric.home
-        self.fabric.aside(lambda: start_again(home, job.id), self.fabric.say_started)
+        for job in self.targets()[:1]:
+            self.fabric.aside(partial(draft_of_job, home, job.id), self.fabric.open_form)
 
     def action_job_tags(self) -> None:
         """Ask for tags, and give them to the jobs."""

@@ -224,6 +224,11 @@ class Home:
         return self.path / "agents"
 
     @property
+    def drafts(self) -> Path:
+        """Manifests that were begun on the screens."""
+        return self.path / "drafts"
+
+    @property
     def secrets(self) -> Path:
         """Secret values by job, 0600 each, in a 0700 folder."""
         return self.path / "secrets"

@@ -94,6 +94,13 @@ class ComparePage(TextPage):
     BINDINGS: ClassVar = actions.bindings("compare")
 
 
+class PlanPage(TextPage):
+    """What a draft would start."""
+
+    PANE: ClassVar = "plan"
+    BINDINGS: ClassVar = actions.bindings("plan")
+
+
 class PlacesPage(TextPage):
     """What there is to run on."""
 

@@ -16,6 +16,7 @@ from screens.app import FabricApp
 from screens.compare import CompareScreen
 from screens.help import help_text
 from screens.keymap import KeyMap
+from screens.launch import LaunchScreen
 from screens.places import PlacesScreen
 from screens.run import RunScreen
 from screens.runs import RunsScreen
@@ -69,6 +70,7 @@ SCREENS = {
     **dict.fromkeys(actions.RUN_PANES, RunScreen),
     "compare": CompareScreen,
     "places": PlacesScreen,
+    **dict.fromkeys(actions.FORM_PANES, LaunchScreen),
 }
 
 

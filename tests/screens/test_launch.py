@@ -1,4 +1,4 @@
-"""Starting jobs from the screens, for real: planned while one types, started by the command, run by a controller."""
+"""The form for new jobs: checked and planned while one types, started by the command, run by a controller, for real."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from screens.launch import Launch
-from screens.launching import call, manifests_here, words_of
+from screens.launch import LaunchScreen
+from screens.launching import call, manifests_here
+from screens.picking import Pick
+from screens.runs import RunsScreen
 from tests.cli.conftest import end_everything
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
 from tests.screens.test_pictures import remember_runs
 from workbench.clock import now_us
-from workbench.errors import FabricError, UsageError
+from workbench.errors import FabricError
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store import jobs
 from workbench.store.database import Store
 
 MANIFEST = """name: hello
+params:
+  greeting: hello from the job
 framework:
   name: custom
-  command: "{python} -c 'print(\\"hello from the job\\")'"
+  command: "{python} -c 'print(\\"${{params.greeting}}\\")'"
 """
 
 
@@ -40,26 +44,72 @@ def folder(clean_environment: Path, home: Home, monkeypatch: pytest.MonkeyPatch)
     end_everything(home)
 
 
-async def ask(shown: Shown, words: str) -> None:
+async def open_form(shown: Shown) -> LaunchScreen:
     await shown.press("n")
-    await shown.until(lambda: isinstance(shown.app.screen, Launch))
-    shown.app.screen.query_one(Input).value = words
+    await shown.until(lambda: isinstance(shown.app.screen, LaunchScreen))
+    screen = shown.app.screen
+    assert isinstance(screen, LaunchScreen)
+    return screen
+
+
+async def begin_with(shown: Shown, part: str) -> None:
+    await shown.press("t")
+    await shown.until(lambda: isinstance(shown.app.screen, Pick))
+    await shown.type(part)
+    await shown.press("enter")
+    await shown.until(lambda: isinstance(shown.app.screen, LaunchScreen))
+
+
+async def fill(shown: Shown, screen: LaunchScreen, key: str, value: str) -> None:
+    await shown.until(lambda: any(one.key == key for one in screen.form.fields))
+    screen.form.go_to(key)
+    await shown.press("enter")
+    await shown.until(lambda: isinstance(shown.app.focused, Input))
+    shown.app.screen.query_one(Input).value = ""
+    await shown.type(value)
+    await shown.press("enter")
 
 
 @journey
-async def test_a_job_is_planned_while_one_types_then_started_and_run(folder: Path, home: Home) -> None:
+async def test_a_job_is_made_of_a_file_changed_started_and_run(folder: Path, home: Home) -> None:
     async with opened(home, (120, 40), clock=now_us) as shown:
         await shown.until_shown("No runs yet")
-        await ask(shown, "--runner process manifest.yml")
-        await shown.until_shown("New job", "place     local, as process", "hello from the job")
-        await shown.press("enter")
+        screen = await open_form(shown)
+        await shown.until_shown("from a command", "say what to run")
+        await begin_with(shown, "manifest.yml")
+        await shown.until_shown(
+            "from manifest.yml", "params.greeting", "can be started", "$ fabric run manifest.yml"
+        )
+        await fill(shown, screen, "params.greeting", "good morning")
+        await shown.until_shown("--set 'params.greeting=good morning'")
+        await fill(shown, screen, "runner", "process")
+        await shown.until_shown("place     local, as process", "good morning")
+        await shown.press("ctrl+r")
         await shown.until_shown("started training-")
-        await shown.until_shown("✓ completed", "hello")
+        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.until_shown("✓ completed", "good morning")
+
         await shown.press("r")
-        await shown.until_shown("Run hello again?", "exactly its code")
-        await shown.press("y")
-        await shown.until(lambda: len(_states(home)) == 2)
-        await shown.until(lambda: _states(home) == [State.COMPLETED, State.COMPLETED])
+        await shown.until_shown("from job", "$ fabric rerun training-", "again: with exactly its code")
+        await shown.press("ctrl+r")
+        await shown.until(lambda: _states(home) == [State.COMPLETED] * 2)
+        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.press("r")
+        screen = shown.app.screen if isinstance(shown.app.screen, LaunchScreen) else await _form(shown)
+        await fill(shown, screen, "params.greeting", "third")
+        await shown.until_shown("params.greeting=third", "can be started")
+        await shown.press("ctrl+r")
+        await shown.until(lambda: _states(home) == [State.COMPLETED] * 3)
+        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.press("g")
+        await shown.until_shown("third")
+
+
+async def _form(shown: Shown) -> LaunchScreen:
+    await shown.until(lambda: isinstance(shown.app.screen, LaunchScreen))
+    screen = shown.app.screen
+    assert isinstance(screen, LaunchScreen)
+    return screen
 
 
 def _states(home: Home) -> list[State]:
@@ -68,17 +118,69 @@ def _states(home: Home) -> list[State]:
 
 
 @journey
-async def test_what_is_wrong_is_said_before_anything_is_started(folder: Path, home: Home) -> None:
-    (folder / "wrong.yml").write_text("name: hello\nlearners: -1\n")
+async def test_a_bare_command_is_enough(folder: Path, home: Home) -> None:
     async with opened(home, (120, 40), clock=now_us) as shown:
         await shown.until_shown("No runs yet")
-        await ask(shown, "wrong.yml")
-        await shown.until_shown("wrong.yml", "learners")
-        shown.app.screen.query_one(Input).value = "'manifest.yml"
-        await shown.until_shown("these are no words of a command")
-        await shown.press("escape")
+        screen = await open_form(shown)
+        await fill(shown, screen, "framework.command", "echo it works")
+        await fill(shown, screen, "name", "bare")
+        await shown.until_shown("$ fabric run --name bare -- 'echo it works'", "job       bare")
+        await shown.press("ctrl+r")
+        await shown.until(lambda: _states(home) == [State.COMPLETED])
+        await shown.until_shown("it works")
+
+
+@journey
+async def test_what_is_wrong_is_said_beside_its_line_while_one_types(folder: Path, home: Home) -> None:
+    async with opened(home, (120, 40), clock=now_us) as shown:
         await shown.until_shown("No runs yet")
+        screen = await open_form(shown)
+        await begin_with(shown, "manifest.yml")
+        await shown.until_shown("can be started")
+        screen.form.go_to("learners")
+        await shown.press("enter")
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        await shown.type("-2")  # behind what stands there, which is nothing
+        await shown.until_shown("!learners", "found the number -2; write a whole number", "1 fault")
+        await shown.press("enter")
+        await shown.until(lambda: shown.app.focused is screen.form)
+        await shown.press("ctrl+r")
+        await shown.until_shown("learners: found the number -2")
+        await shown.press("backspace")
+        await shown.until_shown("can be started")
+        await fill(shown, screen, "more words", "'open")
+        await shown.until_shown("!more words", "these are no words of a command")
+        await shown.press("escape")
+        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.press("n")
+        await shown.until_shown("!more words")  # it is there as it was left
     assert _states(home) == []
+
+
+@journey
+async def test_the_manifest_is_edited_in_the_users_editor(
+    folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def edit(app: object, argv: list[str]) -> int:
+        asked.append(argv)
+        file = Path(argv[-1])
+        file.write_text(file.read_text().replace("hello from the job", "edited greeting"))
+        return 0
+
+    monkeypatch.setenv("EDITOR", "emacs -nw")
+    monkeypatch.setattr("screens.editing.lend_terminal", edit)
+    async with opened(home, (160, 40), clock=now_us) as shown:
+        await shown.until_shown("No runs yet")
+        await open_form(shown)
+        await begin_with(shown, "manifest.yml")
+        await shown.until_shown("hello from the job")
+        await shown.press("e")
+        await shown.until_shown("from manifest.yml, edited", "edited greeting")
+        await shown.until_shown(str(folder)[-12:])  # the code is where it was
+        assert asked == [["emacs", "-nw", str(home.drafts / "edited.yml")]]
+    assert "hello from the job" in (folder / "manifest.yml").read_text()
 
 
 @journey
@@ -101,12 +203,23 @@ def test_manifests_are_found_the_nearest_first(folder: Path) -> None:
     assert manifests_here() == ["manifest.yml", "examples/one/manifest.yml"]
 
 
-def test_words_are_split_as_a_shell_does() -> None:
-    assert words_of("a 'b c' --set x=1") == ["a", "b c", "--set", "x=1"]
-    with pytest.raises(UsageError, match="no words of a command"):
-        words_of("a 'b")
-
-
 def test_what_the_command_refuses_is_said_in_its_own_words(home: Home) -> None:
     with pytest.raises(FabricError, match="there is no job"):
         call(home, ["rerun", "nobody"])
+
+
+def test_what_the_command_narrates_is_passed_on(folder: Path, home: Home) -> None:
+    said: list[str] = []
+
+    call(
+        home,
+        ["run", "-d", "--runner", "process", "manifest.yml"],
+        lambda line, fraction=None: said.append(line),
+    )
+
+    assert any("as process at local" in line for line in said)
+
+
+def test_a_command_that_takes_too_long_is_ended(home: Home) -> None:
+    with pytest.raises(FabricError, match="took longer than 0 s and was ended"):
+        call(home, ["list"], deadline_seconds=0.01)

@@ -1,0 +1,265 @@
+"""A job that is about to be started: where it is from, what was changed of it, and the command that says so. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from workbench.errors import FabricError, ManifestError, UsageError
+from workbench.manifest.framework_keys import FRAMEWORK
+from workbench.manifest.keys import MANIFEST
+from workbench.manifest.kinds import Choice, OneOf
+from workbench.manifest.tables import Key
+
+COMMAND: Final = "framework.command"
+FLAGS: Final = {"name": "--name", "gpus": "--gpus", "backend": "--backend", "runner": "--runner"}
+"""Keys that the command has an option of its own for."""
+MORE: Final = "more words"
+"""The field for whatever else the command knows, as it would be typed."""
+FIRST: Final = (
+    "name",
+    COMMAND,
+    "params",
+    "backend",
+    "runner",
+    "learners",
+    "gpus",
+    "gpu_type",
+    "cpus",
+    "memory",
+)
+LONG: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One line of the form, made of a key of the manifest's table."""
+
+    key: str
+    meaning: str
+    default: str
+    example: str
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What would be started."""
+
+    manifest: str = ""
+    """Its file; empty for a bare command."""
+    text: str = ""
+    """What is in that file."""
+    code: str = ""
+    """Folder or archive with the code; empty leaves it to the manifest."""
+    again: str = ""
+    """The job that it is from: without a change it is run again exactly."""
+    origin: str = "a command"
+    """Where it is from, in words."""
+    changes: Mapping[str, str] = field(default_factory=dict)
+    """What was changed, as typed, by key; empty takes the default."""
+
+    def changed(self, key: str, value: str | None) -> Draft:
+        """Return the draft with another value of a key; None takes the change back."""
+        rest = {name: said for name, said in self.changes.items() if name != key}
+        return replace(self, changes=rest if value is None else {**rest, key: value})
+
+    @property
+    def is_exactly_again(self) -> bool:
+        """Whether it is another job as it was."""
+        return bool(self.again) and not self.changes
+
+    def words(self) -> list[str]:
+        """Return the command's words after ``fabric``.
+
+        Raises:
+            UsageError: the further words are not such as a shell takes.
+        """
+        if self.is_exactly_again:
+            return ["rerun", self.again]
+        said = ["run", *filter(None, (self.manifest, self.code))]
+        for key, value in self.changes.items():
+            if key == MORE:
+                said += _split(value)
+            elif key in FLAGS and value.strip():
+                said += [FLAGS[key], value.strip()]
+            elif key != COMMAND or self.manifest:
+                said += ["--set", f"{key}={value}"]
+        if not self.manifest:
+            command = self.changes.get(COMMAND, "").strip()
+            said += ["--", command] if command else []
+        return said
+
+    def line(self) -> str:
+        """Return the command as one would type it."""
+        return shlex.join(["fabric", *self.words()])
+
+
+def _split(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"these are no words of a command: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a draft comes to."""
+
+    values: Mapping[str, str]
+    """What its manifest says itself, in one line each."""
+    faults: Mapping[str, str]
+    """What is wrong, by key; the empty key for what belongs to none."""
+
+
+def check(draft: Draft) -> Checked:
+    """Read a draft as the command would, and name every fault by its key; reaches no place, reads no file."""
+    from workbench.manifest import from_command, load_text
+
+    text = draft.text
+    faults: dict[str, str] = {}
+    if not draft.manifest:
+        command = draft.changes.get(COMMAND, "").strip()
+        if not command:
+            return Checked({}, {COMMAND: "say what to run, such as python train.py"})
+        text = from_command([command])
+    overrides = [
+        f"{key}={value}"
+        for key, value in draft.changes.items()
+        if key != MORE and (draft.manifest or key != COMMAND)
+    ]
+    values = written(text) if draft.manifest else {}
+    try:
+        draft.words()
+        load_text(text, draft.manifest or "command", overrides=overrides)
+    except ManifestError as error:
+        for fault in error.faults:
+            said = fault.problem + (f" ({fault.hint})" if fault.hint else "")
+            faults.setdefault(_nearest_key(fault.key, values, draft.changes), said)
+    except FabricError as error:
+        faults[MORE if isinstance(error, UsageError) else ""] = str(error)
+    return Checked(values, faults)
+
+
+def _nearest_key(key: str, *known: Mapping[str, str]) -> str:
+    """Return the line of the form that a fault's key belongs to: itself, or what it is part of."""
+    names = {field.key for field in fields()}.union(*known)
+    while key and key not in names:
+        key = key.rpartition(".")[0]
+    return key
+
+
+@lru_cache(maxsize=8)
+def written(text: str) -> dict[str, str]:
+    """Return what a manifest says, in one line a key; nothing where it cannot be read."""
+    import yaml
+
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return {}
+    if not isinstance(document, dict):
+        return {}
+    values: dict[str, str] = {}
+    for key, value in document.items():
+        if key in ("framework", "params") and isinstance(value, dict):
+            values |= {f"{key}.{name}": _line(one) for name, one in value.items()}
+        elif value is not None:
+            values[str(key)] = _line(value)
+    return values
+
+
+def _line(value: Any) -> str:  # any YAML value
+    import yaml
+
+    if isinstance(value, str):
+        return value
+    said = yaml.safe_dump(value, default_flow_style=True, width=LONG, sort_keys=False, allow_unicode=True)
+    return str(said).removesuffix("...\n").strip()
+
+
+def fields() -> tuple[Field, ...]:
+    """Return every line of the form, the most used first: the manifest's keys, those of its framework, and the rest."""
+    return _FIELDS
+
+
+def fields_of(draft: Draft, values: Mapping[str, str]) -> list[Field]:
+    """Return the form's lines for a draft: its hyper-parameters have one each."""
+    named = [name for name in dict.fromkeys((*values, *draft.changes)) if name.startswith("params.")]
+    lines: list[Field] = []
+    for one in fields():
+        named_by_command = one.key == "name" and not draft.manifest
+        lines.append(replace(one, default="made of the command") if named_by_command else one)
+        if one.key == "params":
+            lines += [
+                Field(name, "A hyper-parameter: ${" + name + "} stands for it.", "none", "") for name in named
+            ]
+    return lines
+
+
+def _every() -> Iterator[Field]:
+    known = dict(_keys())
+    order = [*FIRST, *(name for name in known if name not in FIRST)]
+    yield from (_field(name, known[name]) for name in order)
+    yield Field(
+        MORE, "Anything else that fabric run takes, as it is typed there.", "none", "-e WANDB_API_KEY"
+    )
+
+
+def _keys() -> Iterator[tuple[str, Key]]:
+    for name, key in MANIFEST.keys.items():
+        if name == "framework":
+            yield from ((f"framework.{part}", below) for part, below in FRAMEWORK.keys.items())
+        else:
+            yield name, key
+
+
+def _field(name: str, key: Key) -> Field:
+    return Field(
+        name,
+        key.meaning,
+        key.default or ("none" if not key.required else "needed"),
+        key.example,
+        _choices(key.kind),
+    )
+
+
+def _choices(kind: object) -> tuple[str, ...]:
+    if isinstance(kind, Choice):
+        return kind.names
+    if isinstance(kind, OneOf):
+        return tuple(name for one in kind.kinds for name in _choices(one))
+    return ()
+
+
+_FIELDS: Final = tuple(_every())
+
+
+def from_manifest(path: str, text: str) -> Draft:
+    """Begin with a manifest."""
+    return Draft(manifest=path, text=text, origin=path)
+
+
+def from_arguments(draft: Draft, argv: Sequence[str]) -> Draft:
+    """Return a draft with what a former command line had laid over its manifest."""
+    options = {flag: key for key, flag in FLAGS.items()}
+    words = iter(argv[: argv.index("--")] if "--" in argv else argv)
+    changes: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name == "--set":
+            key, _, said = (value if equals else next(words, "")).partition("=")
+            changes[key.strip()] = said
+        elif name in options:
+            changes[options[name]] = value if equals else next(words, "")
+    return replace(draft, changes=changes)
+
+
+def in_folder(manifest: str, text: str) -> str:
+    """Return where a manifest's code lies when it says so itself, else its folder."""
+    said = written(text).get("code", "")
+    return str(Path(manifest).absolute().parent / said)
