@@ -188,13 +188,17 @@ class ContainerLaunching:
             except EngineRefused as error:
                 if is_refused(error.message):
                     self._limits.remember(None)  # another engine than it was: the next attempt finds out anew
-                text, code, hint = why_not_started(error, self._told(learner))
-                reason = {"text": text, "code": code, "hint": hint}
-                path = self._attempt.learner(learner).path / REASON
                 if error.status not in (NOT_FOUND, CONFLICT):
-                    self._host.call("write_files", files={str(path): json.dumps(reason)})
+                    self._say_why(learner, error)
             except OSError:
                 continue  # the agent finds out
+
+    def _say_why(self, learner: int, error: EngineRefused) -> None:
+        """Leave for a learner's agent why its container was not started: the engine tells it once."""
+        text, code, hint = why_not_started(error, self._told(learner))
+        path = self._attempt.learner(learner).path / REASON
+        reason = {"text": text, "code": code, "hint": hint}
+        self._host.call("write_files", files={str(path): json.dumps(reason)})
 
     def _told(self, learner: int) -> dict[str, Any]:
         """Return what the stand-in for a command must know of its container."""
@@ -246,7 +250,8 @@ class ContainerLaunching:
                 if is_refused(error.message) and limits:
                     self._engine.remove(plan.name)
                     continue
-                return  # for another reason, which whoever starts it next is told again
+                self._say_why(learner, error)
+                return
             self._limits.remember(limits)
             return
 
