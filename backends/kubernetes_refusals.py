@@ -105,7 +105,7 @@ def _short(failure: Exception) -> str:
 
     if isinstance(failure, http.NameResolutionError | socket.gaierror):
         return "its name is not known"
-    if isinstance(failure, http.ConnectTimeoutError):
+    if isinstance(failure, http.ConnectTimeoutError) and not isinstance(failure, http.NewConnectionError):
         return "no connection in time"
     if isinstance(failure, http.ReadTimeoutError | TimeoutError):
         return "no answer in time"

@@ -7,11 +7,13 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from backends.cluster import Change
 from backends.kubernetes_kinds import Kind
 from backends.kubernetes_refusals import Asked, no_answer, of_status_event
+
+PIECE_BYTES: Final = 1 << 18
 
 
 class _Body:
@@ -20,7 +22,6 @@ class _Body:
     def __init__(self, response: Any, asked: Asked) -> None:
         self._response = response
         self._asked = asked
-        self._pieces: Iterator[bytes] = response.stream(1 << 18)
         self._reading = threading.Lock()
         self._closed = False
         # Kept, since the response forgets it at its end.
@@ -33,7 +34,7 @@ class _Body:
         with self._reading:
             data = b""
             try:
-                data = b"" if self._closed else next(self._pieces, b"")
+                data = b"" if self._closed else self._response.read1(PIECE_BYTES)
             except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as failure:
                 if not self._closed:  # else the other thread took it away under us
                     raise no_answer(self._asked, failure) from failure

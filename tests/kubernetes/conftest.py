@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import fabric as fabric
 from tests.kubernetes.space import Space, cluster_held, load_images, space_of, why_not
 
 

@@ -1,0 +1,114 @@
+"""The settings of a cluster: what each may be, and what is said of those that cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.kubernetes_options import OPTIONS, checked_options
+from tests.cli.conftest import Fabric
+from workbench.errors import ConfigError
+
+
+def checked(**told: Any) -> dict[str, Any]:
+    return checked_options("lab", told)
+
+
+def test_every_setting_has_a_default_that_it_may_be_itself() -> None:
+    defaults = checked()
+
+    assert set(defaults) == set(OPTIONS)
+    assert defaults["run_as"] == "restricted" and defaults["gpu_resource"] == "nvidia.com/gpu"
+    assert defaults["gang_seconds"] == defaults["journal_hold_seconds"] == 120.0
+    assert checked(**{key: value for key, value in defaults.items() if value != ""}) == defaults
+
+
+@pytest.mark.parametrize(
+    ("key", "said", "meant"),
+    [
+        ("gang_seconds", "2m", 120.0),
+        ("gang_seconds", 3, 3.0),
+        ("node_selector", "a=b, example.com/c=d", {"a": "b", "example.com/c": "d"}),
+        ("node_selector", {"a": "b"}, {"a": "b"}),
+        ("tolerations", "gpu", ({"key": "gpu", "operator": "Exists"},)),
+        (
+            "tolerations",
+            "nvidia.com/gpu=present:NoSchedule",
+            (
+                {
+                    "key": "nvidia.com/gpu",
+                    "operator": "Equal",
+                    "value": "present",
+                    "effect": "NoSchedule",
+                },
+            ),
+        ),
+        ("tolerations", [{"operator": "Exists"}], ({"operator": "Exists"},)),
+        ("image_pull_secrets", "one, two", ("one", "two")),
+        ("gpu_types", '{"A100": "gpu=a100,size=80"}', {"a100": {"gpu": "a100", "size": "80"}}),
+        ("gpu_types", {"h100": {"gpu": "h100"}}, {"h100": {"gpu": "h100"}}),
+        ("claim_size", "500Gi", "500Gi"),
+        ("pod_patch", '{"spec": {"hostNetwork": true}}', {"spec": {"hostNetwork": True}}),
+    ],
+)
+def test_a_setting_may_be_text_or_a_value_of_toml(key: str, said: Any, meant: Any) -> None:
+    assert checked(**{key: said})[key] == meant
+
+
+def test_volumes_are_claims_and_folders_of_the_node() -> None:
+    claim, folder = checked(volumes="data:/data:ro,/scratch/me:/scratch")["volumes"]
+
+    assert claim["source"] == {"persistentVolumeClaim": {"claimName": "data", "readOnly": True}}
+    assert (claim["path"], claim["read_only"]) == ("/data", True)
+    assert folder["source"] == {"hostPath": {"path": "/scratch/me"}}
+    table = {"secret": "keys", "path": "/keys", "sub_path": "one"}
+    assert checked(volumes=[table])["volumes"][0]["source"] == {"secret": {"secretName": "keys"}}
+
+
+@pytest.mark.parametrize(
+    ("key", "said", "words"),
+    [
+        ("run_as", "root", "restricted or image"),
+        ("gpu_resource", "gpu", "nvidia.com/gpu"),
+        ("gang_seconds", "soon", "not a duration"),
+        ("gang_seconds", 0, "more than 0"),
+        ("node_selector", "a", "key=value"),
+        ("node_selector", "a=b c", "no label"),
+        ("tolerations", "a=b:Sometimes", "NoSchedule"),
+        ("tolerations", 5, "key=value:Effect"),
+        ("gpu_types", "a100", "JSON"),
+        ("claim_size", "big", "10Gi"),
+        ("service_account", "Not A Name", "small letters"),
+        ("image_pull_secrets", 5, "commas"),
+        ("volumes", "data", "claim:/path"),
+        ("volumes", "data:/job", "the job's own folder"),
+        ("volumes", "data:relative", "absolute"),
+        ("volumes", "a:/x,b:/x", "two volumes"),
+        ("volumes", [{"claim": "a", "secret": "b", "path": "/x"}], "one of"),
+        ("pod_patch", "spec", "JSON"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_with_what_can(key: str, said: Any, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        checked(**{key: said})
+
+    assert key in caught.value.message and words in caught.value.message
+    assert caught.value.hint.startswith(f"{key} is ")
+
+
+def test_a_setting_that_does_not_exist_is_refused_with_the_nearest(fabric: Fabric) -> None:
+    ran = fabric("backend", "add", "lab", "k8s://lab/ml", "-o", "node_selecter=a=b", expect=78)
+
+    assert "no setting 'node_selecter'" in ran.stderr and "did you mean node_selector?" in ran.stderr
+
+
+def test_a_wrong_setting_is_found_when_the_configuration_is_used(
+    fabric: Fabric, clean_environment: Path
+) -> None:
+    (clean_environment / "config.toml").write_text(
+        '[backends.lab]\naddress = "k8s://a/b"\ngang_seconds = "soon"\n'
+    )
+
+    assert "gang_seconds = 'soon'" in fabric("gpus", "-b", "lab", expect=78).stderr
