@@ -9,9 +9,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from backends.answers import ANSWERS
 from backends.interface import Ask, Backend, BackendOptions, Cluster, Finding, Host, Inventory, Node, Slot
 from backends.ssh_address import parse_address
-from workbench.errors import ConfigError, FabricError
+from workbench.errors import ConfigError, FabricError, NeedsLogin
 from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ OPTIONS: Final = {
     "home": "the home that jobs are of, in the place of the environment's",
 }
 TRANSPORTS: Final = ("paramiko", "openssh")
+
+_awaiting: dict[str, int] = {}
+"""Hosts that wait for something to be typed, and how much was known when they were last asked."""
 
 
 class SshBackend(Backend):
@@ -195,8 +199,20 @@ class SshBackend(Backend):
         route = SshConfig(self._config_file()).route(self._address)
         agent = self._option("agent", os.environ.get("SSH_AUTH_SOCK", ""))
         connection = SshConnection(route, agent, ask)
-        connection.open()
+        login = self._key()
+        if _awaiting.get(login) == ANSWERS.generation and not ANSWERS.someone_is_there:
+            # A host that is knocked at every few seconds with nothing to say shuts us out for good.
+            raise self._needs_login("")
+        try:
+            connection.open()
+        except NeedsLogin as error:
+            _awaiting[login] = ANSWERS.generation
+            raise self._needs_login(error.message, error.hint) from error
         return connection
+
+    def _needs_login(self, why: str, hint: str = "") -> NeedsLogin:
+        said = f"needs login: `fabric backend login {self.name}`"
+        return NeedsLogin(f"{said}; {why}" if why else said, hint=hint)
 
     def _config_file(self) -> Path | None:
         told = self._option("config")

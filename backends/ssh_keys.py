@@ -1,4 +1,4 @@
-"""Logs in with keys: those of the agent and of the key files, in the order in which ssh tries them."""
+"""Logs in: with the agent's keys and the key files in the order in which ssh tries them, then by what is typed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from backends.answers import ANSWERS
 from backends.ssh_config import Hop
-from workbench.errors import NotAllowed, PlaceUnreachable
+from backends.ssh_login import TRIES, TYPED, log_in_typed, methods_of, passphrase_of
+from workbench.errors import NeedsLogin, NotAllowed, PlaceUnreachable
 
 
 @dataclass(slots=True)
@@ -28,6 +30,7 @@ def log_in(transport: Any, hop: Hop, agent_socket: str, timeout_seconds: float) 
     """Log in to a host.
 
     Raises:
+        NeedsLogin: a person has to type something.
         NotAllowed: it takes none of our keys.
         PlaceUnreachable: it hung up.
     """
@@ -51,6 +54,10 @@ def log_in(transport: Any, hop: Hop, agent_socket: str, timeout_seconds: float) 
                     break
             except (paramiko.SSHException, EOFError, OSError) as error:
                 raise PlaceUnreachable(f"{hop.words} hung up while we logged in: {error}.") from error
+    if not tried.methods and transport.is_active():
+        tried.methods = methods_of(transport, hop)
+    if tried.methods == ("none",) or log_in_typed(transport, hop, tried.methods):
+        return
     raise _refused(hop, tried)
 
 
@@ -92,17 +99,16 @@ def _keys(hop: Hop, agent: Any, tried: Tried) -> Iterator[tuple[str, Any]]:
 
 
 def _load(path: Path, hop: Hop, tried: Tried) -> Any:
-    import paramiko
 
     if not path.is_file():
         if hop.identities_told:
             tried.broken.append(f"{path} is not there")
         return None
     try:
-        key = paramiko.PKey.from_path(path)
-    except (TypeError, paramiko.PasswordRequiredException):
-        tried.locked.append(path)
-        return None
+        key = _key_of(path)
+        if key is None:
+            tried.locked.append(path)
+            return None
     except Exception as error:  # what is no key fails in any way
         tried.broken.append(f"{path} cannot be used: {error}")
         return None
@@ -111,6 +117,28 @@ def _load(path: Path, hop: Hop, tried: Tried) -> Any:
             key.load_certificate(str(certificate))
             break
     return key
+
+
+def _key_of(path: Path) -> Any:
+    """Read a key, with its passphrase if need be; None when nobody knows that."""
+    import paramiko
+
+    try:
+        return paramiko.PKey.from_path(path)
+    except (TypeError, paramiko.PasswordRequiredException):
+        question = passphrase_of(str(path))
+    for number in range(TRIES):
+        answer = (ANSWERS.known(question) if number == 0 else None) or ANSWERS.ask(question)
+        if not answer:
+            return None
+        try:
+            key = paramiko.PKey.from_path(path, password=answer.encode())
+        except (paramiko.SSHException, ValueError):
+            ANSWERS.drop(question)
+            continue
+        ANSWERS.keep(question, answer)
+        return key
+    return None
 
 
 def _public_of(path: Path) -> bytes:
@@ -126,14 +154,19 @@ def _refused(hop: Hop, tried: Tried) -> NotAllowed:
     who = f"{hop.words} does not let {hop.user} in"
     if tried.locked:
         paths = " ".join(str(path) for path in tried.locked)
-        return NotAllowed(
+        return NeedsLogin(
             f"{who}: {paths} has a passphrase, and no agent holds it.",
             hint=f"eval $(ssh-agent); ssh-add {paths}",
         )
+    if typed := [method for method in tried.methods if method in TYPED]:
+        keys = f"it takes none of our keys ({', '.join(tried.names)}) and " if tried.names else "it "
+        return NeedsLogin(
+            f"{who}: {keys}asks for {' or '.join(typed)}.", hint=f"ssh-copy-id {hop.user}@{hop.alias}"
+        )
     if tried.methods and "publickey" not in tried.methods:
         return NotAllowed(
-            f"{who} with a key alone: it asks for {', '.join(tried.methods)}, which fabric does not answer.",
-            hint='let ssh do it: transport = "openssh" with a shared connection (ControlMaster) that is open',
+            f"{who}: it asks for {', '.join(tried.methods)}, which fabric does not answer.",
+            hint='let ssh do it: transport = "openssh"',
         )
     if tried.names:
         named = ", ".join(tried.names)

@@ -12,6 +12,7 @@ The tree::
       CannotWrite                   73   a home, folder or disk that takes no more
       TryAgain                      75   busy now, may work later
       NotAllowed                    77   rights are missing
+        NeedsLogin                  77   a person has to type something first
       ConfigError                   78   the configuration is at fault, or too new or old for this version
       BackendError                  69   anything that a backend raises (root of that family)
       RunnerError                   70   anything that a runner raises (root of that family)
@@ -116,6 +117,10 @@ class NotAllowed(FabricError):
     """Rights are missing."""
 
     exit_code = 77
+
+
+class NeedsLogin(NotAllowed):
+    """A place that lets nobody in before a person has typed a password, a passphrase or a code."""
 
 
 class ConfigError(FabricError):

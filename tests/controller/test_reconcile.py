@@ -144,16 +144,17 @@ def test_a_launch_that_raised_ends_what_it_started_before_it_fails_with_the_sent
 
 
 def test_a_place_that_is_away_is_tried_again_later_and_the_reason_says_so() -> None:
-    begun = Trouble("unreachable", AWAY.reason, started=True)
-
-    assert decide(view(State.PENDING, trouble=begun, not_before=NOW + 3)) == Decision(
+    assert decide(view(State.PENDING, trouble=AWAY, not_before=NOW + 3)) == Decision(
         (Say(AWAY.reason),), NOW + 3
     )
-    assert decide(view(State.PENDING, trouble=begun, not_before=NOW)).actions == (Launch(),)
+    assert decide(view(State.PENDING, trouble=AWAY, not_before=NOW)).actions == (Launch(),)
 
 
 def test_an_attempt_that_a_place_could_not_even_be_asked_for_waits_as_one_never_launched() -> None:
-    assert decide(view(State.PENDING, trouble=AWAY)).actions == (Step(State.QUEUED, AWAY.reason),)
+    waits = (Step(State.QUEUED, AWAY.reason),)
+
+    assert decide(view(State.PENDING, trouble=AWAY, unbegun=True)).actions == waits
+    assert decide(view(State.PENDING, trouble=AWAY, unbegun=True, intent=Intent.KILL)).actions == waits
 
 
 def test_a_place_that_is_away_leaves_the_state_of_a_running_job_alone() -> None:

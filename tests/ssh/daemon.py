@@ -67,6 +67,13 @@ def let_use_docker(user: User) -> None:
     _run("usermod", "-aG", grp.getgrgid(Path("/var/run/docker.sock").stat().st_gid).gr_name, user.name)
 
 
+def set_password(user: User, password: str) -> None:
+    """Let a user log in with a password, where sshd lets anybody."""
+    subprocess.run(
+        ["chpasswd"], input=f"{user.name}:{password}\n", text=True, check=True, capture_output=True
+    )
+
+
 def remove_user(user: User) -> None:
     """Kill what the user still runs, and remove the user with the home folder."""
     wait_until(lambda: not _kill_all(user), f"the processes of {user.name} to end")

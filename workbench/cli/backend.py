@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from backends.interface import Finding
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", autocompletion=backend_names)]
+Place = Annotated[
+    str, typer.Argument(metavar="PLACE", help="Its name or address.", autocompletion=backend_names)
+]
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="The name that it gets.")]
 Address = Annotated[
     str, typer.Argument(metavar="ADDRESS", help="ssh://me@host, k8s://context/namespace, ...")
@@ -220,6 +223,24 @@ def role(
     print_role(backend_options(place, context=kube_context, namespace=namespace), user, json=json)
 
 
+@command("login", "fabric backend login gpubox", "fabric backend login ssh://me@gpubox")
+def login(name: Place) -> None:
+    """Type what a place wants typed: a password, a key's passphrase, a code.
+
+    It is asked for once and kept in the controller's memory alone; jobs that wait for it go on.
+    """
+    from workbench.cli.places import backend_options
+    from workbench.cli.reaching import Asking, type_answer
+    from workbench.controller.login import log_in
+    from workbench.paths import Home, default_home
+    from workbench.store.identity import make_home
+
+    home = Home(default_home())
+    make_home(home)
+    log_in(home, backend_options(name), type_answer, Asking())
+    narrate(f"{name} lets you in")
+
+
 def finding_document(finding: Finding) -> dict[str, str]:
     """Return a finding as ``--json`` gives it."""
     return {
@@ -245,7 +266,7 @@ def print_findings(findings: list[Finding]) -> None:
 
 backend = Family(
     "backend",
-    "List, add, remove and test the places that jobs run at.",
-    (list_, add, remove, test, role),
+    "List, add, remove and test the places that jobs run at, and log in there.",
+    (list_, add, remove, test, login, role),
     default="list",
 )

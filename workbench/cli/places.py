@@ -39,6 +39,8 @@ def find_place(
     there = open_backend(backend_options(name or spec.backend, context=context, namespace=namespace))
     chosen, notes = _choose_runner(there, wanted, spec)
     options = there.frozen(chosen)
+    if options.type != DEFAULT:
+        _let_controller_know()
     place = PlaceRef(
         backend=options.name,
         type=options.type,
@@ -49,7 +51,19 @@ def find_place(
     return place, notes
 
 
+<<<<<<< HEAD
 def backend_options(name: str = "", *, context: str = "", namespace: str = "") -> BackendOptions:
+=======
+def _let_controller_know() -> None:
+    """Hand over what was typed when the place was reached for the first time."""
+    from workbench.controller.login import hand_over
+    from workbench.paths import Home, default_home
+
+    hand_over(Home(default_home()))
+
+
+def backend_options(name: str) -> BackendOptions:
+>>>>>>> 5f692a5 (Ask once for what must be typed, and let the controller hold it)
     """Return what the configuration says of a backend, or what an address says of itself.
 
     Args:
@@ -78,9 +92,15 @@ def backend_options(name: str = "", *, context: str = "", namespace: str = "") -
 
 
 def open_backend(options: BackendOptions) -> Backend:
-    """Load the backend that these options name; nothing is reached yet."""
+    """Load the backend that these options name; nothing is reached yet. It may ask who sits at the terminal."""
     from backends.registry import load_backend
 
+    if options.type != DEFAULT:
+        from workbench.cli.reaching import type_answer
+        from workbench.controller.login import with_person
+        from workbench.paths import Home, default_home
+
+        with_person(Home(default_home()), type_answer)
     return load_backend(options)
 
 

@@ -11,6 +11,7 @@ from workbench.cli.console import confirm, is_terminal, narrate, person_present
 from workbench.errors import ConfigError, FabricError, NotAllowed, TryAgain
 
 if TYPE_CHECKING:
+    from backends.answers import Question
     from backends.interface import BackendOptions, Finding, Host
 
 UNREACHABLE: Final = 69
@@ -45,6 +46,19 @@ class Asking:
         return confirm("Is that what its owner says it is?", yes=False)
 
 
+def type_answer(question: Question) -> str | None:
+    """Ask for what a place wants typed; None where nobody sits at a terminal."""
+    if not (person_present() and sys.stdin is not None and is_terminal(sys.stdin)):
+        return None
+    if question.shown:
+        sys.stderr.write(f"{question.text}: ")
+        sys.stderr.flush()
+        return sys.stdin.readline().rstrip("\n") or None
+    from getpass import getpass
+
+    return getpass(f"{question.text}: ", stream=sys.stderr) or None
+
+
 def reach(options: BackendOptions, accept_key: str = "") -> list[Finding]:
     """Reach a place and return what was found there.
 
@@ -52,10 +66,14 @@ def reach(options: BackendOptions, accept_key: str = "") -> list[Finding]:
         FabricError: it cannot be reached, and why.
     """
     from workbench.cli.places import open_backend
+    from workbench.controller.login import hand_over
+    from workbench.paths import Home, default_home
 
     backend = open_backend(options)
     backend.introduce(Asking(accept_key))
-    return list(backend.probe())
+    found = list(backend.probe())
+    hand_over(Home(default_home()))
+    return found
 
 
 def try_place(options: BackendOptions, accept_key: str = "") -> Tried:

@@ -23,6 +23,7 @@ from workbench.controller.events import (
 )
 from workbench.controller.restarts import RETRY_LONGEST_SECONDS
 from workbench.controller.tracked import Tracked
+from workbench.controller.troubles import NEEDS_LOGIN
 from workbench.controller.view import Doing, StopSent, Trouble
 from workbench.job import TERMINAL, Reason, State
 from workbench.store.jobs import add_note, job, mark_seen, transitions
@@ -227,6 +228,8 @@ class Hearing:
 
 def _away(tracked: Tracked, why: str) -> str:
     """Say that a place does not answer, why, and when it is tried again."""
+    if why.startswith(NEEDS_LOGIN):
+        return why
     # A time of its own for each try would be another reason each time, and written down.
     again = f"next try within {RETRY_LONGEST_SECONDS:g} s"
     return f"{tracked.row.place.backend} cannot be reached: {why.rstrip('.')}; {again}"

@@ -59,7 +59,8 @@ class Settings:
     """What a test or a caller may want otherwise."""
 
     open_place: Opener = OpenedPlace
-    linger_seconds: float = 60.0
+    linger: Callable[[], float] = field(default=lambda: 60.0)
+    """How many seconds to stay with nothing to do."""
     door: Callable[[bool], None] = field(default=lambda is_open: None)
     """Opens or closes the way in; once it is closed nobody is told that he was heard who was not."""
     is_ours: Callable[[], bool] = field(default=lambda: True)
@@ -300,7 +301,7 @@ class Loop:
             self._idle_since = None
             return
         self._idle_since = now if self._idle_since is None else self._idle_since
-        if now >= self._idle_since + self._settings.linger_seconds:
+        if now >= self._idle_since + self._settings.linger():
             self._settings.door(False)
             if self._mailbox.empty():
                 self._ended = self._ended or "nothing was left to do"
@@ -313,7 +314,7 @@ class Loop:
         times += [at for place in self._board.places.values() if (at := place.check(now)) is not None]
         times += [at for at in (self._queue_at, self._requests_at, self._tidy_at) if at is not None]
         if self._idle_since is not None:
-            times.append(self._idle_since + self._settings.linger_seconds)
+            times.append(self._idle_since + self._settings.linger())
         return max(0.0, min(times) - now)
 
     def _guarded(self, do: Callable[[], set[str]], *, failed: Event | None = None) -> set[str]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from backends.answers import ANSWERS
 from workbench.clock import now_us
 from workbench.controller.lock import RETRY_SECONDS, ControllerLock
 from workbench.controller.log import Log
@@ -31,6 +32,12 @@ SUCCESSION_SECONDS: Final = 10.0
 
 LINGER_SECONDS: Final = 60.0
 
+HOLDING_LINGER_SECONDS: Final = 8 * 3600.0
+"""How long one stays that holds what a person typed: it would have to be typed again."""
+
+WORDS: Final = ("wake", "status", "stop", "hold", "recall")
+"""``hold`` keeps ``answers`` in memory, ``recall`` tells them; whoever reaches the socket is the user."""
+
 STORE_AGAIN_SECONDS: Final = 0.5
 
 
@@ -45,16 +52,13 @@ class Process:
         self._ended = ""
         self.loop: Loop | None = None
 
-    def answer(self, what: str) -> Mapping[str, Any]:
+    def answer(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
         """Answer a client's word."""
-        about = {"pid": os.getpid(), "version": VERSION, "home": self._uuid}
+        what = str(said["do"])
+        about: dict[str, Any] = {"pid": os.getpid(), "version": VERSION, "home": self._uuid}
         with self._lock:
-            if what not in ("wake", "status", "stop"):
-                return {
-                    "ok": False,
-                    "error": f"'{what}' is not understood: wake, status and stop are",
-                    **about,
-                }
+            if what not in WORDS:
+                return {"ok": False, "error": f"'{what}' is not understood: {', '.join(WORDS)} are", **about}
             if not self._is_open:
                 return {"ok": False, "error": "it is about to end", **about}
             if what == "stop":
@@ -62,6 +66,10 @@ class Process:
                 self.end("a client asked for it")
             elif what == "wake" and self.loop is not None:
                 self.loop.wake()
+            elif what == "hold":
+                ANSWERS.hold({str(key): str(value) for key, value in dict(said["answers"]).items()})
+            elif what == "recall":
+                about["answers"] = dict(ANSWERS.held())
             jobs = self.loop.open_jobs() if self.loop is not None else 0
             return {"ok": True, **about, "open_jobs": jobs, "started_us": self._began_us}
 
@@ -147,7 +155,7 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: Log) -> int:
             log.say(f"ends: {process.ended}")
             return 0
         with store:
-            settings = Settings(linger_seconds=_linger(), door=process.door, is_ours=lock.is_ours)
+            settings = Settings(linger=_linger, door=process.door, is_ours=lock.is_ours)
             loop = Loop(home, store, log, settings)
             process.set_loop(loop)
             log.say(f"version {VERSION} looks after {home.path}")
@@ -206,4 +214,4 @@ def _linger() -> float:
     try:
         return float(os.environ["FABRIC_LINGER_SECONDS"])
     except (KeyError, ValueError):
-        return LINGER_SECONDS
+        return HOLDING_LINGER_SECONDS if ANSWERS.held() else LINGER_SECONDS

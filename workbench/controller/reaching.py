@@ -54,26 +54,26 @@ class ControllerStatus:
 def ensure_controller(home: Home) -> None:
     """Wake the controller; start one where none answers, or an older version's. Returns at once."""
     _reap()
-    answer = _say(home, "wake")
+    answer = say(home, "wake")
     if answer is None:
         if not _is_starting(home):
             _spawn(home)
     elif not answer.get("ok"):
         _spawn(home, wait=True)  # it is about to end
     elif _version(str(answer.get("version"))) < _version(VERSION):
-        _say(home, "stop")
+        say(home, "stop")
         _spawn(home, wait=True)
 
 
 def wake(home: Home) -> bool:
     """Tell the controller that there is something new; return whether one is there to hear it."""
-    answer = _say(home, "wake")
+    answer = say(home, "wake")
     return answer is not None and bool(answer.get("ok"))
 
 
 def status(home: Home) -> ControllerStatus | None:
     """Ask the controller how it is; None when none answers."""
-    answer = _say(home, "status")
+    answer = say(home, "status")
     if answer is None or not answer.get("ok"):
         return None
     held = read_lock(home)
@@ -90,25 +90,25 @@ def status(home: Home) -> ControllerStatus | None:
 
 def stop_controller(home: Home) -> bool:
     """Ask the controller to end; return whether there was one. Learners go on."""
-    answer = _say(home, "stop")
+    answer = say(home, "stop")
     return answer is not None and bool(answer.get("ok"))
 
 
-def _say(home: Home, what: str) -> Mapping[str, Any] | None:
-    """Say a word to the controller; None when none answers."""
+def say(home: Home, what: str, **more: Any) -> Mapping[str, Any] | None:
+    """Say a word to the controller, and what comes with it; None when none answers."""
     held = read_lock(home)
     if held is None or not held.socket:
         return None
     with contextlib.suppress(OSError, ValueError), socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(ANSWER_SECONDS)
         connection.connect(held.socket)
-        connection.sendall(json.dumps({"do": what}).encode() + b"\n")
+        connection.sendall(json.dumps({"do": what, **more}).encode() + b"\n")
         data = b""
         while not data.endswith(b"\n"):
-            more = connection.recv(65536)
-            if not more:
+            part = connection.recv(65536)
+            if not part:
                 return None
-            data += more
+            data += part
         answer = json.loads(data)
         _starting.pop(home.path, None)
         return answer if isinstance(answer, dict) else None

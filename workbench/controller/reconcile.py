@@ -70,6 +70,8 @@ def decide(view: View) -> Decision:
         return _ending(view)
     if view.doing is not Doing.NOTHING:
         return Decision()
+    if view.unbegun and view.trouble is not None:
+        return Decision((Step(State.QUEUED, view.trouble.reason),))
     if view.intent is not Intent.NONE:
         return _stop(view, "halt" if view.intent is Intent.HALT else "kill")
     if view.state in (State.PENDING, State.DOWNLOADING):
@@ -244,9 +246,6 @@ def _starting(view: View) -> Decision:
         return _stop(view, "kill")
     if view.trouble is not None and view.trouble.kind == "busy":
         return Decision((Step(State.QUEUED, view.trouble.reason),))
-    if _never_began(view):
-        assert view.trouble is not None
-        return Decision((Step(State.QUEUED, view.trouble.reason),))
     if _too_early(view):
         return Decision(_say_trouble(view), until=view.not_before)
     if not view.looked:
@@ -263,14 +262,6 @@ def _starting(view: View) -> Decision:
     if view.state is State.PENDING:
         return Decision((Step(State.DOWNLOADING, setup),))
     return Decision(_say(view, setup))
-
-
-def _never_began(view: View) -> bool:
-    """Say whether the place could not even be asked to begin: the attempt waits as one that was never launched."""
-    trouble = view.trouble
-    if trouble is None or trouble.kind != "unreachable" or trouble.started:
-        return False
-    return view.state is State.PENDING and view.looked and not view.launches and not view.seen
 
 
 def _running(view: View) -> Decision:

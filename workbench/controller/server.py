@@ -1,4 +1,4 @@
-"""The controller's socket: clients say one JSON line, ``wake``, ``status`` or ``stop``, and get one back."""
+"""The controller's socket: clients say one JSON line, with a word such as ``wake``, and get one back."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ PATH_BYTES: Final = 100
 PATIENCE_SECONDS: Final = 2.0
 """How long a client may take to say its line."""
 
-LINE_BYTES: Final = 4096
+LINE_BYTES: Final = 65536
 
-Answer = Callable[[str], Mapping[str, Any]]
+Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""Answers a document with the word ``do``, and what comes with it."""
 
 
 def socket_path(uuid: str) -> Path:
@@ -86,7 +87,7 @@ class Server:
         document = json.loads(line)
         if not isinstance(document, dict) or not isinstance(document.get("do"), str):
             return {"ok": False, "error": 'say one JSON object such as {"do": "wake"}'}
-        return self._answer(document["do"])
+        return self._answer(document)
 
 
 def _listen(path: Path) -> socket.socket:

@@ -63,6 +63,8 @@ class Tracked:
     unreachable: str = ""
     away: bool = False
     """Whether the place could not be reached for a launch, and has to answer before another is tried."""
+    begun: bool = False
+    """Whether some launch of this attempt may have started something."""
 
     @classmethod
     def load(cls, row: JobRow, spec: JobSpec, home: str, known: Sequence[LearnerRow] = ()) -> Tracked:
@@ -81,6 +83,7 @@ class Tracked:
         self.saved = {one.learner: replace(one, records_offset=0) for one in known}
         self.seen = {one.learner: seen_of(one, self.home) for one in known}
         self.previous_gone = True if row.attempt == 1 else previous_gone
+        self.begun = row.state is not State.QUEUED  # by a controller before this one
 
     @property
     def attempt(self) -> AttemptRef:
@@ -140,6 +143,7 @@ class Tracked:
             cleaned=self.cleaned,
             removed=self.removed,
             unreachable=self.unreachable,
+            unbegun=self.away and not self.begun,
         )
 
     def wish(self) -> Wish:
@@ -184,6 +188,7 @@ class Tracked:
             self.fault = trouble
             return
         delay = backoff_seconds(self.tries, self.draw)
+        self.begun |= launching and trouble.started
         self.away |= launching and trouble.kind == "unreachable" and not trouble.started
         if trouble.kind == "unreachable":
             delay = min(delay, RETRY_LONGEST_SECONDS)
@@ -207,6 +212,7 @@ class Tracked:
     def launched(self, now: float) -> None:
         """Note that a launch went through."""
         self._worked()
+        self.begun = True
         self.launches += 1
         self.launched_at = now
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from workbench.controller.view import Trouble
 from workbench.errors import (
@@ -13,6 +14,7 @@ from workbench.errors import (
     InputMissing,
     LaunchRefused,
     ManifestError,
+    NeedsLogin,
     NotAllowed,
     PlaceUnreachable,
     RunnerError,
@@ -21,6 +23,9 @@ from workbench.errors import (
     UsageError,
 )
 from workbench.job import Reason
+
+NEEDS_LOGIN: Final = "needs login"
+"""How a place that waits for a person begins its reason."""
 
 
 def trouble_of(error: BaseException, *, started: bool, secrets: Iterable[str] = ()) -> Trouble:
@@ -35,6 +40,9 @@ def trouble_of(error: BaseException, *, started: bool, secrets: Iterable[str] = 
             return Trouble("busy", Reason(text, "", hint))
         case LaunchRefused():
             return Trouble("refused", Reason(text, error.code, hint), started)
+        case NeedsLogin():
+            # It waits for a person, not for the job to be given again.
+            return Trouble("unreachable", Reason(text, "S200", hint), started)
         case PlaceUnreachable() | TryAgain():
             return Trouble("unreachable", Reason(text, "S200", hint), started)
         case CannotWrite():

@@ -113,6 +113,8 @@ class View:
     removed: bool = False
     unreachable: str = ""
     """Why the place does not answer, in words."""
+    unbegun: bool = False
+    """Whether the place could not even be asked to begin the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
