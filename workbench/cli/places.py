@@ -51,9 +51,6 @@ def find_place(
     return place, notes
 
 
-<<<<<<< HEAD
-def backend_options(name: str = "", *, context: str = "", namespace: str = "") -> BackendOptions:
-=======
 def _let_controller_know() -> None:
     """Hand over what was typed when the place was reached for the first time."""
     from workbench.controller.login import hand_over
@@ -62,8 +59,7 @@ def _let_controller_know() -> None:
     hand_over(Home(default_home()))
 
 
-def backend_options(name: str) -> BackendOptions:
->>>>>>> 5f692a5 (Ask once for what must be typed, and let the controller hold it)
+def backend_options(name: str = "", *, context: str = "", namespace: str = "") -> BackendOptions:
     """Return what the configuration says of a backend, or what an address says of itself.
 
     Args:
