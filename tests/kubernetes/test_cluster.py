@@ -24,7 +24,7 @@ from backends.cluster import (
 )
 from backends.kubernetes_cluster import KubernetesCluster
 from tests.cli.conftest import wait_until
-from tests.kubernetes.images import BUSYBOX
+from tests.kubernetes.pods import start_pod
 from tests.kubernetes.space import Space
 from workbench.errors import BackendError
 
@@ -43,27 +43,6 @@ def secret(name: str, **data: str) -> dict[str, Any]:
         "metadata": {"name": name, "labels": {"a": "b"}},
         "stringData": data,
     }
-
-
-def pod(name: str, command: str) -> dict[str, Any]:
-    container = {
-        "name": "main",
-        "image": BUSYBOX,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/sh", "-c", command],
-    }
-    spec = {"containers": [container], "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-
-
-def start_pod(cluster: KubernetesCluster, name: str, command: str, phase: str = "Running") -> None:
-    cluster.create(pod(name, command))
-
-    def is_there() -> bool:
-        found = cluster.read("Pod", name) or {}
-        return bool(found["status"].get("phase") == phase)
-
-    wait_until(is_there, f"pod {name} to be {phase}", seconds=60)
 
 
 def all_of(stream: ClusterStream) -> tuple[bytes, bytes]:

@@ -191,6 +191,17 @@ def _place(home: Home) -> Iterator[Finding]:
     yield from probe(backend_options("local"))
 
 
+def _clusters(home: Home) -> Iterator[Finding]:
+    """Say which configured clusters can be reached; what is there `fabric backend test` says."""
+    from workbench.cli.cluster_check import cluster_finding
+    from workbench.cli.places import backend_options, known_backends
+
+    for name in known_backends():
+        options = backend_options(name)
+        if options.type == "kubernetes":
+            yield cluster_finding(options)
+
+
 CHECKS: Final[tuple[Callable[[Home], Iterator[Finding]], ...]] = (
     _python_path,
     _home,
@@ -202,4 +213,5 @@ CHECKS: Final[tuple[Callable[[Home], Iterator[Finding]], ...]] = (
     _clock,
     _terminal,
     _place,
+    _clusters,
 )
