@@ -9,7 +9,7 @@ import typer
 from workbench.cli.command import command
 from workbench.cli.completions import job_names
 from workbench.cli.options import NoPrefix
-from workbench.cli.run import OnInterrupt, Quiet
+from workbench.cli.run import Notify, NotifyWhen, OnInterrupt, Quiet
 
 LastJob = Annotated[
     str,
@@ -23,11 +23,19 @@ Tail = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print events, one JSON line each.")]
 
 
-@command("attach", "fabric attach", "fabric attach digits --tail 20", "fabric attach @last --json")
+@command(
+    "attach",
+    "fabric attach",
+    "fabric attach digits --tail 20 --notify",
+    "fabric attach @last --notify-when 'loss<0.1'",
+    "fabric attach @last --json",
+)
 def attach(
     job: LastJob = "@last",
     tail: Tail = None,
     on_interrupt: OnInterrupt = None,
+    notify: Notify = False,
+    notify_when: NotifyWhen = None,
     no_prefix: NoPrefix = False,
     quiet: Quiet = False,
     json: Json = False,
@@ -36,10 +44,21 @@ def attach(
 
     Output begins with the first line of the job's last attempt. A job that has ended prints all of it.
     """
-    from workbench.cli.attaching import attach_to
+    from workbench.cli.attaching import Notices, attach_to
+    from workbench.cli.conditions import read_conditions
     from workbench.cli.interruption import policy_of
     from workbench.cli.open_store import store_with
 
     policy = policy_of(on_interrupt)
+    notices = Notices(notify, read_conditions(notify_when or []))
     with store_with(job) as (store, row):
-        return attach_to(store, row, policy=policy, json=json, prefix=not no_prefix, quiet=quiet, tail=tail)
+        return attach_to(
+            store,
+            row,
+            policy=policy,
+            json=json,
+            prefix=not no_prefix,
+            quiet=quiet,
+            tail=tail,
+            notices=notices,
+        )

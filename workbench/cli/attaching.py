@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.cli.console import narrate
@@ -12,11 +13,26 @@ from workbench.errors import FabricError
 from workbench.job import EXIT_LOST, nine
 
 if TYPE_CHECKING:
+    from workbench.metrics.conditions import Condition
     from workbench.store.database import Store
     from workbench.store.rows import JobRow
 
 
 ORIGIN = "cli"
+
+
+@dataclass(frozen=True, slots=True)
+class Notices:
+    """When whoever follows wants to be called."""
+
+    at_end: bool = False
+    when: tuple[Condition, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.at_end or bool(self.when)
+
+
+NO_NOTICES = Notices()
 
 
 def attach_to(
@@ -29,6 +45,8 @@ def attach_to(
     quiet: bool = False,
     tail: int | None = None,
     fresh: bool = False,
+    notices: Notices = NO_NOTICES,
+    timeout_seconds: float | None = None,
 ) -> int:
     """Follow a job to its end and return the exit code for this process.
 
@@ -36,13 +54,21 @@ def attach_to(
         BrokenPipeError: nobody reads stdout any more; the job goes on.
     """
     from workbench.cli.following import Follower
+    from workbench.cli.time_limit import EXIT_TIMED_OUT, TimeLimit
     from workbench.cli.views import TerminalView, view_for
 
     sys.stdout.flush()
     view = view_for(row.learners, json=json, prefix=prefix, quiet=quiet)
+    shown = view
+    if notices:
+        from workbench.cli.notifying import NotifyingView
+
+        shown = NotifyingView(view, at_end=notices.at_end, when=notices.when)
+    stop = stopper(store, row)
+    limit = TimeLimit(timeout_seconds, _grace_seconds(store, row, timeout_seconds), stop)
     try:
-        with Interruption(policy, _stopper(store, row)):
-            ended = Follower(store, row, view, tail=tail, fresh=fresh).follow()
+        with Interruption(policy, stop), limit:
+            ended = Follower(store, row, shown, tail=tail, fresh=fresh).follow()
     except Detached as left:
         if isinstance(view, TerminalView):
             view.close()
@@ -51,7 +77,15 @@ def attach_to(
     finally:
         if isinstance(view, TerminalView):
             view.close()
-    return exit_code_of(ended)
+    return EXIT_TIMED_OUT if limit.over and exit_code_of(ended) else exit_code_of(ended)
+
+
+def _grace_seconds(store: Store, row: JobRow, timeout_seconds: float | None) -> float:
+    if timeout_seconds is None:
+        return 0.0
+    from workbench.store.jobs import detail
+
+    return detail(store, row.id).spec.grace_seconds
 
 
 def exit_code_of(row: JobRow) -> int:
@@ -59,7 +93,8 @@ def exit_code_of(row: JobRow) -> int:
     return EXIT_LOST if row.exit_code is None else row.exit_code
 
 
-def _stopper(store: Store, row: JobRow) -> Callable[[Policy], None]:
+def stopper(store: Store, row: JobRow) -> Callable[[Policy], None]:
+    """Return what asks for a job to be halted or killed, from any thread."""
     home = store.home
 
     def stop(kind: Policy) -> None:

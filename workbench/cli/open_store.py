@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from workbench.errors import UnknownName
+from workbench.job import TERMINAL
 from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
@@ -51,3 +52,34 @@ def store_with(text: str) -> Iterator[tuple[Store, JobRow]]:
                 hint = "its database is lost; `fabric doctor --rebuild` restores it"
             raise UnknownName(f"there is no job '{text}': no job was ever started from {home}", hint=hint)
         yield store, resolve(store, text)
+
+
+def chosen_jobs(store: Store, names: Sequence[str], label: str, *, only_open: bool = False) -> list[JobRow]:
+    """Return the jobs that words name and those with a label, oldest first, each once.
+
+    Raises:
+        UsageError: neither is given.
+        UnknownName: there is no such job, or none with that label.
+        AmbiguousName: a word fits several.
+    """
+    from workbench.errors import UsageError
+    from workbench.store.jobs import list_jobs, resolve
+
+    if not names and not label:
+        raise UsageError("which job?", hint="its id, a part of it, its name, @last, or --label KEY=VALUE")
+    rows = [resolve(store, name) for name in names]
+    if label:
+        found = list_jobs(store, label=label)[::-1]
+        if not found:
+            raise UnknownName(f"no job has the label {label}", hint=_nearest_label(store, label))
+        rows += [row for row in found if not only_open or row.state not in TERMINAL or row.next_try_us]
+    return list({row.id: row for row in rows}.values())
+
+
+def _nearest_label(store: Store, label: str) -> str:
+    from workbench.manifest.findings import nearest
+
+    sql = "SELECT DISTINCT key || '=' || value FROM jobs, json_each(jobs.labels) WHERE deleted_us IS NULL"
+    known = [text for (text,) in store.rows(sql)]
+    close = nearest(label, known)
+    return f"did you mean {close}?" if close else "`fabric list --columns id,name,labels` shows them"

@@ -32,6 +32,16 @@ Jobs = Annotated[
         metavar="JOB...", help="Ids, unique parts of them, names, or @last.", autocompletion=job_names
     ),
 ]
+SomeJobs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[JOB]...", help="Ids, unique parts of them, names, or @last.", autocompletion=job_names
+    ),
+]
+Labelled = Annotated[
+    str,
+    typer.Option("--label", "-l", metavar="KEY[=VALUE]", help="All jobs with this label."),
+]
 Learner = Annotated[
     int | None, typer.Option("--learner", metavar="N", help="Only this learner, counted from 1.")
 ]

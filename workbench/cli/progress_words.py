@@ -33,7 +33,7 @@ def state_line(row: JobRow) -> str:
     attempt = f" (attempt {row.attempt})" if row.attempt > 1 else ""
     # That it runs is said by the verb; what the controller adds to it is news.
     text = row.reason.text.removeprefix(RUNS).removeprefix("; ")
-    reason = f": {text}" if text else ""
+    reason = f": {text}" if text and text != VERBS[row.state] else ""
     return f"{nine(row.id)} {row.name} {VERBS[row.state]}{attempt}{reason}"
 
 

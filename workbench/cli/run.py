@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from workbench.cli.command import command
+from workbench.cli.completions import metric_names
 from workbench.cli.options import Backend, KubeContext, Namespace, NoPrefix, Profile, Template
 
 Manifest = Annotated[
@@ -66,6 +67,40 @@ OnInterrupt = Annotated[
         help="What ctrl-c, SIGTERM and a hang-up do to the job; on a terminal detach, else halt.",
     ),
 ]
+Timeout = Annotated[
+    str | None,
+    typer.Option(
+        "--timeout",
+        metavar="TIME",
+        help="Halt the job after so long, as 90s or 2h, waiting and start included; exit code 124.",
+    ),
+]
+Require = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--require",
+        metavar="CONDITION",
+        help="Exit with 1 unless it holds at the end, as 'accuracy>=0.9' or 'min(loss)<0.1' (repeatable).",
+        autocompletion=metric_names,
+    ),
+]
+Junit = Annotated[str, typer.Option("--junit", metavar="FILE", help="Write a JUnit report at the end.")]
+Summary = Annotated[
+    str, typer.Option("--summary", metavar="FILE", help="Write a summary in Markdown at the end.")
+]
+Notify = Annotated[
+    bool,
+    typer.Option("--notify", help="Call me at the end: the terminal's bell and notice, and the desktop's."),
+]
+NotifyWhen = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--notify-when",
+        metavar="CONDITION",
+        help="Call me when it holds, as 'loss<0.1'.",
+        autocompletion=metric_names,
+    ),
+]
 OnlyPlan = Annotated[bool, typer.Option("--plan", help="Show what would be started, and start nothing.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the job's output, no narration.")]
 Json = Annotated[
@@ -81,6 +116,8 @@ Json = Annotated[
     "fabric run manifest.yml --template gpu --profile ci",
     "fabric run manifest.yml --data ~/mnist --results lab:results",
     "fabric run --backend k8s --namespace team manifest.yml",
+    "fabric run manifest.yml --timeout 2h --require 'accuracy>=0.9' --junit fabric.xml --summary fabric.md",
+    "fabric run manifest.yml --notify --notify-when 'loss<0.1'",
     "fabric run --gpus 1 -- python train.py --lr 0.1",
     takes_command_line=True,
 )
@@ -104,6 +141,12 @@ def run(
     label: Labels = None,
     detach: Detach = False,
     on_interrupt: OnInterrupt = None,
+    timeout: Timeout = None,
+    require: Require = None,
+    junit: Junit = "",
+    summary: Summary = "",
+    notify: Notify = False,
+    notify_when: NotifyWhen = None,
     plan: OnlyPlan = False,
     no_prefix: NoPrefix = False,
     quiet: Quiet = False,
@@ -144,6 +187,12 @@ def run(
         plan=plan,
         detach=detach or None,
         on_interrupt=on_interrupt,
+        timeout=timeout,
+        require=tuple(require or ()),
+        junit=junit,
+        summary=summary,
+        notify=notify or None,
+        notify_when=tuple(notify_when or ()) or None,
         no_prefix=no_prefix or None,
         quiet=quiet or None,
         json=json,

@@ -6,7 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from workbench.cli.attaching import Notices
+    from workbench.cli.finishing import Wishes
     from workbench.cli.run_words import Words
+    from workbench.store.database import Store
+    from workbench.store.rows import JobRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,13 @@ class Ways:
     no_prefix: bool | None = None
     quiet: bool | None = None
     json: bool = False
+    timeout: str | None = None
+    """A length of time."""
+    require: tuple[str, ...] = ()
+    junit: str = ""
+    summary: str = ""
+    notify: bool | None = None
+    notify_when: str | tuple[str, ...] | None = None
 
 
 def settled(ways: Ways) -> Ways:
@@ -36,6 +47,9 @@ def settled(ways: Ways) -> Ways:
         on_interrupt=said("on_interrupt"),
         no_prefix=said("no_prefix", False),
         quiet=said("quiet", False),
+        timeout=said("timeout"),
+        notify=said("notify", False),
+        notify_when=said("notify_when"),
     )
 
 
@@ -50,7 +64,8 @@ def run_words(words: Words, ways: Ways) -> int:
     from workbench.cli.open_store import open_store
     from workbench.cli.submitting import ControllerStart, submit
 
-    ways = settled(ways)
+    told, ways = ways, settled(ways)
+    plan = Plan.of(ways, told)
     policy = policy_of(ways.on_interrupt)
     quiet = bool(ways.quiet)
     with open_store() as store, ControllerStart(store.home):
@@ -62,6 +77,67 @@ def run_words(words: Words, ways: Ways) -> int:
             return tell_detached(row, json=ways.json, quiet=quiet)
         from workbench.cli.attaching import attach_to
 
-        return attach_to(
-            store, row, policy=policy, json=ways.json, prefix=not ways.no_prefix, quiet=quiet, fresh=True
+        code = attach_to(
+            store,
+            row,
+            policy=policy,
+            json=ways.json,
+            prefix=not ways.no_prefix,
+            quiet=quiet,
+            fresh=True,
+            notices=plan.notices,
+            timeout_seconds=plan.timeout_seconds,
         )
+        return _finish(store, row, code, plan.wishes)
+
+
+def _finish(store: Store, row: JobRow, code: int, wishes: Wishes) -> int:
+    from workbench.cli.finishing import finish
+    from workbench.cli.progress_words import is_over
+    from workbench.store.jobs import job
+
+    now = job(store, row.id) or row
+    # Who has left the job knows nothing of its end.
+    return finish(store, [(now, code)], wishes) if wishes and is_over(now) else code
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the ways come to, once they are understood; all of it is checked before anything starts."""
+
+    timeout_seconds: float | None
+    notices: Notices
+    wishes: Wishes
+
+    @classmethod
+    def of(cls, ways: Ways, told: Ways) -> Plan:
+        """Understand the ways; ``told`` is what the words alone say of them.
+
+        Raises:
+            UsageError: one of them cannot be read, or needs somebody who waits.
+            CannotWrite: a report cannot be written.
+        """
+        from workbench.cli.attaching import Notices
+        from workbench.cli.conditions import read_conditions
+        from workbench.cli.durations import seconds_of
+        from workbench.cli.finishing import Wishes, check
+        from workbench.errors import UsageError
+
+        when = (ways.notify_when,) if isinstance(ways.notify_when, str) else ways.notify_when or ()
+        plan = cls(
+            None if ways.timeout is None else seconds_of(ways.timeout, "--timeout"),
+            Notices(bool(ways.notify), read_conditions(when)),
+            Wishes(read_conditions(ways.require), ways.junit, ways.summary),
+        )
+        if ways.detach and plan.wishes:
+            raise UsageError(
+                "--require, --junit and --summary need somebody who waits for the end",
+                hint="leave --detach out, or use them with `fabric wait`",
+            )
+        if ways.detach and told.timeout is not None:
+            raise UsageError(
+                "--timeout needs somebody who waits for the end",
+                hint=f"--set max_runtime={told.timeout} is kept at the place",
+            )
+        check(plan.wishes)
+        return plan

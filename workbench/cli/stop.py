@@ -8,7 +8,7 @@ import typer
 
 from workbench.cli.command import command
 from workbench.cli.console import narrate, state_style
-from workbench.cli.options import Job, Jobs, Json
+from workbench.cli.options import Job, Json, Labelled, SomeJobs
 from workbench.cli.progress_words import is_over
 from workbench.errors import UsageError
 from workbench.job import nine
@@ -23,20 +23,20 @@ NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is
 Follow = Annotated[bool, typer.Option("--attach", "-a", help="Follow it, as `fabric attach` does.")]
 
 
-@command("halt", "fabric halt @last", "fabric halt digits other --no-wait")
-def halt(jobs: Jobs, no_wait: NoWait = False, json: Json = False) -> int:
+@command("halt", "fabric halt @last", "fabric halt digits other --no-wait", "fabric halt --label sweep=lr")
+def halt(jobs: SomeJobs = None, label: Labelled = "", no_wait: NoWait = False, json: Json = False) -> int:
     """Ask a job to checkpoint and stop; it can be resumed.
 
     Its processes get SIGTERM and, when the grace period is over, SIGKILL. Everything is kept. The command
     waits until the place confirms; what was asked for stands if it is interrupted.
     """
-    return _stop("halt", jobs, wait=not no_wait, json=json)
+    return _stop("halt", jobs or [], label, wait=not no_wait, json=json)
 
 
-@command("kill", "fabric kill @last", "fabric kill digits --no-wait")
-def kill(jobs: Jobs, no_wait: NoWait = False, json: Json = False) -> int:
+@command("kill", "fabric kill @last", "fabric kill digits --no-wait", "fabric kill --label sweep=lr")
+def kill(jobs: SomeJobs = None, label: Labelled = "", no_wait: NoWait = False, json: Json = False) -> int:
     """Stop a job at once; it can be resumed."""
-    return _stop("kill", jobs, wait=not no_wait, json=json)
+    return _stop("kill", jobs or [], label, wait=not no_wait, json=json)
 
 
 @command("resume", "fabric resume @last", "fabric resume digits --attach")
@@ -84,14 +84,15 @@ def _check_resumable(row: JobRow) -> None:
         )
 
 
-def _stop(kind: Literal["halt", "kill"], names: list[str], *, wait: bool, json: bool) -> int:
+def _stop(kind: Literal["halt", "kill"], names: list[str], label: str, *, wait: bool, json: bool) -> int:
     from workbench.cli.documents import job_document, print_document
-    from workbench.cli.open_store import store_with
+    from workbench.cli.open_store import chosen_jobs, open_store
     from workbench.cli.wait import wait_until
-    from workbench.store.jobs import job, resolve
+    from workbench.store.jobs import job
 
-    with store_with(names[0]) as (store, first):
-        rows = [first, *(resolve(store, name) for name in names[1:])]
+    with open_store() as store:
+        # Of many the newest first: what still waits must not begin because something before it ended.
+        rows = chosen_jobs(store, names, label, only_open=True)[::-1]
         for row in rows:
             if is_over(row):
                 narrate(f"{nine(row.id)} {row.name} has ended already: {row.state.lower()}")

@@ -189,8 +189,15 @@ def view_for(learners: int, *, json: bool, prefix: bool, quiet: bool) -> View:
         from workbench.cli.event_view import EventView
 
         return EventView()
-    if is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb" and not quiet:
+    # A CI system may give a terminal, but its log is no screen.
+    drawn = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")
+    if drawn and not quiet:
         return TerminalView(learners, prefix=prefix)
+    if not quiet:
+        from workbench.cli.ci_view import CiView, this_system
+
+        if (system := this_system()) is not None:
+            return CiView(system, learners, prefix=prefix)
     return PlainView(learners, prefix=prefix, quiet=quiet)
 
 

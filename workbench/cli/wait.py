@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.cli.command import command
-from workbench.cli.options import Jobs, Json
+from workbench.cli.options import Json, Labelled, SomeJobs
+from workbench.cli.run import Junit, Notify, Require, Summary
 
 if TYPE_CHECKING:
     from workbench.store.database import Store
@@ -19,40 +20,63 @@ POLL_SECONDS = 0.05
 
 Any_ = Annotated[bool, typer.Option("--any", help="Until one of them has ended.")]
 Timeout = Annotated[
-    float | None,
-    typer.Option("--timeout", min=0, metavar="SECONDS", help="Give up after so long, with exit code 124."),
+    str | None,
+    typer.Option("--timeout", metavar="TIME", help="Give up after so long, as 90 or 2h, with exit code 124."),
 ]
 
 
 @command(
-    "wait", "fabric wait @last", "fabric wait digits other --timeout 3600", "fabric wait --any a b --json"
+    "wait",
+    "fabric wait @last",
+    "fabric wait digits other --timeout 1h --notify",
+    "fabric wait --label sweep=lr --require 'accuracy>=0.9' --junit fabric.xml",
+    "fabric wait --any a b --json",
 )
-def wait(jobs: Jobs, any_: Any_ = False, timeout: Timeout = None, json: Json = False) -> int:
+def wait(
+    jobs: SomeJobs = None,
+    label: Labelled = "",
+    any_: Any_ = False,
+    timeout: Timeout = None,
+    require: Require = None,
+    junit: Junit = "",
+    summary: Summary = "",
+    notify: Notify = False,
+    json: Json = False,
+) -> int:
     """Wait until jobs have ended.
 
     The exit code is the job's own; of several, that of the first named that did not end with 0.
     """
     from workbench.cli.attaching import exit_code_of
-    from workbench.cli.open_store import open_store
+    from workbench.cli.conditions import read_conditions
+    from workbench.cli.durations import seconds_of
+    from workbench.cli.finishing import Wishes, check, finish
+    from workbench.cli.open_store import chosen_jobs, open_store
     from workbench.cli.progress_words import is_over
-    from workbench.store.jobs import resolve
 
+    wishes = Wishes(read_conditions(require or []), junit, summary)
+    check(wishes)
+    seconds = None if timeout is None else seconds_of(timeout, "--timeout")
     with open_store() as store:
-        rows = [resolve(store, text) for text in jobs]
+        rows = chosen_jobs(store, jobs or [], label)
         enough = any if any_ else all
         rows, in_time = wait_until(
-            store, rows, lambda now: enough(is_over(row) for row in now), timeout=timeout
+            store, rows, lambda now: enough(is_over(row) for row in now), timeout=seconds
         )
-    ended = [row for row in rows if is_over(row)]
-    if json:
-        from workbench.cli.documents import job_document, print_document
+        ended = [row for row in rows if is_over(row)]
+        if json:
+            from workbench.cli.documents import job_document, print_document
 
-        print_document([job_document(row) for row in rows])
-    else:
-        _tell(rows)
-    if not in_time:
-        return EXIT_TIMED_OUT
-    return next((code for row in ended if (code := exit_code_of(row))), 0)
+            print_document([job_document(row) for row in rows])
+        else:
+            _tell(rows)
+        if notify:
+            from workbench.cli.notifying import notify as call
+
+            call("fabric", ", ".join(f"{row.name} {row.state.lower()}" for row in rows))
+        codes = [(row, exit_code_of(row)) for row in ended]
+        code = finish(store, codes, wishes) if wishes else next((code for _, code in codes if code), 0)
+    return code if in_time else EXIT_TIMED_OUT
 
 
 def wait_until(
