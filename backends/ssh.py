@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 OPTIONS: Final = {
     "transport": "paramiko (the default) or openssh, which runs the system's ssh",
     "python": "which Python 3.8 or newer to use there",
+    "setup": "commands there whose changes of the environment hold for every job: module load cuda",
     "root": "a folder there in the place of ~/.fabric",
     "config": "an SSH configuration file in the place of ~/.ssh/config",
     "agent": "the socket of the SSH agent",
@@ -158,6 +159,7 @@ class SshBackend(Backend):
             home_uuid=home_uuid(home),
             root=self._option("root"),
             python=self._option("python"),
+            setup=self._option("setup"),
         )
 
     def _reach(self, wanted: Wanted) -> tuple[Pipe, SshConnection | None]:

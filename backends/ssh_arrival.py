@@ -34,6 +34,8 @@ class Wanted:
     root: str = ""
     python: str = ""
     """Which Python there; empty looks for one."""
+    setup: str = ""
+    """Commands whose changes of the environment hold for all that is done there."""
 
 
 def command_of(wanted: Wanted) -> str:
@@ -50,6 +52,7 @@ def command_of(wanted: Wanted) -> str:
         "sha256": wanted.agent.stem,
         "size": wanted.agent.stat().st_size,
         "python": bool(wanted.python),
+        "setup": wanted.setup,
     }
     loader = base64.b64encode(_loader().encode()).decode()
     arguments = base64.b64encode(json.dumps(told).encode()).decode()
@@ -115,6 +118,10 @@ def _first_words(pipe: Pipe, wanted: Wanted, name: str) -> dict[str, Any]:
             hint="install python3 there, or name one: fabric backend add NAME ADDRESS -o python=/path/of/python3",
         )
     found: dict[str, Any] = json.loads(line)
+    if "setup" in found:
+        raise ConfigError(
+            f"The setup of {name} failed: {found['setup']}.", hint="try it there: bash -lc '...'"
+        )
     if "problem" in found:
         raise CannotWrite(
             f"{found['folder']} on {name} cannot be written: {found['problem']}.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -50,7 +50,7 @@ def passed_environment(recorded: Mapping[str, Any], site: Site) -> dict[str, str
         base = site.environment if "PATH" not in passes else {}
         return {**_only_kept(base), **passes}
     proxies = {name: value for name, value in told.items() if name.lower().endswith(_PROXIES)}
-    return {**_only_kept(site.environment), **proxies}
+    return {**_only_kept(site.environment, site.changed), **proxies}
 
 
 def find_interpreter(request: LaunchRequest, site: Site, host: Host) -> Interpreter:
@@ -147,5 +147,6 @@ def _passes(name: str) -> bool:
     return name in KEPT or name.startswith(("LC_", *_OF_AN_ENVIRONMENT))
 
 
-def _only_kept(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name in KEPT or name.startswith("LC_")}
+def _only_kept(environment: Mapping[str, str], more: Sequence[str] = ()) -> dict[str, str]:
+    kept = {*KEPT, *more}
+    return {name: value for name, value in environment.items() if name in kept or name.startswith("LC_")}

@@ -30,6 +30,8 @@ class Site:
     leases: str
     bash: str
     uv: str
+    changed: tuple[str, ...] = ()
+    """Variables that the place's ``setup`` has changed: learners get them as it left them."""
 
     @property
     def name(self) -> str:
@@ -52,4 +54,5 @@ def look_at(host: Host, home_uuid: str) -> Site:
         leases=found["leases"],
         bash=found["bash"],
         uv=found["uv"],
+        changed=tuple(found.get("changed", ())),
     )

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import Fabric, end_everything
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import make_user, remove_user, wait_until
-from workbench.errors import NotAllowed, PlaceUnreachable
+from workbench.errors import ConfigError, NotAllowed, PlaceUnreachable
+from workbench.paths import Home
 
 
 @pytest.mark.parametrize("address", ["", "ssh://box"])
@@ -180,3 +182,22 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
+
+
+def test_what_the_places_setup_changes_holds_for_jobs_and_a_failure_is_said(
+    box: Box, clean_environment: Path, home: Home
+) -> None:
+    (box.user.home / ".bash_profile").write_text("echo noise; module() { export CUDA_HOME=/opt/$2; }\n")
+    fabric = Fabric(clean_environment / "work")
+    fabric.folder.mkdir()
+    try:
+        setup = "module load cuda; export PATH=$CUDA_HOME/bin:$PATH; echo more noise"
+        fabric("backend", "add", "box", box.address, "-o", f"setup={setup}")
+        ran = fabric("run", "-q", "--backend", "box", "--", "sh", "-c", "echo $CUDA_HOME; echo $PATH")
+        assert ran.stdout.splitlines()[0] == "/opt/cuda"
+        assert ran.stdout.splitlines()[1].startswith("/opt/cuda/bin:")
+    finally:
+        end_everything(home)
+
+    with pytest.raises(ConfigError, match="no-such-command"):
+        box.backend(setup="no-such-command").open()

@@ -10,7 +10,9 @@ import base64
 import hashlib
 import json
 import os
+import subprocess
 import sys
+import threading
 import uuid
 
 TYPE_CHECKING = False
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 GREETING = b"\nfabric-arrival\n"
+SETUP_SECONDS = 20.0
+CHANGED = "FABRIC_PLACE_CHANGED"
+"""The variable that names those which the place's ``setup`` has changed; learners are given them, too."""
+
 _CHUNK_BYTES = 1 << 16
 
 
@@ -82,8 +88,42 @@ def call_it_python(folder: str) -> None:
     os.environ["PATH"] = path + ":" + folder
 
 
+def set_up(commands: str) -> None:
+    """Take over what commands of the user's change in the environment, as ``module load cuda`` does.
+
+    A login shell runs them: only there is ``module`` known. What they changed is told to the agent by name.
+    """
+    shell = next((one for one in ("/bin/bash", "/usr/bin/bash") if os.access(one, os.X_OK)), "/bin/sh")
+    dump = "import json,os;os.write(1,json.dumps(dict(os.environ)).encode())"
+    script = '{ %s\n} >/dev/null || exit 1; exec "$0" -ISc "$1"' % commands
+    process = subprocess.Popen(
+        [shell, "-lc", script, sys.executable, dump],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    timer = threading.Timer(SETUP_SECONDS, lambda: os.killpg(process.pid, 9))
+    timer.daemon = True
+    timer.start()
+    said, complained = process.communicate()
+    timer.cancel()
+    if process.returncode:
+        lines = complained.decode("utf-8", "replace").strip().splitlines()
+        why = lines[-1] if lines else "it took too long" if process.returncode < 0 else "it does not say why"
+        say(setup=why)
+        sys.exit(78)
+    # A profile may print something before.
+    found = json.loads(said[said.index(b"{") :])
+    changed = [name for name, value in found.items() if os.environ.get(name) != value]
+    os.environ.update({name: found[name] for name in changed if name not in ("_", "SHLVL", "PWD", "OLDPWD")})
+    os.environ[CHANGED] = " ".join(sorted(changed))
+
+
 def arrive(told: dict[str, Any]) -> None:
     """Bring the agent here and become it."""
+    if told.get("setup"):
+        set_up(told["setup"])
     root = os.path.expanduser(told["root"] or "~/.fabric")
     folder = os.path.join(root, machine_id(), told["home"], "agents")
     path = os.path.join(folder, told["sha256"] + ".pyz")

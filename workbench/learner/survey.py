@@ -7,6 +7,7 @@ import shutil
 from typing import Any, Dict
 
 from workbench.learner import host_machine
+from workbench.learner.arrival import CHANGED
 
 LEASES = "/tmp/fabric-leases"
 """Where GPUs are leased unless ``FABRIC_LEASES`` says otherwise."""
@@ -43,10 +44,13 @@ def survey() -> Dict[str, Any]:
         "leases": os.environ.get("FABRIC_LEASES") or LEASES,
         "bash": shutil.which("bash") or "",
         "uv": shutil.which("uv") or "",
+        "changed": os.environ.get(CHANGED, "").split(),
     }
 
 
 def _passes(name: str) -> bool:
     """Say whether an agent that is started here keeps an environment variable."""
+    if name in os.environ.get(CHANGED, "").split():
+        return True
     own = name.startswith("FABRIC_") and not name.startswith(_OF_A_JOB)
     return own or name in _KEPT or name.startswith(("LC_", *INSTALLERS))
