@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from backends.answers import ANSWERS
 from backends.interface import Ask, Backend, BackendOptions, Cluster, Finding, Host, Inventory, Node, Slot
+from backends.on_demand import read_demand
 from backends.ssh_address import parse_address
-from workbench.errors import ConfigError, FabricError, NeedsLogin
+from workbench.errors import ConfigError, FabricError, NeedsLogin, PlaceUnreachable
 from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ OPTIONS: Final = {
     "transport": "paramiko (the default) or openssh, which runs the system's ssh",
     "python": "which Python 3.8 or newer to use there",
     "setup": "commands there whose changes of the environment hold for every job: module load cuda",
+    "on_demand": "commands here that start and stop the machine: {start, stop, idle_minutes}",
     "root": "a folder there in the place of ~/.fabric",
     "config": "an SSH configuration file in the place of ~/.ssh/config",
     "agent": "the socket of the SSH agent",
@@ -51,6 +53,7 @@ class SshBackend(Backend):
                 raise ConfigError(
                     f"the backend {options.name} has no setting {key!r}", hint=f"there are {known}"
                 )
+        read_demand(options.options.get("on_demand"))
         if not _is_number(self._option("silent_seconds", "1")):
             raise ConfigError(f"silent_seconds of {options.name} must be a number of seconds above 0")
         if self._option("transport", TRANSPORTS[0]) not in TRANSPORTS:
@@ -109,7 +112,13 @@ class SshBackend(Backend):
 
         So an address that leads nowhere is refused when a job is given, and one that is merely away is not.
         """
-        return ("process", "container") if self._facts().why_no_containers() else ("container", "process")
+        try:
+            facts = self._facts()
+        except PlaceUnreachable:
+            if not self.options.options.get("on_demand"):
+                raise
+            return ("process",)  # what else it can do is found out once it was started
+        return ("process", "container") if facts.why_no_containers() else ("container", "process")
 
     def why_not(self, runner: str) -> FabricError | None:
         """Say what keeps a runner from working there; what was lacking is looked for again."""

@@ -126,6 +126,9 @@ class _OpenMemory:
     def runner(self) -> Runner:
         return MemoryRunner(self._place, home_uuid=self._home_uuid)
 
+    def in_use(self) -> str:
+        return ""
+
     def measure(self, place: str) -> Measured:
         found = self._place
         free = found.slots if found.free_slots is None else found.free_slots

@@ -94,6 +94,7 @@ def list_(json: Json = False) -> None:
     "add",
     "fabric backend add gpubox ssh://me@gpubox",
     "fabric backend add lab ssh://lab -o python=python3.11",
+    "fabric backend add cloud ssh://cloud -o on_demand.start='./start.sh' -o on_demand.stop='./stop.sh'",
 )
 def add(
     name: NewName,
@@ -115,12 +116,20 @@ def add(
     from workbench.config import add_backend
     from workbench.errors import UnknownName, UsageError
 
-    settings = {key: text for key, text in (("context", kube_context), ("namespace", namespace)) if text}
+    settings: dict[str, Any] = {
+        key: text for key, text in (("context", kube_context), ("namespace", namespace)) if text
+    }
     for word in option or []:
         key, given, value = word.partition("=")
         if not given or not key:
             raise UsageError(f"--option {word}: a setting is KEY=VALUE")
-        settings[key] = value
+        table, _, inner = key.partition(".")
+        if inner:
+            if not isinstance(settings.get(table, {}), dict):
+                raise UsageError(f"--option {word}: {table} has a value of its own")
+            settings.setdefault(table, {})[inner] = value
+        else:
+            settings[key] = value
     place = replace(backend_options(address), name=name, options=settings)
     kind = place.type
     if kind not in backend_types():

@@ -94,6 +94,7 @@ class Loop:
         self._requests_at: float | None = 0.0
         self._sweep_at: dict[str, float] = {}
         self._tidy_at: float | None = self._board.now() + SWEEP_AFTER_SECONDS
+        self._tend_at: float | None = None
         self._idle_since: float | None = None
         self._woken = True
         self._loaded = False
@@ -297,7 +298,8 @@ class Loop:
                 self._board.places[key].sweep()
         if not events and not self._settings.is_ours():
             self._ended = self._ended or "its lock file was removed"
-        if self._board.jobs or self._again or not self._loaded:
+        self._tend_at = self._tend()
+        if self._board.jobs or self._again or not self._loaded or self._tend_at is not None:
             self._idle_since = None
             return
         self._idle_since = now if self._idle_since is None else self._idle_since
@@ -308,11 +310,24 @@ class Loop:
             else:
                 self._settings.door(True)
 
+    def _tend(self) -> float | None:
+        """Have machines stopped that idle; return when the next one is due."""
+        if not self._board.places:
+            return None
+        open_at = {(job.row.place.type, job.row.place.address) for job in self._board.jobs.values()}
+        due = [
+            place.tend(busy=(place.ref.type, place.ref.address) in open_at)
+            for place in self._board.places.values()
+        ]
+        return min((at for at in due if at is not None), default=None)
+
     def _timeout(self) -> float:
         now = self._board.now()
         times = [self._load_at, *self._due.values(), *self._sweep_at.values()]
         times += [at for place in self._board.places.values() if (at := place.check(now)) is not None]
-        times += [at for at in (self._queue_at, self._requests_at, self._tidy_at) if at is not None]
+        times += [
+            at for at in (self._queue_at, self._requests_at, self._tidy_at, self._tend_at) if at is not None
+        ]
         if self._idle_since is not None:
             times.append(self._idle_since + self._settings.linger())
         return max(0.0, min(times) - now)

@@ -25,6 +25,9 @@ class Opened(Protocol):
     def measure(self, place: str) -> Measured:
         """Say what the place has."""
 
+    def in_use(self) -> str:
+        """Say in words what runs there, of anybody's; empty when nothing does."""
+
     def close(self) -> None:
         """Give it back."""
 
@@ -59,6 +62,14 @@ class OpenedPlace:
         if self._kind.capabilities.needs == "cluster":
             return Measured(place, None, 0, "")
         return measured(place, self._backend.inventory_of(self._place))
+
+    def in_use(self) -> str:
+        """Say in words what runs there: learners of all homes, and who holds slots or computes on them."""
+        if not isinstance(self._place, Host):
+            return "it is a cluster"
+        if learners := self._place.call("markers"):
+            return "a learner runs there" if len(learners) == 1 else f"{len(learners)} learners run there"
+        return measured("", self._backend.inventory_of(self._place)).holders
 
     def close(self) -> None:
         """Give the place back."""

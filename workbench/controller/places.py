@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from backends.on_demand import read_demand
 from runners.interface import AttemptRef, LaunchRequest, Runner, StopRequest
 from workbench.clock import elapsed_seconds
 from workbench.controller.events import (
@@ -24,10 +25,11 @@ from workbench.controller.events import (
 from workbench.controller.lanes import Call, Lane, Post
 from workbench.controller.mirroring import Mirroring, Mirrors, bring_all
 from workbench.controller.observing import Observing
+from workbench.controller.on_demand import OnDemand
 from workbench.controller.opening import Opened, Opener
 from workbench.controller.troubles import mask, sentence, trouble_of
 from workbench.controller.view import Doing, Trouble
-from workbench.errors import CannotWrite, FabricError, PlaceUnreachable, TryAgain
+from workbench.errors import CannotWrite, ConfigError, FabricError, PlaceUnreachable, TryAgain
 from workbench.job import Reason
 from workbench.paths import Home
 from workbench.store.rows import PlaceRef
@@ -87,6 +89,7 @@ class Place:
         self._closed = threading.Event()
         self._fetching = Lane(f"fetch {key}", post, width=FETCHES_AT_ONCE)
         self._mirrors = Mirrors(home)
+        self._on_demand = _on_demand(ref, post)
         # This machine's journals are the jobs' own folders, and there is no thread for nothing.
         self._mirroring = None if ref.type == "local" else Mirroring(key, self._mirrors, self._make_runner)
 
@@ -164,7 +167,7 @@ class Place:
 
         def run() -> Event | None:
             try:
-                return self._open().measure(self.key)
+                return self._open(wanted=True).measure(self.key)
             except BaseException as error:
                 if trouble_of(error, started=False).kind == "refused":
                     return Unmeasured(self.key)
@@ -183,6 +186,12 @@ class Place:
             return LeftBehind(self.key, tuple(found)) if found else None
 
         self._control.submit(Call(run, lambda: None, REMOVE_SECONDS))
+
+    def tend(self, *, busy: bool) -> float | None:
+        """Stop a machine that starts on demand and idles; return when that is due, None where it never is."""
+        if self._on_demand is None:
+            return None
+        return self._on_demand.tend(busy=busy, in_use=lambda: self._reach().in_use())
 
     def check(self, now: float) -> float | None:
         """Leave behind what hangs; return when it is to be checked next, None while nothing is asked."""
@@ -240,7 +249,7 @@ class Place:
         try:
             request = order.request()
             secrets = request.secrets
-            runner = self._runner()
+            runner = self._runner(wanted=True)
             plan = runner.plan(request)
             started = True
             runner.launch(plan, progress)
@@ -274,9 +283,9 @@ class Place:
 
         return Call(guarded, overdue, deadline_seconds)
 
-    def _runner(self) -> Runner:
+    def _runner(self, *, wanted: bool = False) -> Runner:
         """Return this thread's runner at the place as it is open now."""
-        opened = self._open()
+        opened = self._open(wanted=wanted)
         mine: tuple[Opened, Runner] | None = getattr(self._mine, "runner", None)
         if mine is None or mine[0] is not opened:
             mine = self._mine.runner = (opened, opened.runner())
@@ -285,7 +294,20 @@ class Place:
     def _make_runner(self) -> Runner:
         return self._open().runner()
 
-    def _open(self) -> Opened:
+    def _open(self, *, wanted: bool = False) -> Opened:
+        """Return the place, opened if need be; one that starts on demand is started where a job wants it."""
+        if self._on_demand is None:
+            return self._reach()
+        try:
+            opened = self._reach()
+        except PlaceUnreachable as error:
+            if wanted:
+                raise self._on_demand.wanted(error) from error
+            raise
+        self._on_demand.answered()
+        return opened
+
+    def _reach(self) -> Opened:
         opened = self._opened
         if opened is not None and not opened.lost:
             return opened
@@ -319,3 +341,12 @@ class Place:
 def _close(opened: Opened) -> None:
     with contextlib.suppress(Exception):  # whatever it says, nobody uses it any more
         opened.close()
+
+
+def _on_demand(ref: PlaceRef, post: Post) -> OnDemand | None:
+    try:
+        demand = read_demand(ref.options.get("on_demand"))
+    except ConfigError as error:
+        post(Noted(f"{ref.backend}: {error}"))
+        return None
+    return OnDemand(ref.backend, demand, lambda text: post(Noted(text))) if demand is not None else None

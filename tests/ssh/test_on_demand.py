@@ -1,0 +1,88 @@
+"""A machine is started when a job waits for it, by the user's own command, and stopped when it idles, never before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controller.real import Ground
+from tests.controller.waiting import wait_for
+from tests.ssh.conftest import Box
+from workbench.job import State
+from workbench.paths import Home
+from workbench.store.rows import PlaceRef
+
+IDLE_SECONDS = 3.0
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Path:
+    """Where the commands say that they ran."""
+    return tmp_path / "commands"
+
+
+@pytest.fixture
+def ground(home: Home, box: Box, commands: Path) -> Iterator[Ground]:
+    """A home whose jobs run at a machine that sleeps."""
+    demand = {
+        "start": f"echo start >> {commands}",
+        "stop": f"echo stop >> {commands}",
+        "idle_minutes": IDLE_SECONDS / 60,
+    }
+    box.daemon.stop()
+    made = Ground(
+        home, PlaceRef("cloud", "ssh", "process", address=box.address, options={"on_demand": demand})
+    )
+    yield made
+    made.clean_up()
+
+
+def ran(commands: Path) -> list[str]:
+    return commands.read_text().split() if commands.exists() else []
+
+
+def test_a_job_starts_its_machine_once_and_an_idle_machine_is_stopped(
+    ground: Ground, box: Box, commands: Path
+) -> None:
+    job_id = ground.submit("echo ready; while [ ! -e $JOB_STATE_DIR/end ]; do sleep 0.1; done")
+    wait_for(lambda: ran(commands) == ["start"])
+    wait_for(lambda: "its start command has run" in ground.row(job_id).reason.text)
+    assert ground.row(job_id).state is State.QUEUED
+    box.daemon.start()
+    ground.prints(job_id, "ready")
+    assert ran(commands) == ["start"]
+
+    ground.ask(job_id, "kill")
+    ground.ends(job_id)
+    wait_for(lambda: ran(commands) == ["start", "stop"])
+
+
+def test_a_machine_on_which_something_of_another_home_runs_is_not_stopped(
+    ground: Ground, box: Box, commands: Path, tmp_path: Path
+) -> None:
+    box.daemon.start()
+    other = Ground(Home(tmp_path / "other"), PlaceRef("box", "ssh", "process", address=box.address))
+    try:
+        theirs = other.submit("echo ready; while :; do sleep 0.1; done")
+        other.prints(theirs, "ready")
+        ground.ends(ground.submit("true"))
+        log = ground.home.controller_log
+        wait_for(lambda: "is not stopped: a learner runs there" in log.read_text())
+        assert ran(commands) == []
+    finally:
+        other.clean_up()
+
+
+def test_a_start_command_that_fails_is_told_in_the_jobs_reason(home: Home, box: Box) -> None:
+    box.daemon.stop()
+    options = {"on_demand": {"start": "echo no credits left >&2; exit 3"}}
+    ground = Ground(home, PlaceRef("cloud", "ssh", "process", address=box.address, options=options))
+    try:
+        job_id = ground.submit("true")
+        wait_for(lambda: "its start command failed: no credits left" in ground.row(job_id).reason.text)
+        ground.ask(job_id, "kill")
+        ground.ends(job_id)
+    finally:
+        ground.clean_up()
