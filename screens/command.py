@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from screens import actions
+from screens.drafts import words_of
+from screens.launching import call
+from screens.pages.writing import plain
 from screens.queries import Beginning, beginning
 from screens.reader import Answer
 from screens.runs import RunsScreen
 from screens.widgets.tabs import TABS
+from workbench.errors import UsageError
 
 if TYPE_CHECKING:
     from screens.app import FabricApp
@@ -17,7 +21,14 @@ JOB_WORDS: Final = {"run": "overview", "open": "overview", "log": "logs", "metri
     tab: tab for tab in TABS
 }
 """Words that a job may follow, and the tab that they open."""
-PLAIN_WORDS: Final = ("runs", "filter", "theme", "help", "places", "pause", "q", "quit")
+PLAIN_WORDS: Final = ("runs", "filter ", "theme ", "help", "places", "pause", "fabric ", "q", "quit")
+PLACES: Final = ("gpus", "hosts", "runners", "backends")
+"""Other words for the places."""
+LOOKING: Final = frozenset(
+    {"list", "ls", "ps", "show", "logs", "metrics", "events", "grep", "compare", "diff", "files", "gpus"}
+    | {"doctor", "version", "validate", "plan", "schema", "help"}
+)
+"""Commands of fabric's that change nothing, so that they may be given with --readonly, too."""
 
 
 def completions() -> list[str]:
@@ -41,6 +52,10 @@ def obey(app: FabricApp, line: str) -> None:
             app.screen.set_filter(rest)
     elif word == "theme":
         _theme(app, rest)
+    elif word in PLACES:
+        app.action_app_places()
+    elif word == "fabric":
+        _command(app, rest)
     elif word in actions.BY_ID or f"app.{word}" in actions.BY_ID:
         action_id = word if word in actions.BY_ID else f"app.{word}"
         app.call_next(app.action_perform, action_id)
@@ -83,6 +98,28 @@ class _Opening:
             self.app.tell(found.trouble, "error")
         else:
             self.app.open_job(found.job, self.tab)
+
+
+def _command(app: FabricApp, line: str) -> None:
+    """Run any command of fabric's in the background and show what it prints; ``@`` is the job in view."""
+    try:
+        words = words_of(line)
+    except UsageError as error:
+        app.tell(str(error), "warning")
+        return
+    if not words:
+        app.tell("which command? :fabric gpus, :fabric diff @ @last", "warning")
+        return
+    if app.readonly and words[0] not in LOOKING:
+        app.tell("nothing is changed here: it was started with --readonly", "warning")
+        return
+    job = app.job_in_view()
+    told = [str(job.id) if word == "@" and job is not None else word for word in words]
+
+    def show(printed: str) -> None:
+        app.show_text((f"fabric {line}", plain(printed.rstrip() or "it printed nothing")))
+
+    app.tasks.begin(f"fabric {words[0]}", lambda report: call(app.home, told, report), show)
 
 
 def _theme(app: FabricApp, name: str) -> None:

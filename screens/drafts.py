@@ -84,7 +84,7 @@ class Draft:
         said = ["run", *filter(None, (self.manifest, self.code))]
         for key, value in self.changes.items():
             if key == MORE:
-                said += _split(value)
+                said += words_of(value)
             elif key in FLAGS and value.strip():
                 said += [FLAGS[key], value.strip()]
             elif key != COMMAND or self.manifest:
@@ -99,7 +99,12 @@ class Draft:
         return shlex.join(["fabric", *self.words()])
 
 
-def _split(line: str) -> list[str]:
+def words_of(line: str) -> list[str]:
+    """Split what was typed into words, as a shell does.
+
+    Raises:
+        UsageError: a quotation mark is not closed.
+    """
     try:
         return shlex.split(line)
     except ValueError as error:

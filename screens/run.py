@@ -12,22 +12,22 @@ from textual.widget import Widget
 
 from screens import actions, status, text
 from screens.charting import Charted, charts_page
-from screens.files import found_files
+from screens.files import FoundFile
 from screens.pages import rest
 from screens.pages.overview import overview
 from screens.queries import JOB_COUNTERS, JobPage, job_page, latest_usage
 from screens.reader import Answer
-from screens.steering import Steering
+from screens.run_files import FilesTab
 from screens.widgets.chart_data import ChartsPage
 from screens.widgets.chart_grid import ChartGrid
 from screens.widgets.chart_keys import ChartKeys
+from screens.widgets.file_list import FileList
 from screens.widgets.log_view import LogView
 from screens.widgets.prompt import Prompt
 from screens.widgets.tabs import TABS, TabBar
 from screens.widgets.text_page import (
     ConfigPage,
     EventsPage,
-    FilesPage,
     OverviewPage,
     TextPage,
     UsagePage,
@@ -40,20 +40,16 @@ WIDE: Final = 160
 BESIDE: Final = {"overview": "logs", "logs": "charts", "charts": "logs"}
 
 
-class RunScreen(Steering):
+class RunScreen(FilesTab):
     """The screen of one job."""
 
     BINDINGS: ClassVar = actions.early_bindings("overview", "charts")
 
     def __init__(self, job: JobRow, tab: str) -> None:
-        super().__init__()
-        self.job: JobRow | None = job
-        """None when it was deleted under the reader's eyes."""
-        self.job_id = job.id
+        super().__init__(job)
         self.tab = tab if tab in TABS else TABS[0]
         self.job_name = job.name
         self._page: JobPage | None = None
-        self._files: list[rest.FoundFile] | None = None
         self._all_there = False
 
     def body(self) -> Iterator[Widget]:
@@ -65,7 +61,7 @@ class RunScreen(Steering):
             yield ChartGrid(id="charts")
             yield UsagePage(id="usage")
             yield ConfigPage(id="config")
-            yield FilesPage(id="files")
+            yield FileList(id="files")
             yield EventsPage(id="events")
         yield Prompt(id="run-prompt")
 
@@ -106,14 +102,15 @@ class RunScreen(Steering):
         if self.job is None:
             self._say_deleted()
             return
-        self._write_pages()
+        self.write_pages()
         if "charts" in shown:
             self._read_charts()
         if tab == "usage":
             reader.watch(self, "usage", latest_usage(self.job_id), counters=("series",), every_seconds=0.5)
         elif tab == "files":
-            folder = self.fabric.home.job(self.job_id)
-            reader.watch(self, "files", found_files(folder), counters=None, every_seconds=3.0)
+            self.read_files()
+        elif tab == "config":
+            self.ask_plan()
 
     def shown_tabs(self) -> tuple[str, ...]:
         """Return the tabs that are seen: where there is room, the one that is open and one beside it."""
@@ -137,6 +134,10 @@ class RunScreen(Steering):
 
     def _seen_tabs(self) -> set[str]:
         return {name for name in TABS if self.query_one(f"#{name}").display}
+
+    @on(FileList.Open)
+    def _open_file(self) -> None:
+        self.action_files_open()
 
     @on(TabBar.Chosen)
     def _chosen(self, chosen: TabBar.Chosen) -> None:
@@ -168,8 +169,7 @@ class RunScreen(Steering):
         elif answer.key == "usage":
             self.query_one(UsagePage).show(rest.usage(value, self.fabric.clock()))
         elif answer.key == "files":
-            self._files = value
-            self._write_pages()
+            self.take_files(value)
         elif answer.key == "job":
             self._take(value)
 
@@ -182,7 +182,7 @@ class RunScreen(Steering):
         self._page, self.job = page, page.row
         self.fabric.last_job = page.row
         self.query_one(LogView).job_changed(page.row, started_again=started_again)
-        self._write_pages()
+        self.write_pages()
         self.refresh_head()
 
     def _say_deleted(self) -> None:
@@ -193,7 +193,7 @@ class RunScreen(Steering):
             page.show(gone)
         self.query_one(ChartGrid).show(ChartsPage((), {}, self.query_one(ChartGrid).view), gone.plain)
 
-    def _write_pages(self) -> None:
+    def write_pages(self) -> None:
         """Write the page that is in view; the others are written when they come into view."""
         page, now = self._page, self.fabric.clock()
         if page is None or self.job is None:
@@ -203,15 +203,15 @@ class RunScreen(Steering):
             self.query_one(OverviewPage).show(overview(page, self.fabric.home, now))
         match self.tab:
             case "config":
-                self.query_one(ConfigPage).show(rest.config(page))
+                self.query_one(ConfigPage).show(rest.config(page, self.native))
             case "files":
-                self.query_one(FilesPage).show(rest.files(page, self._files, now))
+                self.show_files(page.checkpoints, now)
             case "events":
                 self.query_one(EventsPage).show(rest.events(page, now))
 
     def tick(self, now_us: int) -> None:
         """Let ages grow."""
-        self._write_pages()
+        self.write_pages()
         self.refresh_head()
 
     def refresh_head(self) -> None:
@@ -294,15 +294,14 @@ class RunScreen(Steering):
 
     # Others
 
-    def action_run_open_folder(self) -> None:
-        """Copy the path of the job's folder."""
-        path = str(self.fabric.home.job(self.job_id).path)
-        self.app.copy_to_clipboard(path)
-        self.fabric.tell(f"copied {path}")
+    def chosen_file(self) -> FoundFile | None:
+        """Return the file under the cursor, while files are in view."""
+        return self.query_one(FileList).file if self.tab == "files" else None
 
-    def action_run_editor(self) -> None:
-        """Read the manifest in an editor."""
-        from screens.editing import read_in_editor
-
-        if self._page is not None and self._page.detail is not None:
-            read_in_editor(self.fabric, self._page.detail.manifest_text)
+    def manifest_text(self) -> str:
+        """Return the job's manifest as it was written."""
+        return (
+            self._page.detail.manifest_text
+            if self._page is not None and self._page.detail is not None
+            else ""
+        )

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from screens import text
-from screens.base import BaseScreen
 from screens.errands import Work
+from screens.fetching import Fetching
 from screens.status import is_open
 from workbench.job import State
 from workbench.store.database import Store
@@ -46,12 +46,8 @@ def _names(jobs: Sequence[JobRow]) -> str:
     return text.count(len(jobs), "job")
 
 
-class Steering(BaseScreen):
+class Steering(Fetching):
     """A screen on which jobs are acted upon: those that :meth:`targets` names."""
-
-    def targets(self) -> list[JobRow]:
-        """Return the jobs that an action concerns: the marked ones, or the one in view."""
-        return []
 
     def _fitting(self, kind: str, jobs: Sequence[JobRow]) -> list[JobRow]:
         """Return those jobs that such a request makes sense for."""
@@ -63,14 +59,8 @@ class Steering(BaseScreen):
             case _:
                 return [job for job in jobs if is_open(job)]
 
-    def _refused(self) -> bool:
-        """Say that nothing is changed here, where that is so."""
-        if self.fabric.readonly:
-            self.fabric.tell("nothing is changed here: it was started with --readonly", "warning")
-        return self.fabric.readonly
-
     def _steer(self, kind: str, question: str, consequence: str) -> None:
-        if self._refused():
+        if self.refused():
             return
         from screens.dialogs import Confirm, Question
 
@@ -118,7 +108,7 @@ class Steering(BaseScreen):
 
     def action_job_rerun(self) -> None:
         """Open the form with the job as it was."""
-        if self._refused():
+        if self.refused():
             return
         from screens.draft_sources import draft_of_job
 
@@ -128,7 +118,7 @@ class Steering(BaseScreen):
 
     def action_job_tags(self) -> None:
         """Ask for tags, and give them to the jobs."""
-        jobs = [] if self._refused() else self.targets()
+        jobs = [] if self.refused() else self.targets()
         if jobs:
             before = " ".join(jobs[0].tags)
             self.fabric.ask_line("tags", before, (), lambda line: self._tag(jobs, line))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from textual.content import Content
@@ -15,8 +14,8 @@ from workbench.manifest.model import spec_to_json
 from workbench.metrics.reading import UsageRow
 
 
-def config(shown: JobPage) -> Content:
-    """Return the manifest as it was written, and every value that was set with where it came from."""
+def config(shown: JobPage, native: Content) -> Content:
+    """Return every value that was set with where it came from, the manifest as it was written, and the native plan."""
     if shown.detail is None:
         return plain(shown.trouble, "error")
     rows = [
@@ -27,6 +26,7 @@ def config(shown: JobPage) -> Content:
     return page(
         [heading("Values, and where each came from"), *table(("key", "value", "from"), rows)],
         [heading("Manifest"), *[plain(f"  {line}") for line in shown.detail.manifest_text.splitlines()]],
+        [native],
     )
 
 
@@ -73,44 +73,6 @@ def events(shown: JobPage, now_us: int) -> Content:
         if rows
         else [plain("nothing has happened yet", "dim")],
         [heading("Requests"), *table(("time", "asked", "outcome", "who"), asked)] if asked else [],
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class FoundFile:
-    """A file of a job."""
-
-    path: str
-    """From the job's folder on."""
-    size: int
-    changed_us: int
-
-
-def files(shown: JobPage, found: Sequence[FoundFile] | None, now_us: int) -> Content:
-    """Return checkpoints and files; ``found`` None is still being looked for."""
-    saved = [
-        (
-            text.clock_time(one.time_us, now_us=now_us),
-            "" if one.step is None else str(one.step),
-            "  ".join(
-                f"{name} {text.number(value)}"
-                for name, value in one.metrics.items()
-                if isinstance(value, int | float)
-            ),
-            one.path,
-        )
-        for one in reversed(shown.checkpoints)
-    ]
-    rows = [
-        (text.size(one.size), text.clock_time(one.changed_us, now_us=now_us), one.path) for one in found or ()
-    ]
-    return page(
-        [heading("Checkpoints"), *table(("time", "step", "metrics", "path"), saved)]
-        if saved
-        else [plain("no checkpoint was reported", "dim")],
-        [heading("Files"), *table(("size", "changed", "path"), rows)]
-        if rows
-        else [plain("looking for files" if found is None else "no results yet", "dim")],
     )
 
 

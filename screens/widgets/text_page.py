@@ -80,13 +80,6 @@ class ConfigPage(TextPage):
     BINDINGS: ClassVar = actions.bindings("config")
 
 
-class FilesPage(TextPage):
-    """What it has left."""
-
-    PANE: ClassVar = "files"
-    BINDINGS: ClassVar = actions.bindings("files")
-
-
 class ComparePage(TextPage):
     """What several jobs have in common, and what not."""
 

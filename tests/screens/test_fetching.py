@@ -1,0 +1,219 @@
+"""What is done with a job beside steering it: its files read and copied, its folder, manifest, note, native plan."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input
+
+from screens.dialogs import Choose, TextView
+from screens.files import with_checkpoints
+from screens.launching import call
+from screens.widgets.file_list import FileList
+from screens.widgets.text_page import ConfigPage
+from tests.cli.conftest import end_everything
+from tests.screens import seeding
+from tests.screens.support import Shown, journey, opened
+from tests.screens.test_pictures import remember_runs
+from workbench.clock import now_us
+from workbench.paths import Home
+from workbench.store import jobs
+from workbench.store.database import Store
+
+TRAIN = """
+import os, pathlib
+from workbench.learner import checkpoint
+results = pathlib.Path(os.environ["RESULT_DIR"])
+(results / "notes.txt").write_text("the best so far [bold]\\n")
+(results / "model.bin").write_bytes(bytes(1000))
+saved = pathlib.Path(os.environ["CHECKPOINT_DIR"]) / "7.pt"
+saved.write_bytes(b"weights")
+checkpoint(str(saved), step=7, loss=0.25)
+"""
+
+
+@pytest.fixture
+def done(clean_environment: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    """A real job that has ended and left files."""
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    folder = clean_environment / "work"
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN)
+    monkeypatch.chdir(folder)
+    job_id = call(
+        home, ["run", "-d", "--runner", "process", "--name", "leaves", "--", sys.executable, "train.py"]
+    )
+    call(home, ["wait", job_id.strip()])
+    yield home
+    end_everything(home)
+
+
+async def files(shown: Shown) -> FileList:
+    await shown.until_shown("1 overview", "leaves")
+    await shown.press("6")
+    await shown.until_shown("notes.txt", "model.bin", "7.pt")
+    return shown.app.screen.query_one(FileList)
+
+
+async def go_to(shown: Shown, listed: FileList, name: str) -> None:
+    await shown.press("g")
+    for _ in range(10):
+        if listed.file is not None and listed.file.path.endswith(name):
+            return
+        await shown.press("j")
+    pytest.fail(f"{name} is not among {[one.path for one in listed.files]}")
+
+
+@journey
+async def test_files_are_read_and_copied_here(done: Home, clean_environment: Path) -> None:
+    async with opened(done, (120, 40), job="leaves", clock=now_us) as shown:
+        listed = await files(shown)
+        assert listed.files[0].is_checkpoint and listed.files[0].step == 7
+        await go_to(shown, listed, "notes.txt")
+        await shown.press("enter")
+        await shown.until(lambda: isinstance(shown.app.screen, TextView))
+        await shown.until_shown("results/notes.txt  23 B", "the best so far [bold]")
+        await shown.press("escape")
+        await go_to(shown, listed, "model.bin")
+        await shown.press("enter")
+        await shown.until_shown("this is no text")
+        await shown.press("escape")
+        await shown.press("ctrl+s")
+        await shown.until(lambda: isinstance(shown.app.screen, Choose))
+        await shown.press("f")
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        shown.app.screen.query_one(Input).value = str(clean_environment / "copy.bin")
+        await shown.press("enter")
+        await shown.until(lambda: (clean_environment / "copy.bin").is_file())
+        await shown.until_shown("copied to")
+    assert (clean_environment / "copy.bin").read_bytes() == bytes(1000)
+
+
+@journey
+async def test_all_results_are_downloaded_and_what_cannot_be_is_said(
+    done: Home, clean_environment: Path
+) -> None:
+    async with opened(done, (120, 40), job="leaves", clock=now_us) as shown:
+        await shown.until_shown("1 overview", "leaves")
+        for key in ("ctrl+s", "r"):
+            await shown.press(key)
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        assert "leaves-" in shown.app.screen.query_one(Input).value
+        shown.app.screen.query_one(Input).value = str(clean_environment / "out")
+        await shown.press("enter")
+        await shown.until_shown("results are in")
+        await shown.press("ctrl+s", "r")
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        shown.app.screen.query_one(Input).value = str(clean_environment / "out")
+        await shown.press("enter")
+        await shown.until_shown("it did not work", "is there already", "--force")
+    assert (clean_environment / "out" / "results" / "notes.txt").is_file()
+
+
+@journey
+async def test_the_native_plan_stands_below_the_configuration(done: Home) -> None:
+    async with opened(done, (160, 60), job="leaves", clock=now_us) as shown:
+        await shown.until_shown("1 overview", "leaves")
+        await shown.press("5")
+        page = shown.app.screen.query_one(ConfigPage)
+        await shown.until(lambda: "Native plan: process at local" in page.plain)
+        await shown.press("G")
+        await shown.until_shown("}")
+        assert json.dumps("python")[1:-1] in shown.text()
+
+
+@journey
+async def test_a_note_is_written(done: Home) -> None:
+    async with opened(done, (120, 40), job="leaves", clock=now_us) as shown:
+        await shown.until_shown("1 overview", "leaves")
+        await shown.press("N")
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        await shown.type("try a lower rate")
+        await shown.press("enter")
+        await shown.until_shown("note           try a lower rate")
+    with Store.open(done) as store:
+        assert jobs.resolve(store, "leaves").note == "try a lower rate"
+
+
+@journey
+async def test_any_command_is_given_from_the_command_line(done: Home) -> None:
+    async with opened(done, (120, 40), job="leaves", clock=now_us) as shown:
+        await shown.until_shown("1 overview", "leaves")
+        await shown.press("colon")
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        await shown.type("fabric tag @ best")
+        await shown.press("enter")
+        await shown.until(lambda: isinstance(shown.app.screen, TextView))
+        await shown.press("escape")
+        await shown.until_shown("tags           best")
+
+
+@pytest.fixture
+def three(home: Home) -> Home:
+    with Store.open(home) as store:
+        seeding.three_runs(store)
+        remember_runs(store)
+    return home
+
+
+@journey
+async def test_a_folder_is_opened_where_there_is_a_desktop_else_its_path_is_copied(
+    three: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    copied: list[str] = []
+    async with opened(three, (120, 40)) as shown:
+        monkeypatch.setattr(shown.app, "copy_to_clipboard", copied.append)
+        await shown.until_shown("mnist-wide")
+        await shown.press("o")
+        await shown.until_shown("Open", "o  folder")
+        await shown.press("o")
+        await shown.until(lambda: copied == [str(three.job(seeding.job_id(3)).path)])
+
+
+@journey
+async def test_there_is_no_shell_beside_what_has_ended_nor_read_only(three: Home) -> None:
+    async with opened(three, (120, 40), job="mnist-big") as shown:
+        await shown.until_shown("1 overview")
+        await shown.press("dollar_sign")
+        await shown.until_shown("mnist-big does not run")
+    async with opened(three, (120, 40), job="mnist-wide", readonly=True) as shown:
+        await shown.until_shown("1 overview")
+        await shown.press("dollar_sign")
+        await shown.until_shown("nothing is changed here")
+        await shown.press("colon")
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        await shown.type("fabric delete @")
+        await shown.press("enter")
+        await shown.until(lambda: shown.text().count("nothing is changed here") == 2)
+
+
+@journey
+async def test_the_manifest_is_read_in_the_users_editor(three: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(
+        "screens.editing.lend_terminal", lambda app, argv: read.append(Path(argv[-1]).read_text())
+    )
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-wide")
+        await shown.press("e")
+        await shown.until(lambda: read == ["name: mnist-wide\n"])
+
+
+def test_a_checkpoint_that_was_told_of_stands_once(home: Home) -> None:
+    from screens.files import FoundFile
+    from workbench.metrics.reading import CheckpointRow
+
+    told = CheckpointRow(seeding.job_id(1), 1, 1, 1, 5, "checkpoints/a.pt", 3, {"loss": 0.5, "name": "x"}, {})
+    found = [FoundFile("results/b", 1, 9), FoundFile("checkpoints/a.pt", 7, 5)]
+
+    shown = with_checkpoints(found, [told])
+
+    assert [(one.path, one.size, one.step, one.facts) for one in shown] == [
+        ("checkpoints/a.pt", 7, 3, "loss 0.5"), ("results/b", 1, None, ""),
+    ]  # fmt: skip
