@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from runners.container_paths import AGENT, ENVIRONMENT, LEARNER, MODEL, PROMISED, REPORT
+from runners.container_stores import store_variables
 from runners.interface import LaunchRequest
 from runners.process_environment import CHOSEN, NO_GPU, SEED_MAX, promises
 from runners.process_site import Site
@@ -40,6 +41,7 @@ def container_promises(request: LaunchRequest, learner: int, site: Site) -> dict
     return {
         **promised,
         **PROMISED,
+        **store_variables(request),
         "MASTER_ADDR": f"{first}.{attempt_stem(attempt.job_id, attempt.attempt)}",
         "MASTER_PORT": str(PORT),
         **(dict.fromkeys(NO_GPU, CHOSEN) if request.spec.gpus else NO_GPU),

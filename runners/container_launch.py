@@ -22,6 +22,7 @@ from runners.container_plan import LABEL_PLAN, acts_of, image_of, labels, networ
 from runners.container_requirements import Building, ImageEnvironment
 from runners.container_rights import open_up, user_of
 from runners.container_slots import lease_for_containers
+from runners.container_stores import link_of, own_folders
 from runners.container_warnings import refusals
 from runners.interface import Plan, Progress
 from runners.process_agents import Agent, bring_agent
@@ -31,6 +32,8 @@ from runners.process_environment import gpus_seen, job_folders, marker, secrets_
 from runners.process_plan import ref_of
 from runners.process_site import Site
 from runners.process_slots import Leased, lease_text
+from runners.store_places import data_of, folders_of
+from runners.storing import refuse_stores, secrets_with, with_stores
 from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
 from workbench.learner.contained import REASON, why_not_started
 from workbench.learner.engine import Asked, EngineRefused
@@ -87,6 +90,7 @@ class ContainerLaunching:
                 hint="Install python3 there; the images need none.",
                 code="C104",
             )
+        refuse_stores(self._request, self._host, self._site, runner="container", agent_kind="python")
         if missing := [name for name in self._request.spec.secrets if name not in self._request.secrets]:
             raise LaunchRefused(
                 f"There is no value for the secret {missing[0]}.",
@@ -103,7 +107,8 @@ class ContainerLaunching:
         # Made by us, since the engine would make it its own.
         own = [str(inside_folder(request, learner, site)) for learner in waiting]
         mountpoint = str(attempt.job_state) + MODEL.removeprefix("/job")
-        self._host.call("make_folders", paths=[*shared, mountpoint, *own])
+        stores = [*folders_of(request, site), *self._links(waiting)]
+        self._host.call("make_folders", paths=[*shared, mountpoint, *own, *stores])
         # FfDL's scripts meet at this file.
         self._host.call("touch", paths=[str(attempt.job_state / request.attempt.job_id)])
         pipes = [f"{path}/{end}.{act}" for path in own for end in ENDS for act in acts_of(request)]
@@ -114,6 +119,7 @@ class ContainerLaunching:
         agent = bring_agent(self._host, site, "python")
         environment = self._bring_environment(image, agent)
         trees = {path for learner in waiting for path in folders(request, learner, site).values()}
+        trees |= set(own_folders(request, site))
         files = [agent.importable, program_of(agent)]
         open_up(self._host, [*sorted(trees), *own], files, image, user_of(self._host)[0])
         return Filling(self._engine, agent, image, environment)
@@ -134,6 +140,11 @@ class ContainerLaunching:
         path = self._attempt.path / "environment.json"
         self._host.call("write_files", files={str(path): json.dumps(document) + "\n"})
         return environment
+
+    def _links(self, learners: Sequence[int]) -> list[str]:
+        """Return the paths that are to lead to the data of stores, empty folders until then."""
+        copied = [data for data in data_of(self._request) if data.store.is_copied]
+        return [link_of(self._request, learner, self._site, data) for learner in learners for data in copied]
 
     # The start
 
@@ -158,11 +169,13 @@ class ContainerLaunching:
             for act in acts_of(request):
                 document[act] = f"exec {guard} contain {shlex.quote(str(folder.path))} {act}"
             document["env"] = {**planned["env"], **gpus_seen(slots)}
+            document = with_stores(request, self._host, site, document)
             files[str(folder.path / "container.json")] = json.dumps(self._told(learner)) + "\n"
             files[str(folder.launch)] = json.dumps(document) + "\n"
             documents[learner] = document
         self._host.call("write_files", files=files)
-        for learner in waiting:
+        # Data that is bound has to be there first: then the agent starts the container.
+        for learner in waiting if not self._links(waiting[:1]) else ():
             # What is in there waits for the agent, and both take their time to start.
             name = self._plan.learners[learner - 1].name
             self._starts[learner] = self._engine.begin("POST", f"containers/{name}/start")
@@ -219,18 +232,17 @@ class ContainerLaunching:
             inside |= {str(folder / f"{act}.sh"): texts[act] + "\n" for act in acts_of(self._request)}
             inside[str(folder.parent / "report.jsonl")] = ""
         self._host.call("write_files", files=inside, mode=0o666)
-        if not self._request.secrets:
+        secrets = secrets_with(self._request, self._site)
+        if not secrets:
             return {}
-        attempt, secrets = self._request.attempt, self._request.secrets
+        attempt = self._request.attempt
         place = self._host.call("secret_folder")
         names = {learner: secrets_stem(place, attempt, learner) for learner in waiting}
         try:
             exports = render_secrets(secrets)
         except ValueError as error:
             raise LaunchRefused(f"The secrets cannot be handed over: {error}.", code="C103") from error
-        self._host.call(
-            "write_files", files={f"{name}.json": json.dumps(dict(secrets)) for name in names.values()}
-        )
+        self._host.call("write_files", files={f"{name}.json": json.dumps(secrets) for name in names.values()})
         # Readable by the container's user; the folder keeps others out.
         self._host.call("write_files", files={f"{name}.sh": exports for name in names.values()}, mode=0o644)
         return names

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from runners.container_stores import DATA, RESULTS, results_inside, store_folders
 from runners.interface import LaunchRequest
 from runners.process_environment import job_folders
 from runners.process_site import Site
@@ -13,8 +14,6 @@ from runners.process_site import Site
 STATE: Final = "/job"
 MODEL: Final = "/job/model-code"
 LOGS: Final = "/job/logs"
-DATA: Final = "/mnt/data"
-RESULTS: Final = "/mnt/results"
 CHECKPOINTS: Final = "/mnt/checkpoints"
 OURS: Final = "/.fabric"
 LEARNER: Final = f"{OURS}/learner"
@@ -48,14 +47,15 @@ def folders(request: LaunchRequest, learner: int, site: Site) -> dict[str, str]:
         STATE: str(attempt.job_state),
         MODEL: str(attempt.model(learner)),
         DATA: str(job.data),
-        RESULTS: str(job.results),
         CHECKPOINTS: str(job.checkpoints),
+        **({results: str(job.results)} if (results := results_inside(request)) else {}),
     }
 
 
 def outside(text: str, request: LaunchRequest, learner: int, site: Site) -> str:
     """Return a path of a container as the place has it; what the job does not share stays as it is."""
-    for there, here in sorted(folders(request, learner, site).items(), reverse=True):
+    seen = {**folders(request, learner, site), **store_folders(request, site)}
+    for there, here in sorted(seen.items(), reverse=True):
         if text == there or text.startswith(f"{there}/"):
             return here + text[len(there) :]
     return text

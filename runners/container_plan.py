@@ -22,6 +22,7 @@ from runners.container_paths import (
     inside_folder,
     outside,
 )
+from runners.container_stores import container_stores, store_mounts
 from runners.container_warnings import notes_of, warnings_of
 from runners.interface import AttemptRef, LaunchRequest, LearnerPlan, LearnerRef, Plan
 from runners.process_environment import CHOSEN, job_folders
@@ -207,6 +208,7 @@ def launch_document(request: LaunchRequest, learner: int, site: Site) -> dict[st
     """Return the launch document of a learner's agent, which runs outside and keeps what stands for the command."""
     spec, attempt = request.spec, request.attempt
     _, folder = job_folders(request, site)
+    stores = container_stores(request, learner, site)
     metrics = metrics_document(spec)
     if metrics is not None and metrics.get("source"):
         metrics["source"] = outside(metrics["source"], request, learner, site)
@@ -230,7 +232,7 @@ def launch_document(request: LaunchRequest, learner: int, site: Site) -> dict[st
         "shell": "sh",
         "cwd": str(folder.learner(learner).path),
         "env": environment,
-        "secrets_file": CHOSEN if spec.secrets or request.secrets else None,
+        "secrets_file": CHOSEN if spec.secrets or request.secrets or stores else None,
         "secrets": list(spec.secrets),
         "grace_seconds": spec.grace_seconds,
         "settle_seconds": spec.settle_seconds,
@@ -244,6 +246,7 @@ def launch_document(request: LaunchRequest, learner: int, site: Site) -> dict[st
         "log_dir": str(folder.logs),
         "log_dir_shared": True,
         "metrics": metrics,
+        "stores": stores,
     }
 
 
@@ -260,6 +263,7 @@ def bind(source: str, target: str, *, read_only: bool = False) -> dict[str, Any]
 def _mounts(request: LaunchRequest, learner: int, site: Site) -> list[dict[str, Any]]:
     folder = job_folders(request, site)[1].learner(learner).path
     mounts = [bind(here, there) for there, here in sorted(folders(request, learner, site).items())]
+    mounts += store_mounts(request, learner, site)
     mounts += [
         bind(str(inside_folder(request, learner, site)), LEARNER),
         bind(str(folder / "report.jsonl"), REPORT),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from runners.interface import LaunchRequest
 from runners.process_site import Site
+from runners.store_places import refusals as stores_refused
 from workbench.manifest.unbuilt import not_built
 
 _PLATFORM = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", "CHECKPOINT_DIR")
@@ -13,7 +14,8 @@ _PLATFORM = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", 
 
 def refusals(request: LaunchRequest) -> list[str]:
     """Say what cannot be done in a container yet."""
-    return list(not_built(request.spec, "container"))
+    lacks = list(not_built(request.spec, "container"))
+    return lacks + list(stores_refused(request, runner="container", agent_kind="python"))
 
 
 def warnings_of(request: LaunchRequest) -> Iterator[str]:

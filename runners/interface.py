@@ -137,6 +137,8 @@ class Seen:
     node: str = ""
     final: bool = False
     """Whether trying again cannot mend how it ended: an image that nobody has."""
+    doing: str = ""
+    """What it does while it brings data in or stores results, in words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Final
 
 from runners.interface import AttemptRef, LaunchRequest, LearnerRef
 from runners.process_site import Site
+from runners.store_places import variables_of
 from workbench.job import attempt_stem, learner_name
 from workbench.manifest.params import param_text, param_variable
 from workbench.paths import AttemptFolder, JobFolder
@@ -75,6 +76,7 @@ def promises(request: LaunchRequest, learner: int, site: Site) -> dict[str, str]
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         **(dict.fromkeys(NO_GPU, CHOSEN) if spec.gpus else NO_GPU),
         "FABRIC_LEARNER": marker(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, learner)),
+        **variables_of(request, site),
     }
 
 

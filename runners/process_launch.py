@@ -23,6 +23,8 @@ from runners.process_plan import AGENT, ref_of
 from runners.process_port import choose_port
 from runners.process_site import Site
 from runners.process_slots import Leased, lease, lease_text
+from runners.store_places import folders_of
+from runners.storing import refuse_stores, secrets_with, with_stores
 from workbench.errors import LaunchRefused, RunnerError, SlotsBusy
 from workbench.manifest.unbuilt import not_built
 
@@ -62,6 +64,8 @@ class Launching:
         spec = self._request.spec
         if lacks := not_built(spec):
             raise LaunchRefused(f"{lacks[0][0].upper()}{lacks[0][1:]}.", code="C104")
+        agent_kind = self._plan.learners[0].native["agent"]
+        refuse_stores(self._request, self._host, self._site, runner="process", agent_kind=agent_kind)
         if missing := [name for name in spec.secrets if name not in self._request.secrets]:
             raise LaunchRefused(
                 f"There is no value for the secret {missing[0]}.",
@@ -75,7 +79,8 @@ class Launching:
         job, attempt = self._job, self._attempt
         self._progress("brings the code", stage="preparing")
         folders = [job.results, job.checkpoints, job.data, attempt.logs]
-        self._host.call("make_folders", paths=[str(path) for path in folders])
+        stores = folders_of(self._request, self._site)
+        self._host.call("make_folders", paths=[*(str(path) for path in folders), *stores])
         # FfDL's scripts meet at this file.
         self._host.call("touch", paths=[str(attempt.job_state / self._request.attempt.job_id)])
         agent = bring_agent(self._host, self._site, self._plan.learners[0].native["agent"])
@@ -144,14 +149,15 @@ class Launching:
                 slots.release()
 
     def _write_secrets(self, waiting: Sequence[int], agent: Agent) -> dict[int, str]:
-        if not self._request.secrets:
+        values = secrets_with(self._request, self._site)
+        if not values:
             return {}
         folder = self._host.call("secret_folder")
         attempt = self._request.attempt
         paths = {
             learner: secrets_stem(folder, attempt, learner) + agent.secrets_suffix for learner in waiting
         }
-        text = agent.secrets_text(self._request.secrets)
+        text = agent.secrets_text(values)
         self._host.call("write_files", files=dict.fromkeys(paths.values(), text))
         return paths
 
@@ -167,7 +173,7 @@ class Launching:
         environment["PYTHONPATH"] = environment["PYTHONPATH"].replace(AGENT, agent.importable)
         document["env"] = environment
         document["guard"] = agent.argv(self._attempt.learner(learner))
-        return document
+        return with_stores(self._request, self._host, self._site, document)
 
     def _choose_cpus(self, learner: int) -> list[int] | None:
         count = max(1, math.ceil(self._request.spec.cpus or 1))

@@ -10,6 +10,7 @@ from runners.interpreters import Interpreter
 from runners.process_environment import CHOSEN, job_folders, learner_environment
 from runners.process_site import Site
 from runners.process_warnings import notes_of, warnings_of
+from runners.store_places import stores_document
 from workbench.errors import LaunchRefused
 from workbench.job import learner_name
 
@@ -59,6 +60,7 @@ def launch_document(
     spec, attempt = request.spec, request.attempt
     _, folder = job_folders(request, site)
     agent = AGENT if agent_kind == "python" else ""
+    stores = stores_document(request, site)
     environment = learner_environment(request, learner, site, interpreter.variables, agent)
     if interpreter.key:
         environment["FABRIC_ENVIRONMENT"] = interpreter.key
@@ -75,7 +77,7 @@ def launch_document(
         "shell": "bash",
         "cwd": environment["MODEL_DIR"],
         "env": environment,
-        "secrets_file": CHOSEN if spec.secrets or request.secrets else None,
+        "secrets_file": CHOSEN if spec.secrets or request.secrets or stores else None,
         "secrets": list(spec.secrets),
         "grace_seconds": spec.grace_seconds,
         "settle_seconds": spec.settle_seconds,
@@ -89,6 +91,7 @@ def launch_document(
         "log_dir": str(folder.logs),
         "log_dir_shared": True,
         "metrics": metrics_document(spec),
+        "stores": stores,
     }
 
 

@@ -45,6 +45,7 @@ def seen_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> Seen | None
         stopped=state.get("stopped") or "",
         slots=tuple(facts["slots"]),
         node=node,
+        doing=str(state.get("doing") or ""),
     )
 
 

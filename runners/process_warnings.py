@@ -12,6 +12,7 @@ from typing import Final
 from runners.interface import LaunchRequest
 from runners.process_environment import promises
 from runners.process_site import Site
+from runners.store_places import refusals
 from workbench.manifest.unbuilt import not_built
 
 LOOKED_AT_BYTES: Final = 2_000_000
@@ -26,6 +27,7 @@ _PEER_NAMES: Final = "LEARNER_NAME_PREFIX"
 def warnings_of(request: LaunchRequest, site: Site) -> Iterator[str]:
     """Say what will not work, or not as the manifest means it."""
     yield from not_built(request.spec)
+    yield from refusals(request, runner="process", agent_kind="python" if site.python else "sh")
     texts = list(_texts(request))
     if places := [name for name, text in texts if _JOB_FOLDER.search(text)]:
         yield (

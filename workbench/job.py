@@ -67,9 +67,13 @@ class LearnerPhase(StrEnum):
     """Where one learner is, as its agent says it (``state.json``), or as it was found."""
 
     STARTING = "starting"
+    DOWNLOADING = "downloading"
+    """Data and checkpoints are brought in from stores."""
     SETUP = "setup"
     RUNNING = "running"
     STOPPING = "stopping"
+    STORING = "storing"
+    """Its command has ended; its results go to their store."""
     EXITED = "exited"
     LOST = "lost"
     """The place answers, the learner is gone and no exit is recorded. Never written by an agent."""

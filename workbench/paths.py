@@ -229,6 +229,11 @@ class Home:
         return self.path / "drafts"
 
     @property
+    def data(self) -> Path:
+        """Copies of what data stores hold, shared by the jobs of this place."""
+        return self.path / "data"
+
+    @property
     def secrets(self) -> Path:
         """Secret values by job, 0600 each, in a 0700 folder."""
         return self.path / "secrets"

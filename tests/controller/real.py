@@ -41,7 +41,8 @@ class Ground:
         place = keys.pop("place", self.place)
         code_hash = keys.pop("code_hash", "")
         keys.setdefault("max_platform_restarts", 0)
-        spec = JobSpec(name="test", framework=Framework(command=command), secrets=tuple(secrets), **keys)
+        framework = Framework(version=keys.pop("image", ""), command=command)
+        spec = JobSpec(name="test", framework=framework, secrets=tuple(secrets), **keys)
         recorded = {"python": sys.executable, "environment": {"PATH": os.environ["PATH"]}}
         submission = Submission(
             spec=spec,

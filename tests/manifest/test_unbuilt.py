@@ -19,7 +19,6 @@ def test_an_ordinary_job_lacks_nothing() -> None:
 @pytest.mark.parametrize(
     ("extra", "way_out"),
     [
-        (STORE, ["data_stores=[]"]),
         ("launcher: torchrun\n", ["launcher=none"]),
         ("ports: [80]\n", ["ports=[]"]),
         ("priority: 3\n", ["priority=0"]),
@@ -30,6 +29,13 @@ def test_what_is_not_built_names_a_way_out_that_works(extra: str, way_out: list[
 
     assert all(f"--set {text}" in sentence for text in way_out)
     assert not_built(spec_of(extra, *way_out)) == []
+
+
+def test_data_stores_of_a_pod_name_a_way_out_that_works() -> None:
+    (sentence,) = not_built(spec_of(STORE), "pod")
+
+    assert "--set data_stores=[]" in sentence
+    assert not_built(spec_of(STORE, "data_stores=[]"), "pod") == []
 
 
 @pytest.mark.parametrize("framework", ["horovod", "pytorchmpi"])

@@ -21,7 +21,6 @@ from tests.runners.conftest import HOME, Jobs
 from tests.stubs import Gpus
 from workbench.errors import InputMissing, LaunchRefused
 from workbench.learner import archive
-from workbench.manifest.model import DataStore
 from workbench.paths import Home
 
 REPOSITORY = Path(__file__).parents[2]
@@ -130,10 +129,10 @@ def test_a_secret_without_a_value_is_refused(jobs: Jobs) -> None:
 
 
 def test_what_is_not_built_yet_is_planned_and_refused_at_launch(jobs: Jobs) -> None:
-    job = jobs.plan("true", data_stores=(DataStore("a", "s3_datastore", "bucket"),))
+    job = jobs.plan("true", launcher="torchrun")
 
-    assert any("data_stores=[]" in warning for warning in job.plan.warnings)
-    with pytest.raises(LaunchRefused, match=r"^Data stores \(s3_datastore\) are not built yet"):
+    assert any("launcher=none" in warning for warning in job.plan.warnings)
+    with pytest.raises(LaunchRefused, match=r"^The launcher torchrun is not built yet"):
         job.launch()
 
 

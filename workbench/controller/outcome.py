@@ -31,6 +31,12 @@ OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
 _OWN_ENDS: Final = frozenset({"", "max_runtime", "memory"})
 """What a learner that was stopped for no other's sake says in ``stopped``."""
 
+EXIT_REFUSED: Final = 65
+"""What a job asks for cannot be given: what it asks is at fault (``EX_DATAERR``)."""
+
+UNSTORED: Final = "S303"
+"""The code of results that could not be stored."""
+
 _STOP_CODES: Final = frozenset({EXIT_HALTED, EXIT_KILLED})
 
 
@@ -66,10 +72,18 @@ def judge(
         found = deciding.reason or Reason("max_runtime is over", "C204")
         return Outcome(State.FAILED, _said(who, found), EXIT_TIMED_OUT, "timeout", final=True)
     if deciding.reason is not None and deciding.reason.fault is Fault.PLATFORM:
-        return Outcome(State.FAILED, _said(who, deciding.reason), EXIT_LOST, "lost")
+        # What was trained is there: another attempt would train it again.
+        return Outcome(
+            State.FAILED, _said(who, deciding.reason), EXIT_LOST, "lost", final=_is_unstored(deciding)
+        )
+    if code == 0 and (unstored := next((one for one in seen.values() if _is_unstored(one)), None)):
+        assert unstored.reason is not None
+        return Outcome(State.FAILED, _said(who, unstored.reason), EXIT_LOST, "lost", final=True)
     if code == 0:
         return Outcome(State.COMPLETED, Reason(who + "the command ended with exit code 0"), 0, "job")
     found = deciding.reason or _reason_of(deciding)
+    if code is None and deciding.started_us is None and found.code.startswith("C1"):
+        return Outcome(State.FAILED, _said(who, found), EXIT_REFUSED, "")
     fallback = EXIT_KILLED if deciding.stopped == "memory" else 1
     return Outcome(State.FAILED, _said(who, found), fallback if code is None else code, "job")
 
@@ -98,6 +112,11 @@ def failed(learner: Seen) -> bool:
     return learner.phase is LearnerPhase.LOST or exit_code_of(learner.exit_code, learner.signal) != 0
 
 
+def _is_unstored(learner: Seen) -> bool:
+    """Say whether a learner's command did well and its results are not where they should be."""
+    return learner.reason is not None and learner.reason.code == UNSTORED
+
+
 def _ended_by_itself(learner: Seen, intent: Intent) -> bool:
     if learner.stopped not in _OWN_ENDS:
         return False
@@ -123,6 +142,9 @@ def _stopped(seen: Iterable[Seen], intent: Intent, asked_by: str) -> Outcome:
     suffix = ", to be deleted" if intent is Intent.DELETE else ""
     text = f"{verb} by {asked_by}{suffix}" if asked_by else f"{verb}{suffix}"
     hint = "" if intent is Intent.DELETE else "fabric resume goes on from its last checkpoint"
+    unstored = next((one.reason for one in seen if _is_unstored(one)), None)
+    if unstored is not None and unstored.text not in text:
+        text, hint = f"{text}; {unstored.text}", unstored.hint
     if killed:
         return Outcome(State.HALTED, Reason(text, hint=hint), EXIT_KILLED, "kill", final=True)
     return Outcome(State.HALTED, Reason(text, hint=hint), EXIT_HALTED, "halt", final=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from runners.interface import Seen
-from workbench.controller.outcome import OVER, Outcome, decider, failed, judge
+from workbench.controller.outcome import EXIT_REFUSED, OVER, Outcome, decider, failed, judge
 from workbench.controller.restarts import Restart, next_attempt
 from workbench.controller.view import (
     CancelLaunch,
@@ -54,9 +54,6 @@ KILL_AGAIN_SECONDS: Final = (2.0, 5.0, 10.0, 30.0)
 HALT_AGAIN_SECONDS: Final = 5.0
 """A stop is asked for again after this, a halt after this and its grace period."""
 
-REFUSED_EXIT_CODE: Final = 65
-"""What a job asks for cannot be given: what it asks is at fault (``EX_DATAERR``)."""
-
 
 def decide(view: View) -> Decision:
     """Say what to do next for a job."""
@@ -72,6 +69,8 @@ def decide(view: View) -> Decision:
         return Decision()
     if view.unbegun and view.trouble is not None:
         return Decision((Step(State.QUEUED, view.trouble.reason),))
+    if _is_storing(view):
+        return _storing(view)
     if view.intent is not Intent.NONE:
         return _stop(view, "halt" if view.intent is Intent.HALT else "kill")
     if view.state in (State.PENDING, State.DOWNLOADING):
@@ -214,7 +213,7 @@ def _verdict(view: View) -> Outcome:
 def _never_started(fault: Trouble) -> Outcome:
     refused = fault.kind == "refused"
     if fault.reason.fault is Fault.USER:
-        return Outcome(State.FAILED, fault.reason, REFUSED_EXIT_CODE, "", final=refused)
+        return Outcome(State.FAILED, fault.reason, EXIT_REFUSED, "", final=refused)
     return Outcome(State.FAILED, fault.reason, EXIT_LOST, "lost", final=refused)
 
 
@@ -254,14 +253,38 @@ def _starting(view: View) -> Decision:
         due = None if view.launched_at is None else view.launched_at + SEEN_WITHIN_SECONDS
         return Decision((Launch(),)) if due is None or view.now >= due else Decision(until=due)
     phases = {learner.phase for learner in view.seen.values()}
-    if phases - {LearnerPhase.STARTING, LearnerPhase.SETUP}:
+    if phases - {LearnerPhase.STARTING, LearnerPhase.DOWNLOADING, LearnerPhase.SETUP}:
         return Decision((Step(State.PROCESSING, _runs(view)),))
-    if LearnerPhase.SETUP not in phases:
+    if not phases & {LearnerPhase.DOWNLOADING, LearnerPhase.SETUP}:
         return Decision(_say(view, Reason("is being started")))
-    setup = Reason("the setup command runs")
+    doing = Reason(_doing(view, LearnerPhase.DOWNLOADING) or "the setup command runs")
     if view.state is State.PENDING:
-        return Decision((Step(State.DOWNLOADING, setup),))
-    return Decision(_say(view, setup))
+        return Decision((Step(State.DOWNLOADING, doing),))
+    return Decision(_say(view, doing))
+
+
+def _is_storing(view: View) -> bool:
+    """Say whether all that still lives of a job puts its results away, and nobody wants it to end at once."""
+    alive = {learner.phase for learner in view.seen.values() if is_alive(learner)}
+    return (
+        alive == {LearnerPhase.STORING}
+        and view.intent in (Intent.NONE, Intent.HALT)
+        and not view.unreachable
+        and not view.doubt
+        and not _missing(view)
+    )
+
+
+def _storing(view: View) -> Decision:
+    doing = Reason(_doing(view, LearnerPhase.STORING) or "results and logs are put away")
+    if view.state is not State.STORING:
+        return Decision((Step(State.STORING, doing),))
+    return Decision(_say(view, doing))
+
+
+def _doing(view: View, phase: LearnerPhase) -> str:
+    """Return what the first learner that is in a phase does."""
+    return next((one.doing for _, one in sorted(view.seen.items()) if one.phase is phase and one.doing), "")
 
 
 def _running(view: View) -> Decision:

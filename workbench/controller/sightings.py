@@ -11,11 +11,13 @@ from workbench.store.rows import LearnerRow
 
 _RANK: Final = {
     LearnerPhase.STARTING: 0,
-    LearnerPhase.SETUP: 1,
-    LearnerPhase.RUNNING: 2,
-    LearnerPhase.STOPPING: 3,
-    LearnerPhase.LOST: 4,
-    LearnerPhase.EXITED: 5,
+    LearnerPhase.DOWNLOADING: 1,
+    LearnerPhase.SETUP: 2,
+    LearnerPhase.RUNNING: 3,
+    LearnerPhase.STOPPING: 4,
+    LearnerPhase.STORING: 5,
+    LearnerPhase.LOST: 6,
+    LearnerPhase.EXITED: 7,
 }
 
 

@@ -276,5 +276,5 @@ class Tracked:
 
 def _is_worth_a_row(seen: Seen) -> bool:
     # What is but a moment before something else would only delay it.
-    ending = seen.phase is LearnerPhase.STOPPING and seen.ended_us is not None
+    ending = seen.phase in (LearnerPhase.STOPPING, LearnerPhase.STORING) and seen.ended_us is not None
     return seen.phase is not LearnerPhase.STARTING and not ending

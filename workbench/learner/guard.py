@@ -6,23 +6,26 @@ the output; each notices the other's death.
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
 
 from workbench.learner import command, process_table, processes, reasons, state, system
-from workbench.learner.launch import is_variable
+from workbench.learner.launch import variables_of
 from workbench.learner.limits import Limits
-from workbench.learner.masking import Mask
+from workbench.learner.masking import Mask, masked
 from workbench.learner.requests import Requests
 from workbench.learner.scribe_process import Pipes, ScribeProcess
 from workbench.learner.stopping import Stopping
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Sequence
 
     from workbench.learner.launch import Launch
+    from workbench.learner.mounting import Mount
+    from workbench.learner.putting_away import Beside
 
 LEFTOVER_SECONDS = 2.0
 """How long processes have to end that the command left behind."""
@@ -33,24 +36,29 @@ _LET_GO_SECONDS = 2.0
 
 
 class Guard:
-    """One learner's guard; the lock is held by its maker."""
+    """One learner's guard; the lock is held by its maker, who has read the file of secrets."""
 
-    def __init__(self, folder: str, launch: Launch, secrets: dict[str, str]) -> None:
+    def __init__(
+        self, folder: str, launch: Launch, secrets: dict[str, str], mounts: Sequence[Mount] = ()
+    ) -> None:
         self._folder = folder
         self._launch = launch
         self._environment = {
             "FABRIC_REPORT": os.path.join(folder, "report.jsonl"),
             "FABRIC_STOP_FILE": os.path.join(folder, "stop.json"),
             **{str(name): str(value) for name, value in launch.env.items()},
-            **{name: value for name, value in secrets.items() if is_variable(name)},
+            **variables_of(secrets),
             processes.MARKER: launch.marker,
         }
+        self._secrets = secrets
+        self._mounts = mounts
         self._state = state.StateFile.begin(folder, launch)
         self._requests = Requests(folder, launch)
         self._limits = Limits(launch)
         self._stopping = Stopping(self._members)
         self._pipes = Pipes(["setup", "output"] if launch.setup else ["output"])
-        self._scribe = ScribeProcess(folder, launch, Mask(secrets.values()), self._pipes)
+        self._scribe = ScribeProcess(folder, launch, Mask(masked(secrets)), self._pipes)
+        self._beside: Beside | None = None
         self._scribe_at = 0.0
         self._act = ""
         self._main: command.Held | None = None
@@ -67,6 +75,7 @@ class Guard:
         system.become_subreaper()
         self._listen_for_signals()
         self._state.write(durable=False)
+        self._store_beside()
         self._start_scribe()
         self._obey()
         if not self._stopping.begun:
@@ -177,7 +186,20 @@ class Guard:
         self._watch_memory()
 
     def _watch_memory(self) -> None:
-        self._limits.watch_memory(processes.Tree(os.getpid(), without=(self._scribe.pid,)))
+        self._limits.watch_memory(processes.Tree(os.getpid(), without=self._ours()))
+
+    def _store_beside(self) -> None:
+        if self._launch.stores:
+            from workbench.learner.putting_away import Beside
+
+            self._beside = Beside(self._folder, self._launch, self._secrets)
+            self._beside.start()
+            self._scribe.others = self._ours()[1:]
+
+    def _ours(self) -> tuple[int, ...]:
+        """Return our own processes, which are not the learner's."""
+        beside = () if self._beside is None else (self._beside.pid,)
+        return (self._scribe.pid, *beside, *(mount.pid for mount in self._mounts))
 
     # Ending
 
@@ -213,13 +235,13 @@ class Guard:
             self._state.update(phase="stopping", stopped=self._stopping.kind, reason=self._stopping.why)
 
     def _members(self) -> dict[int, process_table.Process]:
-        ours = (os.getpid(), self._scribe.pid)
+        ours = (os.getpid(), *self._ours())
         known = (0, 0) if self._main is None else (self._main.pid, self._main.ticks)
         return processes.members(self._launch.marker, roots=ours[:1], known=known, without=ours)
 
     def _left_something(self) -> bool:
         children = process_table.children(os.getpid())
-        return bool(self._members() if children is None else set(children) - {self._scribe.pid})
+        return bool(self._members() if children is None else set(children) - set(self._ours()))
 
     def _reap(self) -> None:
         while True:
@@ -231,6 +253,8 @@ class Guard:
                 return
             if pid == self._scribe.pid:
                 self._scribe_ended(status)
+            elif self._beside is not None and pid == self._beside.pid:
+                self._beside.pid = 0  # all is stored at the end
             elif self._main is not None and pid == self._main.pid:
                 self._main_ended(self._main, status)
 
@@ -331,11 +355,27 @@ class Guard:
             told = reasons.told(self._folder)
             why = told.get("reason") or reasons.with_last_line(why, self._folder, name)
             self._state.document.update(stopped=told.get("stopped") or self._state.document["stopped"])
+        if self._beside is not None:
+            why = self._put_away(self._beside, why)
         self._state.document.update(phase="exited", stall="", reason=why)
         while not self._state.write(durable=True) and not state.is_gone(self._folder):
             select.poll().poll(_RETRY_SECONDS * 1000)
         self._state.clear()
         self._scribe.let_go(_LET_GO_SECONDS)
+
+    def _put_away(self, beside: Beside, why: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Store what the learner leaves behind; return its reason, which says so where that failed."""
+        from workbench.learner.putting_away import put_away
+
+        beside.end()
+        for mount in self._mounts:
+            mount.end()
+        self._state.update(reason=why)
+
+        def write(record: dict[str, Any]) -> None:
+            self._scribe.tell("record " + json.dumps(record))
+
+        return put_away(self._folder, self._launch, self._secrets, self._state, write) or why
 
 
 def _seconds(request: dict[str, Any], default: float) -> float:

@@ -37,6 +37,7 @@ class Launch:
         "setup",
         "shell",
         "slots",
+        "stores",
         "usage_seconds",
     )
 
@@ -67,14 +68,15 @@ class Launch:
         self.log_dir = str(get("log_dir") or "")
         self.log_dir_shared = bool(get("log_dir_shared"))
         self.metrics: dict[str, Any] | None = get("metrics")
+        self.stores: dict[str, Any] | None = get("stores")
 
     @property
     def marker(self) -> str:
         """What every process of the learner carries in ``FABRIC_LEARNER``."""
         return "%s/%s/%d/%d" % (self.home, self.job, self.attempt, self.learner)
 
-    def secrets(self) -> dict[str, str]:
-        """Return the secret values by name; none where no file is named.
+    def secret_values(self) -> dict[str, str]:
+        """Return all that the file of secrets holds, credentials of data stores too; nothing where none is named.
 
         Raises:
             OSError: the file cannot be read.
@@ -84,6 +86,20 @@ class Launch:
             return {}
         document = _object(self.secrets_file)
         return {str(name): str(value) for name, value in document.items()}
+
+    def secrets(self) -> dict[str, str]:
+        """Return the secret values that the command sees, by name.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: it is not a JSON object.
+        """
+        return variables_of(self.secret_values())
+
+
+def variables_of(values: Mapping[str, str]) -> dict[str, str]:
+    """Return of the values of a file of secrets those that are variables of the command."""
+    return {name: value for name, value in values.items() if is_variable(name)}
 
 
 def is_variable(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The agent's commands: ``guard LEARNER_DIR``, ``contain LEARNER_DIR ACT``, ``host``, ``pod ROLE`` and ``version``."""
+"""The agent's commands: ``guard``, ``store``, ``contain`` of a learner's folder, ``host``, ``pod``, ``version``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import time
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
     from workbench.learner.launch import Launch
+    from workbench.learner.mounting import Mount
 
-USAGE = "usage: agent guard LEARNER_DIR | contain LEARNER_DIR ACT | host | pod ROLE | version\n"
+USAGE = "usage: agent guard|store LEARNER_DIR | contain LEARNER_DIR ACT | host | pod ROLE | version\n"
 EXIT_USAGE = 64
 EXIT_NO_INPUT = 66
 
@@ -31,6 +32,10 @@ def main(arguments: list[str]) -> int:
         return serve(sys.stdin.buffer, sys.stdout.buffer)
     if len(arguments) == 2 and arguments[0] == "guard":
         return guard(os.path.abspath(arguments[1]))
+    if len(arguments) == 2 and arguments[0] == "store":
+        from workbench.learner.putting_away import store_again
+
+        return store_again(os.path.abspath(arguments[1]))
     if len(arguments) == 3 and arguments[0] == "contain":
         from workbench.learner.contained import main as contain
 
@@ -64,7 +69,7 @@ def guard(folder: str) -> int:
         sys.stderr.write("%s cannot be started: %s\n" % (folder, error))
         return EXIT_NO_INPUT
     try:
-        secrets = told.secrets()
+        secrets = told.secret_values()
     except (OSError, ValueError) as error:
         if not begun:
             state.refuse(folder, told, "its secrets cannot be read: %s" % error)
@@ -74,9 +79,18 @@ def guard(folder: str) -> int:
     if begun:
         _take_over(folder, told, secrets)
         return 0
-    from workbench.learner.guard import Guard
+    variables: dict[str, str] | None = {}
+    mounts: list[Mount] = []
+    if told.stores:
+        from workbench.learner.fetching import Fetching
 
-    Guard(folder, told, secrets).run()
+        fetching = Fetching(folder, told, secrets)  # it holds what it brings as long as we live
+        variables, mounts = fetching.run(), fetching.mounts
+    if variables is not None:
+        from workbench.learner.guard import Guard
+
+        told.env.update(variables)
+        Guard(folder, told, secrets, mounts).run()
     return 0
 
 
@@ -100,7 +114,7 @@ def _take_lock(folder: str) -> int | None:
 def _take_over(folder: str, told: Launch, secrets: dict[str, str]) -> None:
     """End a learner whose agent was killed, keep what its pipe still holds, and record that."""
     from workbench.learner import state
-    from workbench.learner.masking import Mask
+    from workbench.learner.masking import Mask, masked
     from workbench.learner.orphan import rescued_pipes
     from workbench.learner.scribe import RETRY_SECONDS, Scribe
     from workbench.learner.scribe_process import open_channels
@@ -108,7 +122,7 @@ def _take_over(folder: str, told: Launch, secrets: dict[str, str]) -> None:
     pipes = rescued_pipes(folder, told)
     while True:
         try:
-            channels = open_channels(folder, told, Mask(secrets.values()), pipes)
+            channels = open_channels(folder, told, Mask(masked(secrets)), pipes)
             break
         except OSError:
             # On a full disk whoever looks at the learner sees that nobody has recorded its end yet.

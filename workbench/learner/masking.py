@@ -7,10 +7,17 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from typing import Any, Iterable
+    from typing import Any, Iterable, Mapping
 
 SHORTEST = 8
 """Bytes that a value needs to be masked."""
+
+
+def masked(values: Mapping[str, str]) -> list[str]:
+    """Return what is to be overwritten, of the values of a file of secrets."""
+    from workbench.learner.stores import REMOTES, credentials_of
+
+    return [value for name, value in values.items() if name != REMOTES] + credentials_of(values)
 
 
 class Mask:

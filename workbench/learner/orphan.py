@@ -25,6 +25,7 @@ class Orphan:
         self._launch = launch
         self.file = state.StateFile.begin(folder, launch)
         self.file.document.update(state.read(folder))
+        self._put_away = False
         self._rebooted = self.file.document.get("boot_id") != system.boot_id()
         self._ending = processes.Ending(self.members, launch.grace_seconds)
 
@@ -59,6 +60,11 @@ class Orphan:
             why = reasons.of_stop(request["kind"], request.get("by", "")) if request else self._why()
         if lost_bytes:
             why = reasons.of_lost_output(lost_bytes)
+        if self._launch.stores and not self._put_away:
+            self._put_away = True
+            document.update(reason=why, ended_us=document.get("ended_us") or system.now_us())
+            why = self._store() or why
+            document["reason"] = why
         decided = bool(document.get("decided"))
         if not document.get("stopped"):
             try:
@@ -76,6 +82,16 @@ class Orphan:
             return False
         self.file.clear()
         return True
+
+    def _store(self) -> dict[str, Any] | None:
+        """Store what the learner leaves behind; its records are left to who reads them."""
+        from workbench.learner.putting_away import put_away
+
+        try:
+            values = self._launch.secret_values()
+        except (OSError, ValueError):
+            values = {}  # gone with the machine's restart
+        return put_away(self._folder, self._launch, values, self.file, lambda _: None)
 
     def stalled(self, text: str) -> None:
         """Say why output waits."""

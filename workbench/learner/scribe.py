@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import select
 import time
@@ -216,6 +217,8 @@ class Scribe:
             self._finishing_since = time.monotonic()
         elif word == "give-up":
             self._given_up = True
+        elif word == "record":
+            self._keep(json.loads(rest))
         elif word == "note":
             self._keep({"time": system.now_us(), "kind": "note", "level": "warning", "text": rest})
 

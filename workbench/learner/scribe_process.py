@@ -63,6 +63,8 @@ class ScribeProcess:
         """What it says can be read here."""
         self.not_its: set[int] = set()
         """Descriptors that it must not inherit: held by it they would not end with the guard."""
+        self.others: tuple[int, ...] = ()
+        """Processes of the guard's that are not the learner's."""
         self._heard = b""
         self._started_at = 0.0
         self._faults = 0
@@ -187,7 +189,7 @@ class ScribeProcess:
             from workbench.learner.cgroup import ContainerTree
 
             return Sampler(ContainerTree(self._folder), slots, every_seconds)
-        return Sampler(Tree(self._guard, without=(os.getpid(),)), slots, every_seconds)
+        return Sampler(Tree(self._guard, without=(os.getpid(), *self.others)), slots, every_seconds)
 
 
 def open_channels(

@@ -57,6 +57,7 @@ class StateFile:
             "stopped": "",
             "reason": None,
             "stall": "",
+            "doing": "",
         }
         return cls(folder, document)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 LINUX = sys.platform.startswith("linux")
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", None) or getattr(time, "CLOCK_MONOTONIC", None)
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _F_SETPIPE_SZ = 1031
 _F_GETPIPE_SZ = 1032
@@ -74,6 +75,13 @@ def become_subreaper() -> bool:
         return False
     library = _libc()
     return library is not None and library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+def die_with_parent() -> None:
+    """Be asked to end (SIGTERM) when the process that made us ends; nothing where that cannot be had."""
+    library = _libc() if LINUX else None
+    if library is not None:
+        library.prctl(_PR_SET_PDEATHSIG, 15, 0, 0, 0)
 
 
 def set_affinity(cpus: Iterable[int]) -> None:

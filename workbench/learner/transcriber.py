@@ -12,9 +12,9 @@ import time
 
 from workbench.learner import journal, system
 from workbench.learner import launch as launches
-from workbench.learner.masking import Mask
+from workbench.learner.masking import Mask, masked
 from workbench.learner.publisher import Publisher
-from workbench.learner.version import VERSION
+from workbench.learner.records_header import records_header
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Transcriber:
         self.launch = launch if isinstance(launch, launches.Launch) else launches.Launch(launch)
         self._folder = folder
         self._collect = collect
-        self._mask = Mask(_secrets(self.launch).values()) if mask is None else mask
+        self._mask = Mask(masked(_secrets(self.launch))) if mask is None else mask
         self.publisher = Publisher(
             os.path.join(folder, name + ".log"), os.path.join(folder, name + ".idx"), self._mask
         )
@@ -180,18 +180,8 @@ class Transcriber:
         self._poll_at = time.monotonic() + (seconds or self._pause_seconds)
 
     def _open_records(self) -> None:
-        launch = self.launch
-        header = {
-            "format": journal.FORMAT,
-            "agent": VERSION,
-            "home": launch.home,
-            "job": launch.job,
-            "attempt": launch.attempt,
-            "learner": launch.learner,
-            "time_us": system.now_us(),
-            "boottime_us": int(system.elapsed_seconds() * 1e6),
-        }
-        self._records = journal.Records(os.path.join(self._folder, "records.jsonl"), header)
+        path = os.path.join(self._folder, "records.jsonl")
+        self._records = journal.Records(path, records_header(self.launch))
 
     def _make_collectors(self) -> None:
         from workbench.learner import collectors
@@ -284,6 +274,6 @@ class Transcriber:
 
 def _secrets(launch: launches.Launch) -> dict[str, str]:
     try:
-        return launch.secrets()
+        return launch.secret_values()
     except FileNotFoundError:
         return {}  # dropped with the job; an agent that starts a command does not get here

@@ -12,7 +12,7 @@ from workbench.manifest.build_stores import stores_of
 from workbench.manifest.findings import Findings
 from workbench.manifest.image_keys import image_build_of
 from workbench.manifest.keys import MANIFEST
-from workbench.manifest.model import Framework, JobSpec
+from workbench.manifest.model import Checkpoints, Framework, JobSpec
 from workbench.manifest.nodes import Map, Scalar, leaves, place_of, shortened
 from workbench.manifest.params import say_collisions
 from workbench.manifest.requirements import requirement_lines
@@ -61,6 +61,7 @@ _ALIKE: Final = (
     "max_platform_restarts",
     "grace_seconds",
     "settle_seconds",
+    "upload_seconds",
     "ends_when",
     "priority",
     "labels",
@@ -99,6 +100,7 @@ def build(root: Map, folder: Path | None, findings: Findings) -> JobSpec | None:
         max_runtime_seconds=values.get("max_runtime"),
         data_stores=stores_of(values.get("data_stores") or (), root, findings),
         build=image_build_of(values.get("build")),
+        checkpoints=_checkpoints(values.get("checkpoints")),
         evaluation_metrics=metrics_of(values.get("evaluation_metrics"), root, findings),
         **_python(values, root, folder, findings),
     )
@@ -108,6 +110,12 @@ def build(root: Map, folder: Path | None, findings: Findings) -> JobSpec | None:
 
 def _framework(values: Mapping[str, Any]) -> Framework:
     return Framework(**values)
+
+
+def _checkpoints(values: str | Mapping[str, Any] | None) -> Checkpoints:
+    if isinstance(values, Mapping):
+        return Checkpoints(**values)
+    return Checkpoints(shared=values == "shared")
 
 
 def _python(values: Mapping[str, Any], root: Map, folder: Path | None, findings: Findings) -> dict[str, Any]:

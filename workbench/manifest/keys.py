@@ -9,7 +9,7 @@ from workbench.manifest.framework_keys import FRAMEWORK
 from workbench.manifest.image_keys import IMAGE_BUILD
 from workbench.manifest.kinds import Choice, OneOf, Passage, Script, Text, is_list, is_number
 from workbench.manifest.metric_keys import EVALUATION_METRICS
-from workbench.manifest.store_keys import DATA_STORE
+from workbench.manifest.store_keys import CHECKPOINTS, DATA_STORE
 from workbench.manifest.tables import Key, ListOf, MapOf, Table
 from workbench.manifest.value_kinds import Duration, Number, Plain, Size, Whole
 
@@ -125,6 +125,21 @@ MANIFEST: Final = Table(
         ours=False,
         spellings=("datastores",),
         example="[]",
+    ),
+    Key(
+        "checkpoints",
+        CHECKPOINTS,
+        "Where checkpoints lie in the result store, and which of those that training code reports are kept.",
+        default="`own`: a folder of the job's own, all kept",
+        example="shared",
+    ),
+    Key(
+        "upload_seconds",
+        Duration(),
+        "How often new results go to the result store while the command runs; 0 stores them at its end.",
+        default="30",
+        variable=True,
+        example="2m",
     ),
     Key(
         "evaluation_metrics",

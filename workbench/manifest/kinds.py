@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from workbench.manifest.findings import Findings, nearest
-from workbench.manifest.nodes import Items, Node, Scalar, described
+from workbench.manifest.nodes import Items, Map, Node, Scalar, described
 
 TEXT_BYTES_MAX: Final = 100_000
 """Linux gives a process no argument or variable above 131,072 bytes, and a command becomes both."""
@@ -231,6 +231,11 @@ class OneOf(Kind):
 def is_list(node: Node) -> int:
     """Pick the second kind for lists."""
     return int(isinstance(node, Items))
+
+
+def is_map(node: Node) -> int:
+    """Pick the second kind for maps."""
+    return int(isinstance(node, Map))
 
 
 def is_number(node: Node) -> int:

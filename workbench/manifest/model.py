@@ -72,6 +72,20 @@ class DataStore:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """Where checkpoints lie in a result store, and which are kept."""
+
+    shared: bool = False
+    """Whether all jobs of the result container share one folder, FfDL's ``_wml_checkpoints``."""
+    keep_last: int = 0
+    """How many of the newest are kept; 0 keeps all."""
+    keep_best: int = 0
+    """How many are kept beside them for their metric."""
+    metric: str = ""
+    smaller_is_better: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class TypedValue:
     """A value of a metric group: ``$bind`` or a literal, read as ``type``."""
 
@@ -122,6 +136,9 @@ class JobSpec:
     storage_bytes: int | None = None
     shm_size_bytes: int | None = None
     data_stores: tuple[DataStore, ...] = ()
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    upload_seconds: float = 30.0
+    """How often new results are stored while the command runs; 0 stores them at its end."""
     evaluation_metrics: EvaluationMetrics | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
@@ -181,6 +198,7 @@ def spec_from_json(document: Mapping[str, Any]) -> JobSpec:
     values["framework"] = _build(Framework, values.get("framework") or {})
     values["build"] = _build(ImageBuild, values["build"]) if values.get("build") else None
     values["data_stores"] = tuple(_build(DataStore, item) for item in values.get("data_stores") or ())
+    values["checkpoints"] = _build(Checkpoints, values.get("checkpoints") or {})
     values["evaluation_metrics"] = _metrics(values.get("evaluation_metrics"))
     for key in ("secrets", "requirements", "ports"):
         values[key] = tuple(values.get(key) or ())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from workbench.manifest.kinds import Choice, Text
+from workbench.manifest.kinds import Choice, OneOf, Text, is_map
 from workbench.manifest.tables import Key, Table
-from workbench.manifest.value_kinds import Yes
+from workbench.manifest.value_kinds import Whole, Yes
 
 OBJECT_STORES: Final = (
     "mount_cos",
@@ -123,6 +123,47 @@ CONNECTION: Final = Table(
         "container": "it stands below training_data: or training_results:",
     },
 )
+
+CHECKPOINTS: Final = OneOf(
+    "own, shared or a map",
+    (
+        Choice(("own", "shared")),
+        Table(
+            Key(
+                "shared",
+                Yes(),
+                "Whether all jobs of the result container share one folder, FfDL's `_wml_checkpoints`.",
+                default="false",
+                example="true",
+            ),
+            Key(
+                "keep_last",
+                Whole(0, 1_000_000),
+                "How many of the newest checkpoints that training code reports are kept. 0 keeps all.",
+                default="0",
+                example="3",
+            ),
+            Key(
+                "keep_best",
+                Whole(0, 1_000_000),
+                "How many are kept beside them for the best values of `metric`.",
+                default="0",
+                example="1",
+            ),
+            Key("metric", Text(), "Which of a checkpoint's metrics says how good it is.", example="val_loss"),
+            Key(
+                "smaller_is_better",
+                Yes(),
+                "Whether a smaller value of `metric` is better.",
+                default="true",
+                example="false",
+            ),
+            what="checkpoints",
+        ),
+    ),
+    is_map,
+)
+"""``checkpoints: shared``, or a map that says more."""
 
 DATA_STORE: Final = Table(
     Key(

@@ -14,7 +14,7 @@ def not_built(spec: JobSpec, runner: str = "") -> list[str]:
     return [
         sentence
         for sentence in (
-            _stores(spec),
+            _stores(spec, runner),
             _launcher(spec),
             _mpi(spec),
             _ports(spec, runner),
@@ -25,12 +25,12 @@ def not_built(spec: JobSpec, runner: str = "") -> list[str]:
     ]
 
 
-def _stores(spec: JobSpec) -> str:
-    if not spec.data_stores:
+def _stores(spec: JobSpec, runner: str) -> str:
+    if not spec.data_stores or runner != "pod":
         return ""
     types = ", ".join(dict.fromkeys(store.type for store in spec.data_stores))
     return (
-        f"data stores ({types}) are not built yet; run without them by --set data_stores=[],"
+        f"data stores ({types}) of a {runner} are not built yet; run without them by --set data_stores=[],"
         " and let the command read its data from a path of its own"
     )
 

@@ -1,0 +1,36 @@
+"""Stores that are served on loopback, and real jobs that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.containers.conftest import engine as engine
+from tests.controller.real import Ground
+from tests.stores.servers import Server, serving
+from workbench.paths import Home
+from workbench.store.rows import PlaceRef
+
+
+@pytest.fixture
+def s3(tmp_path: Path) -> Iterator[Server]:
+    """S3 over a folder."""
+    yield from serving("s3", tmp_path / "s3")
+
+
+@pytest.fixture
+def containers(engine: None, home: Home) -> Iterator[Ground]:
+    """Real jobs in containers of this machine."""
+    made = Ground(home, PlaceRef(backend="local", type="local", runner="container"))
+    yield made
+    made.clean_up()
+
+
+@pytest.fixture
+def ground(home: Home) -> Iterator[Ground]:
+    """Real jobs on this machine."""
+    made = Ground(home)
+    yield made
+    made.clean_up()

@@ -1,0 +1,113 @@
+"""Stores for tests: rclone serving a folder, as S3, WebDAV or SFTP, with credentials of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.data.rclone import find_rclone
+from workbench.manifest.model import DataStore
+
+KEY = "canary-key-4711"
+SECRET = "canary-secret-hush-0815"
+DEADLINE_SECONDS = 30.0
+
+
+class Server:
+    """A store on loopback; its containers are the folders below ``folder``."""
+
+    def __init__(self, kind: str, folder: Path, *words: str) -> None:
+        self.kind = kind
+        self.folder = folder
+        self.port = free_port()
+        self._words = words
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Serve, by the same port every time."""
+        login = {
+            "s3": ["--auth-key", f"{KEY},{SECRET}"],
+            "webdav": ["--user", KEY, "--pass", SECRET],
+            "sftp": ["--user", KEY, "--pass", SECRET],
+        }[self.kind]
+        self._process = subprocess.Popen(
+            [find_rclone().path, "serve", self.kind, "--addr", f"127.0.0.1:{self.port}", *login, *self._words,
+             str(self.folder)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env={"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), "RCLONE_CONFIG": ""},
+        )  # fmt: skip
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            assert self._process.poll() is None, "the store ended at once"
+            assert time.monotonic() < deadline, "the store does not answer"
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """Be gone at once, as a store is that is cut off."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    @property
+    def address(self) -> str:
+        return f"{'sftp' if self.kind == 'sftp' else 'http'}://127.0.0.1:{self.port}"
+
+    @property
+    def type(self) -> str:
+        return "mount_cos" if self.kind == "s3" else self.kind
+
+    def store(self, **fields: Any) -> DataStore:
+        """Return it as a job's data store; ``connection`` adds to how it is reached."""
+        connection: Mapping[str, str] = fields.pop("connection", {})
+        values = {
+            "id": "sl-internal-os",
+            "type": self.type,
+            "training_data": "tf_training_data",
+            "training_results": "tf_trained_model",
+            **fields,
+        }
+        login = {"auth_url": self.address, "user_name": KEY, "password": SECRET}
+        return DataStore(**values, connection={**login, **connection})
+
+    def results(self, job_id: str) -> Path:
+        """Return the folder that a job's results are in."""
+        return self.folder / "tf_trained_model" / job_id
+
+    def write(self, path: str, content: str | bytes) -> Path:
+        """Put a file into the store, from behind."""
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+        return file
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def serving(kind: str, folder: Path, *words: str) -> Iterator[Server]:
+    """Serve a folder with FfDL's two containers."""
+    for name in ("tf_training_data", "tf_trained_model"):
+        (folder / name).mkdir(parents=True)
+    server = Server(kind, folder, *words)
+    server.write("tf_training_data/train.txt", "one\ntwo\n")
+    server.write("tf_training_data/sub/more.txt", "three\n")
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()

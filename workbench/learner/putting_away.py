@@ -1,0 +1,214 @@
+"""The storing of a learner as its guard, or who took over from it, has it done: beside the command, and at its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+
+from workbench.learner import state, store_sources, system
+from workbench.learner.rclone import Rclone
+from workbench.learner.store_trouble import StoreTrouble
+from workbench.learner.stores import Stores, remotes_of
+from workbench.learner.storing import GaveUp, Storing, wants_no_more, write_summary
+from workbench.learner.telling import Teller
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping
+
+    from workbench.learner.launch import Launch
+
+    Write = Callable[[dict[str, Any]], None]
+
+_END_SECONDS = 5.0
+_LOOK_SECONDS = 0.2
+
+
+class Beside:
+    """A process that stores what is new every now and then, as long as the command runs."""
+
+    def __init__(self, folder: str, launch: Launch, secrets: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._stores = Stores(launch)
+        self._secrets = secrets
+        self.pid = 0
+        """0 where there is none."""
+
+    def start(self) -> None:
+        """Start it; where there is no room for a process all is stored at the end."""
+        if self._stores.results is None or self._stores.upload_seconds <= 0:
+            return
+        guard = os.getpid()
+        with contextlib.suppress(OSError):
+            self.pid = os.fork()
+            if self.pid == 0:
+                self._be(guard)
+
+    def end(self) -> None:
+        """End it and what it runs."""
+        if not self.pid:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(OSError):
+                os.kill(self.pid, number)
+            give_up = time.monotonic() + _END_SECONDS
+            while time.monotonic() < give_up:
+                try:
+                    if os.waitpid(self.pid, os.WNOHANG)[0]:
+                        self.pid = 0
+                        return
+                except ChildProcessError:
+                    self.pid = 0
+                    return
+                time.sleep(0.005)
+
+    def _be(self, guard: int) -> None:
+        """Be that process; never returns."""
+        code = 70
+        try:
+            signal.set_wakeup_fd(-1)
+            _close_all()
+            told: list[int] = []
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            system.die_with_parent()
+
+            def look() -> None:
+                if told or os.getppid() != guard:
+                    raise GaveUp
+
+            self._serve(look)
+            code = 0
+        except GaveUp:
+            code = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(code)
+
+    def _serve(self, look: Callable[[], None]) -> None:
+        stores = self._stores
+        silent = Teller(lambda _: None, lambda _: None)
+        storing = Storing(
+            self._folder, stores, Rclone(stores.rclone, remotes_of(self._secrets)), silent, look
+        )
+        due = system.elapsed_seconds() + stores.upload_seconds
+        while True:
+            look()
+            if system.elapsed_seconds() < due:
+                time.sleep(_LOOK_SECONDS)
+                continue
+            with contextlib.suppress(
+                StoreTrouble, OSError
+            ):  # the next round tries again, and the end with patience
+                storing.round(final=False)
+            due = system.elapsed_seconds() + stores.upload_seconds
+
+
+def put_away(
+    folder: str, launch: Launch, secrets: Mapping[str, str], file: state.StateFile, write: Write
+) -> dict[str, Any] | None:
+    """Store all that a learner leaves behind, once its command has ended; return a reason if that failed.
+
+    ``write`` takes records. The state says that it is being done; the end is left to the caller.
+    """
+    stores = Stores(launch)
+    if stores.results is None:
+        return None
+    document = file.document
+    file.update(phase="storing")
+    teller = Teller(write, lambda text: _say(file, text))
+    rclone = Rclone(stores.rclone, remotes_of(secrets))
+    storing = Storing(folder, stores, rclone, teller, lambda: wants_no_more(folder))
+    trouble: StoreTrouble | None
+    try:
+        _write_attempt(folder, stores, document)
+        if stores.results["remote"] not in remotes_of(secrets):
+            raise StoreTrouble("its credentials are not at the place any more", "S303")
+        trouble = storing.last()
+    except StoreTrouble as error:
+        trouble = error
+    except GaveUp:
+        trouble = StoreTrouble("it was killed before its results were stored", "")
+    except OSError as error:
+        trouble = StoreTrouble("the results could not be stored: %s" % (error.strerror or error), "S303")
+    teller.end()
+    summary = storing.summary(trouble)
+    write_summary(folder, summary)
+    file.update(doing="")
+    if trouble is None:
+        return None
+    if trouble.code:
+        teller.note("results were not stored: %s" % trouble.text, "error")
+    return _reason_of(document, trouble, summary)
+
+
+def _reason_of(
+    document: Mapping[str, Any], trouble: StoreTrouble, summary: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return the reason of a learner whose results are not stored; how its command ended goes before it."""
+    why = document.get("reason")
+    count = summary["missing_files"]
+    text = "%s of its files %s not stored" % (count, "is" if count == 1 else "are")
+    if not trouble.code:
+        return why if why is None else {**why, "text": "%s; %s" % (why["text"], text)}
+    told = "%s: %s" % (text, trouble.text)
+    if why is not None and why.get("code"):
+        return {**why, "text": "%s; %s" % (why["text"], told)}
+    hint = "they are still at the place; once that is mended: fabric store retry %s" % document.get("job")
+    before = "%s; " % why["text"] if why is not None and why.get("text") else ""
+    return {"text": before + told, "code": "S303", "hint": hint}
+
+
+def _close_all() -> None:
+    """Let go of what belongs to the guard: pipes that would not end, locks that would not be free."""
+    try:
+        descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        descriptors = list(range(3, 1024))
+    for descriptor in descriptors:
+        if descriptor > 2:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def _say(file: state.StateFile, text: str) -> None:
+    file.update(doing=text)
+
+
+def _write_attempt(folder: str, stores: Stores, document: Mapping[str, Any]) -> None:
+    names = ("exit_code", "signal", "started_us", "ended_us", "stopped", "reason")
+    told = store_sources.document_of(stores, **{name: document.get(name) for name in names})
+    path = os.path.join(folder, "attempt.json")
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        json.dump(told, file)
+    os.rename(path + ".new", path)
+
+
+def store_again(folder: str) -> int:
+    """Store what a learner that has ended could not store; print how that went; return an exit code."""
+    from workbench.learner import launch as launches
+
+    launch = launches.read(folder)
+    file = state.StateFile(folder, state.read(folder))
+    stores = Stores(launch)
+    if stores.results is None:
+        sys.stdout.write(json.dumps({"format": 1, "files": 0, "missing_files": 0, "reason": None}) + "\n")
+        return 0
+    rclone = Rclone(stores.rclone, remotes_of(launch.secret_values()))
+    teller = Teller(lambda _: None, lambda _: None)
+    storing = Storing(folder, stores, rclone, teller, lambda: None)
+    try:
+        _write_attempt(folder, stores, file.document)
+        trouble = storing.last()
+    except OSError as error:
+        trouble = StoreTrouble("the results could not be stored: %s" % (error.strerror or error), "S303")
+    summary = storing.summary(trouble)
+    write_summary(folder, summary)
+    sys.stdout.write(json.dumps(summary) + "\n")
+    return 0 if trouble is None else 1

@@ -1,0 +1,116 @@
+"""Why data could not be moved, in words: what rclone and stores say turned into one sentence, a hint and a code."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Sequence
+
+
+class StoreTrouble(Exception):
+    """Data could not be moved."""
+
+    def __init__(self, text: str, code: str = "S302", hint: str = "", *, passing: bool = False) -> None:
+        super().__init__(text)
+        self.text = text
+        self.code = code
+        self.hint = hint
+        self.passing = passing
+        """Whether it may go away by itself: worth trying again."""
+
+    def reason(self) -> dict[str, Any]:
+        """Return it as a state file has it."""
+        return {"text": self.text, "code": self.code, "hint": self.hint}
+
+
+MISSING = (
+    "directory not found",
+    "nosuchbucket",
+    "bucket does not exist",
+    "container not found",
+    "404 not found",
+)
+_SKEW = (
+    "requesttimetooskewed",
+    "too skewed",
+    "request is not yet valid",
+    "difference between the request time",
+)
+_DENIED = (
+    "accessdenied", "access denied", "statuscode: 403", "403 forbidden", "permission denied", "read-only", "read only",
+    "method not allowed", "authorizationpermissionmismatch", "insufficientaccountpermissions",
+)  # fmt: skip
+_CREDENTIALS = (
+    "invalidaccesskeyid", "signaturedoesnotmatch", "invalidtoken", "expiredtoken", "authenticationfailed",
+    "401 unauthorized", "statuscode: 401", "unauthorized", "unable to authenticate", "authorization failed",
+    "invalid_grant", "the access key id you provided does not exist", "access key not found",
+)  # fmt: skip
+_HOST_KEY = ("knownhosts: key is unknown", "knownhosts: key mismatch", "known_hosts", "host key")
+_FULL = ("no space left on device", "disk quota exceeded")
+_NAMES = (
+    "file name too long",
+    "is a directory",
+    "not a directory",
+    "invalid argument",
+    "illegal byte sequence",
+)
+
+
+def explain(messages: Sequence[str], *, store: str, address: str, writing: bool = False) -> StoreTrouble:
+    """Say what went wrong with a store, from what rclone said.
+
+    Args:
+        messages: what it said of errors, the first ones first.
+        store: the store's id.
+        address: where it is, in words.
+        writing: whether something was to be written there.
+    """
+    said = " ".join(messages).lower()
+    where = "the data store %s" % store + (" (%s)" % address if address else "")
+    last = _short(messages)
+    if any(word in said for word in _SKEW):
+        return StoreTrouble(
+            "%s refuses this machine's clock" % where, "C103", "set the clock: timedatectl set-ntp true"
+        )
+    if any(word in said for word in _FULL):
+        return StoreTrouble("the disk is full: %s" % last, "S204", "free some space, and try again")
+    if any(word in said for word in _CREDENTIALS):
+        return StoreTrouble(
+            "%s does not accept the credentials: %s" % (where, last),
+            "C103",
+            "check user_name and password of its connection",
+        )
+    if any(word in said for word in _HOST_KEY):
+        return StoreTrouble(
+            "%s is not known: %s" % (where, last),
+            "C103",
+            "put its key into known_hosts at the place (ssh-keyscan), once you know that it is the right one",
+        )
+    if any(word in said for word in _DENIED) or (writing and "409 conflict" in said):
+        verb = "lets nothing be written" if writing else "does not let the data be read"
+        return StoreTrouble(
+            "%s %s: %s" % (where, verb, last), "C103", "ask for the right, or use other credentials"
+        )
+    if not writing and any(word in said for word in _NAMES):
+        return StoreTrouble(
+            "some names in %s cannot be files here: %s" % (where, last), "S302", "rename those objects"
+        )
+    code = "S303" if writing else "S302"
+    return StoreTrouble(
+        "%s cannot be %s: %s" % (where, "written" if writing else "read", last), code, passing=True
+    )
+
+
+def is_missing(messages: Sequence[str]) -> bool:
+    """Say whether what was asked for is not there."""
+    said = " ".join(messages).lower()
+    return any(word in said for word in MISSING)
+
+
+def _short(messages: Sequence[str]) -> str:
+    """Return what matters of what was said: the store's own words, from the last error."""
+    said = next((message for message in reversed(messages) if message.strip()), "rclone does not say why")
+    for mark in ("api error ", "last error was: ", "error in ListJSON: "):
+        if mark in said:
+            said = said.rpartition(mark)[2]
+    return " ".join(said.split())[:300]
