@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import select
 import socket
 import ssl
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
+from backends.cluster import Absent
 from backends.kubernetes_api import CONNECT_SECONDS, Query, socket_options
 from backends.kubernetes_login import Credentials
 from backends.kubernetes_refusals import Asked, no_answer, refusal
@@ -30,6 +32,8 @@ SILENT_SECONDS: Final = 30.0
 
 PING_SECONDS: Final = 5.0
 """Load balancers cut connections on which nothing is said."""
+
+_CANNOT_START: Final = re.compile(r"unable to start container process: (.*?)(?:: unknown)?$")
 
 
 class ExecStream:
@@ -179,6 +183,10 @@ class ExecStream:
             if cause.get("reason") == "ExitCode":
                 return int(cause.get("message") or 1)
         message = " ".join(str(status.get("message") or status.get("reason") or "no reason").split())
+        if "container not found" in message:
+            raise Absent("The container does not run.")
+        if found := _CANNOT_START.search(message):
+            message = found[1]
         raise BackendError(f"The command could not be started in the container: {message.rstrip('.')}.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -96,11 +97,10 @@ def load_credentials(access: Access, environment: Mapping[str, str]) -> Credenti
     configuration = Configuration()
     configuration.keep_alive = True
     configuration.retries = False
-    folder = runtime_folder() / "kubernetes"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = _private_folder()
     try:
         if access.files:
-            loader_of(access, environment, str(folder)).load_and_set(configuration)
+            loader_of(access, environment, folder).load_and_set(configuration)
         else:
             load_incluster_config(configuration)
     except ConfigException as error:
@@ -116,6 +116,14 @@ def load_credentials(access: Access, environment: Mapping[str, str]) -> Credenti
     except Exception as error:  # the loader takes what a file says for what it should be
         raise ConfigError(_plain(access, f"{type(error).__name__}: {error}")) from error
     return Credentials(configuration)
+
+
+def _private_folder() -> str | None:
+    """Return where certificates that a kubeconfig holds itself are written; None for the system's own folder."""
+    folder = runtime_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.stat()
+    return str(folder) if found.st_uid == os.getuid() and not found.st_mode & 0o077 else None
 
 
 def _plain(access: Access, text: str) -> str:

@@ -22,7 +22,7 @@ PLUGIN_SECONDS: Final = 60.0
 """A plugin that takes longer waits for a person, and there is none in the controller."""
 
 
-def loader_of(access: Access, environment: Mapping[str, str], folder: str) -> KubeConfigLoader:
+def loader_of(access: Access, environment: Mapping[str, str], folder: str | None) -> KubeConfigLoader:
     """Return the loader of an access's context; ``folder`` takes certificates that the file holds itself."""
     merged = KubeConfigMerger(os.pathsep.join(access.files))
     if merged.config is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import termios
@@ -61,12 +60,16 @@ class PodExec:
             yield
             return
 
-        def tell(*_: object) -> None:
-            columns, rows = shutil.get_terminal_size()
-            with contextlib.suppress(FabricError):
+        def tell() -> None:
+            with contextlib.suppress(FabricError, OSError):
+                columns, rows = os.get_terminal_size(0)  # not COLUMNS and LINES: they stay as they were
                 self._stream.resize(rows, columns)
 
-        before = signal.signal(signal.SIGWINCH, tell)
+        def changed(*_: object) -> None:
+            # The signal may have come while this thread holds the connection's lock.
+            threading.Thread(target=tell, daemon=True, name="exec resize").start()
+
+        before = signal.signal(signal.SIGWINCH, changed)
         tell()
         try:
             yield
@@ -97,7 +100,7 @@ def _raw(terminal: bool) -> Iterator[None]:
         yield
         return
     before = termios.tcgetattr(0)
-    tty.setraw(0)
+    tty.setraw(0, termios.TCSADRAIN)  # what was typed ahead is meant
     try:
         yield
     finally:

@@ -122,6 +122,12 @@ def test_refused_credentials_are_read_anew_before_they_are_given_up(server: Serv
         cluster.list("Pod")
 
 
+def test_what_a_login_writes_is_its_owners_alone(server: Server, clean_environment: Path) -> None:
+    assert server.cluster().version == (1, 34)
+
+    assert (clean_environment / "run" / "fabric").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_tokens_file_is_read_again_when_it_changes(server: Server) -> None:
     server.says(PODS, LIST)
     token = server.folder / "token"

@@ -199,7 +199,9 @@ def test_a_command_gives_its_output_its_errors_and_its_exit_code(cluster: Kubern
     assert all_of(stream) == (b"out\n", b"err\n")
     assert stream.wait() == 7
     assert cluster.exec("waits", "main", ["sh", "-c", "kill -9 $$"]).wait() == 137
-    with pytest.raises(BackendError, match="nonesuch"):
+    with pytest.raises(
+        BackendError, match=r"container: exec: \"nonesuch\": executable file not found in \$PATH\.$"
+    ):
         cluster.exec("waits", "main", ["nonesuch"]).wait()
 
 
