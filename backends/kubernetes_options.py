@@ -72,6 +72,23 @@ def _quantity(value: Any) -> str:
     return text
 
 
+def _size(value: Any) -> int:
+    from workbench.manifest.units import size_bytes
+
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1 << 20:
+        return value
+    return size_bytes(_text(value))
+
+
+def _uid(value: Any) -> int | str:
+    if value == "assigned":
+        return "assigned"
+    text = str(value)
+    if isinstance(value, bool) or not text.isdigit() or not 0 < int(text) < 1 << 31:
+        raise ValueError("write a user's number above 0, or assigned")
+    return int(text)
+
+
 def _resource(value: Any) -> str:
     text = _text(value)
     if "/" not in text or not _LABEL_KEY.fullmatch(text):
@@ -150,6 +167,10 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "run_as": Option(
         _one_of(*RUN_AS), "restricted", "restricted: the strictest Pod Security; image: the image's own user"
     ),
+    "uid": Option(
+        _uid, 1000, "the user of restricted pods; assigned takes what the namespace assigns (OpenShift)"
+    ),
+    "default_memory": Option(_size, 8 << 30, "what a learner gets whose manifest names no memory: 8Gi"),
     "gpu_resource": Option(_resource, "nvidia.com/gpu", "the resource that stands for a GPU"),
     "gpu_types": Option(_types, {}, "labels of the nodes that have a GPU type: a table type -> key=value"),
     "tolerations": Option(_tolerations, (), "taints that pods may stand: key=value:Effect, ..."),
@@ -195,7 +216,8 @@ def checked_options(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
                 f"the backend {name} has no setting {key!r}",
                 hint=(f"did you mean {close}? " if close else "") + f"there are {', '.join(sorted(OPTIONS))}",
             )
-    return {key: _checked(name, key, option, told) for key, option in OPTIONS.items()}
+    checked = {key: _checked(name, key, option, told) for key, option in OPTIONS.items()}
+    return {**checked, "default_memory_bytes": checked["default_memory"]}
 
 
 def _checked(name: str, key: str, option: Option, told: Mapping[str, Any]) -> Any:

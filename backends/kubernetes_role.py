@@ -49,7 +49,7 @@ RIGHTS: Final = (
     Right(
         "",
         "events",
-        ("get", "list", "watch"),
+        ("list",),
         "a wait is not explained by the scheduler's words",
         needed=False,
     ),
@@ -63,15 +63,15 @@ RIGHTS: Final = (
     Right(
         "",
         "resourcequotas",
-        ("get", "list"),
-        "a request above the quota is refused only at launch",
+        ("list",),
+        "the probe does not tell the quota",
         needed=False,
     ),
     Right(
         "",
         "limitranges",
-        ("get", "list"),
-        "a request above the limits is refused only at launch",
+        ("list",),
+        "the probe does not tell the limits",
         needed=False,
     ),
 )

@@ -109,20 +109,18 @@ def test_a_long_list_is_read_in_pages(cluster: KubernetesCluster, monkeypatch: p
     assert [each["metadata"]["name"] for each in cluster.list("Secret", "a=b").items] == list("abcde")
 
 
-def test_a_watch_tells_every_change_since_a_version_and_goes_on_where_it_ended(
-    space: Space, cluster: KubernetesCluster
-) -> None:
-    version = cluster.list("Event").version
+def test_a_watch_tells_every_change_since_a_version_and_goes_on_where_it_ended(space: Space) -> None:
     admin = space.admin
+    version = admin.list("Event").version
     admin.create(event("one", space.namespace))
     admin.patch("Event", "one", {"message": "changed"})
-    watch = cluster.watch("Event", "mine=yes", version, timeout_seconds=30)
+    watch = admin.watch("Event", "mine=yes", version, timeout_seconds=30)
 
     assert [told(next(watch)) for _ in range(2)] == [("ADDED", "one"), ("MODIFIED", "one")]
     watch.close()
     assert list(watch) == []
     admin.delete("Event", "one")
-    with_rest = cluster.watch("Event", "mine=yes", watch.version, timeout_seconds=30)
+    with_rest = admin.watch("Event", "mine=yes", watch.version, timeout_seconds=30)
     assert told(next(with_rest)) == ("DELETED", "one")
     with_rest.close()
 

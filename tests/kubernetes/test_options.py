@@ -19,16 +19,19 @@ def checked(**told: Any) -> dict[str, Any]:
 def test_every_setting_has_a_default_that_it_may_be_itself() -> None:
     defaults = checked()
 
-    assert set(defaults) == set(OPTIONS)
+    assert set(defaults) == {*OPTIONS, "default_memory_bytes"}
     assert defaults["run_as"] == "restricted" and defaults["gpu_resource"] == "nvidia.com/gpu"
     assert defaults["gang_seconds"] == defaults["journal_hold_seconds"] == 120.0
-    assert checked(**{key: value for key, value in defaults.items() if value != ""}) == defaults
+    assert checked(**{key: defaults[key] for key in OPTIONS if defaults[key] != ""}) == defaults
 
 
 @pytest.mark.parametrize(
     ("key", "said", "meant"),
     [
         ("gang_seconds", "2m", 120.0),
+        ("uid", "assigned", "assigned"),
+        ("uid", "1234", 1234),
+        ("default_memory", "16Gi", 16 << 30),
         ("gang_seconds", 3, 3.0),
         ("node_selector", "a=b, example.com/c=d", {"a": "b", "example.com/c": "d"}),
         ("node_selector", {"a": "b"}, {"a": "b"}),
@@ -70,6 +73,9 @@ def test_volumes_are_claims_and_folders_of_the_node() -> None:
 @pytest.mark.parametrize(
     ("key", "said", "words"),
     [
+        ("uid", "root", "number above 0"),
+        ("uid", 0, "number above 0"),
+        ("default_memory", "much", "not a size"),
         ("run_as", "root", "restricted or image"),
         ("gpu_resource", "gpu", "nvidia.com/gpu"),
         ("gang_seconds", "soon", "not a duration"),
