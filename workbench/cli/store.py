@@ -1,0 +1,50 @@
+"""``fabric store``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from workbench.cli.command import Family, command
+from workbench.cli.options import Json
+
+Folder = Annotated[
+    str, typer.Argument(metavar="[FOLDER]", help="A folder for each container; else one in fabric's home.")
+]
+Port = Annotated[
+    int,
+    typer.Option(
+        "--port", min=0, max=65535, metavar="N", help="Else 9023, or a free one when that is taken."
+    ),
+]
+Manifests = Annotated[
+    list[str] | None,
+    typer.Option("--manifest", metavar="FILE", help="Make the containers that it names (repeatable)."),
+]
+
+
+@command(
+    "serve",
+    "fabric store serve",
+    "fabric store serve ~/data --manifest manifest.yml",
+    "fabric store serve ~/data --port 9000 --json",
+)
+def serve(folder: Folder = "", port: Port = 0, manifest: Manifests = None, json: Json = False) -> int:
+    """Serve a folder of this machine as an S3 store, to try out manifests that need one.
+
+    It answers on this machine alone, to user `test` with password `test`, and stands for the address of FfDL's
+    own examples as long as it runs: they run as they are. Elsewhere it is named `served:CONTAINER`.
+    """
+    from workbench.cli.serving import serve_store
+    from workbench.paths import Home, default_home
+
+    home = Home(default_home())
+    place = Path(folder).expanduser().absolute() if folder else home.store_folder
+    return serve_store(home, place, port, manifest or [], json=json)
+
+
+store = Family(
+    "store", "Serve a store on this machine, and store again what failed.", (serve,), default="serve"
+)
