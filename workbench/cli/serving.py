@@ -101,6 +101,8 @@ def _free_port(wanted: int) -> int:
 
 def _start(rclone: str, address: str, folder: Path) -> subprocess.Popen[bytes]:
 
+    from workbench.learner.system import die_with_parent
+
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
     return subprocess.Popen(
         [rclone, "serve", "s3", "--addr", address, str(folder)],
@@ -109,6 +111,7 @@ def _start(rclone: str, address: str, folder: Path) -> subprocess.Popen[bytes]:
         stderr=subprocess.PIPE,
         env={**kept, "RCLONE_CONFIG": "", "RCLONE_AUTH_KEY": f'"{TRIAL_KEY},{TRIAL_KEY}"'},
         start_new_session=True,
+        preexec_fn=die_with_parent,
     )
 
 
