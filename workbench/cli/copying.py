@@ -5,24 +5,27 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from workbench.errors import CannotWrite
 
 
-def copy_folder(source: Path, target: Path, *, force: bool) -> Path:
-    """Copy a folder to ``target``; links stay links. Return ``target``."""
-    return write_folder(target, lambda place: _copy(source, place), force=force)
+def copy_folder(source: Path, target: Path, *, force: bool, include: Sequence[str] = ()) -> Path:
+    """Copy a folder, or the files of it that fit a pattern, to ``target``; links stay links. Return ``target``."""
+    return write_folder(target, lambda place: copy_into(source, place, include), force=force)
 
 
-def write_folder(target: Path, write: Callable[[Path], object], *, force: bool) -> Path:
+def write_folder(target: Path, write: Callable[[Path], object], *, force: bool, going_on: str = "") -> Path:
     """Have a folder written beside ``target`` and move it there when it is whole.
 
     Args:
         target: Where it goes.
-        write: Fills the empty folder that it is given.
+        write: Fills the folder that it is given, which is empty unless it goes on.
         force: Replace what is there.
+        going_on: What it is, in a word: what a call that was cut off has written stays, and the next call for the
+            same goes on from there.
 
     Raises:
         CannotWrite: something is there already, or the place takes no more; nothing is left half-made.
@@ -31,19 +34,50 @@ def write_folder(target: Path, write: Callable[[Path], object], *, force: bool) 
         raise CannotWrite(f"{target} is there already", hint="--force replaces it; --to names another place")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        beside = _beside(target, going_on)
     except OSError as error:
         raise CannotWrite(f"cannot write {target}: {error.strerror}") from error
+    whole = False
+    new = beside / "new"
     try:
-        new = beside / "new"
-        new.mkdir()
+        new.mkdir(exist_ok=bool(going_on))
         write(new)
         _swap(new, target, beside / "old")
+        whole = True
     except OSError as error:
         raise CannotWrite(f"cannot write {target}: {error.strerror or error}") from error
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        if whole or not going_on or not any(new.glob("*")):
+            shutil.rmtree(beside, ignore_errors=True)
     return target
+
+
+def _beside(target: Path, going_on: str) -> Path:
+    if not going_on:
+        return Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    beside = target.parent / f".{target.name}.{going_on}"
+    beside.mkdir(mode=0o700, exist_ok=True)
+    return beside
+
+
+def copy_into(source: Path, place: Path, include: Sequence[str] = ()) -> None:
+    """Copy what a folder holds, or the files of it that fit a pattern, into another one."""
+    if not include:
+        shutil.copytree(source, place, symlinks=True, dirs_exist_ok=True)
+        return
+    for path in sorted(source.rglob("*")):
+        name = path.relative_to(source)
+        if (path.is_file() or path.is_symlink()) and fits(name.as_posix(), include):
+            to = place / name
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, to, follow_symlinks=False)
+
+
+def fits(name: str, patterns: Sequence[str]) -> bool:
+    """Say whether a file's path below its folder, or its last part, fits one of some patterns."""
+    return any(
+        fnmatchcase(name, pattern) or fnmatchcase(name.rpartition("/")[2], pattern) for pattern in patterns
+    )
 
 
 def _swap(new: Path, target: Path, old: Path) -> None:
@@ -61,7 +95,3 @@ def _is_something(target: Path) -> bool:
     if target.is_dir() and not target.is_symlink():
         return any(target.iterdir())
     return os.path.lexists(target)
-
-
-def _copy(source: Path, place: Path) -> None:
-    shutil.copytree(source, place, symlinks=True, dirs_exist_ok=True)

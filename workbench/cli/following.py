@@ -117,7 +117,7 @@ class Follower:
         self._view.finish_output()
         self._metrics_stale = True
         self._read_metrics(math.inf)
-        self._view.ended(self._row, str(self._store.home.job(self._row.id).results))
+        self._view.ended(self._row, self._results())
         return self._row
 
     def _refresh(self) -> None:

@@ -104,8 +104,9 @@ def _start(rclone: str, address: str, folder: Path) -> subprocess.Popen[bytes]:
     from workbench.learner.system import die_with_parent
 
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
+    # Folders are made behind its back, so it is to remember none.
     return subprocess.Popen(
-        [rclone, "serve", "s3", "--addr", address, str(folder)],
+        [rclone, "serve", "s3", "--addr", address, "--dir-cache-time", "0s", str(folder)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -92,6 +92,7 @@ ENTRIES = (
     Entry("delete", "delete:delete", "change", "Remove a job and everything that it left."),
     Entry("gpus", "gpus:gpus", "places", "Show GPUs, their use and who holds them."),
     Entry("backend", "backend:backend", "places", "List, add, remove and test the places that jobs run at."),
+    Entry("data", "data:data", "places", "Bring data to stores, and look after copies of it."),
     Entry("store", "store:store", "places", "Serve a store on this machine, and store again what failed."),
     Entry("image", "image:image", "places", "Bring images to a place that has no registry."),
     Entry(

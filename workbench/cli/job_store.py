@@ -1,0 +1,62 @@
+"""The store that a job's results are in, as this machine reaches it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workbench.data.moving import Moving
+    from workbench.data.stores import Store
+    from workbench.manifest.model import JobSpec
+    from workbench.paths import Home
+
+CHECKPOINTS = "_checkpoints"
+SHARED_CHECKPOINTS = "_wml_checkpoints"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultStore:
+    """Where a job's results are."""
+
+    store: Store
+    job_id: str
+    shared_checkpoints: bool
+
+    @property
+    def results(self) -> str:
+        """The job's own folder, container first."""
+        return self.store.results_path(self.job_id)
+
+    @property
+    def checkpoints(self) -> str:
+        """The folder with its checkpoints."""
+        if self.shared_checkpoints:
+            return self.store.results_path(SHARED_CHECKPOINTS)
+        return self.store.results_path(self.job_id, CHECKPOINTS)
+
+    @property
+    def words(self) -> str:
+        """Where that is, for people."""
+        return self.results if self.store.is_folder else f"{self.store.address} {self.results}"
+
+    def moving(self, home: Home) -> Moving:
+        """Return what copies from it.
+
+        Raises:
+            FabricError: its credentials are not kept any more, or rclone is missing.
+        """
+        from workbench.controller.secrets import read_secrets
+        from workbench.data.moving import Moving
+
+        return Moving(self.store, read_secrets(home, self.job_id))
+
+
+def result_store(spec: JobSpec, job_id: str) -> ResultStore | None:
+    """Return the store of a job's results; None where they stay with the job or lie in a volume."""
+    if not any(store.training_results for store in spec.data_stores):
+        return None
+    from workbench.data.stores import stores_of
+
+    store = next(each for each in stores_of(spec) if each.results_container)
+    return None if store.is_volume else ResultStore(store, job_id, spec.checkpoints.shared)

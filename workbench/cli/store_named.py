@@ -1,0 +1,71 @@
+"""A store that a word names, ``STORE:CONTAINER[/FOLDER]``, ready to be used from this machine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from workbench.data.moving import Moving
+
+_WORD = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62}):(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A container of a store, and perhaps a folder in it."""
+
+    store: str
+    container: str
+    path: str
+    """Container and folder, as the store has them."""
+    moving: Moving
+    served_folder: Path | None
+    """The folder that this machine serves it from, if it does."""
+
+
+def named(word: str) -> Named:
+    """Return what a word names.
+
+    Raises:
+        UsageError: it names no container, or leads out of one.
+        UnknownName: there is no such store.
+    """
+    from workbench.config import load_config
+    from workbench.config.secrets import find_secrets
+    from workbench.config.stores import named_store
+    from workbench.data.moving import Moving
+    from workbench.data.served import NAME, served_store
+    from workbench.data.stores import Store
+    from workbench.manifest.credentials import connection_without, named_in, resolved
+    from workbench.paths import Home, default_home
+
+    found = _WORD.fullmatch(word)
+    parts = [part for part in found[2].split("/") if part] if found else []
+    if not found or not parts:
+        raise UsageError(
+            f"{word!r} names no container",
+            hint="STORE:CONTAINER, STORE being one of [stores] in config.toml, or served",
+        )
+    if ".." in parts or "." in parts:
+        raise UsageError(f"{word!r} leads out of the container with '..'")
+    served = served_store(Home(default_home()))
+    connection = named_store(found[1], load_config(), more={NAME: served.connection} if served else {})
+    wanted = [name for text in connection.values() for name in named_in(text)]
+    values = find_secrets(wanted) if wanted else {}
+    kept: dict[str, str] = {}
+    kind = connection.pop("type")
+    hidden = connection_without(connection, 0, kept)
+    store = Store(
+        id=found[1],
+        type=kind,
+        connection={key: resolved(text, values.__getitem__) for key, text in hidden.items()},
+        container=parts[0],
+    )
+    credentials = {path: resolved(text, values.__getitem__) for path, text in kept.items()}
+    folder = Path(served.folder) if served and store.connection.get("auth_url") == served.address else None
+    return Named(found[1], parts[0], "/".join(parts), Moving(store, credentials), folder)
