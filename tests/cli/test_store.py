@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from tests.cli.conftest import Fabric, wait_until
 from workbench.data.rclone import find_rclone
 from workbench.data.served import ALIAS, Served, served_store
 from workbench.errors import FabricError
+from workbench.job import nine
 from workbench.paths import Home
 
 MANIFEST = f"""\
@@ -173,3 +175,108 @@ def test_an_alias_to_nothing_is_said(fabric: Fabric, clean_environment: Path) ->
     write_manifest(fabric)
 
     assert "neither an address nor a store" in fabric("run", "manifest.yml", expect=78).stderr
+
+
+def run_with_store(fabric: Fabric, serve: Serve) -> tuple[dict[str, Any], str, Path]:
+    """Run the manifest with the served store; return the store, the job's id and the store's folder."""
+    folder = fabric.folder / "store"
+    store = serve(str(folder))
+    (fabric.folder / "images").mkdir()
+    (fabric.folder / "images" / "images").write_text("seven\n")
+    fabric("data", "put", "images", "served:tf_training_data", "--create")
+    write_manifest(fabric)
+    ran = fabric("run", "manifest.yml", "--runner", "process")
+    assert ran.stdout == "seven\n"
+    job_id = fabric.json("list", "--json")[0]["id"]
+    assert f"results: {store['address']} tf_trained_model/{job_id}" in ran.stderr
+    return store, job_id, folder
+
+
+def test_a_manifest_of_ffdls_runs_as_it_is_and_its_results_are_in_the_store(
+    fabric: Fabric, serve: Serve
+) -> None:
+    _, job_id, folder = run_with_store(fabric, serve)
+
+    assert (folder / "tf_trained_model" / job_id / "model").read_text() == "trained\n"
+    shown = fabric.json("show", job_id, "--json")
+    assert shown["spec"]["data_stores"][0]["connection"]["password"].startswith("${secret:")
+    assert "password: test" not in shown["manifest"]
+
+
+def test_results_come_from_the_store_when_nothing_of_them_is_here(
+    fabric: Fabric, home: Home, serve: Serve
+) -> None:
+    _, job_id, folder = run_with_store(fabric, serve)
+    shutil.rmtree(home.job(job_id).results)
+    (folder / "tf_trained_model" / job_id / "deep").mkdir()
+    (folder / "tf_trained_model" / job_id / "deep" / "more.pt").write_text("more")
+
+    fabric("download", job_id, "results", "out")
+    fabric("download", job_id, "./few", "--include", "*.pt")
+
+    assert sorted(path.name for path in (fabric.folder / "out" / "results").rglob("*")) == [
+        "deep",
+        "model",
+        "more.pt",
+    ]
+    assert [path.name for path in (fabric.folder / "few" / "results").rglob("*") if path.is_file()] == [
+        "more.pt"
+    ]
+    assert [path.name for path in (fabric.folder / "out").iterdir()] == ["results"]
+
+
+def test_a_download_that_was_cut_off_goes_on_and_is_whole_or_not_there(
+    fabric: Fabric, home: Home, serve: Serve
+) -> None:
+    store, job_id, folder = run_with_store(fabric, serve)
+    shutil.rmtree(home.job(job_id).results)
+    part = fabric.folder / "out" / f".results.{nine(job_id)}" / "new"
+    part.mkdir(parents=True)
+    (part / "model").write_text("trained\n")
+    shutil.copystat(folder / "tf_trained_model" / job_id / "model", part / "model")
+
+    fabric("download", job_id, "results", "out")
+
+    assert (fabric.folder / "out" / "results" / "model").read_text() == "trained\n"
+    assert not part.exists()
+    store["process"].send_signal(signal.SIGTERM)
+    store["process"].wait(30)
+    refused = fabric("download", job_id, "results", "other", expect=69)
+    assert "cannot be read" in refused.stderr
+    assert not (fabric.folder / "other" / "results").exists()
+
+
+def test_data_is_put_into_containers_that_are_there_or_are_made(fabric: Fabric, serve: Serve) -> None:
+    serve(str(fabric.folder / "store"))
+    (fabric.folder / "set").mkdir()
+    (fabric.folder / "set" / "a").write_text("a")
+
+    refused = fabric("data", "put", "set", "served:my_set", expect=66)
+    assert "no container 'my_set'" in refused.stderr
+    assert "--create makes it" in refused.stderr
+    put = fabric.json("data", "put", "set", "served:my_set/deep", "--create", "--json")
+    assert (put["files"], put["path"]) == (1, "my_set/deep")
+    assert (fabric.folder / "store" / "my_set" / "deep" / "a").read_text() == "a"
+    assert fabric.json("data", "mkbucket", "served:my_set", "--json")["made"] is False
+    assert fabric.json("data", "mkbucket", "served:other_set", "--json")["made"] is True
+    assert "'..'" in fabric("data", "put", "set", "served:my_set/../x", expect=64).stderr
+    assert "no store 'lap'" in fabric("data", "put", "set", "lap:x", expect=64).stderr
+    assert "no folder" in fabric("data", "put", "sets", "served:my_set", expect=66).stderr
+
+
+def test_copies_of_data_are_listed_and_pruned(fabric: Fabric, home: Home, serve: Serve) -> None:
+    store, _, _ = run_with_store(fabric, serve)
+
+    (copy,) = fabric.json("data", "list", "--json")
+    assert (copy["container"], copy["store"], copy["files"], copy["in_use"]) == (
+        "tf_training_data",
+        store["address"],
+        1,
+        False,
+    )
+    assert "tf_training_data" in fabric("data", "list").stdout
+    assert fabric.json("data", "prune", "--to", "1GB", "--yes", "--json") == []
+    (gone,) = fabric.json("data", "prune", "--yes", "--json")
+    assert gone["folder"] == copy["folder"]
+    assert fabric.json("data", "list", "--json") == []
+    assert "--to lots" in fabric("data", "prune", "--to", "lots", "--yes", expect=64).stderr

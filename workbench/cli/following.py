@@ -120,6 +120,14 @@ class Follower:
         self._view.ended(self._row, self._results())
         return self._row
 
+    def _results(self) -> str:
+        """Say where the results are: in the job's store, else in its folder here."""
+        from workbench.cli.job_store import result_store
+        from workbench.store.jobs import detail
+
+        stored = result_store(detail(self._store, self._row.id).spec, self._row.id)
+        return stored.words if stored else str(self._store.home.job(self._row.id).results)
+
     def _refresh(self) -> None:
         version = self._store.data_version()
         if version == self._version:

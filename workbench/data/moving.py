@@ -113,7 +113,7 @@ class Moving:
         """
         arguments = [
             "copy",
-            str(source),
+            str(source.absolute()),
             self._at(path),
             "--skip-links",
             "--fast-list",
@@ -139,7 +139,7 @@ class Moving:
         arguments = [
             "copy",
             self._at(path),
-            str(target),
+            str(target.absolute()),
             "--links",
             "--fast-list",
             *_transfers(),
