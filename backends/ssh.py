@@ -31,6 +31,8 @@ OPTIONS: Final = {
     "agent": "the socket of the SSH agent",
     "engine": "the socket of the container engine there",
     "silent_seconds": "how long it may say nothing before the connection counts as lost",
+    "of_home": "the uuid of the home that jobs are of; set by fabric adopt",
+    "watched": "whether adopted jobs are only looked at; set by fabric adopt",
     "home": "the home that jobs are of, in the place of the environment's",
 }
 TRANSPORTS: Final = ("paramiko", "openssh")
@@ -165,7 +167,7 @@ class SshBackend(Backend):
         home = self._home()
         return Wanted(
             agent=Path(build(str(home.agents))),
-            home_uuid=home_uuid(home),
+            home_uuid=self._option("of_home") or home_uuid(home),
             root=self._option("root"),
             python=self._option("python"),
             setup=self._option("setup"),

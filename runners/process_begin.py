@@ -14,13 +14,32 @@ from runners.process_plan import ref_of
 from runners.process_sightings import is_begun
 from runners.process_site import Site
 from workbench.errors import RunnerError
-from workbench.paths import AttemptFolder
+from workbench.manifest.model import spec_to_json
+from workbench.paths import AttemptFolder, JobFolder
+
+SUBMITTED: Final = "submitted.json"
+"""What was submitted, beside what came of it."""
 
 BEGIN_SECONDS: Final = 20.0
 """How long an agent may take to begin."""
 
 LOOK_SECONDS: Final = 1.0
 """After which it is looked whether it still runs at all."""
+
+
+def submitted_file(plan: Plan, job: JobFolder) -> dict[str, str]:
+    """Return the file that lets another laptop of the same person take the job over; it holds no secret."""
+    request = plan.request
+    document = {
+        "format": 1,
+        "spec": spec_to_json(request.spec),
+        "owner": request.owner,
+        "attempt": request.attempt.attempt,
+        "runner": plan.runner,
+        "code_hash": request.code_hash,
+        "recorded": dict(request.recorded),
+    }
+    return {str(job.path / SUBMITTED): json.dumps(document) + "\n"}
 
 
 class Begin:

@@ -19,6 +19,8 @@ def bring_code(host: Host, site: Site, request: LaunchRequest) -> str:
     source = Path(request.code_file)
     if site.here and path == source:
         return str(path)
+    if not source.exists() and host.call("existing", paths=[str(path)]):
+        return str(path)  # brought by another laptop
     with translated(), source.open("rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         stream.seek(0)

@@ -16,7 +16,7 @@ from runners.environments import ensure, environment_of
 from runners.interface import Plan, Progress
 from runners.interpreters import find_interpreter
 from runners.process_agents import Agent, bring_agent
-from runners.process_begin import Begin
+from runners.process_begin import Begin, submitted_file
 from runners.process_code import bring_code
 from runners.process_environment import gpus_seen, job_folders, marker, secrets_stem
 from runners.process_plan import AGENT, ref_of
@@ -99,7 +99,8 @@ class Launching:
             document["packages"] = ensure(environment, self._site, self._host, self._progress)
             document["key"] = environment.key
         path = self._attempt.path / "environment.json"
-        self._host.call("write_files", files={str(path): json.dumps(document) + "\n"})
+        files = {} if self._site.here else submitted_file(self._plan, self._job)
+        self._host.call("write_files", files={**files, str(path): json.dumps(document) + "\n"})
 
     # What is chosen
 

@@ -41,7 +41,7 @@ def reached(job: str, learner: int, attempt: int | None = None) -> Iterator[Reac
     from workbench.store.database import home_uuid
 
     with store_with(job) as (store, row):
-        uuid, home = home_uuid(store.home), store.home
+        uuid, home = row.place.home(home_uuid(store.home)), store.home
     if learner > row.learners:
         raise UsageError(f"the job has {row.learners} learners, there is no learner {learner}")
     if attempt is not None and not 1 <= attempt <= row.attempt:

@@ -79,11 +79,18 @@ def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
                 refs = _settled(store, runner, ours)
         for ref in refs:
             name = f"{nine(ref.job_id)} attempt {ref.attempt} learner {ref.learner}"
-            if ref.home != ours:
+            if ref.home != ours and not _is_adopted(store, ref):
                 yield Leftover("learner", options.name, name, f"of another home, {ref.home}")
             elif why := _why_nobodys(store, ref):
                 action = partial(_remove_learner, options, runner_name, ref)
                 yield Leftover("learner", options.name, name, why, remove=action)
+
+
+def _is_adopted(store: Store, ref: LearnerRef) -> bool:
+    from workbench.store.jobs import job
+
+    row = job(store, ref.job_id)
+    return row is not None and row.place.home("") == ref.home
 
 
 def _settled(store: Store, runner: Runner, ours: str) -> list[LearnerRef]:

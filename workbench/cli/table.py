@@ -55,6 +55,7 @@ ENTRIES = (
         "Run a job again with exactly its code, settings and Python.",
         starts_jobs=True,
     ),
+    Entry("adopt", "adopt:adopt", "places", "Look after one's own jobs of another laptop.", starts_jobs=True),
     Entry("list", "list_jobs:list_jobs", "look", "List jobs, newest first.", ("ls", "ps")),
     Entry("show", "show:show", "look", "Show one job: state, why, times, settings, results."),
     Entry("logs", "logs:logs", "look", "Print what a job printed."),

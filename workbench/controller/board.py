@@ -67,7 +67,7 @@ class Board:
         """Return the place of a job; nothing is reached before it is asked something."""
         key = place_key(ref)
         if key not in self.places:
-            self.places[key] = Place(key, ref, self.home, self.uuid, self.post, self.open_place)
+            self.places[key] = Place(key, ref, self.home, ref.home(self.uuid), self.post, self.open_place)
         return self.places[key]
 
     def jobs_at(self, place: str) -> list[Tracked]:

@@ -17,12 +17,12 @@ from workbench.controller.reaching import (
 )
 from workbench.controller.secrets import forget_secrets, write_secrets
 from workbench.errors import UnknownName
-from workbench.job import JobId, Reason, new_job_id
+from workbench.job import JobId, Reason, State, new_job_id
 from workbench.manifest.model import JobSpec
 from workbench.paths import Home
 from workbench.store.database import Store
 from workbench.store.failures import write_failure
-from workbench.store.jobs import insert_job, job, who_am_i
+from workbench.store.jobs import insert_job, job, new_attempt, step, who_am_i
 from workbench.store.requests import add_request
 from workbench.store.rows import JobDetail, JobRow, PlaceRef
 
@@ -34,6 +34,7 @@ __all__ = [
     "status",
     "stop_controller",
     "submit",
+    "take_up",
     "wake",
 ]
 
@@ -80,6 +81,33 @@ def submit(store: Store, submission: Submission, *, origin: str) -> JobRow:
         forget_secrets(store.home, job_id)
         raise
     return row
+
+
+def take_up(store: Store, submission: Submission, attempt: int, *, origin: str) -> JobRow:
+    """Write a job that runs already, given from another home; the controller then finds out how it is.
+
+    A job that is here already is returned as it is.
+
+    Raises:
+        CannotWrite: the home takes no more; nothing is left of the job.
+    """
+    assert submission.job_id is not None
+    who = who_am_i()
+    if known := job(store, submission.job_id):
+        return known
+    told = Reason("was adopted from another laptop")
+    with store.atomic():
+        row = insert_job(store, _detail(submission.job_id, submission, who), who=who, origin=origin)
+        for number in range(1, attempt):
+            step(
+                store, row.id, number, State.HALTED, Reason("ended on another laptop"), who=who, origin=origin
+            )
+            new_attempt(store, row.id, told, who=who, origin=origin)
+        step(store, row.id, attempt, State.PENDING, told, who=who, origin=origin)
+        add_request(store, "submit", row.id, {}, who, origin)
+    found = job(store, row.id)
+    assert found is not None
+    return found
 
 
 def ask(

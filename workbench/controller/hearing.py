@@ -72,7 +72,7 @@ class Hearing:
         told = set(event.attempts)
         shown: dict[tuple[str, int], list[Seen]] = {}
         for seen in event.seen:
-            if seen.ref.home == board.uuid:
+            if seen.ref.home == board.places[event.place].home_uuid:
                 shown.setdefault((seen.ref.job_id, seen.ref.attempt), []).append(seen)
         touched = self.back(event.place)
         if event.whole:
@@ -205,7 +205,7 @@ class Hearing:
         place = self._board.places[event.place]
         for ref in event.learners:
             row = job(self._board.store, ref.job_id)
-            if row is None or ref.home != self._board.uuid:
+            if row is None or ref.home != row.place.home(self._board.uuid):
                 continue
             over = ref.attempt < row.attempt or (ref.attempt == row.attempt and row.state in TERMINAL)
             if row.deleted_us is None and not over:

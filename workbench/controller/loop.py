@@ -271,7 +271,7 @@ class Loop:
             self._log.say(f"{row.id}: {error}")
             spec = JobSpec(name=row.name, learners=row.learners, gpus=row.gpus, cpus=row.cpus)
         known = learners(board.store, row.id, row.attempt)
-        tracked = Tracked.load(row, spec, board.uuid, known)
+        tracked = Tracked.load(row, spec, row.place.home(board.uuid), known)
         tracked.draw = random_share()
         if row.next_try_us is not None:
             # A clock that jumped must not make it wait for ever.

@@ -32,7 +32,7 @@ from workbench.controller.view import Doing, Trouble
 from workbench.errors import CannotWrite, ConfigError, FabricError, PlaceUnreachable, TryAgain
 from workbench.job import Reason
 from workbench.paths import Home
-from workbench.store.rows import PlaceRef
+from workbench.store.rows import WATCHED, PlaceRef
 
 LAUNCHES_AT_ONCE: Final = 4
 """One that builds an environment for minutes holds up no other."""
@@ -74,7 +74,7 @@ class Place:
         self.key = key
         self.ref = ref
         self._home = home
-        self._home_uuid = home_uuid
+        self.home_uuid = home_uuid
         self._post = post
         self._open_place = open_place
         self._opening = threading.Lock()
@@ -154,6 +154,8 @@ class Place:
         """Remove all that these attempts of one job left, and of a deleted one the rest; told by the last of them."""
 
         def run() -> Event:
+            if self.ref.options.get(WATCHED):
+                return Called(Doing.REMOVE, attempts[-1])  # it belongs to another laptop
             for attempt in attempts:
                 self._runner().remove(attempt)
             if deleted:
@@ -180,7 +182,7 @@ class Place:
 
         def run() -> Event | None:
             try:
-                found = [one for one in self._runner().leftovers() if one.home == self._home_uuid]
+                found = [one for one in self._runner().leftovers() if one.home == self.home_uuid]
             except BaseException:
                 return None  # looked for again when the place is next opened
             return LeftBehind(self.key, tuple(found)) if found else None
@@ -321,7 +323,7 @@ class Place:
             if self._refused is not None and elapsed_seconds() < self._refused[0] + SAME_FAILURE_SECONDS:
                 raise self._refused[1]
             try:
-                opened = self._open_place(self.ref, self._home_uuid)
+                opened = self._open_place(self.ref, self.home_uuid)
             except FabricError as error:
                 self._refused = (elapsed_seconds(), error)
                 raise

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from workbench.job import Intent, JobId, LearnerPhase, Reason, State
 
 if TYPE_CHECKING:
     from workbench.manifest.model import JobSpec  # lists do not need it, and it costs them 4 ms
+
+
+WATCHED: Final = "watched"
+"""The option of a place whose adopted jobs are only looked at: nothing of them is removed there."""
+
+OF_HOME: Final = "of_home"
+"""The option of a place that names the home whose jobs these are, where it is not one's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +30,10 @@ class PlaceRef:
     runner: str
     address: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def home(self, ours: str) -> str:
+        """Return the uuid of the home that the job's learners carry: another's where it was adopted."""
+        return str(self.options.get(OF_HOME) or ours)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

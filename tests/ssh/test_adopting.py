@@ -1,0 +1,102 @@
+"""A second laptop of the same person watches the first one's jobs or takes them over; gc knows whose is whose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Fabric, end_everything
+from tests.ssh.conftest import Box
+from tests.ssh.daemon import processes_of, wait_until
+from workbench.paths import Home
+
+PRINT = (
+    "trap 'echo saved; exit 0' TERM; i=0; "
+    "while [ $i -lt 2000 ]; do i=$((i+1)); echo $i; done; echo ready; echo r > $RESULT_DIR/r; "
+    "while [ ! -e $JOB_STATE_DIR/end ]; do sleep 0.05; done; echo end"
+)
+
+
+@pytest.fixture
+def first(box: Box, clean_environment: Path, home: Home) -> Iterator[Fabric]:
+    """The laptop that gives the job."""
+    folder = clean_environment / "work"
+    folder.mkdir()
+    yield Fabric(folder)
+    end_everything(home)
+
+
+@pytest.fixture
+def second_home(clean_environment: Path) -> Iterator[Home]:
+    """The home on the other laptop."""
+    home = Home(clean_environment / "second")
+    yield home
+    end_everything(home)
+
+
+def give(first: Fabric, box: Box) -> str:
+    job = first("run", "-d", "-q", "--backend", box.address, "--", "sh", "-c", PRINT).stdout.strip()
+    wait_until(lambda: "ready" in first("logs", job).stdout, "the job to run", 60)
+    return job
+
+
+def test_a_job_is_taken_over_by_a_second_laptop_when_the_first_is_gone(
+    box: Box, first: Fabric, second_home: Home
+) -> None:
+    job = give(first, box)
+    first("controller", "stop")
+    there = str(second_home.path)
+    (listed,) = first.json("adopt", box.address, "--json", FABRIC_HOME=there)
+    assert (listed["id"], listed["alive"], listed["adopted"]) == (job, True, False)
+
+    first("adopt", box.address, job, FABRIC_HOME=there)
+    wait_until(lambda: first("logs", job, FABRIC_HOME=there).stdout.endswith("ready\n"), "its output", 60)
+    assert first("logs", job, FABRIC_HOME=there).stdout == first("logs", job).stdout
+    first("halt", job, FABRIC_HOME=there)
+    ended = first.json("show", job, "--json", FABRIC_HOME=there)
+    assert ended["state"] == "HALTED"
+    assert first("logs", job, FABRIC_HOME=there).stdout.endswith("saved\n")
+    assert (second_home.job(job).results / "r").read_text() == "r\n"
+
+    first("delete", job, "--yes", FABRIC_HOME=there)
+    assert not list(box.user.home.glob(f".fabric/*/*/jobs/{job}"))
+    assert not any(b"FABRIC_LEARNER" in _environment(pid) for pid in processes_of(box.user))
+
+
+def test_a_job_is_watched_by_both_and_stays_the_first_ones(
+    box: Box, first: Fabric, home: Home, second_home: Home
+) -> None:
+    job = give(first, box)
+    there = str(second_home.path)
+    first("adopt", box.address, "--all", "--watch", FABRIC_HOME=there)
+    first("exec", job, "--", "sh", "-c", "touch $JOB_STATE_DIR/end")
+    for laptop in (str(home.path), there):
+        first("wait", job, FABRIC_HOME=laptop)
+        assert first("logs", job, FABRIC_HOME=laptop).stdout.endswith("ready\nend\n")
+    first("delete", job, "--yes", FABRIC_HOME=there)
+    assert list(box.user.home.glob(f".fabric/*/*/jobs/{job}"))
+    first("delete", job, "--yes")
+    assert not list(box.user.home.glob(f".fabric/*/*/jobs/{job}"))
+
+
+def test_gc_names_what_is_of_another_laptop_and_leaves_it_alone(
+    box: Box, first: Fabric, second_home: Home
+) -> None:
+    job = give(first, box)
+    there = str(second_home.path)
+    first("backend", "add", "box", box.address, FABRIC_HOME=there)
+    first("run", "-q", "--", "true", FABRIC_HOME=there)
+    listed = first.json("gc", "--backend", "box", "--json", FABRIC_HOME=there)
+    assert [(one["kind"], one["ours"]) for one in listed] == [("learner", False)]
+    first("gc", "--backend", "box", "--yes", FABRIC_HOME=there)
+    assert first.json("show", job, "--json")["state"] == "PROCESSING"
+    first("kill", job)
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
