@@ -105,6 +105,7 @@ CODES: Final[Mapping[str, str]] = {
     "C102": "the code is at fault",
     "C103": "credentials are missing or wrong",
     "C104": "the resources asked for cannot be given",
+    "C105": "a job that it comes after did not complete",
     "C201": "the command failed",
     "C202": "the command could not be found or executed",
     "C203": "out of memory: over the job's own limit",

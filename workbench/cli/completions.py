@@ -21,6 +21,15 @@ def job_names(incomplete: str) -> list[tuple[str, str]]:
     return [word for word in (*words, ("@last", "the job submitted last")) if word[0].startswith(incomplete)]
 
 
+def job_refs(incomplete: str) -> list[tuple[str, str]]:
+    """Complete a job that another comes after, and what of it is waited for."""
+    name, colon, mode = incomplete.rpartition(":")
+    if not colon:
+        return job_names(incomplete)
+    modes = {"completed": "when it has completed", "ended": "however it ends"}
+    return [(f"{name}:{each}", help_) for each, help_ in modes.items() if each.startswith(mode)]
+
+
 def backend_names(incomplete: str) -> list[str]:
     """Complete the places that the configuration names."""
     try:

@@ -7,16 +7,20 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from workbench.cli.run_words import Words, read_manifest, refuse_unbuilt, sort_out
 from workbench.errors import FabricError, InputMissing, UsageError
 
 if TYPE_CHECKING:
     from workbench.data.snapshot import Snapshot
+    from workbench.job import JobId
     from workbench.manifest import Loaded
     from workbench.paths import Home
     from workbench.store.rows import PlaceRef
+
+
+NO_CHAIN: Final[Mapping[str, JobId]] = {}
 
 
 class Code(Protocol):
@@ -56,12 +60,22 @@ class Prepared:
     """What was not committed."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    job_id: JobId | None = None
+    """Chosen beforehand, for a job that others come after; else the store gives it one."""
 
 
-def prepare(words: Words, home: Home, *, launch: bool = False) -> Prepared:
+def prepare(
+    words: Words,
+    home: Home,
+    *,
+    launch: bool = False,
+    chain: Mapping[str, JobId] = NO_CHAIN,
+    job_id: JobId | None = None,
+) -> Prepared:
     """Read the manifest, find the place, snap the code, record where the command was given.
 
-    ``launch`` refuses what a plan still shows: keys that are not built yet.
+    ``launch`` refuses what a plan still shows: keys that are not built yet. ``chain`` names the jobs that are
+    submitted together with this one, whose id ``job_id`` then is.
 
     Raises:
         UsageError: the words contradict each other.
@@ -71,6 +85,7 @@ def prepare(words: Words, home: Home, *, launch: bool = False) -> Prepared:
     """
     from workbench.cli import environment
     from workbench.cli.credentials import plain_values, struck_out, with_values, without_credentials
+    from workbench.cli.parents import check_place, with_parents
     from workbench.cli.places import find_place
     from workbench.cli.store_checks import check_folders, check_stores, ready_stores
     from workbench.config.secrets import find_secrets
@@ -78,13 +93,15 @@ def prepare(words: Words, home: Home, *, launch: bool = False) -> Prepared:
     words = sort_out(words)
     git = _GitLook(_likely_folder(words))
     git.start()
-    loaded = read_manifest(words)
+    said_of_parents = read_manifest(words)
+    loaded = with_parents(said_of_parents, home, chain)
     hidden = plain_values(loaded)
     loaded, reached = ready_stores(loaded, home)
     loaded, said = with_values(loaded)
     place, notes = find_place(
         words.backend, words.runner, loaded.spec, context=words.context, namespace=words.namespace
     )
+    check_place(said_of_parents, place)
     check_folders([*words.data, *([words.results] if words.results else [])], place)
     check_stores(loaded.spec, place, home, launch=launch)
     if launch:
@@ -103,7 +120,9 @@ def prepare(words: Words, home: Home, *, launch: bool = False) -> Prepared:
     if snapshot:
         warnings += [str(text) for text in snapshot.warnings]
         recorded["code"] = {"source": str(code), "files": snapshot.files, "size_bytes": snapshot.size_bytes}
-    return Prepared(loaded, place, snapshot, recorded, secrets, diff, (*reached, *notes), tuple(warnings))
+    return Prepared(
+        loaded, place, snapshot, recorded, secrets, diff, (*reached, *notes), tuple(warnings), job_id
+    )
 
 
 def _code_of(words: Words, loaded: Loaded) -> Path | None:

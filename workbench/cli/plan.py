@@ -37,11 +37,13 @@ def plan(
     gpus: run.Gpus = None,
     image: run.Image = "",
     label: run.Labels = None,
+    after: run.After = None,
+    at_most: run.AtMost = None,
     json: Json = False,
 ) -> int:
     """Show exactly what a run would start, and start nothing."""
-    from workbench.cli.planning import show_plan
     from workbench.cli.run_words import Words
+    from workbench.cli.running import Ways, run_words
     from workbench.config import profile as chosen
 
     words = Words(
@@ -59,9 +61,11 @@ def plan(
         image=image,
         labels=tuple(label or ()),
         templates=tuple(template or ()),
+        after=tuple(after or ()),
+        at_most=at_most,
         data=tuple(data or ()),
         results=results,
         argv=(PROGRAM, *sys.argv[1:]),
     )
     with chosen(profile):
-        return show_plan(words, json=json)
+        return run_words(words, Ways(plan=True, json=json))

@@ -34,6 +34,11 @@ def show_plan(words: Words, *, json: bool) -> int:
     return 0
 
 
+def show_prepared(prepared: Prepared) -> None:
+    """Print what one job that is prepared would start."""
+    sys.stdout.write(_plan_text(prepared, plan_of(prepared)))
+
+
 def plan_of(prepared: Prepared) -> Plan:
     """Ask the runner for its plan at the place that was chosen; raises LaunchRefused for what never works."""
     from contextlib import closing

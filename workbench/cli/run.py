@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from workbench.cli.command import command
-from workbench.cli.completions import metric_names
+from workbench.cli.completions import job_refs, metric_names
 from workbench.cli.options import Backend, KubeContext, Namespace, NoPrefix, Profile, Template
 
 Manifest = Annotated[
@@ -27,7 +27,10 @@ Runner = Annotated[
 Set = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a key of the manifest, as `params.lr=0.1` (repeatable)."
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a key of the manifest, as `params.lr=0.1` (repeatable); a list `0.1,0.01` or a range"
+        " `1..5` starts one job for each value.",
     ),
 ]
 Variable = Annotated[
@@ -57,6 +60,21 @@ Image = Annotated[str, typer.Option("--image", metavar="IMAGE", help="The image 
 Labels = Annotated[
     list[str] | None,
     typer.Option("--label", "-l", metavar="KEY=VALUE", help="Mark the job with a label (repeatable)."),
+]
+After = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--after",
+        metavar="JOB[:completed|ended]",
+        help="Start when that job has completed, or however it ended (repeatable).",
+        autocompletion=job_refs,
+    ),
+]
+AtMost = Annotated[
+    int | None,
+    typer.Option(
+        "--at-most", min=1, metavar="N", help="Of the jobs with the same label `sweep` run N at once."
+    ),
 ]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Start it, print its id, and return.")]
 OnInterrupt = Annotated[
@@ -117,6 +135,8 @@ Json = Annotated[
     "fabric run manifest.yml --data ~/mnist --results lab:results",
     "fabric run --backend k8s --namespace team manifest.yml",
     "fabric run manifest.yml --timeout 2h --require 'accuracy>=0.9' --junit fabric.xml --summary fabric.md",
+    "fabric run manifest.yml --set params.lr=0.1,0.01,0.001 --set params.seed=1..5 --at-most 2",
+    "fabric run manifest.yml --after prepare:completed",
     "fabric run manifest.yml --notify --notify-when 'loss<0.1'",
     "fabric run --gpus 1 -- python train.py --lr 0.1",
     takes_command_line=True,
@@ -139,6 +159,8 @@ def run(
     gpus: Gpus = None,
     image: Image = "",
     label: Labels = None,
+    after: After = None,
+    at_most: AtMost = None,
     detach: Detach = False,
     on_interrupt: OnInterrupt = None,
     timeout: Timeout = None,
@@ -156,7 +178,8 @@ def run(
 
     The job's output goes to stdout byte for byte, everything else to stderr; the exit code is the job's own.
     The job lives on when this command ends: ctrl-c only leaves it (`fabric attach` comes back), unless there
-    is no terminal: then it halts the job.
+    is no terminal: then it halts the job. Several values in --set, and several documents in MANIFEST, start
+    several jobs: the values as a product with one label `sweep`, the documents one after the other.
     """
     from workbench.cli.run_words import Words
     from workbench.cli.table import PROGRAM
@@ -176,6 +199,8 @@ def run(
         image=image,
         labels=tuple(label or ()),
         templates=tuple(template or ()),
+        after=tuple(after or ()),
+        at_most=at_most,
         data=tuple(data or ()),
         results=results,
         argv=(PROGRAM, *sys.argv[1:]),

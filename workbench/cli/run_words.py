@@ -36,6 +36,11 @@ class Words:
     """``KEY=VALUE``."""
     templates: tuple[str, ...] = ()
     """Names or files, the strongest last."""
+    after: tuple[str, ...] = ()
+    """Jobs that come before, each perhaps with ``:completed`` or ``:ended``."""
+    at_most: int | None = None
+    text: str = ""
+    """What the manifest says, where it is not to be read again: one document of several."""
     data: tuple[str, ...] = ()
     """Each ``[ID=]PATH|URL``."""
     results: str = ""
@@ -67,7 +72,7 @@ def read_manifest(words: Words) -> Loaded:
     if words.manifest:
         if words.command:
             flags["framework.command"] = shlex.join(words.command)
-        if words.data or words.results:
+        if words.data or words.results or words.text:
             return _read_with_stores(words, flags)
         return load(words.manifest, overrides=words.overrides, flags=flags, templates=_templates(words))
     if words.data or words.results:
@@ -88,7 +93,7 @@ def _read_with_stores(words: Words, flags: dict[str, Any]) -> Loaded:
     from workbench.manifest.reading import STDIN_NAME
     from workbench.manifest.reading import read_manifest as text_of
 
-    text = text_of(words.manifest, None)
+    text = words.text or text_of(words.manifest, None)
     is_file = words.manifest != "-"
     folder = Path(words.manifest).absolute().parent if is_file else None
 
@@ -102,6 +107,8 @@ def _read_with_stores(words: Words, flags: dict[str, Any]) -> Loaded:
             folder=folder,
         )
 
+    if not (words.data or words.results):
+        return read(flags)
     return read({**flags, "data_stores": _stores(words, read(flags))})
 
 
@@ -132,6 +139,8 @@ def _flags(words: Words) -> dict[str, Any]:
         "env": env,
         "secrets": secrets,
         "labels": labels_of(words.labels),
+        "after": list(words.after),
+        "at_most": words.at_most,
     }
     return {key: value for key, value in said.items() if value or value == 0}
 

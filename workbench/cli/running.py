@@ -55,10 +55,25 @@ def settled(ways: Ways) -> Ways:
 
 def run_words(words: Words, ways: Ways) -> int:
     """Start what the words say, follow it, and return the exit code."""
+    from workbench.cli.chains import documents_of
+    from workbench.cli.run_words import sort_out
+    from workbench.cli.sweeps import expanded
+
+    words = sort_out(words)
+    documents = documents_of(words)
+    variants = expanded(words.overrides)
+    if len(documents) > 1 or len(variants) > 1 or words.at_most is not None:
+        from workbench.cli.running_many import run_many
+
+        return run_many(words, documents, variants, ways)
     if ways.plan:
         from workbench.cli.planning import show_plan
 
         return show_plan(words, json=ways.json)
+    return _run_one(words, ways)
+
+
+def _run_one(words: Words, ways: Ways) -> int:
     from workbench.cli.interruption import policy_of
     from workbench.cli.launching import prepare
     from workbench.cli.open_store import open_store

@@ -73,6 +73,7 @@ def submit(
         secrets=prepared.secrets,
         diff=prepared.diff,
         parent=parent,
+        job_id=prepared.job_id,
     )
     row = client.submit(store, submission, origin=ORIGIN)
     client.ensure_controller(store.home)

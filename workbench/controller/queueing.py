@@ -6,6 +6,7 @@ from typing import Final
 
 from workbench.controller.board import Board
 from workbench.controller.events import Measured, Unmeasured
+from workbench.controller.gates import Gates
 from workbench.controller.places import Place
 from workbench.controller.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
 from workbench.controller.scheduling import Verdict, schedule
@@ -24,6 +25,7 @@ class Queueing:
 
     def __init__(self, board: Board) -> None:
         self._board = board
+        self._gates = Gates(board)
         self._measured: dict[str, Measured] = {}
         self._asked: dict[str, float] = {}
         self._refusing: set[str] = set()
@@ -33,10 +35,11 @@ class Queueing:
         """Give every job that waits its verdict; return when to look again though nothing happens."""
         waiting: dict[str, list[Tracked]] = {}
         running: dict[str, list[Tracked]] = {}
+        queued = [one for one in self._board.jobs.values() if one.row.state is State.QUEUED]
+        for tracked in self._gates.hold(queued):
+            waiting.setdefault(_machine(tracked), []).append(tracked)
         for tracked in self._board.jobs.values():
-            if tracked.row.state is State.QUEUED:
-                waiting.setdefault(_machine(tracked), []).append(tracked)
-            elif tracked.is_launched:
+            if tracked.is_launched:
                 running.setdefault(_machine(tracked), []).append(tracked)
         times = [self._queue(jobs, running.get(machine, [])) for machine, jobs in waiting.items()]
         return min((at for at in times if at is not None), default=None)

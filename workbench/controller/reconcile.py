@@ -138,6 +138,9 @@ def _queued(view: View) -> Decision:
         return Decision((LookAtPrevious(end=view.previous_gone is False),))
     if view.verdict is None:
         return Decision(_unreachable(view))
+    if view.verdict.never:
+        reason = Reason(view.verdict.never, "C105", "fabric resume starts it once that job has completed")
+        return Decision((Finish(Outcome(State.FAILED, reason, EXIT_REFUSED, "", final=True)),))
     if not view.verdict.start:
         return Decision(_say(view, Reason(view.verdict.reason)))
     return Decision((Step(State.PENDING, Reason("is being started")), Launch()))

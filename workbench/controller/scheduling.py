@@ -44,6 +44,8 @@ class Verdict:
     reason: str = ""
     note: str = ""
     """Worth saying aloud though it starts: it gets less than it asked for."""
+    never: str = ""
+    """Why it can never start, in words; it has failed then."""
 
 
 def schedule(capacity: Capacity, running: Sequence[Wish], waiting: Sequence[Wish]) -> Mapping[str, Verdict]:

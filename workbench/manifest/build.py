@@ -65,6 +65,8 @@ _ALIKE: Final = (
     "ends_when",
     "priority",
     "labels",
+    "after",
+    "at_most",
     "seed",
     "setup",
     "launcher",

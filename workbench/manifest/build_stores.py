@@ -9,7 +9,13 @@ from typing import Any, Final
 from workbench.manifest.findings import Findings
 from workbench.manifest.model import DataStore
 from workbench.manifest.nodes import Map, Place, found_at, place_of
-from workbench.manifest.store_keys import CONNECTION_TYPES, FOLDER_STORES, OBJECT_STORES, OTHER_STORES
+from workbench.manifest.store_keys import (
+    CONNECTION_TYPES,
+    FOLDER_STORES,
+    JOB_STORE,
+    OBJECT_STORES,
+    OTHER_STORES,
+)
 
 _ADDRESSED: Final = ("sftp", "webdav", "http")
 _CREDENTIALS: Final = ("auth_url", "user_name", "password")
@@ -90,6 +96,10 @@ def _check(store: DataStore, said: _Said) -> None:
         said.fault("training_results", "cannot be in a store of type http, which is only read")
     elif store.type in ("mount_volume", "host_path"):
         _check_folder(store, said)
+    elif store.type == JOB_STORE and not store.training_data:
+        said.fault("training_data", "is missing; write container: with the job whose results are read")
+    elif store.type == JOB_STORE and store.training_results:
+        said.fault("training_results", "cannot be in another job; its results are only read")
     elif store.type == "volume" and not store.connection.get("name"):
         said.fault("connection.name", "is missing; write the volume's name")
     if not store.training_data and not store.training_results:

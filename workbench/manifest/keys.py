@@ -243,6 +243,23 @@ MANIFEST: Final = Table(
         example="10",
     ),
     Key(
+        "after",
+        ListOf(Text("a job", pattern=r".*[^:\s].*"), "a list of jobs", one_is_enough=True),
+        "Jobs that have to complete before this one starts: ids, names, or names of other documents of the same"
+        " file. `prepare:ended` lets it start after one that failed, too. The documents of one file come after"
+        " each other if they say nothing; `[]` starts one at once.",
+        default="none",
+        example="prepare",
+    ),
+    Key(
+        "at_most",
+        Whole(1, 100_000),
+        "How many jobs with the same label `sweep` may be under way at once.",
+        default="no limit",
+        variable=True,
+        example="4",
+    ),
+    Key(
         "labels",
         MapOf(
             Text(length_max=256),
@@ -362,6 +379,8 @@ MANIFEST: Final = Table(
         "hyperparameters": "write params:",
         "parameters": "write params:",
         "tags": "write labels:",
+        "depends_on": "write after:",
+        "needs": "write after:",
         "nodes": "write learners:",
         "replicas": "write learners:",
         "slots": "write gpus:",

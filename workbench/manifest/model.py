@@ -21,6 +21,9 @@ IMAGES: Final[Mapping[str, str]] = {
 }
 """FfDL's image repository of each framework name; ``custom`` takes the version as the whole reference."""
 
+SWEEP_LABEL: Final = "sweep"
+"""The label that jobs which were started together have in common."""
+
 FRAMEWORKS: Final = (*IMAGES, "custom")
 
 
@@ -152,6 +155,10 @@ class JobSpec:
     ends_when: Literal["first", "all"] | int = "first"
     priority: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
+    after: tuple[str, ...] = ()
+    """Jobs that come before, each an id with ``:completed`` or ``:ended``; as written until it is submitted."""
+    at_most: int | None = None
+    """How many jobs with the same label ``sweep`` may be under way at once; None sets no limit."""
     seed: int | None = None
     python: str = "current"
     """``current``, ``PATH`` (the word), a path, ``conda:NAME`` or ``requirements``."""
@@ -200,7 +207,7 @@ def spec_from_json(document: Mapping[str, Any]) -> JobSpec:
     values["data_stores"] = tuple(_build(DataStore, item) for item in values.get("data_stores") or ())
     values["checkpoints"] = _build(Checkpoints, values.get("checkpoints") or {})
     values["evaluation_metrics"] = _metrics(values.get("evaluation_metrics"))
-    for key in ("secrets", "requirements", "ports"):
+    for key in ("secrets", "requirements", "ports", "after"):
         values[key] = tuple(values.get(key) or ())
     return JobSpec(**values)
 

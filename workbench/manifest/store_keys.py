@@ -24,7 +24,10 @@ OTHER_STORES: Final = ("gcs", "azure", "sftp", "webdav", "http")
 
 FOLDER_STORES: Final = ("mount_volume", "host_path", "volume")
 
-STORE_TYPES: Final = (*OBJECT_STORES, *OTHER_STORES, *FOLDER_STORES, "inmem")
+JOB_STORE: Final = "job"
+"""The results of another job, which this one then comes after."""
+
+STORE_TYPES: Final = (*OBJECT_STORES, *OTHER_STORES, *FOLDER_STORES, JOB_STORE, "inmem")
 
 CONNECTION_TYPES: Final = {**{name: name for name in STORE_TYPES}, "host_mount": "mount_volume"}
 """What FfDL's older manifests repeat as ``connection.type``, and the store type that it stands for."""
@@ -179,8 +182,8 @@ DATA_STORE: Final = Table(
         Choice(STORE_TYPES),
         "What kind of store it is. `mount_cos` and `s3_datastore` speak S3, the Swift types OpenStack's,"
         " `gcs`, `azure`, `sftp`, `webdav` and `http` (which is only read) what they are called,"
-        " `mount_volume` and `host_path` are folders of the host, `volume` a named volume, `inmem` FfDL's"
-        " own test double.",
+        " `mount_volume` and `host_path` are folders of the host, `volume` a named volume, `job` the results of the"
+        " job that `training_data.container` names, `inmem` FfDL's own test double.",
         default="`connection.type`",
         ours=False,
         example="mount_cos",
