@@ -61,6 +61,8 @@ def remove_job(cluster: Cluster, home: str, job_id: str) -> None:
     """Remove what the attempts of a job share: its claim, and pods that read from it."""
     which = f"{HOME}={home},{JOB}={job_id}"
     for kind in ("Job", "Pod", "PersistentVolumeClaim", "Secret", "Service"):
+        if kind == "PersistentVolumeClaim" and not cluster.may("list", "persistentvolumeclaims"):
+            continue  # who may not list them has made none
         for one in cluster.list(kind, which).items:
             with contextlib.suppress(Absent, Conflict):
                 cluster.delete(kind, one["metadata"]["name"], uid=one["metadata"]["uid"])

@@ -50,7 +50,7 @@ def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions
         if shared or attempt.learners == 1:
             folder = f"{attempt.home}/{attempt.job_id}"
             return Results("claim", options.claim, folder, shared)
-    elif attempt.learners == 1 and (options.storage_class or _has_default_class(cluster)):
+    elif attempt.learners == 1 and _may_claim(cluster, options):
         return Results("owned")
     return Results("hold")
 
@@ -101,6 +101,12 @@ def _served(ref: LearnerRef, pod: Mapping[str, Any], sightings: Sightings, journ
             sightings.wait(_LOOK_SECONDS)
             found = sightings.pods_of(AttemptRef(ref.home, ref.job_id, ref.attempt, 0)).get(ref.learner)
     return None
+
+
+def _may_claim(cluster: Cluster, options: PodOptions) -> bool:
+    if not options.storage_class and not _has_default_class(cluster):
+        return False
+    return cluster.may("create", "persistentvolumeclaims")
 
 
 def _has_default_class(cluster: Cluster) -> bool:

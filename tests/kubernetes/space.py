@@ -7,7 +7,7 @@ import fcntl
 import os
 import random
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,12 +67,12 @@ class Space:
         access = resolve(self.address, kubeconfig=str(self.kubeconfig), environ={})
         return KubernetesCluster(access, checked_options("space", told))
 
-    def take_right(self, resource: str, *verbs: str) -> None:
-        """Take verbs (or all) on a resource from the user."""
+    def take_rights(self, *resources: str, verbs: Collection[str] = ()) -> None:
+        """Take verbs (or all) on resources from the user."""
         role = dict(role_document(self.namespace))
         kept = []
         for rule in role["rules"]:
-            if rule["resources"] == [resource]:
+            if rule["resources"][0] in resources:
                 left = [verb for verb in rule["verbs"] if verbs and verb not in verbs]
                 if not left:
                     continue

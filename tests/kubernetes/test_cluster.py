@@ -257,7 +257,7 @@ def test_a_missing_right_is_named_with_the_role_to_ask_for(cluster: KubernetesCl
 
 def test_without_the_right_to_exec_a_command_is_refused(space: Space) -> None:
     start_pod(space.admin, "waits", "sleep 600")
-    space.take_right("pods/exec")
+    space.take_rights("pods/exec")
     cluster = space.cluster()
 
     def is_refused() -> bool:

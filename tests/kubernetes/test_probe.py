@@ -39,7 +39,7 @@ def test_the_printed_role_is_what_an_administrator_applies(fabric: Fabric, space
 
 @pytest.mark.parametrize("right", [right.resource for right in all_rights()[:-1]])
 def test_each_missing_right_is_found_with_what_follows_and_what_to_ask_for(space: Space, right: str) -> None:
-    space.take_right(right)
+    space.take_rights(right)
     wait_until(lambda: missing_rights(space.cluster()), "the right to be gone")
 
     lacks = found(space, "rights")
@@ -51,7 +51,7 @@ def test_each_missing_right_is_found_with_what_follows_and_what_to_ask_for(space
 
 
 def test_a_place_whose_rights_are_missing_is_unusable(fabric: Fabric, space: Space) -> None:
-    space.take_right("jobs", "create")
+    space.take_rights("jobs", verbs=("create",))
     wait_until(lambda: missing_rights(space.cluster()), "the right to be gone")
     config = str(space.kubeconfig)
 
