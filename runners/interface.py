@@ -291,6 +291,16 @@ class Runner(ABC):
         Only asked of a runner whose journals are not in place.
         """
 
+    def store_again(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
+        """Store what the learners of an attempt that is over could not store; return how it went for each.
+
+        One that has left nothing at the place is not among them. Raises RunnerError where this cannot be done.
+        """
+        raise RunnerError(
+            f"The runner {self.name} cannot store results a second time.",
+            hint="`fabric download` fetches them.",
+        )
+
     def interrupt(self) -> None:  # noqa: B027 - a runner may leave it out
         """Make a blocked :meth:`observe`, or the next one, return early, from any thread.
 

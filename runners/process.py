@@ -6,7 +6,7 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import BinaryIO, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 from backends.interface import Chunk, Cluster, Host
 from runners.environments import environment_of
@@ -108,6 +108,12 @@ class ProcessRunner(Runner):
         from runners.homecoming import bring_home
 
         bring_home(self._host, self._site().home.job(attempt.job_id), job, attempt.attempt)
+
+    def store_again(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
+        """Store what the learners of an attempt that is over could not store."""
+        from runners.storing_again import store_again
+
+        return store_again(request, self._host, self._site())
 
     def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
         """Ask all learners to stop; a kill is not taken back by a halt that comes late."""

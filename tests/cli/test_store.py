@@ -280,3 +280,47 @@ def test_copies_of_data_are_listed_and_pruned(fabric: Fabric, home: Home, serve:
     assert gone["folder"] == copy["folder"]
     assert fabric.json("data", "list", "--json") == []
     assert "--to lots" in fabric("data", "prune", "--to", "lots", "--yes", expect=64).stderr
+
+
+def test_results_that_could_not_be_stored_are_stored_when_the_store_is_back(
+    fabric: Fabric, home: Home, serve: Serve
+) -> None:
+    folder = fabric.folder / "store"
+    (folder / "tf_training_data").mkdir(parents=True)
+    store = serve(str(folder))
+    write_manifest(fabric)
+    wait = "echo here; while [ ! -e $LOG_DIR/go ]; do sleep 0.05; done; echo late > $RESULT_DIR/model"
+    job = fabric.json(
+        "run", "-d", "--json", "--runner", "process", "manifest.yml", "--set", f"framework.command={wait}",
+        FABRIC_STORE_PATIENCE_SECONDS="0.5",
+    )  # fmt: skip
+    learner = home.job(job["id"]).attempt(1).learner(1)
+    wait_until(lambda: learner.output.exists() and learner.output.read_text(), "the command to run")
+    store["process"].send_signal(signal.SIGTERM)
+    store["process"].wait(30)
+    (home.job(job["id"]).attempt(1).logs / "go").touch()
+
+    ended = fabric("wait", job["id"], "--json", expect=None)
+    row = fabric.json("show", job["id"], "--json")
+    assert row["reason_code"] == "S303", ended
+    assert "fabric store retry" in row["hint"]
+    assert "still not stored" in fabric("store", "retry", job["id"], expect=75).stderr
+    serve(str(folder), "--port", store["address"].rpartition(":")[2])
+
+    told = fabric.json("store", "retry", job["id"], "--json")
+
+    assert told["missing_files"] == 0
+    assert (folder / "tf_trained_model" / job["id"] / "model").read_text() == "late\n"
+    assert [path for path in home.path.rglob("*") if path.parent.name == "secrets"] == [
+        home.secrets / f"{job['id']}.json"
+    ]
+    shutil.rmtree(folder / "tf_trained_model" / job["id"])
+    shutil.rmtree(home.job(job["id"]).attempt(1).path)
+    fabric("store", "retry", job["id"])
+    assert (folder / "tf_trained_model" / job["id"] / "model").read_text() == "late\n"
+
+
+def test_what_cannot_be_stored_again_is_said(fabric: Fabric) -> None:
+    fabric("run", "--quiet", "--", "true")
+
+    assert "has no result store" in fabric("store", "retry", "@last", expect=64).stderr

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from workbench.cli.command import Family, command
-from workbench.cli.options import Json
+from workbench.cli.options import Job, Json
 
 Folder = Annotated[
     str, typer.Argument(metavar="[FOLDER]", help="A folder for each container; else one in fabric's home.")
@@ -45,6 +45,19 @@ def serve(folder: Folder = "", port: Port = 0, manifest: Manifests = None, json:
     return serve_store(home, place, port, manifest or [], json=json)
 
 
+@command("retry", "fabric store retry @last", "fabric store retry digits --json")
+def retry(job: Job, json: Json = False) -> int:
+    """Store a job's results again, where its end could not: from its place, or from here if they came home.
+
+    The exit code is 75 while something is still missing. The job's state stays what it was.
+    """
+    from workbench.cli.open_store import store_with
+    from workbench.cli.storing_again import retry as again
+
+    with store_with(job) as (opened, row):
+        return again(opened, row.id, json=json)
+
+
 store = Family(
-    "store", "Serve a store on this machine, and store again what failed.", (serve,), default="serve"
+    "store", "Serve a store on this machine, and store again what failed.", (serve, retry), default="serve"
 )

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     Write = Callable[[dict[str, Any]], None]
 
+AGAIN_PATIENCE_SECONDS = 15.0
+"""How long a store that does not answer is tried again where somebody has asked for it."""
+
 _END_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
 
@@ -200,6 +203,8 @@ def store_again(folder: str) -> int:
     if stores.results is None:
         sys.stdout.write(json.dumps({"format": 1, "files": 0, "missing_files": 0, "reason": None}) + "\n")
         return 0
+    # Somebody waits for the answer, and can ask again.
+    stores.patience_seconds = min(stores.patience_seconds, AGAIN_PATIENCE_SECONDS)
     rclone = Rclone(stores.rclone, remotes_of(launch.secret_values()))
     teller = Teller(lambda _: None, lambda _: None)
     storing = Storing(folder, stores, rclone, teller, lambda: None)
