@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from runners.container_stores import CHECKPOINTS_INSIDE as CHECKPOINTS
 from runners.container_stores import DATA, RESULTS, results_inside, store_folders
 from runners.interface import LaunchRequest
 from runners.process_environment import job_folders
@@ -14,7 +15,6 @@ from runners.process_site import Site
 STATE: Final = "/job"
 MODEL: Final = "/job/model-code"
 LOGS: Final = "/job/logs"
-CHECKPOINTS: Final = "/mnt/checkpoints"
 OURS: Final = "/.fabric"
 LEARNER: Final = f"{OURS}/learner"
 PROGRAM: Final = f"{OURS}/inside.sh"

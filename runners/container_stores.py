@@ -22,6 +22,7 @@ from workbench.data.stores import Store, stores_of
 
 DATA: Final = "/mnt/data"
 RESULTS: Final = "/mnt/results"
+CHECKPOINTS_INSIDE: Final = "/mnt/checkpoints"
 VOLUMES: Final = "/mnt/volumes"
 
 
@@ -86,7 +87,12 @@ def link_of(request: LaunchRequest, learner: int, site: Site, data: Data) -> str
 
 def container_stores(request: LaunchRequest, learner: int, site: Site) -> dict[str, Any] | None:
     """Return what the agent of a container's learner is told of stores."""
-    return stores_document(request, site, links_of(request, learner, site))
+    document = stores_document(request, site, links_of(request, learner, site))
+    if document is not None and document["results"] is not None:
+        told = store_variables(request)
+        inside = {told.get("CHECKPOINT_DIR", CHECKPOINTS_INSIDE): document["checkpoint_dir"]}
+        document["inside"] = {**inside, told["RESULT_DIR"]: document["result_dir"]}
+    return document
 
 
 def own_folders(request: LaunchRequest, site: Site) -> list[str]:

@@ -15,7 +15,8 @@ from typing import Any, Final
 from runners.interface import LaunchRequest
 from runners.process_site import Site
 from workbench.data.store_types import TYPES
-from workbench.data.stores import Store, remote_name, stores_of
+from workbench.data.stores import ADDRESSING, Store, remote_name, stores_of
+from workbench.manifest.model import spec_to_json
 from workbench.paths import JobFolder
 
 CHOSEN: Final = "<chosen at launch>"
@@ -155,8 +156,27 @@ def stores_document(
                 "metric": keep.metric,
                 "smaller": keep.smaller_is_better,
             },
+            "inside": {},
+            "about": about(request),
         }
     return told
+
+
+def about(request: LaunchRequest) -> dict[str, Any]:
+    """Return what a checkpoint says of its job: enough to know how it was made, and no credential."""
+    spec = spec_to_json(request.spec)
+    for store in spec["data_stores"]:
+        store["connection"] = {
+            key: store["connection"][key] for key in ADDRESSING if key in store["connection"]
+        }
+    spec["framework"].pop("image_location", None)
+    return {
+        "name": request.spec.name,
+        "code_hash": request.code_hash,
+        "params": dict(request.spec.params),
+        "framework": {"name": request.spec.framework.name, "version": request.spec.framework.version},
+        "manifest": spec,
+    }
 
 
 def used_remotes(request: LaunchRequest, site: Site) -> list[Store]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from workbench.cli.command import command
 from workbench.cli.console import narrate, state_style
-from workbench.cli.options import Job, Json, Labelled, SomeJobs
+from workbench.cli.options import Backend, Job, Json, Labelled, SomeJobs
 from workbench.cli.progress_words import is_over
 from workbench.errors import UsageError
 from workbench.job import nine
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 ORIGIN = "cli"
 
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is asked for.")]
+Runner = Annotated[str, typer.Option("--runner", metavar="NAME", help="Another way to start it.")]
 Follow = Annotated[bool, typer.Option("--attach", "-a", help="Follow it, as `fabric attach` does.")]
 
 
@@ -39,11 +42,19 @@ def kill(jobs: SomeJobs = None, label: Labelled = "", no_wait: NoWait = False, j
     return _stop("kill", jobs or [], label, wait=not no_wait, json=json)
 
 
-@command("resume", "fabric resume @last", "fabric resume digits --attach")
-def resume(job: Job, attach: Follow = False, no_wait: NoWait = False, json: Json = False) -> int:
+@command("resume", "fabric resume @last", "fabric resume digits --attach", "fabric resume digits -b gpubox")
+def resume(
+    job: Job,
+    backend: Backend = "",
+    runner: Runner = "",
+    attach: Follow = False,
+    no_wait: NoWait = False,
+    json: Json = False,
+) -> int:
     """Start a halted or failed job again from its checkpoints.
 
-    It is the same job with the same folders for results and checkpoints, and one attempt more.
+    It is the same job with the same folders for results and checkpoints, and one attempt more. A job that has
+    a result store can go on at another place: what it stored is brought there.
     """
     from workbench.cli.documents import job_document, print_document
     from workbench.cli.interruption import policy_of
@@ -52,7 +63,7 @@ def resume(job: Job, attach: Follow = False, no_wait: NoWait = False, json: Json
 
     with store_with(job) as (store, row):
         _check_resumable(row)
-        request = _ask(store, row, "resume")
+        request = _ask(store, row, "resume", _moved(store, row, backend, runner))
         if not no_wait and not attach:
             _wait_for_answer(store, row, request)
         row = current(store, row.id) or row
@@ -67,6 +78,30 @@ def resume(job: Job, attach: Follow = False, no_wait: NoWait = False, json: Json
         else:
             narrate(f"{nine(row.id)} {row.name}: resumed; `fabric attach {nine(row.id)}` follows it")
     return 0
+
+
+def _moved(store: Store, row: JobRow, backend: str, runner: str) -> dict[str, Any]:
+    """Return what says where a job goes on, nothing where it stays.
+
+    Raises:
+        UsageError: what it has made so far is only where it ran.
+    """
+    from workbench.cli.places import find_place
+    from workbench.store.reading import detail
+
+    if not backend and not runner:
+        return {}
+    spec = detail(store, row.id).spec
+    place, notes = find_place(backend or row.place.backend, runner, spec)
+    there = (place.type, place.address) == (row.place.type, row.place.address)
+    if not there and not any(each.training_results for each in spec.data_stores):
+        raise UsageError(
+            f"{nine(row.id)} has no result store: what it has made so far is only at '{row.place.backend}'",
+            hint="`fabric resume` goes on there; give the next one training_results in its data_stores",
+        )
+    for note in notes:
+        narrate(f"note: {note}")
+    return {"place": asdict(place)}
 
 
 def _check_resumable(row: JobRow) -> None:
@@ -110,10 +145,10 @@ def _stop(kind: Literal["halt", "kill"], names: list[str], label: str, *, wait: 
     return 0
 
 
-def _ask(store: Store, row: JobRow, kind: str) -> int:
+def _ask(store: Store, row: JobRow, kind: str, payload: Mapping[str, Any] | None = None) -> int:
     from workbench.controller.client import ask, ensure_controller
 
-    request = ask(store, row.id, kind, origin=ORIGIN)
+    request = ask(store, row.id, kind, origin=ORIGIN, payload=payload)
     ensure_controller(store.home)
     return request
 

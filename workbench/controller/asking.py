@@ -11,7 +11,7 @@ from workbench.controller.tracked import Tracked
 from workbench.job import Intent, Reason
 from workbench.store.jobs import job, new_attempt, set_intent
 from workbench.store.requests import pending_requests, settle_request
-from workbench.store.rows import JobRow, RequestRow
+from workbench.store.rows import JobRow, PlaceRef, RequestRow
 
 Track = Callable[[JobRow], Tracked]
 """Opens a job on the board."""
@@ -64,7 +64,14 @@ class Asking:
                 with board.atomic():
                     reason = Reason(f"resumed by {request.who}")
                     new_attempt(
-                        store, job_id, reason, request.who, request.origin, restarts=0, platform_restarts=0
+                        store,
+                        job_id,
+                        reason,
+                        request.who,
+                        request.origin,
+                        restarts=0,
+                        platform_restarts=0,
+                        place=_place_of(request),
                     )
                     settle_request(store, request.id, DONE)
                 self._begin(job_id)
@@ -98,6 +105,12 @@ class Asking:
         tracked = self._board.jobs.get(job_id)
         if tracked is not None and tracked.row.intent is _INTENTS.get(request.kind) and not tracked.asked_by:
             tracked.asked_by = request.who
+
+
+def _place_of(request: RequestRow) -> PlaceRef | None:
+    """Return the place that a job is to go on at; None leaves it where it is."""
+    told = request.payload.get("place")
+    return PlaceRef(**told) if told else None
 
 
 _INTENTS = {"halt": Intent.HALT, "kill": Intent.KILL, "delete": Intent.DELETE}

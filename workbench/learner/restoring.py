@@ -6,8 +6,10 @@ import fcntl
 import os
 import time
 
+from workbench.learner.keeping import MARK, OTHER_MARK
+from workbench.learner.listing import list_store
 from workbench.learner.store_sources import Stored
-from workbench.learner.store_trouble import explain, is_missing
+from workbench.learner.store_trouble import StoreTrouble, explain, is_missing
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from workbench.learner.telling import Teller
 
 TRANSFERS = 8
+MARKS = (MARK, OTHER_MARK)
 OURS = ("/learner-[0-9]*/**", "/_checkpoints/**")
 """What lies beside a job's results in the store and is no result of its."""
 
@@ -39,7 +42,8 @@ def restore(stores: Stores, rclone: Rclone, teller: Teller, look: Look) -> None:
         stored.read()
         here = stored.attempt >= stores.launch.attempt - 1
         if stores.checkpoint_dir and stores.checkpoints and (shared or not here):
-            _bring(stores.checkpoints, stores.checkpoint_dir, (), stores, rclone, teller, look)
+            but = _unmarked(stores, rclone, look)
+            _bring(stores.checkpoints, stores.checkpoint_dir, but, stores, rclone, teller, look)
         if stores.result_dir and not here:
             _bring(str(results["path"]), stores.result_dir, OURS, stores, rclone, teller, look)
     finally:
@@ -60,6 +64,27 @@ def _bring(
     done = rclone.run(arguments, look=look, on_statistics=teller.take)
     if done.code and not is_missing(done.messages):  # nothing was stored yet
         raise explain(done.messages, store=results["id"], address=results["address"])
+
+
+def _unmarked(stores: Stores, rclone: Rclone, look: Look) -> tuple[str, ...]:
+    """Return what is left out of checkpoints: where some have their mark, those without were never finished."""
+    results = stores.results
+    assert results is not None
+    told = {**results, "path": stores.checkpoints, "etags": False}
+    try:
+        files = list_store(rclone, told, look).files
+    except StoreTrouble as trouble:
+        if trouble.passing:
+            raise
+        return ()  # nothing was stored yet
+    folders = {path.partition("/")[0] for path in files if "/" in path}
+    marked = {folder for folder in folders if files.keys() & {"%s/%s" % (folder, mark) for mark in MARKS}}
+    return tuple("/%s/**" % _literal(folder) for folder in sorted(folders - marked)) if marked else ()
+
+
+def _literal(name: str) -> str:
+    """Return a name as a pattern that means just it."""
+    return "".join("\\" + sign if sign in "*?[]{}\\" else sign for sign in name)
 
 
 def _locked(path: str, look: Look) -> int:

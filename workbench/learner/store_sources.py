@@ -19,7 +19,13 @@ STORED_FILE = "stored.json"
 """What has been stored already, in the job's folder at the place."""
 
 JOURNAL = ("output.log", "output.idx", "setup.log", "setup.idx", "records.jsonl", "data.json", "attempt.json")
-MARKERS = ("metadata.json", "checkpoint", "latest", "latest_checkpointed_iteration.txt")
+MARKERS = (
+    "metadata.json",
+    "fabric-metadata.json",
+    "checkpoint",
+    "latest",
+    "latest_checkpointed_iteration.txt",
+)
 """Files that say of others that they are there: they go last."""
 
 SETTLED_SECONDS = 2.0
@@ -149,6 +155,11 @@ class Stored:
     def forget(self, path: str) -> None:
         """Note that it is not there after all."""
         self._changed = self._files.pop(path, None) is not None or self._changed
+
+    def drop(self, prefix: str) -> None:
+        """Note that a file, or what is in a folder, was removed from the store."""
+        for path in [path for path in self._files if path == prefix or path.startswith(prefix + "/")]:
+            self.forget(path)
 
     def below(self, target: str) -> dict[str, int]:
         """Return size by path of what was stored below a path of the store."""

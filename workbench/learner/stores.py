@@ -7,7 +7,9 @@ The document::
                 "container": "bucket", "mode": "copy|mount", "variables": ["DATA_DIR"], "link": null}],
      "results": {"id", "remote", "address", "path": "bucket/training-...", "bound": false} or null,
      "result_dir": ..., "checkpoint_dir": ..., "checkpoints": "bucket/training-.../_checkpoints",
-     "keep": {"last": 0, "best": 0, "metric": "", "smaller": true}}
+     "keep": {"last": 0, "best": 0, "metric": "", "smaller": true},
+     "inside": {"/mnt/checkpoints": ".../checkpoints"},     # a container's paths, as this side has them
+     "about": {...}}                                        # what a checkpoint says of its job
 
 ``link`` is a path that is to lead to the data (containers, which bind it); without one the variables are set.
 Credentials are in the file of secrets alone, under the name :data:`REMOTES`, which can be no variable's.
@@ -46,6 +48,8 @@ class Stores:
         self.checkpoint_dir = str(told.get("checkpoint_dir") or "")
         self.checkpoints = str(told.get("checkpoints") or "")
         self.keep: dict[str, Any] = dict(told.get("keep") or {})
+        self.inside: dict[str, str] = dict(told.get("inside") or {})
+        self.about: dict[str, Any] = dict(told.get("about") or {})
 
     @property
     def job_folder(self) -> str:

@@ -13,6 +13,7 @@ import shutil
 import time
 
 from workbench.learner import state, store_sources, system
+from workbench.learner.keeping import MARK, Keeping
 from workbench.learner.listing import list_store
 from workbench.learner.rclone import Rclone
 from workbench.learner.store_sources import Item, Source, Stored, journal_source, sources_of
@@ -20,7 +21,7 @@ from workbench.learner.store_trouble import StoreTrouble, explain, is_missing
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from typing import Any, Mapping
+    from typing import Any, Callable, Mapping
 
     from workbench.learner.rclone import Look
     from workbench.learner.stores import Stores
@@ -46,7 +47,15 @@ class GaveUp(Exception):
 class Storing:
     """The storing of one learner."""
 
-    def __init__(self, folder: str, stores: Stores, rclone: Rclone, teller: Teller, look: Look) -> None:
+    def __init__(
+        self,
+        folder: str,
+        stores: Stores,
+        rclone: Rclone,
+        teller: Teller,
+        look: Look,
+        tell: Callable[[dict[str, Any]], None] = lambda _: None,
+    ) -> None:
         assert stores.results is not None
         self._folder = folder
         self._stores = stores
@@ -56,6 +65,8 @@ class Storing:
         self._look = look
         self._stored = Stored(stores.job_folder, stores.launch.attempt)
         self._lock = -1
+        self._keeping = Keeping(folder, stores, look)
+        self._told = tell
         # What is there of attempts before, and was brought back, is not sent again.
         self._doubtful = stores.launch.attempt > 1
 
@@ -68,11 +79,13 @@ class Storing:
         self._take_turn()
         try:
             self._stored.read()
+            self._note_checkpoints()
             count = self._send(journal_source(self._folder, self._stores), final=final) if final else 0
             for source in sources_of(self._folder, self._stores):
                 count += self._send(source, final=final)
             if not final:
                 count += self._send_journal()
+            self._keeping.drop(self._drop)
             return count
         finally:
             self._stored.write()
@@ -129,6 +142,24 @@ class Storing:
             "reason": trouble.reason() if trouble is not None else None,
             "time_us": system.now_us(),
         }
+
+    # Checkpoints
+
+    def _note_checkpoints(self) -> None:
+        for record in self._keeping.mark():
+            self._told(record)
+
+    def _drop(self, name: str) -> None:
+        """Remove a checkpoint from the store, its mark first."""
+        base = "%s/%s" % (self._stores.checkpoints, name)
+        target = "%s:%s" % (self._results["remote"], base)
+        if self._results.get("bound"):
+            return  # the store's folder is the job's own
+        for mark in ("%s.%s" % (target, MARK), "%s/%s" % (target, MARK), target):
+            self._rclone.run(["deletefile", mark, "--retries", "1"], look=self._look)
+        self._rclone.run(["purge", target, "--retries", "1"], look=self._look)
+        self._stored.drop(base)
+        self._stored.drop("%s.%s" % (base, MARK))
 
     # One after the other
 

@@ -174,6 +174,11 @@ def _series(source: _Learner, kind: Kind, name: str) -> tuple[int, int]:
 
 def _checkpoint(source: _Learner, record: Mapping[str, Any]) -> None:
     step = record.get("step")
+    # Said once by training code, and once more by the agent, which knows what is in it.
+    source.store.execute(
+        "DELETE FROM checkpoints WHERE job_id = ? AND attempt = ? AND learner = ? AND path = ? AND step IS ?",
+        (*source.key, str(record["path"]), None if step is None else int(step)),
+    )
     source.store.execute(
         "INSERT OR REPLACE INTO checkpoints (job_id, attempt, learner, seq, time_us, path, step, metrics, "
         "metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -78,6 +78,9 @@ def _attempt(store: Store, job_id: str, event: Event) -> None:
             job_id,
         ),
     )
+    if place := event.get("place"):
+        sql = "UPDATE jobs SET place = ?, backend = ? WHERE id = ?"
+        store.execute(sql, (dump(dict(place)), place["backend"], job_id))
     _start_attempt(store, job_id, event["attempt"], event, event["time"])
 
 

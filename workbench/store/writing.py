@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +18,7 @@ from workbench.store.database import Store
 from workbench.store.events import catch_up, record
 from workbench.store.job_file import write_job_file
 from workbench.store.reading import job
-from workbench.store.rows import JobDetail, JobRow
+from workbench.store.rows import JobDetail, JobRow, PlaceRef
 
 
 @lru_cache(maxsize=1)
@@ -141,10 +142,11 @@ def new_attempt(
     *,
     restarts: int | None = None,
     platform_restarts: int | None = None,
+    place: PlaceRef | None = None,
 ) -> int:
     """Start the next attempt of a job that ended, QUEUED.
 
-    Return its number. Counters that are left out stay.
+    Return its number. Counters that are left out stay, and so does the place.
     """
     with store.atomic():
         row = _existing(store, job_id)
@@ -156,6 +158,7 @@ def new_attempt(
             "platform_restarts": row.platform_restarts if platform_restarts is None else platform_restarts,
             "who": who,
             "origin": origin,
+            **({"place": asdict(place)} if place is not None else {}),
         }
         record(store, job_id, event)
         return row.attempt + 1
