@@ -118,6 +118,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("runs.mark-range", ("v",), ("runs",), "pane", "mark range", "Mark all from the last mark to the cursor."),
     Action("runs.unmark", ("ctrl+backslash",), ("runs",), "pane", "unmark", "Take all marks away."),
     Action("runs.compare", ("c",), RUNS_PANES, "screen", "compare", "Lay the marked jobs beside each other.", 9),
+    Action("runs.columns", ("C",), RUNS_PANES, "screen", "columns", "Choose the columns of the table, in order."),
     Action("runs.preview", ("i",), RUNS_PANES, "screen", "preview", "Show or hide the preview."),
     # One job, from the table or its own screen
     Action("job.halt", ("x",), _JOB, "screen", "halt", "Ask the job to save and stop; it can be resumed.", 10, True),
@@ -146,6 +147,9 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("form.source", ("t",), FORM_PANES, "screen", "begin with", "Begin with a file, an example, an earlier job, or a bare command.", 3),
     Action("form.editor", ("e",), FORM_PANES, "screen", "editor", "Edit the manifest itself in $EDITOR; what is saved is a copy.", 4),
     Action("form.reset", ("backspace",), FORM_PANES, "screen", "take back", "Take the change of this line back.", 5),
+    # Places
+    Action("places.test", ("t",), ("places",), "screen", "test", "Look again for all that a place has and lacks.", 1),
+    Action("places.login", ("L",), ("places",), "screen", "log in", "Type what a place wants typed: a passphrase, a code.", 2),
     # The log
     Action("log.follow", ("f",), ("logs",), "pane", "follow", "Stay at the end as lines come; scrolling up stops it.", 1),
     Action("log.find", ("slash",), ("logs",), "pane", "find", "Find a text or /regular expression/.", 2),

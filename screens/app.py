@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from textual.screen import Screen
 from textual.theme import Theme
 
+from backends.interface import BackendOptions
 from screens import text
 from screens.app_actions import AppActions
 from screens.base import BaseScreen
 from screens.errands import Done, Errands, Work
 from screens.farewell import farewell
 from screens.keymap import key_map
+from screens.login import NEEDS_LOGIN, Asked, Logins
 from screens.memory import Memory
 from screens.queries import Beginning, beginning, open_and_ended
 from screens.reader import Answer, Reader, Trouble
@@ -75,6 +77,7 @@ class FabricApp(AppActions):
         self.readonly = readonly
         self.key_map = key_map(keys or {})
         self.tasks = Tasks(self)
+        self.logins = Logins(self)
         self.clock = clock
         self.asked_job = job
         self.coloured = not colourless
@@ -132,6 +135,7 @@ class FabricApp(AppActions):
         if answer.key == "open":
             self.open_jobs = answer.value.open
             self._say_ended(answer.value.ended)
+            self._offer_logins()
         elif answer.key == "beginning":
             self._begin(answer.value)
 
@@ -148,6 +152,17 @@ class FabricApp(AppActions):
             self.tell(start.trouble, "error")
         if start.job is not None:
             self.open_job(start.job, "" if self.asked_job else self.memory.text("tab"))
+
+    def _offer_logins(self) -> None:
+        """Ask for what a place wants typed, where a job waits for that."""
+        for job in self.open_jobs:
+            if job.reason.text.startswith(NEEDS_LOGIN):
+                place = job.place
+                self.logins.offer(BackendOptions(place.backend, place.type, place.address, place.options))
+
+    def on_asked(self, asked: Asked) -> None:
+        """Show the window that a thread waits for."""
+        asked.show(asked.take)
 
     def _say_ended(self, ended: tuple[JobRow, ...]) -> None:
         """Say which jobs have ended; one that was looked at in this session rings."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from screens import status, text
 from screens.glyphs import glyphs
-from workbench.job import nine
+from workbench.job import TERMINAL, nine
 from workbench.store.rows import JobRow
 
 
@@ -77,6 +77,14 @@ def _eta(line: Line) -> Cell:
     return Cell(text.short_duration(seconds * (1 - fraction) / fraction), "dim")
 
 
+def _rate(line: Line) -> Cell:
+    """Return steps a second since the command started, while it runs."""
+    seconds, step = status.run_seconds(line.job, line.now_us), line.figures.step
+    if not step or not seconds or line.job.state in TERMINAL:
+        return Cell("")
+    return Cell(text.number(step / seconds), "dim")
+
+
 def _loss(line: Line) -> Cell:
     return Cell("" if line.figures.loss is None else text.number(line.figures.loss))
 
@@ -113,6 +121,7 @@ COLUMNS: Final = (
     Column("runner", 9, lambda line: Cell(line.job.place.runner, "dim"), from_width=130),
     Column("gpus", 4, lambda line: Cell(str(line.job.gpus or "")), "right", "gpus", 110),
     Column("step", 7, lambda line: Cell("" if line.figures.step is None else str(line.figures.step)), "right", "", 62),
+    Column("step/s", 7, _rate, "right", "", 135),
     Column("loss", 9, _loss, "right", "", 55),
     Column("done", 4, _progress, "right", "", 76),
     Column("left", 4, _eta, "right", "", 120),
@@ -128,9 +137,11 @@ GAP: Final = 1
 _NAME_LEAST: Final = 10
 
 
-def layout(width: int) -> list[tuple[Column, int]]:
-    """Choose columns for a table so wide, and how many cells each gets."""
-    shown = [column for column in COLUMNS if column.from_width <= width]
+def layout(width: int, wanted: Sequence[str] = ()) -> list[tuple[Column, int]]:
+    """Choose columns for a table so wide, or those that are wanted, and how many cells each gets."""
+    known = {column.title: column for column in COLUMNS}
+    shown = [known[title] for title in wanted if title in known]
+    shown = shown or [column for column in COLUMNS if column.from_width <= width]
     fixed = sum(column.width for column in shown) + GAP * (len(shown) - 1)
     flexible = [column for column in shown if not column.width]
     left = max(_NAME_LEAST * len(flexible), width - fixed)

@@ -11,11 +11,15 @@ from textual.content import Content
 
 from screens.glyphs import glyphs
 from screens.pages.writing import facts, heading, page
+from workbench.config import load_config
 from workbench.controller.client import status
+from workbench.errors import FabricError
 from workbench.paths import config_file
 from workbench.version import VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from screens.app import FabricApp
 
 
@@ -52,6 +56,8 @@ def debug_text(app: FabricApp) -> Content:
                 )
             ),
         ],
+        [heading("Configuration"), *facts(_configuration(app))],
+        [heading("Slowest reads"), *facts((key, f"{took * 1000:.1f} ms") for key, took in _slowest(app))],
         [
             heading("Terminal"),
             *facts(
@@ -65,3 +71,22 @@ def debug_text(app: FabricApp) -> Content:
             ),
         ],
     )
+
+
+def _configuration(app: FabricApp) -> Iterator[tuple[str, str]]:
+    """Say which files the configuration is from, and what of it has no effect."""
+    try:
+        config = load_config()
+    except FabricError as error:
+        yield "fault", str(error)
+        return
+    for layer in reversed(config.layers):
+        yield layer.origin, str(layer.file)
+    for fault in config.warnings:
+        yield "warning", str(fault)
+    for said in app.key_map.faults:
+        yield "warning", said
+
+
+def _slowest(app: FabricApp) -> list[tuple[str, float]]:
+    return sorted(app.reader.slowest.items(), key=lambda each: -each[1])[:8]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping
@@ -10,10 +11,10 @@ from typing import Any, Final
 
 from textual.message import Message
 
-from backends.interface import BackendOptions, Finding, Inventory
+from backends.interface import BackendOptions, Cluster, Finding, Host, Inventory
 from screens.reader import Receiver, post
 from workbench.clock import now_us
-from workbench.errors import FabricError
+from workbench.errors import FabricError, NeedsLogin
 
 EVERY_SECONDS: Final = 2.0
 PROBE_EVERY: Final = 15
@@ -30,6 +31,7 @@ class PlaceSeen:
     """None when it did not answer; ``trouble`` says why."""
     trouble: str
     hint: str
+    needs_login: bool
     latency_seconds: float
     findings: tuple[Finding, ...]
     seen_us: int
@@ -43,6 +45,12 @@ class PlaceAnswer(Message, bubble=False):
         self.seen = seen
 
 
+def options_of(told: Mapping[str, Any]) -> BackendOptions:
+    """Return a place as backends are given it, from what the configuration says."""
+    address, options = str(told.get("address", "")), dict(told.get("options") or {})
+    return BackendOptions(str(told["name"]), str(told["type"]), address, options)
+
+
 class PlaceWatch:
     """Watches places until it is closed."""
 
@@ -53,45 +61,72 @@ class PlaceWatch:
 
     def start(self, places: Mapping[str, Mapping[str, Any]]) -> None:
         """Begin to ask; the mapping is that of the configuration."""
-        for name, told in places.items():
-            options = BackendOptions(
-                name, str(told["type"]), str(told.get("address", "")), dict(told.get("options") or {})
-            )
-            threading.Thread(target=self._run, args=(options,), name=f"place-{name}", daemon=True).start()
+        for told in places.values():
+            options = options_of(told)
+            threading.Thread(
+                target=self._run, args=(options,), name=f"place-{options.name}", daemon=True
+            ).start()
 
     def close(self) -> None:
         """Ask no more."""
         self._over.set()
 
     def _run(self, options: BackendOptions) -> None:
-        findings: tuple[Finding, ...] = ()
+        place = _Place(options)
         asked = 0
         while not self._over.is_set():
-            seen, findings = _ask(options, findings, probe=asked % PROBE_EVERY == 0)
+            seen = place.ask(probe=asked % PROBE_EVERY == 0)
             if not self._over.is_set():
                 post(self._receiver, PlaceAnswer(seen))
             asked += 1
             self._over.wait(self._every_seconds)
+        place.close()
 
 
-def _ask(
-    options: BackendOptions, findings: tuple[Finding, ...], *, probe: bool
-) -> tuple[PlaceSeen, tuple[Finding, ...]]:
-    from backends.registry import load_backend
+class _Place:
+    """One place, reached once and asked again and again over the same connection."""
 
-    inventory, trouble, hint = None, "", ""
-    started = time.monotonic()
-    try:
-        backend = load_backend(options)
-        inventory = backend.inventory()
+    def __init__(self, options: BackendOptions) -> None:
+        self._options = options
+        self._opened: Host | Cluster | None = None
+        self._findings: tuple[Finding, ...] = ()
+
+    def ask(self, *, probe: bool) -> PlaceSeen:
+        """Ask how the place is; a connection that failed is opened anew the next time."""
+        inventory, trouble, hint, needs_login = None, "", "", False
+        started = time.monotonic()
+        try:
+            inventory, latency = self._look(probe=probe)
+        except FabricError as error:
+            latency, trouble, hint = time.monotonic() - started, str(error), error.hint
+            needs_login = isinstance(error, NeedsLogin)
+            self.close()
+        except (
+            Exception
+        ) as error:  # someone else's backend may raise anything, and the others are to be seen all the same
+            latency, trouble = time.monotonic() - started, f"{type(error).__name__}: {error}"
+            self.close()
+        told = self._options
+        return PlaceSeen(
+            told.name, told.type, inventory, trouble, hint, needs_login, latency, self._findings, now_us()
+        )
+
+    def _look(self, *, probe: bool) -> tuple[Inventory, float]:
+        from backends.registry import load_backend
+
+        backend = load_backend(self._options)
+        if self._opened is None:
+            self._opened = backend.open()
+        started = time.monotonic()
+        inventory = backend.inventory_of(self._opened)
         latency = time.monotonic() - started
-        if probe:
-            findings = tuple(backend.probe())
-    except FabricError as error:
-        latency, trouble, hint = time.monotonic() - started, str(error), error.hint
-    except (
-        Exception
-    ) as error:  # someone else's backend may raise anything, and the others are to be seen all the same
-        latency, trouble = time.monotonic() - started, f"{type(error).__name__}: {error}"
-    seen = PlaceSeen(options.name, options.type, inventory, trouble, hint, latency, findings, now_us())
-    return seen, findings
+        if probe or not self._findings:
+            self._findings = tuple(backend.probe())
+        return inventory, latency
+
+    def close(self) -> None:
+        """Give the connection back."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            with contextlib.suppress(FabricError, OSError):
+                opened.close()

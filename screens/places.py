@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, ClassVar
 
 from textual.widget import Widget
 
 from screens import actions, text
 from screens.base import BaseScreen
+from screens.launching import call
 from screens.pages.places import PlaceState, places_page
 from screens.pages.writing import plain
-from screens.place_watch import PlaceAnswer, PlaceWatch
+from screens.place_watch import PlaceAnswer, PlaceWatch, options_of
+from screens.tasks import Report
 from screens.widgets.text_page import PlacesPage
 from workbench.config import Config, load_config
+from workbench.errors import FabricError
 
 
 class PlacesScreen(BaseScreen):
@@ -24,6 +28,7 @@ class PlacesScreen(BaseScreen):
     def __init__(self) -> None:
         super().__init__()
         self._states: dict[str, PlaceState] = {}
+        self._places: Mapping[str, Mapping[str, Any]] = {}
         self._watch: PlaceWatch | None = None
 
     def body(self) -> Iterator[Widget]:
@@ -40,7 +45,7 @@ class PlacesScreen(BaseScreen):
     def _start(self, config: Config) -> None:
         if not self.whole:
             return
-        places = dict(config.backends)
+        self._places = places = dict(config.backends)
         self._states = {name: PlaceState(name, str(told["type"])) for name, told in places.items()}
         self._watch = PlaceWatch(self)
         self._watch.start(places)
@@ -57,6 +62,8 @@ class PlacesScreen(BaseScreen):
         if state is not None and not self.fabric.reader.paused:
             state.take(answer.seen)
             self._write()
+            if answer.seen.needs_login:
+                self.fabric.logins.offer(options_of(self._places[answer.seen.name]))
 
     def tick(self, now_us: int) -> None:
         """Let what is stale be seen to be."""
@@ -68,6 +75,47 @@ class PlacesScreen(BaseScreen):
             shown = places_page(list(self._states.values()), self.fabric.clock(), self.size.width)
             self.query_one(PlacesPage).show(shown)
             self.refresh_head()
+
+    # What is done with one place
+
+    def _which(self, then: Callable[[str], None]) -> None:
+        """Ask which place is meant, where there are several."""
+        from screens.picking import Pick
+
+        names = list(self._states)
+
+        def picked(index: int | None) -> None:
+            if index is not None:
+                then(names[index])
+
+        if len(names) == 1:
+            then(names[0])
+        elif names:
+            self.app.push_screen(
+                Pick("Which place?", [f"{name}  {self._states[name].type}" for name in names]), picked
+            )
+
+    def action_places_test(self) -> None:
+        """Look again for all that a place has and lacks."""
+        self._which(self._test)
+
+    def _test(self, name: str) -> None:
+        home = self.fabric.home
+
+        def work(report: Report) -> str:
+            try:
+                return call(home, ["backend", "test", name], report)
+            except FabricError as error:  # what it lacks is the answer, too
+                return str(error)
+
+        self.fabric.tasks.begin(f"test {name}", work, partial(self._tested, name))
+
+    def _tested(self, name: str, said: str) -> None:
+        self.fabric.show_text((f"fabric backend test {name}", plain(said.rstrip())))
+
+    def action_places_login(self) -> None:
+        """Log in to a place that wants something typed."""
+        self._which(lambda name: self.fabric.logins.begin(options_of(self._places[name])))
 
     def refresh_head(self) -> None:
         """Say how many places there are, and how many do not answer."""

@@ -82,6 +82,8 @@ class Reader:
         self.home = home
         self.paused = False
         """Answers are held back while the reader looks closely at what is there."""
+        self.slowest: dict[str, float] = {}
+        """The longest that each query took, in seconds."""
         self._trouble = trouble
         self._wake = threading.Condition()
         self._watches: dict[tuple[int, str], _Watch] = {}
@@ -172,6 +174,7 @@ class Reader:
             if watch.next_run > now or not self._changed(watch):
                 continue
             watch.next_run = now + watch.every_seconds
+            began = time.perf_counter()
             try:
                 value = watch.read(store)
             except FabricError:
@@ -179,6 +182,8 @@ class Reader:
             except Exception as error:  # a bug of ours in one query must not take the others down
                 wrong = _bug(error)
                 continue
+            took = time.perf_counter() - began
+            self.slowest[watch.key] = max(took, self.slowest.get(watch.key, 0.0))
             watch.seen = self._counters
             if value != watch.last and self._still(watch):
                 watch.last = value

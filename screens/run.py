@@ -73,6 +73,7 @@ class RunScreen(FilesTab):
         self.query_one(LogView).restore(self.fabric.memory)
         if self.job is not None:
             self.query_one(LogView).show_job(self.fabric.home, self.job)
+            self.query_one(LogView).return_to(self.fabric.memory)
         self._all_there = True
         self.show(self.tab)
 

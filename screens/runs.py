@@ -11,6 +11,7 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from screens import actions, text
+from screens.columns import COLUMNS, layout
 from screens.queries import RUNS_COUNTERS, RunsPage, runs_page
 from screens.reader import Answer
 from screens.status import look
@@ -64,6 +65,7 @@ class RunsScreen(Steering):
             sort=sort if sort in SORTS else "submitted", descending=memory.flag("descending", True)
         )
         self.problems_only = memory.flag("problems")
+        self.table.wanted_columns = tuple(memory.texts("columns"))
         self.query_one(Preview).display = memory.flag("preview", True)
         self.set_filter(memory.text("filter"))
         self._begun = True
@@ -220,6 +222,27 @@ class RunsScreen(Steering):
         self.fabric.memory.put("sort", sort)
         self.fabric.memory.put("descending", descending)
         self._read_anew()
+
+    def action_runs_columns(self) -> None:
+        """Ask which columns are shown."""
+        known = [column.title for column in COLUMNS]
+        shown = self.table.wanted_columns or [column.title for column, _ in layout(self.table.size.width - 2)]
+        purpose = f"columns ({' '.join(known)}; none: what fits)"
+        self.fabric.ask_line(
+            purpose if self.size.width > 140 else "columns", " ".join(shown), known, self._set_columns
+        )
+
+    def _set_columns(self, line: str) -> None:
+        titles = tuple(dict.fromkeys(line.replace(",", " ").split()))
+        known = {column.title for column in COLUMNS}
+        if unknown := [title for title in titles if title not in known]:
+            self.fabric.tell(
+                f"there is no column {unknown[0]!r}; there are {', '.join(sorted(known))}", "warning"
+            )
+            return
+        self.table.wanted_columns = titles
+        self.fabric.memory.put("columns", list(titles))
+        self.table.refresh()
 
     def action_runs_sort(self) -> None:
         """Sort by the next column."""

@@ -11,13 +11,16 @@ from textual.content import Content
 from backends.interface import Finding, Node, Slot
 from screens import text
 from screens.glyphs import glyphs
-from screens.pages.writing import bar, heading, page, plain
+from screens.pages.writing import bar, flow, heading, page, plain
 from screens.place_watch import PlaceSeen
 from workbench.job import nine
 
 HISTORY: Final = 60
-"""So many samples of a GPU are kept for its curve."""
+"""So many samples of a machine or GPU are kept for its curve."""
 STALE_SECONDS: Final = 8.0
+VERSIONS: Final = ("system", "version", "python", "engine", "cluster")
+"""Findings of a probe that say which version of what a place runs."""
+CURVE_CELLS: Final = 20
 _HEIGHTS: Final = "▁▂▃▄▅▆▇█"
 _HEIGHTS_ASCII: Final = "_.-=*%#@"
 
@@ -39,10 +42,14 @@ class PlaceState:
             return
         self.good = seen
         for node in seen.inventory.nodes:
+            self._keep(node.name, node.cpu_percent)
             for slot in node.slots:
-                history = self.histories.setdefault(slot.uuid, [])
-                history.append(slot.utilization_percent or 0.0)
-                del history[:-HISTORY]
+                self._keep(slot.uuid, slot.utilization_percent)
+
+    def _keep(self, name: str, percent: float | None) -> None:
+        history = self.histories.setdefault(name, [])
+        history.append(percent or 0.0)
+        del history[:-HISTORY]
 
 
 def places_page(states: Sequence[PlaceState], now_us: int, width: int) -> Content:
@@ -56,11 +63,17 @@ def _place(state: PlaceState, now_us: int, width: int) -> list[Content]:
         lines.append(plain(f"  {state.last.hint}", "dim"))
     if state.good is None or state.good.inventory is None:
         return lines
+    if versions := [text.harmless(found.found) for found in state.good.findings if _is_version(found)]:
+        lines.append(plain("  " + f" {glyphs().dot} ".join(versions), "dim"))
     stale = (now_us - state.good.seen_us) / 1e6 > STALE_SECONDS
     for node in state.good.inventory.nodes:
         shown = _node(node, state.histories, width)
         lines += [Content.styled(line.plain, "$role-dim") for line in shown] if stale else shown
     return [*lines, *[_finding(found) for found in state.good.findings if found.level != "ok"]]
+
+
+def _is_version(found: Finding) -> bool:
+    return found.level == "ok" and found.subject in VERSIONS
 
 
 def _health(state: PlaceState, now_us: int) -> Content:
@@ -89,13 +102,15 @@ def _node(node: Node, histories: Mapping[str, Sequence[float]], width: int) -> l
     facts.append(memory)
     if node.disk_free_bytes is not None:
         facts.append(f"disk {text.size(node.disk_free_bytes)} free")
-    lines = [plain(f"  {node.name}  " + f" {glyphs().dot} ".join(facts))]
+    curve = plain(sparkline(histories.get(node.name, ()), CURVE_CELLS), "key")
+    parts = [plain(node.name), *(plain(fact) for fact in facts), curve]
+    lines = flow(parts, f" {glyphs().dot} ", width, "  ", "    ")
     if node.driver and node.slots:
         lines.append(plain(f"    {node.driver}", "dim"))
-    return lines + [_slot(slot, histories.get(slot.uuid, ()), width) for slot in node.slots]
+    return lines + [line for slot in node.slots for line in _slot(slot, histories.get(slot.uuid, ()), width)]
 
 
-def _slot(slot: Slot, history: Sequence[float], width: int) -> Content:
+def _slot(slot: Slot, history: Sequence[float], width: int) -> list[Content]:
     used = (
         ""
         if slot.utilization_percent is None
@@ -112,10 +127,9 @@ def _slot(slot: Slot, history: Sequence[float], width: int) -> Content:
     if slot.power_watts is not None:
         cap = f"/{slot.power_limit_watts:.0f}" if slot.power_limit_watts else ""
         facts.append(f"{slot.power_watts:.0f}{cap} W")
-    line = plain("    " + "  ".join(filter(None, facts)) + "  ")
-    if width >= 120:
-        line += plain(sparkline(history, 20) + "  ", "key")
-    return line + _holder(slot)
+    curve = plain(sparkline(history, CURVE_CELLS), "key")
+    parts = [*(plain(fact) for fact in facts if fact), curve + plain("  ") + _holder(slot)]
+    return flow(parts, "  ", width, "    ", "      ")
 
 
 def _holder(slot: Slot) -> Content:

@@ -65,3 +65,17 @@ def bar(share: float, width: int = 20) -> str:
     """Return how full something is, as a bar."""
     full = round(max(0.0, min(1.0, share)) * width)
     return glyphs().bar * full + glyphs().bar_rest * (width - full)
+
+
+def flow(parts: Sequence[Content], between: str, width: int, first: str, later: str) -> list[Content]:
+    """Set parts behind each other, on as many lines as it takes; each line but the first begins with ``later``."""
+    lines: list[Content] = []
+    line = Content(first)
+    empty = True
+    for part in parts:
+        if not empty and line.cell_length + len(between) + part.cell_length > width:
+            lines.append(line)
+            line, empty = Content(later), True
+        line = line + part if empty else line + Content(between) + part
+        empty = False
+    return [*lines, line]

@@ -32,7 +32,9 @@ class JobLines(Drawn, ScrollView):
         self._now_us = 0
         self._rank = 0
         self._columns: list[tuple[Column, int]] = []
-        self._columns_for = 0
+        self._columns_for: tuple[int, tuple[str, ...]] = (0, ())
+        self.wanted_columns: tuple[str, ...] = ()
+        """Titles, in order; none are wanted in particular where it is empty."""
 
     def _row(self, rank: int) -> JobRow | None:
         index = rank - self.window.start if self.window else -1
@@ -41,8 +43,9 @@ class JobLines(Drawn, ScrollView):
     def render_line(self, y: int) -> Strip:
         """Draw the heading, a row, or what stands in place of rows."""
         width = self.room
-        if width != self._columns_for:
-            self._columns_for, self._columns = width, layout(max(1, width - 2))
+        if (width, self.wanted_columns) != self._columns_for:
+            self._columns_for = width, self.wanted_columns
+            self._columns = layout(max(1, width - 2), self.wanted_columns)
         if y == 0:
             return self._heading(width)
         rank = self.scroll_offset.y + y - 1

@@ -31,6 +31,21 @@ class LogMoves(Widget):
         times = memory.text("times", "none")
         state.times = times if times in TIMES else "none"
 
+    def return_to(self, memory: Memory) -> None:
+        """Go to where the log was left when it was not followed."""
+        state = self._view.state
+        same = state.job is not None and memory.text("log job") == f"{state.job.id} {state.attempt}"
+        if same and not memory.flag("follow", True):
+            state.wanted_row = int(memory.number("log row"))
+
+    def leave(self, memory: Memory) -> None:
+        """Remember where the log was left."""
+        state = self._view.state
+        if state.job is not None and state.wanted_row is None:
+            memory.put("log job", f"{state.job.id} {state.attempt}")
+            memory.put("follow", state.follow)
+            memory.put("log row", state.cursor)
+
     # Moving
 
     def stop_following(self) -> None:
@@ -69,6 +84,7 @@ class LogMoves(Widget):
         """The end, and stay there."""
         self._view.state.follow = True
         self._view.settle()
+        self.leave(fabric_app(self).memory)
 
     def action_log_follow(self) -> None:
         """Follow, or stay."""

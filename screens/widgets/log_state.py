@@ -40,6 +40,8 @@ class LogState:
         self.filter_text = ""
         self.find_text = ""
         self.find: Pattern | None = None
+        self.wanted_row: int | None = None
+        """The row that the log was left on, until it is there to be gone to."""
         self.note = ""
         """What became of the last search."""
         self.window = 0

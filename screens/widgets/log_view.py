@@ -104,7 +104,11 @@ class LogView(LogKeys, LogLines, can_focus=True):
         end = self.last_top()
         self._changes += 1
         self.virtual_size = Size(self.room, end + self.size.height)
-        if self.state.follow:
+        if (row := self.state.wanted_row) is not None and row < document.count:
+            self.state.wanted_row = None
+            self.stop_following()
+            self.reveal(row, middle=True)
+        elif self.state.follow:
             self.state.seen = document.count
             self.state.cursor = max(0, document.count - 1)
             self.go_to_top(end)
@@ -138,6 +142,7 @@ class LogView(LogKeys, LogLines, can_focus=True):
             wanted = row - self.page // 3 if middle else edge
             self.virtual_size = Size(self.room, self.last_top() + self.size.height)
             self.go_to_top(max(0, min(wanted, self.last_top())))
+        self.leave(fabric_app(self).memory)
         self.redraw()
 
     def on_resize(self, event: events.Resize) -> None:

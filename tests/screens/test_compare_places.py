@@ -117,7 +117,7 @@ def slot(index: int, **more: Any) -> Slot:
 def seen(inventory: Inventory | None, *, ago: float = 0.0, trouble: str = "", **more: Any) -> PlaceSeen:
     at = NOW_US - int(ago * 1e6)
     return PlaceSeen(
-        "gpubox", "ssh", inventory, trouble, more.get("hint", ""), 0.012, more.get("findings", ()), at
+        "gpubox", "ssh", inventory, trouble, more.get("hint", ""), False, 0.012, more.get("findings", ()), at
     )
 
 
@@ -176,7 +176,7 @@ def test_what_a_place_lacks_is_said_with_its_remedy() -> None:
     page = shown_page(seen(box(), findings=(lack, Finding("python", "3.11"))))
 
     assert "engine: no Docker · no containers · install it" in page
-    assert "python: 3.11" not in page
+    assert "python: 3.11" not in page and "  3.11" in page
 
 
 def test_a_curve_of_use_is_drawn_to_the_right() -> None:
@@ -190,7 +190,13 @@ class _Local:
     def __init__(self, options: object) -> None:
         self.options = options
 
-    def inventory(self) -> Inventory:
+    def open(self) -> _Local:
+        return self
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def inventory_of(self, opened: object) -> Inventory:
         return box(slot(0))
 
     def probe(self) -> Iterator[Finding]:
@@ -200,7 +206,7 @@ class _Local:
 class _Hanging(_Local):
     let_go = threading.Event()
 
-    def inventory(self) -> Inventory:
+    def inventory_of(self, opened: object) -> Inventory:
         self.let_go.wait(30)
         raise PlaceUnreachable("it hung")
 
@@ -246,3 +252,33 @@ async def test_configuration_that_cannot_be_read_is_said(home: Home, monkeypatch
         await shown.until_shown("No runs yet")
         await shown.press("P")
         await shown.until_shown("config.toml")
+
+
+@journey
+async def test_a_place_is_tested_by_key(home: Home) -> None:
+    async with opened(home, (160, 40)) as shown:
+        await shown.until_shown("No runs yet")
+        await shown.press("P")
+        await shown.until_shown("local (local)  answers in")
+        await shown.press("t")
+        await shown.until_shown("fabric backend test local", "local: usable", "python")
+
+
+def test_on_a_narrow_screen_who_holds_a_gpu_stands_below_it_with_its_curve() -> None:
+    state = PlaceState("gpubox", "ssh")
+    for percent in (0.0, 50.0, 100.0):
+        state.take(
+            seen(box(slot(0, holder="ada", holder_job=seeding.job_id(1), utilization_percent=percent)))
+        )
+
+    lines = places_page([state], NOW_US, 78).plain.split("\n")
+
+    gpu = next(index for index, line in enumerate(lines) if "GPU 0 A100" in line)
+    assert "210/300 W" in lines[gpu] and "▁▅█  ada" in lines[gpu + 1]
+    assert all(len(line) <= 78 for line in lines)
+
+
+def test_which_versions_run_there_is_said() -> None:
+    assert "3.11 · docker 27" in shown_page(
+        seen(box(), findings=(Finding("python", "3.11"), Finding("engine", "docker 27")))
+    )

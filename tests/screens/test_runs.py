@@ -349,3 +349,36 @@ async def test_garbage_in_what_was_remembered_is_harmless(three: Home) -> None:
         )
     async with opened(three) as shown:
         await shown.until_shown("mnist-big", "3 jobs")
+
+
+@journey
+async def test_columns_are_chosen_and_stay_chosen(three: Home) -> None:
+    async with opened(three, (120, 40)) as shown:
+        await shown.until_shown("mnist-big", "loss", "place")
+        await shown.press("C")
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        shown.app.screen.query_one(Input).value = "name loss nonsense"
+        await shown.press("enter")
+        await shown.until_shown("there is no column 'nonsense'")
+        await shown.press("C")
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        shown.app.screen.query_one(Input).value = "loss, name"
+        await shown.press("enter")
+        await shown.until(lambda: shown.text().split("\n")[1].split()[:2] == ["loss", "name"])
+    async with opened(three, (120, 40)) as shown:
+        await shown.until(lambda: shown.text().split("\n")[1].split()[:2] == ["loss", "name"])
+
+
+@journey
+async def test_a_log_opens_again_where_it_was_left(three: Home) -> None:
+    from screens.widgets.log_view import LogView
+
+    async with opened(three, job="mnist-baseline") as shown:
+        await shown.until_shown("1 overview")
+        await shown.press("l")
+        await shown.until_shown("epoch 59 loss")
+        await shown.press("g", "j", "j")
+    async with opened(three) as shown:
+        await shown.until_shown("2 logs", "epoch 2 loss")
+        view = shown.app.screen.query_one(LogView)
+        await shown.until(lambda: not view.state.follow and view.state.cursor == 2)

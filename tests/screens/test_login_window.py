@@ -1,0 +1,72 @@
+"""A place that wants something typed asks in a window, and the controller is given it: against a real sshd."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from screens.login import TypeAnswer
+from tests.cli.conftest import end_everything
+from tests.screens import seeding
+from tests.screens.support import journey, opened
+from tests.screens.test_pictures import remember_runs
+from tests.ssh.conftest import Box, box  # noqa: F401 - fixtures are used by their names
+from tests.ssh.daemon import set_password
+from workbench.clock import now_us
+from workbench.controller.reaching import say
+from workbench.job import Reason
+from workbench.paths import Home, config_file
+from workbench.store.database import Store
+from workbench.store.jobs import set_reason
+
+SECRET = "open sesame"
+
+
+@pytest.fixture
+def box_settings() -> list[str]:
+    return ["PasswordAuthentication yes"]
+
+
+@pytest.fixture
+def locked(box: Box, home: Home) -> Iterator[Box]:  # noqa: F811 - the fixture
+    """A host that takes no key of ours but a password."""
+    set_password(box.user, SECRET)
+    (box.daemon.folder / "keys" / box.user.name).write_text("")
+    config_file().write_text(f'[backends.gpubox]\naddress = "{box.address}"\n')
+    yield box
+    end_everything(home)
+
+
+@journey
+async def test_what_a_place_wants_typed_is_asked_for_once_and_given_to_the_controller(
+    locked: Box, home: Home
+) -> None:
+    async with opened(home, (120, 40), clock=now_us) as shown:
+        await shown.until_shown("No runs yet")
+        await shown.press("P")
+        await shown.until(lambda: isinstance(shown.app.screen, TypeAnswer))
+        await shown.until_shown("gpubox wants something typed", "Password of")
+        await shown.type("open")
+        await shown.press("space")
+        await shown.type("sesame")
+        assert SECRET not in shown.text()
+        await shown.press("enter")
+        await shown.until_shown("gpubox lets you in")
+        held = say(home, "recall") or {}
+        assert SECRET in (held.get("answers") or {}).values()
+        await shown.until_shown("gpubox (ssh)  answers in")
+
+
+@journey
+async def test_a_job_that_waits_for_it_has_it_asked_for(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    offered: list[str] = []
+    monkeypatch.setattr("screens.login.Logins.begin", lambda self, options: offered.append(options.name))
+    with Store.open(home) as store:
+        row = seeding.add_job(store, 1, "far", backend="gpubox")
+        remember_runs(store)
+        async with opened(home, (120, 40)) as shown:
+            await shown.until_shown("far")
+            assert offered == []
+            set_reason(store, row.id, Reason("needs login: `fabric backend login gpubox`"))
+            await shown.until(lambda: "gpubox" in offered)
