@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from backends.failures import translated
 from backends.interface import Backend, BackendOptions, Finding, Inventory, Node, Slot
-from backends.local_host import LocalHost
 from workbench.clock import now_us
 from workbench.errors import FabricError
 from workbench.paths import Home, default_home, leases_folder
 
 if TYPE_CHECKING:
     from backends.engines import Endpoint
+    from backends.local_host import LocalHost
 
 LITTLE_DISK_BYTES: Final = 2 << 30
 FIRST_LOOK_SECONDS: Final = 0.05
@@ -65,6 +65,8 @@ class LocalBackend(Backend):
 
     def open(self) -> LocalHost:
         """Open this machine for a runner."""
+        from backends.local_host import LocalHost
+
         return LocalHost(self._home(), engine=str(self.options.options.get("engine") or ""))
 
     def runners(self) -> Sequence[str]:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO, ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
 from backends.interface import Cluster, Host
-from runners.container_after import After
-from runners.container_engine import Engine, engine_at
-from runners.container_files import ContainerFiles
-from runners.container_launch import ContainerLaunching
-from runners.container_plan import LABEL_LEARNER, make_plan, ref_of_labels
 from runners.interface import (
     AttemptRef,
     Capabilities,
@@ -23,9 +19,12 @@ from runners.interface import (
     Plan,
     Progress,
 )
-from runners.job_files import JobFiles, folders_of
 from runners.process import ProcessRunner
-from runners.process_sightings import is_over
+
+if TYPE_CHECKING:  # who only asks what it can do is not made to wait for how
+    from runners.container_after import After
+    from runners.container_engine import Engine
+    from runners.container_files import ContainerFiles
 
 
 class ContainerRunner(ProcessRunner):
@@ -44,14 +43,23 @@ class ContainerRunner(ProcessRunner):
         super().__init__(place, home_uuid=home_uuid)
         self._finding = threading.Lock()
         self._found: Engine | None = None
-        self._after = After(self._host)
+
+    @cached_property
+    def _after(self) -> After:
+        from runners.container_after import After
+
+        return After(self._host)
 
     def plan(self, request: LaunchRequest) -> Plan:
         """Say exactly what would be sent; no engine is needed for it."""
+        from runners.container_plan import make_plan
+
         return make_plan(request, self._site())
 
     def launch(self, plan: Plan, progress: Progress) -> None:
         """Bring image and code, lease all slots or none, and start; what has begun is left alone."""
+        from runners.container_launch import ContainerLaunching
+
         asker = f"{self._asker}-launch"
         ContainerLaunching(plan, self._host, self._site(), self._engine(), progress, asker).launch()
 
@@ -90,6 +98,8 @@ class ContainerRunner(ProcessRunner):
 
     def leftovers(self) -> Iterator[LearnerRef]:
         """Name every learner that has a container at the place, of all homes."""
+        from runners.container_plan import LABEL_LEARNER, ref_of_labels
+
         engine = self._engine()
         for container in engine.containers(LABEL_LEARNER):
             ref = ref_of_labels(container.get("Labels") or {})
@@ -102,15 +112,22 @@ class ContainerRunner(ProcessRunner):
 
     def _is_ending(self, ref: LearnerRef) -> bool:
         """Say whether a learner of ours is over, so that its container is about to go by itself."""
+        from runners.process_sightings import is_over
+
         return is_over(self._host.call("learner", folder=str(self._learner(ref).path)))
 
     def _engine(self) -> Engine:
+        from runners.container_engine import engine_at
+
         with self._finding:
             if self._found is None:
                 self._found = engine_at(self._host, self._site().environment)
             return self._found
 
     def _files(self, ref: LearnerRef) -> ContainerFiles:
+        from runners.container_files import ContainerFiles
+        from runners.job_files import JobFiles, folders_of
+
         lying = JobFiles(self._host, folders_of(ref, self._site()))
         return ContainerFiles(self._host, lying, self._engine, self._name(ref))
 

@@ -42,9 +42,7 @@ def give_back(host: Host, engine: Engine, paths: Sequence[str], image: str) -> N
     """
     uid, gid = user_of(host)
     there = list(host.call("existing", paths=list(paths)))
-    look = ["find", *there, "!", "-uid", str(uid), "-print", "-quit"]
-    found = host.run(look, deadline_seconds=CHANGE_SECONDS)
-    if not there or (found.exit_code == 0 and not found.stdout):
+    if not host.call("is_foreign", paths=there, uid=uid):
         return
     if uid == 0:
         host.run(["chown", "-R", "-h", f"{uid}:{gid}", *there], deadline_seconds=CHANGE_SECONDS)

@@ -6,10 +6,9 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, ClassVar
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from backends.interface import Chunk, Cluster, Host
-from runners.environments import environment_of
 from runners.interface import (
     AttemptRef,
     Capabilities,
@@ -23,17 +22,14 @@ from runners.interface import (
     Runner,
     StopRequest,
 )
-from runners.interpreters import Interpreter, find_interpreter
-from runners.job_files import JobFiles, folders_of, spot_of
-from runners.process_agents import agent_kind
 from runners.process_environment import marker, secrets_stem
-from runners.process_launch import Launching
-from runners.process_observe import Observing
-from runners.process_plan import make_plan
 from runners.process_sightings import is_over
 from runners.process_site import Site, look_at
 from workbench.errors import FabricError, RunnerError
 from workbench.paths import AttemptFolder, JobFolder, LearnerFolder
+
+if TYPE_CHECKING:  # who only asks what it can do is not made to wait for how
+    from runners.interpreters import Interpreter
 
 JOURNAL_BYTES = 4 << 20
 """How much of each file of a journal is read at once."""
@@ -57,15 +53,22 @@ class ProcessRunner(Runner):
         self._looking = threading.Lock()
         self._looked: Site | None = None
         self._asker = uuid.uuid4().hex
+        from runners.process_observe import Observing
+
         self._observing = Observing(place, self._asker)
 
     def plan(self, request: LaunchRequest) -> Plan:
         """Say exactly what would be sent."""
+        from runners.process_agents import agent_kind
+        from runners.process_plan import make_plan
+
         site = self._site()
         return make_plan(request, site, self._interpreter(request, site), agent_kind(site))
 
     def launch(self, plan: Plan, progress: Progress) -> None:
         """Bring what learners need, lease all slots or none, and start them; what has begun is left alone."""
+        from runners.process_launch import Launching
+
         Launching(plan, self._host, self._site(), progress, f"{self._asker}-launch").launch()
 
     def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
@@ -164,16 +167,22 @@ class ProcessRunner(Runner):
 
     def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
         """List what is at a path of a learner, and below it."""
+        from runners.job_files import JobFiles, folders_of, spot_of
+
         folders = folders_of(learner, self._site())
         return JobFiles(self._host, folders).listed(spot_of(path, folders))
 
     def fetch(self, learner: LearnerRef, path: str, receive: Callable[[BinaryIO], None]) -> None:
         """Have what is at a path sent as one tar stream."""
+        from runners.job_files import JobFiles, folders_of, spot_of
+
         folders = folders_of(learner, self._site())
         JobFiles(self._host, folders).fetch(spot_of(path, folders), receive)
 
     def put(self, learner: LearnerRef, path: str, stream: BinaryIO, *, mode: int = 0o644) -> None:
         """Write one file at a path of a learner."""
+        from runners.job_files import JobFiles, folders_of, spot_of
+
         folders = folders_of(learner, self._site())
         JobFiles(self._host, folders).put(spot_of(path, folders), stream, mode)
 
@@ -197,6 +206,9 @@ class ProcessRunner(Runner):
         self._host.call("end_marked", marker=marker(ref), grace_seconds=0.0)
 
     def _interpreter(self, request: LaunchRequest, site: Site) -> Interpreter:
+        from runners.environments import environment_of
+        from runners.interpreters import find_interpreter
+
         found = find_interpreter(request, site, self._host)
         if request.spec.python != "requirements":
             return found

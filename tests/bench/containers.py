@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from tests.bench.harness import FABRIC, Row, fresh_home, in_turn, seconds_of
-from tests.bench.output import LINES, PRINT
+from tests.bench.output import LINES, PRINT, STAMP, late
 from tests.containers.images import DEBIAN, ensure_images, why_not
 
 SMALL_JOBS = 100
@@ -19,7 +19,7 @@ def rows() -> list[Row]:
     if reason := why_not():
         raise SystemExit(f"containers cannot be measured here: {reason}")
     ensure_images()
-    return [*trivial_rows(), *million_line_rows()]
+    return [*trivial_rows(), *million_line_rows(), *latency_rows()]
 
 
 def trivial_rows() -> list[Row]:
@@ -78,6 +78,29 @@ def million_line_rows() -> list[Row]:
             theirs,
             "<= 0.6 x",
             mine <= 0.6 * theirs,
+        )
+    ]
+
+
+def latency_rows() -> list[Row]:
+    """From ``print`` in a container to the line at the reader of ``fabric run``, 99th percentile."""
+    with fresh_home() as environment:
+        folder = Path(environment["HOME"]) / "work"
+        folder.mkdir()
+        (folder / "stamp.py").write_text(STAMP)
+        run = [FABRIC, "run", "--image", DEBIAN, "--runner", "container", "--", "python3", "stamp.py"]
+        docker = ["docker", "run", "--rm", "-v", f"{folder}:/w", DEBIAN, "python3", "/w/stamp.py"]
+        ours, theirs = (sorted(late(command, folder, environment)) for command in (run, docker))
+    at = int(0.99 * len(ours))
+    return [
+        Row(
+            "line printed in a container to line read, p99",
+            ours[at],
+            "ms",
+            "`docker run`",
+            theirs[at],
+            "<= 100 ms",
+            ours[at] <= 100,
         )
     ]
 

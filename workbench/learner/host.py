@@ -42,6 +42,7 @@ class Place:
             "touch": host_files.touch,
             "make_pipes": host_files.make_pipes,
             "let_others_in": host_files.let_others_in,
+            "is_foreign": host_files.is_foreign,
             "remove": host_files.remove,
             "existing": host_files.existing,
             "write_files": _write_files,

@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import struct
-from typing import BinaryIO, Dict, Iterable, Mapping, Sequence, Tuple
+from typing import BinaryIO, Dict, Iterable, List, Mapping, Sequence, Tuple
 
 _INDEX_ENTRY = 24
 _INDEX_HEADER = 24
@@ -74,6 +74,20 @@ def let_others_in(trees: Iterable[str], read_only: Iterable[str]) -> None:
                 _add_mode(os.path.join(parent, name), 0o666)
     for path in read_only:
         _add_mode(path, 0o444)
+
+
+def is_foreign(paths: Iterable[str], uid: int) -> bool:
+    """Say whether anything in these trees belongs to somebody else, or cannot be looked at; links are not followed."""
+    unseen: List[OSError] = []
+    for path in paths:
+        if os.path.lexists(path) and os.lstat(path).st_uid != uid:
+            return True
+        for parent, folders, names in os.walk(path, onerror=unseen.append):
+            for name in (*folders, *names):
+                with contextlib.suppress(FileNotFoundError):  # a job's last words
+                    if os.lstat(os.path.join(parent, name)).st_uid != uid:
+                        return True
+    return any(not isinstance(error, (FileNotFoundError, NotADirectoryError)) for error in unseen)
 
 
 def existing(paths: Iterable[str]) -> Sequence[str]:
