@@ -93,7 +93,8 @@ class Engine:
             self.ask("POST", target, told)
             return True
         except EngineRefused as error:
-            if error.status == CONFLICT:
+            # Podman says so in words where two create one at the same instant.
+            if error.status == CONFLICT or "name is already in use" in error.message:
                 return False
             raise
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from backends.interface import Host
@@ -250,17 +250,30 @@ class ContainerLaunching:
     def _create(self, learner: int, filling: Filling, slots: tuple[str, ...], secrets: str) -> None:
         """Create a container; on an engine whose limits are not known yet, start it to find out what it raises."""
         plan = self._plan.learners[learner - 1]
-        known = self._limits.known()
-        for limits in tries() if known is None else (known,):
+
+        def create(limits: Sequence[str]) -> None:
             document = filling.filled(plan.native["container"], slots, secrets, limits)
             self._create_one(plan.name, document, slots)
-            if known is not None:
-                return
+
+        known = self._limits.known()
+        if known is None:
+            # One launch at a time: they would remove each other's tries.
+            with self._limits.lock():
+                known = self._limits.known()
+                if known is None:
+                    self._try_limits(learner, create)
+                    return
+        create(known)
+
+    def _try_limits(self, learner: int, create: Callable[[Sequence[str]], None]) -> None:
+        name = self._plan.learners[learner - 1].name
+        for limits in tries():
+            create(limits)
             try:
-                self._engine.ask("POST", f"containers/{plan.name}/start")
+                self._engine.ask("POST", f"containers/{name}/start")
             except EngineRefused as error:
                 if is_refused(error.message) and limits:
-                    self._engine.remove(plan.name)
+                    self._engine.remove(name)
                     continue
                 self._say_why(learner, error)
                 return

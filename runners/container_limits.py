@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from backends.interface import Host
 from runners.container_engine import Engine
 from runners.process_site import Site
+from workbench.errors import RunnerError
 
 LIMITS: Final[Sequence[Mapping[str, Any]]] = (
     {"Name": "memlock", "Soft": -1, "Hard": -1},
@@ -17,6 +20,8 @@ LIMITS: Final[Sequence[Mapping[str, Any]]] = (
 """What NVIDIA asks for: NCCL and CUDA lock memory, deep recursion needs a stack."""
 
 FILE: Final = "engine-limits.json"
+LOCK_SECONDS: Final = 120.0
+LOCK_PAUSE_SECONDS: Final = 0.05
 _WORDS: Final = ("rlimit", "ulimit")
 
 
@@ -39,6 +44,24 @@ class Limits:
         if names is not None:
             told[self._engine] = list(names)
         self._host.call("write_files", files={self._path: json.dumps(told) + "\n"})
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the right to find it out; waits for whoever has it.
+
+        Raises:
+            RunnerError: it is held for much longer than that takes.
+        """
+        folder, _, name = self._path.rpartition("/")
+        until = time.monotonic() + LOCK_SECONDS
+        while (held := self._host.lock([f"{name}.lock"], folder=folder, text="{}")) is None:
+            if time.monotonic() > until:
+                raise RunnerError("Somebody else finds out for long what limits the container engine raises.")
+            time.sleep(LOCK_PAUSE_SECONDS)
+        try:
+            yield
+        finally:
+            held.release()
 
     def _read(self) -> dict[str, Any]:
         found: dict[str, Any] = self._host.call("read_object", path=self._path) or {}

@@ -10,12 +10,27 @@ import pytest
 from backends.local_host import LocalHost
 from runners.conformance_tools import Job, request_of
 from runners.container import ContainerRunner
+from tests.containers.core import is_left_out
 from tests.containers.images import DEBIAN, ensure_images, why_not
 from workbench.paths import Home
 
 HOME = "c0ffee00-0000-4000-8000-000000000001"
 
 MakeJob = Callable[..., Job]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run the core of the suite where all of it would say little more."""
+    left_out = [
+        item
+        for item in items
+        if isinstance(item, pytest.Function)
+        and item.cls
+        and is_left_out(item.cls.__name__, item.originalname)
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture

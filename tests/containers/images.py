@@ -43,7 +43,8 @@ def why_not() -> str:
         return "no Docker engine answers"
     if not BUSYBOX_PROGRAM.exists():
         return "no static busybox (Debian's busybox-static)"
-    if not (CACHE / "debian.tar").exists() and (shutil.which("debootstrap") is None or os.getuid() != 0):
+    can_make = (CACHE / "debian.tar").exists() or (shutil.which("debootstrap") and os.getuid() == 0)
+    if not can_make and not _has(DEBIAN):
         return "no debootstrap, or not root, to make a Debian image"
     return ""
 

@@ -1,0 +1,116 @@
+"""podman's API socket for the tests, as it works without systemd and with old cgroups."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.containers.images import CACHE, why_not
+
+SETTINGS = """
+[containers]
+default_ulimits=["nofile=1024:1024","nproc=1024:1024"]
+[engine]
+runtime="runc"
+events_logger="file"
+"""
+START_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Podman:
+    """A podman of one user."""
+
+    root: Path
+    environment: Mapping[str, str]
+    user: str = ""
+    """Whose it is; empty for us."""
+    options: Sequence[str] = ()
+
+    def argv(self, *words: str) -> list[str]:
+        """Return a command of this podman."""
+        folders = ("--root", str(self.root / "storage"), "--runroot", str(self.root / "run"))
+        become = (
+            ("setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--init-groups") if self.user else ()
+        )
+        return [*become, "podman", *folders, *self.options, *words]
+
+    def run(self, *words: str, check: bool = True) -> str:
+        """Run a command of this podman and return what it prints."""
+        done = subprocess.run(
+            self.argv(*words), capture_output=True, text=True, env=dict(self.environment), cwd="/"
+        )
+        assert done.returncode == 0 or not check, done.stderr
+        return done.stdout
+
+    def load(self, *images: str) -> None:
+        """Bring images over from Docker's engine, those that are not here yet."""
+        if missing := [name for name in images if not self._has(name)]:
+            with subprocess.Popen(["docker", "save", *missing], stdout=subprocess.PIPE) as saved:
+                subprocess.run(
+                    self.argv("load"),
+                    stdin=saved.stdout,
+                    check=True,
+                    capture_output=True,
+                    env=dict(self.environment),
+                    cwd="/",
+                )
+
+    def _has(self, name: str) -> bool:
+        argv = self.argv("image", "exists", f"localhost/{name}")
+        return subprocess.run(argv, env=dict(self.environment), capture_output=True, cwd="/").returncode == 0
+
+
+def why_no_podman() -> str:
+    """Say why podman cannot be tested here, or nothing."""
+    return "no podman" if shutil.which("podman") is None else why_not()
+
+
+def roots_podman() -> Podman:
+    """Return root's podman; its images are kept from one run to the next."""
+    root = CACHE / "podman"
+    root.mkdir(parents=True, exist_ok=True)
+    settings = root / "containers.conf"
+    settings.write_text(SETTINGS)
+    return Podman(root, {"PATH": os.environ["PATH"], "CONTAINERS_CONF": str(settings)})
+
+
+@contextmanager
+def served(podman: Podman) -> Iterator[str]:
+    """Serve its API, in a folder of its own; yields the address."""
+    folder = Path(tempfile.mkdtemp(prefix="fab-podman-"))
+    if podman.user:
+        shutil.chown(folder, podman.user)
+    address = f"unix://{folder}/podman.sock"
+    log = folder / "log"
+    with log.open("wb") as said:
+        service = subprocess.Popen(
+            podman.argv("system", "service", "--time=0", address),
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env=dict(podman.environment),
+            cwd="/",
+            start_new_session=True,
+        )
+    try:
+        until = time.monotonic() + START_SECONDS
+        while not (folder / "podman.sock").exists():
+            assert service.poll() is None, log.read_text()
+            assert time.monotonic() < until, f"podman does not serve: {log.read_text()}"
+            time.sleep(0.02)
+        yield address
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(service.pid, signal.SIGTERM)
+        service.wait(30)
+        shutil.rmtree(folder, ignore_errors=True)
