@@ -280,8 +280,8 @@ class ContainerLaunching:
             self._limits.remember(limits)
             if self._links([learner]):
                 # Nothing has run in it yet, and what it binds is not there yet.
-                self._engine.remove(plan.name)
-                self._create_one(plan.name, document, slots)
+                self._engine.remove(name)
+                create(limits)
             return
 
     def _create_one(self, name: str, document: Mapping[str, Any], slots: Sequence[str]) -> None:
