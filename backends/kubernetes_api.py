@@ -151,7 +151,9 @@ class Api:
                 preload_content=not stream,
                 redirect=False,
                 retries=False,
-                timeout=urllib3.Timeout(CONNECT_SECONDS, silent_seconds if stream else ANSWER_SECONDS),
+                timeout=urllib3.Timeout(
+                    connect=CONNECT_SECONDS, read=silent_seconds if stream else ANSWER_SECONDS
+                ),
             )
         except (urllib3.exceptions.HTTPError, OSError) as failure:
             error = no_answer(self.asked(request), failure)

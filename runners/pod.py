@@ -22,12 +22,13 @@ from runners.interface import (
 )
 from runners.pod_journals import Journals
 from runners.pod_launch import PodLaunching
-from runners.pod_names import HOME, attempt_of
+from runners.pod_names import HOME, attempt_of, ref_of
 from runners.pod_observe import Observing
 from runners.pod_options import options_of
 from runners.pod_plan import make_plan
 from runners.pod_removal import remove_attempt, remove_job
 from runners.pod_results import bring_home, choose_results
+from runners.pod_states import is_finished, is_over
 from runners.pod_stop import Stops
 from runners.pod_watch import Sightings, enter, leave
 from workbench.errors import RunnerError
@@ -139,13 +140,16 @@ class PodRunner(Runner):
             leave(entered)
 
     def leftovers(self) -> Iterator[LearnerRef]:
-        """Name every learner that has a Job in the namespace, of all homes."""
+        """Name every learner that may still do something in the namespace, and of other homes those that are over."""
+        over = {ref for pod in self._cluster.list("Pod", HOME).items if is_over(pod) and (ref := ref_of(pod))}
         for job in self._cluster.list("Job", HOME).items:
             attempt = attempt_of(job)
             if attempt is None or job["metadata"].get("deletionTimestamp"):
                 continue
             for number in range(1, int(job["spec"].get("completions") or 1) + 1):
-                yield LearnerRef(*attempt, number)
+                ref = LearnerRef(*attempt, number)
+                if ref.home != self.home_uuid or not (ref in over or is_finished(job)):
+                    yield ref
 
     def _sightings(self) -> Sightings:
         with self._making:

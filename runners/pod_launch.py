@@ -22,7 +22,7 @@ from runners.pod_names import is_same, stem_of
 from runners.pod_options import options_of
 from runners.pod_plan import AGENT, PROGRAM, refusals, where_code_travels
 from runners.pod_removal import remove_attempt
-from runners.pod_states import begun, failed_gang, waits
+from runners.pod_states import begun, failed_gang, is_finished, waits
 from runners.pod_watch import Sightings
 from runners.process_environment import CHOSEN
 from workbench.errors import InputMissing, LaunchRefused, RunnerError, SlotsBusy, TryAgain
@@ -191,7 +191,7 @@ class PodLaunching:
                         send_code(self._cluster, pod, self._request.code_file)
                         sent.add(uid)
             job = self._sightings.job_of(attempt)
-            if job is not None and is_over(job):
+            if job is not None and is_finished(job):
                 return
             self._progress(self._words(pods), stage="waiting")
             self._sightings.wait(BEAT_SECONDS)
@@ -216,12 +216,6 @@ def is_preparing(pod: Mapping[str, Any]) -> bool:
     """Say whether a pod's init container runs."""
     told = (pod.get("status") or {}).get("initContainerStatuses") or ()
     return any(one["name"] == "prepare" and "running" in (one.get("state") or {}) for one in told)
-
-
-def is_over(job: Mapping[str, Any]) -> bool:
-    """Say whether a Job has ended."""
-    told = (job.get("status") or {}).get("conditions") or ()
-    return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in told)
 
 
 def agent_archive() -> Path:

@@ -82,6 +82,7 @@ class Observing:
                 if reason := hopeless(one):
                     self._give_up(attempt, reason)
                     break
+        pods = {**self._sightings.ended_of(attempt), **pods}
         found: list[Seen] = []
         silent = False
         for number in range(1, attempt.learners + 1):

@@ -88,7 +88,7 @@ def seen_without_pod(ref: LearnerRef, job: Pod, why: str) -> Seen | None:
     status, index = job.get("status") or {}, ref.learner - 1
     if index in indexes(status.get("completedIndexes")):
         return Seen(ref, LearnerPhase.EXITED, exit_code=0)
-    if index in indexes(status.get("failedIndexes")) or _is_finished(job) or _is_deleted(job):
+    if index in indexes(status.get("failedIndexes")) or is_finished(job) or _is_deleted(job):
         text = (
             "its pod was deleted from outside" if not _is_deleted(job) else "its Job was deleted from outside"
         )
@@ -103,7 +103,7 @@ def seen_without_pod(ref: LearnerRef, job: Pod, why: str) -> Seen | None:
 
 def begun(job: Pod) -> bool:
     """Say whether a Job's pods were let go, or it is over: not to be done again."""
-    return not job["spec"].get("suspend") or bool(verdict_of(job)) or _is_finished(job)
+    return not job["spec"].get("suspend") or bool(verdict_of(job)) or is_finished(job)
 
 
 def verdict_of(job: Pod) -> tuple[Reason, bool] | None:
@@ -162,6 +162,13 @@ def waits(pod: Pod) -> str:
 def failed_gang(pods: Iterable[Pod]) -> bool:
     """Say whether a pod ended since the others did not come in time."""
     return any(_prepare_ended(pod).get("exitCode") == EXIT_GANG for pod in pods)
+
+
+def is_over(pod: Pod) -> bool:
+    """Say whether a pod's learner has ended."""
+    status = pod.get("status") or {}
+    states = [one.get("state") or {} for one in status.get("containerStatuses") or ()]
+    return status.get("phase") in ("Succeeded", "Failed") or any("terminated" in state for state in states)
 
 
 def is_side_car_running(pod: Pod) -> bool:
@@ -309,7 +316,8 @@ def _is_deleted(document: Pod) -> bool:
     return bool(document["metadata"].get("deletionTimestamp"))
 
 
-def _is_finished(job: Pod) -> bool:
+def is_finished(job: Pod) -> bool:
+    """Say whether a Job has ended."""
     told = (job.get("status") or {}).get("conditions") or ()
     return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in told)
 

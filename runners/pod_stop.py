@@ -11,7 +11,7 @@ from backends.cluster import Absent, Cluster, Conflict, Denied, Invalid
 from runners.interface import AttemptRef, LearnerRef, StopRequest
 from runners.pod_journals import Journals, folder_of
 from runners.pod_names import is_same, stem_of
-from runners.pod_states import is_side_car_running
+from runners.pod_states import is_over, is_side_car_running
 from runners.pod_watch import Sightings
 from workbench.errors import PlaceUnreachable
 
@@ -58,7 +58,7 @@ class Stops:
 
     def _ask(self, ref: LearnerRef, pod: Mapping[str, Any], request: StopRequest, journals: Journals) -> bool:
         """Ask a learner's agent; False where there is none to be asked, or it does not obey."""
-        if not is_side_car_running(pod) or not _has_begun(pod):
+        if not is_side_car_running(pod):
             return False
         uid = pod["metadata"]["uid"]
         if request.kind == "kill":
@@ -84,15 +84,3 @@ class Stops:
                 return True
             self._asked[uid] = self._asked.get(uid, 0) + 1
             return self._asked[uid] <= PATIENCE
-
-
-def is_over(pod: Mapping[str, Any]) -> bool:
-    """Say whether a pod's learner has ended."""
-    status = pod.get("status") or {}
-    states = [one.get("state") or {} for one in status.get("containerStatuses") or ()]
-    return status.get("phase") in ("Succeeded", "Failed") or any("terminated" in state for state in states)
-
-
-def _has_begun(pod: Mapping[str, Any]) -> bool:
-    states = [one.get("state") or {} for one in (pod.get("status") or {}).get("containerStatuses") or ()]
-    return any("running" in state for state in states)

@@ -122,7 +122,7 @@ def _container(
 
 def _learner(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
     spec = request.spec
-    wanted = {"memory": str(spec.memory_bytes or options.default_memory_bytes)}
+    wanted = {"memory": str(spec.memory_bytes or options.default_memory)}
     if spec.cpus is not None:
         wanted["cpu"] = f"{max(1, round(spec.cpus * 1000))}m"
     if spec.gpus:

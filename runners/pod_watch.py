@@ -11,6 +11,7 @@ from typing import Any, Final
 from backends.cluster import Cluster, Expired, Watch
 from runners.interface import AttemptRef
 from runners.pod_names import HOME, attempt_of, ref_of
+from runners.pod_states import is_over
 from workbench.errors import FabricError, PlaceUnreachable
 
 Document = Mapping[str, Any]
@@ -30,6 +31,8 @@ class Sightings:
         self._changed = threading.Condition()
         self._jobs: dict[Key, Document] = {}
         self._pods: dict[Key, dict[int, Document]] = {}
+        self._graves: dict[Key, dict[int, Document]] = {}
+        """Pods that ended and were deleted, while their Job is there: how they ended is still to be told."""
         self._ready = {"Job": False, "Pod": False}
         self._trouble: dict[str, FabricError] = {}
         self._watches: dict[str, Watch] = {}
@@ -49,6 +52,11 @@ class Sightings:
         """Return an attempt's pods by learner."""
         with self._changed:
             return dict(self._pods.get(_key(attempt), {}))
+
+    def ended_of(self, attempt: AttemptRef) -> dict[int, Document]:
+        """Return pods of an attempt that ended and are deleted by now, as they were last."""
+        with self._changed:
+            return dict(self._graves.get(_key(attempt), {}))
 
     def pod_of(self, home: str, job_id: str, attempt: int, learner: int) -> Document | None:
         """Return a learner's pod, None where there is none."""
@@ -201,6 +209,7 @@ class Sightings:
             return
         if kind == "Job":
             self._jobs.pop(key, None)
+            self._graves.pop(key, None)
             return
         ref = ref_of(item)
         pods = self._pods.get(key, {})
@@ -209,6 +218,8 @@ class Sightings:
                 del pods[ref.learner]
             if not pods:
                 self._pods.pop(key, None)
+            if key in self._jobs and is_over(item):
+                self._graves.setdefault(key, {})[ref.learner] = item
 
 
 _shared: dict[tuple[int, str], Sightings] = {}
