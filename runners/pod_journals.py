@@ -18,6 +18,7 @@ from runners.pod_states import has_side_car_ended, is_side_car_running
 from runners.pod_watch import Sightings
 from workbench.errors import FabricError, PlaceUnreachable
 from workbench.learner import pod_told
+from workbench.learner.host_journals import FILES
 
 STREAMS: Final = 64
 """How many pods are read at once; with more learners they take turns."""
@@ -64,18 +65,24 @@ class Journals:
                 return news
 
     def read(self, ref: LearnerRef, offsets: Known, limit_bytes: int) -> dict[str, Chunk]:
-        """Read some of one learner's files."""
-        pod = self._pod(ref)
-        if pod is None:
-            return {}
-        if not self._is_served(ref, pod):
-            rest = self._rest(pod)
-            return {name: chunk for name, chunk in rest.after(offsets).items() if name in offsets}
+        """Read some of one learner's files, by the names ``output``, ``index`` and ``records``."""
         folder = folder_of(ref)
-        names = {"output": "output.log", "index": "output.idx", "records": "records.jsonl"}
-        wanted = {f"{folder}/{names[name]}": offset for name, offset in offsets.items()}
-        chunks = self.host(ref, pod).read(wanted, limit_bytes=limit_bytes)
-        return {name: chunks[path] for name in offsets if (path := f"{folder}/{names[name]}") in chunks}
+        paths = {name: f"{folder}/{FILES[name]}" for name in offsets}
+        wanted = {path: offsets[name] for name, path in paths.items()}
+        until = time.monotonic() + END_SECONDS
+        while (pod := self._pod(ref)) is not None:
+            if has_side_car_ended(pod):
+                return self._rest(pod).read(offsets)
+            if not is_side_car_running(pod):
+                return {}
+            try:
+                chunks = self.host(ref, pod).read(wanted, limit_bytes=limit_bytes)
+                return {name: chunks[path] for name, path in paths.items() if path in chunks}
+            except (PlaceUnreachable, Absent, Invalid):
+                if time.monotonic() > until:
+                    raise
+                self._sightings.wait(_LOOK_SECONDS)  # its side-car ends, or is not there yet
+        return {}
 
     def host(self, ref: LearnerRef, pod: Mapping[str, Any]) -> PodHost:
         """Return the connection to a learner's side-car, made if need be."""
@@ -215,23 +222,6 @@ class Journals:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(STREAMS, thread_name_prefix="journal")
         return self._pool
-
-    def _is_served(self, ref: LearnerRef, pod: Mapping[str, Any]) -> bool:
-        """Say whether a pod's side-car can be asked; one that just ends is waited for."""
-        until = time.monotonic() + END_SECONDS
-        found: Mapping[str, Any] | None = pod
-        while found is not None and time.monotonic() < until:
-            if has_side_car_ended(found):
-                return False
-            if is_side_car_running(found):
-                try:
-                    self.host(ref, found)
-                    return True
-                except (PlaceUnreachable, Absent, Invalid):
-                    pass
-            self._sightings.wait(0.5)
-            found = self._pod(ref)
-        return False
 
     def _pod(self, ref: LearnerRef) -> Mapping[str, Any] | None:
         return self._sightings.pod_of(ref.home, ref.job_id, ref.attempt, ref.learner)

@@ -35,7 +35,7 @@ class PodOptions:
     storage_class: str = ""
     claim: str = ""
     claim_size: str = "10Gi"
-    default_memory: str = "8Gi"
+    default_memory_bytes: int = 8 << 30
     gang_seconds: float = 120.0
     journal_hold_seconds: float = 120.0
     results_hold_seconds: float = 600.0
@@ -54,7 +54,7 @@ def options_of(told: Mapping[str, Any]) -> PodOptions:
     uid = told.get("uid", UID)
     return PodOptions(
         run_as=cast(Literal["restricted", "image"], get("run_as")),
-        uid=None if uid is None else int(uid),
+        uid=None if uid in (None, "assigned") else int(uid),
         gpu_resource=str(get("gpu_resource")),
         gpu_types=dict(get("gpu_types")),
         tolerations=tuple(get("tolerations")),
@@ -68,7 +68,7 @@ def options_of(told: Mapping[str, Any]) -> PodOptions:
         storage_class=str(get("storage_class")),
         claim=str(get("claim")),
         claim_size=str(get("claim_size")),
-        default_memory=str(get("default_memory")),
+        default_memory_bytes=int(told.get("default_memory") or defaults.default_memory_bytes),
         gang_seconds=float(get("gang_seconds")),
         journal_hold_seconds=float(get("journal_hold_seconds")),
         results_hold_seconds=float(get("results_hold_seconds")),

@@ -12,7 +12,7 @@ from typing import Any, Final
 from backends.cluster import Absent, Cluster, Invalid
 from backends.interface import Chunk
 from runners.pod_names import LEARNER, SIDE_CAR
-from workbench.learner.host_journals import FILES, SHARE_BYTES
+from workbench.learner.host_journals import SHARE_BYTES
 from workbench.learner.journal import ENTRY, HEADER, MAGIC
 from workbench.learner.pod_rest import Part, parse
 
@@ -40,6 +40,15 @@ class Rest:
             whole = whole and offset + len(data) >= end
         if whole and self.state and zlib.crc32(self.state) != known.get(STATE, 0):
             found[STATE] = Chunk(self.state, 0, len(self.state))
+        return found
+
+    def read(self, offsets: Mapping[str, int]) -> dict[str, Chunk]:
+        """Return some of the files that are named, from these offsets on."""
+        found = {}
+        for name, offset in offsets.items():
+            data, end = self._next(name, offset)
+            if name in self.parts:
+                found[name] = Chunk(data, offset, end)
         return found
 
     def _next(self, name: str, offset: int) -> tuple[bytes, int]:
@@ -123,11 +132,6 @@ def _log(cluster: Cluster, pod: str, container: str) -> Iterable[bytes]:
             yield from log
         finally:
             log.close()
-
-
-def is_known(name: str) -> bool:
-    """Say whether a file is one of a journal."""
-    return name in FILES
 
 
 def has_setup(pod: Mapping[str, Any]) -> bool:

@@ -76,7 +76,7 @@ def template(request: LaunchRequest, options: PodOptions, results: Results) -> d
         pod["tolerations"] = list(options.tolerations)
     metadata: dict[str, Any] = {
         "labels": {**options.labels, **labels(request.attempt)},
-        "annotations": {"fabric.owner": request.owner},
+        "annotations": {"fabric.owner": request.owner, **({"fabric.setup": "yes"} if spec.setup else {})},
     }
     return patched({"metadata": metadata, "spec": pod}, options.pod_patch)
 
@@ -122,7 +122,7 @@ def _container(
 
 def _learner(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
     spec = request.spec
-    wanted = {"memory": str(spec.memory_bytes or options.default_memory)}
+    wanted = {"memory": str(spec.memory_bytes or options.default_memory_bytes)}
     if spec.cpus is not None:
         wanted["cpu"] = f"{max(1, round(spec.cpus * 1000))}m"
     if spec.gpus:

@@ -1,40 +1,58 @@
-"""The pod runner keeps the promises of all runners, on a real cluster."""
+"""The pod runner keeps the promises of all runners, on a real cluster, as a user of a namespace."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import uuid
 from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import pytest
 
-from backends.interface import BackendOptions, Cluster, Host
-from backends.kubernetes import KubernetesBackend
+from backends.interface import Cluster, Host
 from runners.conformance import RunnerContract
+from runners.interface import LearnerRef
 from runners.pod import PodRunner
 from tests.kubernetes.images import DEBIAN
+from tests.kubernetes.space import Space, cluster_held, load_images, space_of, why_not
+
+OPTIONS: Final = {
+    "default_memory": "200Mi",
+    "journal_hold_seconds": "3",
+    "results_hold_seconds": "3",
+    "gang_seconds": "60",
+}
 
 
-@pytest.fixture(scope="session")
-def namespace() -> Iterator[str]:
-    name = f"k2-{uuid.uuid4().hex[:8]}"
-    env = {**os.environ, "KUBECONFIG": os.environ["FABRIC_TEST_KUBECONFIG"]}
-    subprocess.run(["kubectl", "create", "ns", name], env=env, check=True)
-    yield name
-    subprocess.run(["kubectl", "delete", "ns", name, "--wait=false"], env=env, check=True)
+@pytest.fixture(scope="module")
+def shared_space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Space]:
+    if reason := why_not():
+        pytest.skip(reason)
+    load_images()
+    with cluster_held(alone=False), space_of(tmp_path_factory.mktemp("space")) as space:
+        yield space
 
 
 class TestPods(RunnerContract):
     runner_class = PodRunner
     image = DEBIAN
-    left_out: ClassVar[Mapping[str, str]] = {}
+    left_out: ClassVar[Mapping[str, str]] = {
+        "test_learners_know_who_they_are_and_share_a_folder": "/job is shared on a ReadWriteMany claim alone",
+        "test_all_learners_must_end_when_all_are_asked_for": "its learners wait for each other by a shared folder",
+    }
 
     @pytest.fixture
-    def place(self, namespace: str) -> Iterator[Host | Cluster]:
-        told = {"kubeconfig": os.environ["FABRIC_TEST_KUBECONFIG"], "namespace": namespace, "default_memory": "300Mi",
-                "journal_hold_seconds": "3", "results_hold_seconds": "3", "gang_seconds": "30"}
-        place = KubernetesBackend(BackendOptions("test", "kubernetes", "", told)).open()
+    def place(self, shared_space: Space) -> Iterator[Host | Cluster]:
+        place = shared_space.backend(**OPTIONS).open()
         yield place
         place.close()
+
+    def kill_agent(self, place: Host | Cluster, learner: LearnerRef) -> None:
+        assert isinstance(place, Cluster)
+        name = next(
+            one["metadata"]["name"]
+            for one in place.list("Pod", f"fabric.home={learner.home},fabric.job={learner.job_id}").items
+        )
+        script = (
+            "for p in /proc/[0-9]*; do [ $p = /proc/$$ ] || case $(tr '\\0' ' ' <$p/cmdline) in"
+            " *' guard '*) kill -9 ${p#/proc/} ;; esac; done"
+        )
+        place.exec(name, "learner", ["sh", "-c", script]).wait()

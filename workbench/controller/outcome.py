@@ -66,7 +66,7 @@ def judge(
     who = f"learner {deciding.ref.learner}: " if len(seen) > 1 else ""
     if deciding.phase is LearnerPhase.LOST:
         found = deciding.reason or Reason("the learner is gone and no exit is recorded", "S104")
-        return Outcome(State.FAILED, _said(who, found), EXIT_LOST, "lost")
+        return Outcome(State.FAILED, _said(who, found), EXIT_LOST, "lost", final=deciding.final)
     code = exit_code_of(deciding.exit_code, deciding.signal)
     if deciding.stopped == "max_runtime":
         found = deciding.reason or Reason("max_runtime is over", "C204")

@@ -73,7 +73,9 @@ class Queueing:
     def freed(self) -> None:
         """Note that a job let go of what it held: who waits for slots looks again at once."""
         for tracked in self._board.jobs.values():
-            if tracked.busy:
+            known = self._measured.get(_machine(tracked))
+            # Where a place queues by itself, all at once would be in each other's way again.
+            if tracked.busy and (known is None or known.capacity is not None):
                 tracked.busy_until = self._board.now()
 
     def _queue(self, waiting: list[Tracked], running: list[Tracked]) -> float | None:
@@ -103,7 +105,7 @@ class Queueing:
         refusing = known is None and machine in self._refusing
         if refusing or (known is not None and known.capacity is None):
             for tracked in wishing:
-                tracked.verdict = Verdict(True)
+                tracked.verdict = _sent_back(tracked, now)
         elif known is not None and known.capacity is not None:
             holding = [one.wish() for one in running]
             verdicts = schedule(known.capacity, holding, [one.wish() for one in wishing])
@@ -126,6 +128,13 @@ class Queueing:
         if found.holders:
             count = f"{wanted} GPU" + ("" if wanted == 1 else "s")
             tracked.busy = f"waits for {count}: {found.holders}"
+
+
+def _sent_back(tracked: Tracked, now: float) -> Verdict:
+    """Say whether a job may go to a place that queues by itself: one that it sent back waits a while of its own."""
+    if tracked.busy and tracked.busy_until is not None and now < tracked.busy_until:
+        return Verdict(False, tracked.busy)
+    return Verdict(True)
 
 
 def _machine(tracked: Tracked) -> str:

@@ -258,9 +258,15 @@ def _starting(view: View) -> Decision:
     phases = {learner.phase for learner in view.seen.values()}
     if phases - {LearnerPhase.STARTING, LearnerPhase.DOWNLOADING, LearnerPhase.SETUP}:
         return Decision((Step(State.PROCESSING, _runs(view)),))
+<<<<<<< HEAD
     if not phases & {LearnerPhase.DOWNLOADING, LearnerPhase.SETUP}:
         return Decision(_say(view, Reason("is being started")))
     doing = Reason(_doing(view, LearnerPhase.DOWNLOADING) or "the setup command runs")
+=======
+    if LearnerPhase.SETUP not in phases:
+        return Decision(_say(view, _waits(view)))
+    setup = Reason("the setup command runs")
+>>>>>>> 14e76ab (Show why pods wait, send gangs back into the line, read the rest of a journal whose pod is over)
     if view.state is State.PENDING:
         return Decision((Step(State.DOWNLOADING, doing),))
     return Decision(_say(view, doing))
@@ -342,6 +348,14 @@ def _runs(view: View) -> Reason:
         if is_alive(learner) and learner.reason is not None:
             return learner.reason  # why its output waits
     return Reason("the command runs" + (f"; {view.note}" if view.note else ""))
+
+
+def _waits(view: View) -> Reason:
+    """Say why learners that were launched do not run yet: as their place says it, where it says anything."""
+    for learner in view.seen.values():
+        if learner.phase is LearnerPhase.STARTING and learner.reason is not None:
+            return learner.reason
+    return Reason("is being started")
 
 
 def _settling(view: View, success: bool) -> Reason:
