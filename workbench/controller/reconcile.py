@@ -258,15 +258,9 @@ def _starting(view: View) -> Decision:
     phases = {learner.phase for learner in view.seen.values()}
     if phases - {LearnerPhase.STARTING, LearnerPhase.DOWNLOADING, LearnerPhase.SETUP}:
         return Decision((Step(State.PROCESSING, _runs(view)),))
-<<<<<<< HEAD
     if not phases & {LearnerPhase.DOWNLOADING, LearnerPhase.SETUP}:
-        return Decision(_say(view, Reason("is being started")))
-    doing = Reason(_doing(view, LearnerPhase.DOWNLOADING) or "the setup command runs")
-=======
-    if LearnerPhase.SETUP not in phases:
         return Decision(_say(view, _waits(view)))
-    setup = Reason("the setup command runs")
->>>>>>> 14e76ab (Show why pods wait, send gangs back into the line, read the rest of a journal whose pod is over)
+    doing = Reason(_doing(view, LearnerPhase.DOWNLOADING) or "the setup command runs")
     if view.state is State.PENDING:
         return Decision((Step(State.DOWNLOADING, doing),))
     return Decision(_say(view, doing))
