@@ -219,7 +219,8 @@ def _notes(request: LaunchRequest, options: PodOptions, results: Results) -> Ite
     if where_code_travels(request) == "streamed":
         yield "the code is too large to travel with the job and is sent when its pods wait for it"
     if request.spec.memory_bytes is None:
-        yield f"memory: is not said: each learner gets {options.default_memory_bytes / (1 << 30):.3g} GiB (default_memory of the backend)"
+        given = f"{options.default_memory_bytes / (1 << 30):.3g} GiB"
+        yield f"memory: is not said: each learner gets {given} (default_memory of the backend)"
     yield f"image {image_of(request)}"
 
 
