@@ -240,5 +240,5 @@ def _owner(job: Mapping[str, Any] | None) -> dict[str, Any]:
         "kind": "Job",
         "name": job["metadata"]["name"],
         "uid": job["metadata"]["uid"],
-        "blockOwnerDeletion": True,
+        # No blockOwnerDeletion: OpenShift lets only who may change jobs/finalizers say so.
     }

@@ -12,6 +12,8 @@ import yaml
 from backends.interface import BackendOptions
 from backends.kubernetes import KubernetesBackend
 from backends.kubernetes_config import Access, resolve
+from backends.kubernetes_options import OPTIONS
+from backends.kubernetes_role import all_rights, role_yaml
 from tests.cli.conftest import Fabric
 from workbench.errors import ConfigError, UnknownName
 
@@ -189,3 +191,13 @@ def test_the_role_is_printed_without_reaching_the_cluster(fabric: Fabric, write:
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "runner", "namespace": "ci"}]
     asked = fabric("backend", "role", "k8s", KUBECONFIG=config)
     assert "name: YOU" in asked.stdout and "--user" in asked.stderr
+
+
+def test_the_documentation_has_the_role_and_every_setting() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
+
+    assert role_yaml("vision", "alice") in text
+    for right in all_rights():
+        assert right.needed or right.without in text
+    for name, option in OPTIONS.items():
+        assert f"| `{name}` |" in text and option.meaning in text
