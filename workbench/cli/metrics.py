@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.cli.command import command
-from workbench.cli.options import Attempt, Job, JsonStream, Learner
+from workbench.cli.completions import job_names, metric_names
+from workbench.cli.options import Attempt, JsonStream, Learner
 
 if TYPE_CHECKING:
     from workbench.store.database import Store
@@ -30,9 +31,46 @@ Latest = Annotated[
 ]
 
 
-@command("metrics", "fabric metrics @last", "fabric metrics digits --csv", "fabric metrics @last -f --json")
+OneJob = Annotated[
+    str,
+    typer.Argument(
+        metavar="[JOB]",
+        help="Its id, a part of it, its name; else the last. With --try a manifest or a preset's name.",
+        autocompletion=job_names,
+    ),
+]
+Log = Annotated[str, typer.Argument(metavar="[LOG]", help="With --try: a file, a job, or `-` for stdin.")]
+Try = Annotated[
+    bool, typer.Option("--try", help="Show line by line what a manifest extracts from a log, and why not.")
+]
+Plot = Annotated[bool, typer.Option("--plot", "-p", help="Draw them in the terminal.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        "-m",
+        metavar="NAME",
+        help="With --plot: only this one (repeatable).",
+        autocompletion=metric_names,
+    ),
+]
+
+
+@command(
+    "metrics",
+    "fabric metrics @last",
+    "fabric metrics digits --csv",
+    "fabric metrics @last --plot --metric loss",
+    "fabric metrics --try manifest.yml train.log",
+    "fabric metrics --try keras @last",
+    "fabric metrics @last -f --json",
+)
 def metrics(
-    job: Job,
+    job: OneJob = "@last",
+    log: Log = "",
+    try_: Try = False,
+    plot: Plot = False,
+    metric: Names = None,
     follow: Follow = False,
     tail: Tail = None,
     all: All = False,
@@ -41,20 +79,34 @@ def metrics(
     attempt: Attempt = None,
     csv: Csv = False,
     json: JsonStream = False,
-) -> None:
+) -> int:
     """Print what a job measured.
 
-    A table has one row for each step of each learner; --csv and --json hold all of them.
+    A table has one row for each step of each learner; --csv and --json hold all of them. --try reads a log by
+    the expressions of a manifest, or by the preset caffe, keras, lightning, huggingface or tqdm; it ends with 1
+    when nothing matches.
     """
+    if try_:
+        from workbench.cli.trying import try_metrics
+
+        return try_metrics(job, log, json=json)
     from workbench.cli.metric_tables import print_csv, print_latest, print_rows, print_table
     from workbench.cli.open_store import store_with
     from workbench.errors import UsageError
 
+    if log:
+        raise UsageError(
+            f"what is {log}?", hint="a log is read with --try: fabric metrics --try MANIFEST LOG"
+        )
     if csv and json:
         raise UsageError("--csv and --json exclude each other")
     with store_with(job) as (store, row):
         _check_learner(row, learner)
-        if follow:
+        if plot:
+            from workbench.cli.plotting import print_plots
+
+            print_plots(store, row, names=metric or [], learner=learner)
+        elif follow:
             _follow(store, row, learner=learner, attempt=attempt, csv=csv, json=json)
         elif latest:
             print_latest(store, row, json=json)
@@ -64,6 +116,7 @@ def metrics(
             print_csv(store, row, learner, attempt)
         else:
             print_table(store, row, learner, attempt, None if all else tail or SHOWN)
+    return 0
 
 
 def _check_learner(row: JobRow, learner: int | None) -> None:

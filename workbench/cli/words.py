@@ -69,9 +69,9 @@ def number(value: float | None) -> str:
     return "nan" if value is None else f"{value:.6g}"
 
 
-def count(amount: int, noun: str) -> str:
-    """Return a number with its noun: ``1 job``, ``10,000 jobs``."""
-    return f"{amount:,} {noun}" + ("" if amount == 1 else "s")
+def count(amount: int, noun: str, many: str = "") -> str:
+    """Return a number with its noun: ``1 job``, ``10,000 jobs``; ``many`` is a plural of its own."""
+    return f"{amount:,} {noun}" if amount == 1 else f"{amount:,} {many or noun + 's'}"
 
 
 def short(text: str, columns: int) -> str:

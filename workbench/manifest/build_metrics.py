@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from workbench.manifest.findings import Findings, nearest
-from workbench.manifest.metric_keys import COLLECTORS, EVENT_TYPES, LINE_LOOKAHEAD
+from workbench.manifest.metric_keys import COLLECTORS, EVENT_TYPES, LINE_LOOKAHEAD, PRESET_NAMES
 from workbench.manifest.model import EvaluationMetrics, MetricGroup, TypedValue
 from workbench.manifest.nodes import Map, place_of
 
@@ -28,15 +28,23 @@ def metrics_of(values: Mapping[str, Any] | None, root: Map, findings: Findings) 
     if values is None:
         return None
     groups = {name: _group(group) for name, group in (values.get("groups") or {}).items()}
+    kind, lookahead = values.get("type") or "plain", LINE_LOOKAHEAD
+    own = dict(groups)
+    if kind in PRESET_NAMES:
+        # The expressions are needed only by who names a preset.
+        from workbench.manifest.metric_presets import PRESETS
+
+        kind, lookahead = "regex_extractor", PRESETS[kind].line_lookahead
+        groups |= {name: group for name, group in PRESETS[values["type"]].groups.items() if name not in own}
     metrics = EvaluationMetrics(
-        type=values.get("type") or "plain",
+        type=kind,
         source=values.get("in", ""),
-        line_lookahead=values.get("line_lookahead") or LINE_LOOKAHEAD,
+        line_lookahead=values.get("line_lookahead") or lookahead,
         event_types=tuple(values.get("event_types") or ()),
         groups=groups,
     )
     _say_unused(metrics, values, root, findings)
-    for name, group in groups.items():
+    for name, group in own.items():
         _check_group(f"{_PATH}.groups.{name}", group, root, findings)
     return metrics
 

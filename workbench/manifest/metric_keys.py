@@ -18,6 +18,9 @@ COLLECTORS: Final = {
 }
 """FfDL's collectors and the other names that it knew them by."""
 
+PRESET_NAMES: Final = ("caffe", "keras", "lightning", "huggingface", "tqdm")
+"""Sets of expressions for what well-known tools print, for ``regex_extractor``."""
+
 EVENT_TYPES: Final = (
     "scalars",
     "images",
@@ -36,7 +39,7 @@ LINE_LOOKAHEAD: Final = 4
 class CollectorName(Kind):
     """A collector of ours by any of its names, or one that an installed package offers."""
 
-    words = "one of " + ", ".join(COLLECTORS) + ", or an installed collector's name"
+    words = "one of " + ", ".join((*COLLECTORS, *PRESET_NAMES)) + ", or an installed collector's name"
 
     def read(self, node: Node, path: str, findings: Findings) -> str | None:
         """Return the collector's own name."""
@@ -46,16 +49,16 @@ class CollectorName(Kind):
             self.wrong(node, path, findings)
         elif text in known:
             return known[text]
-        elif text in (others := _installed()):
+        elif text in PRESET_NAMES or text in (others := _installed()):
             return text
         else:
-            close = nearest(text, [*known, *others])
+            close = nearest(text, [*known, *PRESET_NAMES, *others])
             self.wrong(node, path, findings, f"did you mean {close}?" if close else "")
         return None
 
     def schema(self) -> dict[str, Any]:
         """A text; the names that are always there are examples."""
-        return {"type": "string", "examples": list(COLLECTORS)}
+        return {"type": "string", "examples": [*COLLECTORS, *PRESET_NAMES]}
 
 
 def _installed() -> list[str]:
@@ -130,7 +133,8 @@ EVALUATION_METRICS: Final = Table(
         CollectorName(),
         "Which collector: `plain` (lines only; also none, nil, null, logger), `tensorboard` (event files;"
         " also tensorboard_extractor), `regex_extractor` (lines), `emetrics_file` (JSON lines; also file,"
-        " optivist), or the name of an installed one.",
+        " optivist), a preset of expressions for what a tool prints (`caffe`, `keras`, `lightning`, `huggingface`,"
+        " `tqdm`), or the name of an installed one.",
         default="plain",
         ours=False,
         example="tensorboard",
