@@ -57,7 +57,15 @@ def box_settings() -> list[str]:
 
 
 @pytest.fixture
-def box(clean_environment: Path, tmp_path: Path, box_settings: list[str]) -> Iterator[Box]:
+def box_environment() -> list[str]:
+    """Variables that sessions there have, ``NAME=VALUE``; overridden by a test that wants some."""
+    return []
+
+
+@pytest.fixture
+def box(
+    clean_environment: Path, tmp_path: Path, box_settings: list[str], box_environment: list[str]
+) -> Iterator[Box]:
     """An SSH host that lets us in and that we know."""
     if reason := why_not():
         pytest.skip(reason)
@@ -65,7 +73,10 @@ def box(clean_environment: Path, tmp_path: Path, box_settings: list[str]) -> Ite
     leases.chmod(0o1777)
     clean_environment.chmod(0o755)
     user = make_user()
-    daemon = Daemon(clean_environment / "sshd", settings=[*box_settings, f"SetEnv FABRIC_LEASES={leases}"])
+    daemon = Daemon(
+        clean_environment / "sshd",
+        settings=[*box_settings, " ".join(["SetEnv", f"FABRIC_LEASES={leases}", *box_environment])],
+    )
     try:
         box = Box(daemon, user, clean_environment)
         box.key.parent.mkdir(mode=0o700)

@@ -108,10 +108,18 @@ def _kill_all(user: User) -> list[int]:
 class Daemon:
     """An sshd of the tests' own."""
 
-    def __init__(self, folder: Path, address: str = "127.0.0.1", *, settings: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        address: str = "127.0.0.1",
+        *,
+        settings: Sequence[str] = (),
+        within: Sequence[str] = (),
+    ) -> None:
+        self._within = within
         self.folder = folder
         self.address = address
-        self.port = _free_port(address)
+        self.port = 22 if within[:1] == ["ip"] else _free_port(address)
         self._process: subprocess.Popen[bytes] | None = None
         self._log = folder / "sshd.log"
         folder.mkdir(parents=True, exist_ok=True)
@@ -153,9 +161,12 @@ class Daemon:
         """Start, and wait until it listens."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [SSHD, "-D", "-e", "-f", str(self._config)], stdin=subprocess.DEVNULL, stderr=log, stdout=log
+                [*self._within, SSHD, "-D", "-e", "-f", str(self._config)],
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+                stdout=log,
             )
-        wait_until(self._listens, f"sshd to listen; {self._log.read_text()}")
+        wait_until(self.listens, f"sshd to listen; {self._log.read_text()}")
 
     def stop(self) -> None:
         """Kill it and all its sessions at once."""
@@ -191,7 +202,10 @@ class Daemon:
         """Read what it had to say."""
         return self._log.read_text(errors="replace")
 
-    def _listens(self) -> bool:
+    def listens(self) -> bool:
+        """Say whether it takes connections."""
+        if self._within[:1] == ["ip"]:
+            return b"Server listening" in self._log.read_bytes()
         with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), 1):
             return True
         return False

@@ -6,9 +6,6 @@ import hashlib
 import os
 import random
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +16,7 @@ from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import processes_of
+from tests.ssh.relay import Relay
 from workbench.controller.client import ensure_controller
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
@@ -125,7 +123,7 @@ def test_a_host_that_is_away_for_a_while_leaves_the_job_its_state(ground: Ground
 def test_a_link_that_takes_everything_and_gives_nothing_is_given_up_and_opened_anew(
     home: Home, box: Box
 ) -> None:
-    relay = Relay(box)
+    relay = Relay(box.daemon)
     place = PlaceRef("box", "ssh", "process", address="ssh://relayed", options={"silent_seconds": "2"})
     with box.config.open("a") as stream:
         stream.write(f"Host relayed\n  HostName 127.0.0.1\n  Port {relay.port}\n  User {box.user.name}\n")
@@ -145,58 +143,6 @@ def test_a_link_that_takes_everything_and_gives_nothing_is_given_up_and_opened_a
         relay.go_on()
         ground.clean_up()
         relay.end()
-
-
-class Relay:
-    """A process between us and the host, which can be frozen: the kernel still acknowledges, nobody reads."""
-
-    def __init__(self, box: Box) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
-        program = [sys.executable, "-c", RELAY, str(self.port), box.daemon.address, str(box.daemon.port)]
-        self._process = subprocess.Popen(program)
-        wait_for(self._listens)
-
-    def freeze(self) -> None:
-        """Let nothing through."""
-        self._process.send_signal(signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        """Let all through again, what waited too."""
-        self._process.send_signal(signal.SIGCONT)
-
-    def end(self) -> None:
-        """End it."""
-        self._process.kill()
-        self._process.wait()
-
-    def _listens(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), 1).close()
-        except OSError:
-            return False
-        return True
-
-
-RELAY = """
-import asyncio, sys
-async def pump(reader, writer):
-    try:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-    except OSError:
-        pass
-    writer.close()
-async def serve(reader, writer):
-    there, up = await asyncio.open_connection(sys.argv[2], int(sys.argv[3]))
-    await asyncio.gather(pump(reader, up), pump(there, writer))
-async def main():
-    server = await asyncio.start_server(serve, "127.0.0.1", int(sys.argv[1]))
-    await server.serve_forever()
-asyncio.run(main())
-"""
 
 
 def test_a_host_that_goes_while_results_are_put_away_is_waited_for(ground: Ground, box: Box) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 import threading
-from typing import Any, BinaryIO, NamedTuple, Optional
+from typing import Any, BinaryIO, List, NamedTuple, Optional
 
 FORMAT = 1
 GREETING = b"\nfabric-host\n"
@@ -110,12 +110,14 @@ class Channel:
             left = left[self._writer.write(left) or 0 :]
 
     def _exactly(self, length: int, *, at_start: bool = False) -> bytes:
-        data = b""
-        while len(data) < length:
-            more = self._reader.read(length - len(data))
-            if not more:
-                if at_start and not data:
+        parts: List[bytes] = []
+        left = length
+        while left:
+            part = self._reader.read(left)
+            if not part:
+                if at_start and not parts:
                     return b""
                 raise FrameError("the other side stopped in the middle of a frame")
-            data = data + more if data else more
-        return data
+            parts.append(part)
+            left -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,89 @@
+"""A jump host and a target in network namespaces of the tests' own: links that are really cut and throttled."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.ssh.daemon import Daemon, User
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """Two hosts in a row: the target is reached through the jump host alone."""
+
+    jump: Daemon
+    target: Daemon
+    tag: str
+
+    def link(self, state: str) -> None:
+        """Set the link between us and the jump host ``up`` or ``down``: nobody is told."""
+        _run("ip", "link", "set", f"{self.tag}a", state)
+        if state == "up":
+            _run("ip", "route", "replace", "10.213.78.0/24", "via", "10.213.77.2")
+
+    def throttle(self, rate: str) -> None:
+        """Let no more than so much through to the jump host, such as ``8mbit``."""
+        _run(
+            *("tc", "qdisc", "replace", "dev", f"{self.tag}a", "root", "tbf"),
+            *("rate", rate, "burst", "32kbit", "latency", "400ms"),
+        )
+
+    def config(self, user: User, key: Path, known_hosts: Path) -> str:
+        """Return what ``~/.ssh/config`` says of both."""
+        common = f"  User {user.name}\n  IdentityFile {key}\n  UserKnownHostsFile {known_hosts}\n"
+        return (
+            f"Host jump\n  HostName 10.213.77.2\n{common}"
+            f"Host target\n  HostName 10.213.78.2\n  ProxyJump jump\n{common}"
+        )
+
+
+@contextmanager
+def lab(folder: Path, user: User, public_key: Path, leases: Path) -> Iterator[Lab]:
+    """Make the namespaces, the links and both sshds; nothing is left of them."""
+    tag = f"f{secrets.token_hex(3)}"
+    jump, target = f"{tag}jump", f"{tag}target"
+    daemons: list[Daemon] = []
+    try:
+        for name in (jump, target):
+            _run("ip", "netns", "add", name)
+            _run("ip", "-n", name, "link", "set", "lo", "up")
+        _run("ip", "link", "add", f"{tag}a", "type", "veth", "peer", "name", "outer", "netns", jump)
+        _run(
+            "ip", "-n", jump, "link", "add", "inner", "type", "veth", "peer", "name", "outer", "netns", target
+        )
+        _run("ip", "address", "add", "10.213.77.1/24", "dev", f"{tag}a")
+        _run("ip", "link", "set", f"{tag}a", "up")
+        for name, device, address in (
+            (jump, "outer", "10.213.77.2/24"),
+            (jump, "inner", "10.213.78.1/24"),
+            (target, "outer", "10.213.78.2/24"),
+        ):
+            _run("ip", "-n", name, "address", "add", address, "dev", device)
+            _run("ip", "-n", name, "link", "set", device, "up")
+        _run("ip", "-n", target, "route", "add", "default", "via", "10.213.78.1")
+        for name, address in ((jump, "10.213.77.2"), (target, "10.213.78.2")):
+            settings = [f"SetEnv FABRIC_LEASES={leases}"]
+            daemon = Daemon(folder / name, address, settings=settings, within=["ip", "netns", "exec", name])
+            daemon.authorize(user, public_key)
+            daemons.append(daemon)
+            daemon.start()
+        yield Lab(daemons[0], daemons[1], tag)
+    finally:
+        for daemon in daemons:
+            daemon.stop()
+        with contextlib.suppress(AssertionError):
+            _run("ip", "link", "del", f"{tag}a")
+        for name in (jump, target):
+            with contextlib.suppress(AssertionError):
+                _run("ip", "netns", "del", name)
+
+
+def _run(*argv: str) -> None:
+    ran = subprocess.run(argv, capture_output=True, text=True)
+    assert ran.returncode == 0, f"{argv}: {ran.stderr}"

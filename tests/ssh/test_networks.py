@@ -1,0 +1,137 @@
+"""Through a jump host in network namespaces: links that are cut and throttled; two laptops, two hosts, one home."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.controller.real import Ground
+from tests.controller.waiting import wait_for
+from tests.ssh.conftest import Box
+from tests.ssh.daemon import Daemon
+from tests.ssh.lab import Lab, lab
+from workbench.job import TERMINAL, State
+from workbench.paths import Home
+from workbench.store.rows import PlaceRef
+
+COUNT = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); seq $((i*1000)) $((i*1000+999)); sleep 0.05; done"
+COUNTED = "".join(f"{number}\n" for number in range(1000, 61_000))
+
+
+@pytest.fixture
+def behind(box: Box, clean_environment: Path) -> Iterator[Lab]:
+    """A host behind a jump host, both in networks of their own."""
+    with lab(
+        clean_environment / "lab", box.user, Path(f"{box.key}.pub"), clean_environment / "leases"
+    ) as found:
+        with box.config.open("a") as stream:
+            stream.write(found.config(box.user, box.key, box.known_hosts))
+        lines = found.jump.known_line("10.213.77.2") + found.target.known_line("10.213.78.2")
+        box.known_hosts.write_text(box.known_hosts.read_text() + lines)
+        yield found
+
+
+def test_a_link_that_is_cut_between_us_and_a_jump_host_costs_no_byte(
+    home: Home, box: Box, behind: Lab
+) -> None:
+    place = PlaceRef("target", "ssh", "process", address="ssh://target", options={"silent_seconds": "2"})
+    ground = Ground(home, place)
+    try:
+        job_id = ground.submit(COUNT)
+        for share in (0.1, 0.5):
+            wait_for(partial(_has_come, ground, job_id, int(share * len(COUNTED))))
+            behind.link("down")
+            time.sleep(random.Random(share).uniform(0.5, 3.0))
+            behind.link("up")
+        row = ground.reaches(job_id, *TERMINAL, seconds=90)
+        assert (row.state, row.attempt) == (State.COMPLETED, 1), row.reason
+        assert ground.output(job_id) == COUNTED
+    finally:
+        behind.link("up")
+        ground.clean_up()
+
+
+def test_an_upload_over_a_throttled_link_that_is_cut_goes_on_where_it_stopped(
+    box: Box, behind: Lab, tmp_path: Path
+) -> None:
+    source = tmp_path / "large"
+    source.write_bytes(random.Random(3).randbytes(6_000_000))
+    sha256 = hashlib.sha256(source.read_bytes()).hexdigest()
+    target = box.user.home / sha256
+    with closing(box.backend("ssh://target", silent_seconds="1").open()):
+        pass  # the agent is there
+    behind.throttle("16mbit")
+    cutter = threading.Timer(1.5, behind.link, ["down"])
+    with closing(box.backend("ssh://target", silent_seconds="1").open()) as host:
+        cutter.start()
+        with source.open("rb") as stream, pytest.raises(Exception, match="place"):
+            host.put(stream, str(target), sha256=sha256)
+    cutter.join()
+    behind.link("up")
+    behind.throttle("16mbit")
+    (part,) = box.user.home.glob(f".{sha256}*.part")
+    arrived = part.stat().st_size
+    assert 0 < arrived < source.stat().st_size
+
+    began = time.monotonic()
+    with closing(box.backend("ssh://target", silent_seconds="5").open()) as host, source.open("rb") as stream:
+        host.put(stream, str(target), sha256=sha256)
+    assert target.read_bytes() == source.read_bytes()
+    whole_seconds = source.stat().st_size * 8 / 16e6
+    assert time.monotonic() - began < whole_seconds * (1 - arrived / source.stat().st_size) + 20
+
+
+def test_two_laptops_give_jobs_to_one_host_at_once(home: Home, box: Box, tmp_path: Path) -> None:
+    place = PlaceRef("box", "ssh", "process", address=box.address)
+    grounds = [Ground(home, place), Ground(Home(tmp_path / "second"), place)]
+    try:
+        jobs = [[ground.submit(COUNT) for _ in range(2)] for ground in grounds]
+        for ground, mine in zip(grounds, jobs, strict=True):
+            for job_id in mine:
+                row = ground.reaches(job_id, *TERMINAL, seconds=90)
+                assert (row.state, ground.output(job_id)) == (State.COMPLETED, COUNTED), row.reason
+    finally:
+        for ground in grounds:
+            ground.clean_up()
+
+
+def test_two_hosts_with_one_home_keep_their_jobs_apart(
+    home: Home, box: Box, clean_environment: Path, tmp_path: Path
+) -> None:
+    other_id = tmp_path / "machine-id"
+    other_id.write_text("0123456789abcdef0123456789abcdef\n")
+    program = f'mount --bind {other_id} /etc/machine-id; exec "$@"'
+    within = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", program, "sh"]
+    settings = [f"SetEnv FABRIC_LEASES={clean_environment}/leases"]
+    second = Daemon(clean_environment / "second-sshd", settings=settings, within=within)
+    second.authorize(box.user, Path(f"{box.key}.pub"))
+    second.start()
+    box.known_hosts.write_text(box.known_hosts.read_text() + second.known_line())
+    address = f"ssh://{box.user.name}@{second.address}:{second.port}"
+    ground = Ground(home, PlaceRef("box", "ssh", "process", address=box.address))
+    try:
+        here = ground.submit(COUNT)
+        there = ground.submit(COUNT, place=PlaceRef("other", "ssh", "process", address=address))
+        wait_for(lambda: len(ground.output(there)) > 1000)
+        box.daemon.kill_sessions()
+        for job_id in (here, there):
+            row = ground.reaches(job_id, *TERMINAL, seconds=90)
+            assert (row.state, ground.output(job_id)) == (State.COMPLETED, COUNTED), row.reason
+        machines = {path.name for path in (box.user.home / ".fabric").iterdir()}
+        assert len(machines) == 2
+        assert other_id.read_text().strip() in machines
+    finally:
+        ground.clean_up()
+        second.stop()
+
+
+def _has_come(ground: Ground, job_id: str, count: int) -> bool:
+    return len(ground.output(job_id)) > count

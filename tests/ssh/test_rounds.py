@@ -1,0 +1,178 @@
+"""Seeded rounds of harm to a job over SSH: every byte and point comes home once, one learner runs, nothing is left.
+
+Each round is a test of its own. ``--chaos-rounds 200`` does so many; without it every kind comes twice.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controller.processes import log_of
+from tests.controller.real import Ground
+from tests.controller.waiting import wait_for
+from tests.ssh.conftest import Box
+from tests.ssh.daemon import processes_of, wait_until
+from tests.ssh.harms import ANOTHER_ATTEMPT, HARMS, Scene
+from tests.ssh.relay import Relay
+from workbench.job import TERMINAL, State
+from workbench.metrics import points, series
+from workbench.paths import Home
+from workbench.store.rows import PlaceRef
+
+pytestmark = pytest.mark.chaos
+
+PARTS = 50
+PART_BYTES = 40_000
+STREAM = f"""
+import os, random, signal, sys, time
+from fabric_learner import report
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+open(os.environ["RESULT_DIR"] + "/starts", "a").write("x")
+draw = random.Random(11)
+for part in range({PARTS}):
+    sys.stdout.buffer.write(draw.randbytes({PART_BYTES}))
+    sys.stdout.flush()
+    if "silent" not in sys.argv:
+        report(part=part, step=part)
+    time.sleep(0.03)
+while "forever" in sys.argv:
+    time.sleep(0.05)
+"""
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+KINDS = tuple(HARMS)
+PHASES = ("launch", "stream", "stop")
+SECONDS = 120.0
+
+
+def streamed() -> bytes:
+    draw = random.Random(11)
+    return b"".join(draw.randbytes(PART_BYTES) for _ in range(PARTS))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make a test of each round: its number is its seed, its kind and its phase follow from that."""
+    if "seed" in metafunc.fixturenames:
+        rounds = metafunc.config.getoption("--chaos-rounds") or 2 * len(KINDS)
+        names = [f"{seed}-{kind_of(seed)}-{phase_of(seed)}".replace(" ", "_") for seed in range(rounds)]
+        metafunc.parametrize("seed", range(rounds), ids=names)
+
+
+def kind_of(seed: int) -> str:
+    return KINDS[seed % len(KINDS)]
+
+
+def phase_of(seed: int) -> str:
+    """The second time round each kind comes in another phase; what ends learners comes while they run."""
+    kind, phase = kind_of(seed), PHASES[(seed + seed // len(KINDS)) % len(PHASES)]
+    return "stream" if kind in ANOTHER_ATTEMPT or kind in ("scribe", "disk") else phase
+
+
+@pytest.fixture
+def box_settings(request: pytest.FixtureRequest) -> list[str]:
+    one = kind_of(request.getfixturevalue("seed")) == "one session"
+    return ["MaxSessions 1", "MaxStartups 1"] if one else []
+
+
+@pytest.fixture
+def box_environment(request: pytest.FixtureRequest) -> list[str]:
+    if kind_of(request.getfixturevalue("seed")) != "clock":
+        return []
+    if not FAKETIME.exists():
+        pytest.skip("needs libfaketime (Debian's faketime)")
+    return [
+        f"LD_PRELOAD={FAKETIME}",
+        "FAKETIME=+3600",
+        "FAKETIME_DONT_FAKE_MONOTONIC=1",
+        "FAKETIME_NO_CACHE=1",
+    ]
+
+
+@pytest.fixture
+def scene(home: Home, box: Box, seed: int) -> Iterator[Scene]:
+    """A host behind a relay that delays, and a home whose jobs run there."""
+    draw = random.Random(seed)
+    small = box.user.home / ".fabric"
+    if kind_of(seed) == "disk":
+        small.mkdir(mode=0o700)
+        options = f"size=12m,mode=0700,uid={box.user.uid}"
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(small)], check=True)
+    relay = Relay(box.daemon, delay_seconds=draw.choice((0.0, 0.0, 0.005)))
+    with box.config.open("a") as stream:
+        stream.write(f"Host relayed\n  HostName 127.0.0.1\n  Port {relay.port}\n  User {box.user.name}\n")
+    box.known_hosts.write_text(
+        box.known_hosts.read_text() + box.daemon.known_line(f"[127.0.0.1]:{relay.port}")
+    )
+    place = PlaceRef("box", "ssh", "process", address="ssh://relayed", options={"silent_seconds": "2"})
+    ground = Ground(home, place)
+    try:
+        yield Scene(box, ground, relay, draw)
+        ground.clean_up()
+    finally:
+        relay.go_on()
+        relay.end()
+        if kind_of(seed) == "disk":
+            for pid in processes_of(box.user):
+                subprocess.run(["kill", "-9", str(pid)], check=False)
+            wait_until(lambda: not processes_of(box.user), "its processes to end")
+            subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+def test_a_round(scene: Scene, seed: int) -> None:
+    kind, phase = kind_of(seed), phase_of(seed)
+    ground, draw = scene.ground, scene.draw
+    # What a command writes to a full disk itself is lost, and none of our affair.
+    words = ["silent"] * (kind == "disk") + ["forever"] * (phase == "stop")
+    job_id = ground.submit(f"exec python3 -c '{STREAM}' {' '.join(words)}", max_platform_restarts=3)
+    output = ground.learner(job_id).output
+    if phase == "launch":
+        time.sleep(draw.uniform(0.0, 0.8))
+    else:
+        share = draw.uniform(0.05, 0.7) * PARTS * PART_BYTES
+        wait_for(lambda: output.exists() and output.stat().st_size >= share, lambda: log_of(ground.home))
+    if phase == "stop":
+        ground.ask(job_id, "halt")
+    HARMS[kind](scene)
+    row = ground.reaches(job_id, *TERMINAL, seconds=SECONDS)
+
+    wanted = State.HALTED if phase == "stop" else State.COMPLETED
+    assert (row.state, row.attempt) == (wanted, 2 if kind in ANOTHER_ATTEMPT else 1), row.reason
+    got = ground.learner(job_id, row.attempt).output.read_bytes()
+    assert got == there(scene, job_id, row.attempt)
+    if wanted is State.COMPLETED:
+        assert got == streamed()
+        assert kind == "disk" or recorded(scene, job_id, row.attempt) == list(range(PARTS))
+    else:
+        assert streamed().startswith(got)
+    starts = ground.home.job(job_id).results / "starts"
+    assert starts.read_text() == "x" * row.attempt, "a learner was started twice"
+    is_gone_when_deleted(scene, job_id)
+
+
+def there(scene: Scene, job_id: str, attempt: int) -> bytes:
+    """Return what the host has of a job's output."""
+    (file,) = scene.box.user.home.glob(f".fabric/*/*/jobs/{job_id}/attempt-{attempt}/learner-1/output.log")
+    return file.read_bytes()
+
+
+def recorded(scene: Scene, job_id: str, attempt: int) -> list[int]:
+    """Return the steps that a job's metric has in the store."""
+    (found,) = series(scene.ground.store, job_id)
+    shown = points(scene.ground.store, found.id)
+    return [int(point.step or 0) for point in shown if point.attempt == attempt]
+
+
+def is_gone_when_deleted(scene: Scene, job_id: str) -> None:
+    """Delete a job, and look for anything of its own that is left."""
+    ground, user = scene.ground, scene.box.user
+    ground.ask(job_id, "delete")
+    wait_for(lambda: ground.row(job_id).deleted_us is not None, lambda: log_of(ground.home), seconds=SECONDS)
+    wait_for(lambda: ground.processes() == [])
+    assert not list(user.home.glob(f".fabric/*/*/jobs/{job_id}"))
+    assert not list(Path("/dev/shm").glob(f"fabric-{user.uid}/*{job_id}*"))
+    wait_for(lambda: not ground.home.job(job_id).path.exists())
