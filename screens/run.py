@@ -75,6 +75,7 @@ class RunScreen(FilesTab):
             self.query_one(LogView).show_job(self.fabric.home, self.job)
             self.query_one(LogView).return_to(self.fabric.memory)
         self._all_there = True
+        self.refresh_head()
         self.show(self.tab)
 
     def on_unmount(self) -> None:

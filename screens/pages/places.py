@@ -88,7 +88,11 @@ def _health(state: PlaceState, now_us: int) -> Content:
         return plain(said, "error")
     if (now_us - last.seen_us) / 1e6 > STALE_SECONDS:
         return plain(f"no answer for {age}", "warning")
-    return plain(f"answers in {last.latency_seconds * 1000:.0f} ms", "completed")
+    return plain(f"answers in {_latency(last.latency_seconds)}", "completed")
+
+
+def _latency(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms"
 
 
 def _node(node: Node, histories: Mapping[str, Sequence[float]], width: int) -> list[Content]:

@@ -3,107 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
-from screens.widgets.tabs import TABS
 from tests.screens import seeding
-from tests.screens.support import SIZES, Shown, check, opened
+from tests.screens.support import SIZES, check, opened
+from tests.screens.walking import Walk, pretended
+from workbench.job import Reason
 from workbench.paths import Home
 from workbench.store.database import Store
+from workbench.store.jobs import job, mark_seen, set_reason
+from workbench.store.rows import JobRow
 
 SIZE_NAMES = {size: f"{size[0]}x{size[1]}" for size in SIZES}
-
-
-def _take(
-    home: Home, size: tuple[int, int], shows: str, *keys: str, job: str | None = None, first: str = "fabric"
-) -> str:
-    """Open the app, wait for what it shows first, press keys, wait for what these show, and return the screen."""
-
-    async def take() -> str:
-        async with opened(home, size, job=job) as shown:
-            await _settled(shown, first, shows, *keys)
-            return shown.text()
-
-    return asyncio.run(take())
-
-
-async def _settled(shown: Shown, first: str, shows: str, *keys: str) -> None:
-    await shown.until_shown("1 overview" if shown.app.asked_job else first)
-    for key in keys:
-        await shown.press(key)
-    await shown.until_shown(shows)
-    before = ""
-
-    def still() -> bool:
-        nonlocal before
-        same, before = shown.text() == before, shown.text()
-        return same
-
-    for _ in range(3):
-        await shown.pilot.pause()  # until nothing is left to do
-        await shown.until(still)
-
-
-@pytest.mark.parametrize("size", SIZES, ids=SIZE_NAMES.get)
-def test_runs_while_there_are_none(home: Home, request: pytest.FixtureRequest, size: tuple[int, int]) -> None:
-    check(request, f"runs-empty-{SIZE_NAMES[size]}", _take(home, size, "No runs yet"))
-
-
-@pytest.mark.parametrize("size", SIZES, ids=SIZE_NAMES.get)
-def test_runs_while_the_store_is_being_opened(
-    home: Home, request: pytest.FixtureRequest, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("screens.reader.Reader.start", lambda self: None)
-
-    check(request, f"runs-loading-{SIZE_NAMES[size]}", _take(home, size, "loading"))
-
-
-@pytest.mark.parametrize("size", SIZES, ids=SIZE_NAMES.get)
-def test_three_runs(home: Home, request: pytest.FixtureRequest, size: tuple[int, int]) -> None:
-    with Store.open(home) as store:
-        seeding.three_runs(store)
-        remember_runs(store)
-
-    check(request, f"runs-three-{SIZE_NAMES[size]}", _take(home, size, "step 19 loss"))
-
-
-@pytest.mark.parametrize("size", SIZES, ids=SIZE_NAMES.get)
-def test_five_thousand_runs(home: Home, request: pytest.FixtureRequest, size: tuple[int, int]) -> None:
-    with Store.open(home) as store:
-        seeding.many_runs(store, 5000)
-        remember_runs(store)
-
-    check(request, f"runs-many-{SIZE_NAMES[size]}", _take(home, size, "it printed nothing", "j", "j"))
-
-
-@pytest.mark.parametrize("size", SIZES, ids=SIZE_NAMES.get)
-@pytest.mark.parametrize("tab", TABS)
-def test_every_tab_of_a_job(
-    home: Home, request: pytest.FixtureRequest, size: tuple[int, int], tab: str
-) -> None:
-    shows = {
-        "overview": "train/loss", "logs": "step 19", "charts": "train/loss", "usage": "180 %",
-        "config": "manifest.yml:1", "files": "5.pt", "events": "History",
-    }  # fmt: skip
-    with Store.open(home) as store:
-        running = seeding.three_runs(store)[2]
-    number = str(TABS.index(tab) + 1)
-
-    shown = _take(home, size, shows[tab], *(number if tab != "overview" else ()), job=running.id)
-
-    check(request, f"run-{tab}-{SIZE_NAMES[size]}", shown)
-
-
-def test_a_screen_that_is_too_small_says_so(home: Home, request: pytest.FixtureRequest) -> None:
-    check(request, "too-small-50x10", _take(home, (50, 10), "needs 60x15"))
-
-
-@pytest.mark.parametrize("size", SIZES[:2], ids=SIZE_NAMES.get)
-def test_help(home: Home, request: pytest.FixtureRequest, size: tuple[int, int]) -> None:
-    check(
-        request, f"help-{SIZE_NAMES[size]}", _take(home, size, "Keys", "question_mark", first="No runs yet")
-    )
+sizes = pytest.mark.parametrize("size", SIZES, ids=SIZE_NAMES.get)
+MANIFEST = "name: digits\nparams: {lr: 0.1}\nframework: {name: custom, command: python train.py}\n"
 
 
 def remember_runs(store: Store) -> None:
@@ -112,3 +28,221 @@ def remember_runs(store: Store) -> None:
     from workbench.store.ui_state import set_state
 
     set_state(store, MEMORY_KEY, {"screen": "runs"})
+
+
+def walk_through(
+    home: Home, size: tuple[int, int], steps: Callable[[Walk], Awaitable[None]], *, first: str = "fabric"
+) -> str:
+    """Open the app, walk, and return all that was seen."""
+
+    async def take() -> str:
+        async with opened(home, size) as shown:
+            await shown.until_shown(first)
+            walk = Walk(shown)
+            await steps(walk)
+            return walk.text
+
+    return asyncio.run(take())
+
+
+@pytest.fixture
+def folder(clean_environment: Path) -> Path:
+    """Where the walks are made: a folder with one manifest."""
+    place = clean_environment / "work"
+    place.mkdir()
+    (place / "manifest.yml").write_text(MANIFEST)
+    return place
+
+
+@sizes
+def test_while_there_is_nothing(
+    home: Home,
+    folder: Path,
+    size: tuple[int, int],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def steps(walk: Walk) -> None:
+        await walk.see("runs", "No runs yet")
+        await walk.window("help", ["question_mark"], "Keys")
+        await walk.window("palette", ["ctrl+p"], "help")
+        await walk.window("background", ["B"], "nothing was done")
+        await walk.form("say what to run", "Not yet")
+        with Store.open(home) as store:
+            rows = [seeding.add_job(store, number, f"waiting-{number}", age_seconds=60) for number in (1, 2)]
+        await walk.see("runs that wait", "waiting for the first output")
+        await walk.job(
+            rows[0],
+            {
+                "overview": "waits for the controller", "logs": "waiting for the first output",
+                "charts": "no metric yet", "usage": "no usage sample yet", "config": "native plan",
+                "files": "no results yet", "events": "History",
+            },
+        )  # fmt: skip
+        await walk.compare(
+            rows, {"charts": "none of them has reported", "values": "no metrics", "code": "same"}
+        )
+
+    with pretended(monkeypatch, folder):
+        shown = walk_through(home, size, steps)
+
+    check(request, f"empty-{SIZE_NAMES[size]}", shown)
+
+
+@sizes
+def test_while_the_store_is_being_opened(
+    home: Home,
+    folder: Path,
+    size: tuple[int, int],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Store.open(home) as store:
+        rows = seeding.three_runs(store)
+    monkeypatch.setattr("screens.reader.Reader.start", lambda self: None)
+    monkeypatch.setattr("screens.place_watch.PlaceWatch.start", lambda self, places: None)
+
+    async def steps(walk: Walk) -> None:
+        await walk.see("runs", "loading the list of jobs")
+        tabs = dict.fromkeys(("overview", "usage", "config", "events"), "loading")
+        await walk.job(
+            rows[2], {**tabs, "logs": "step 19", "charts": "loading the metrics", "files": "looking"}
+        )
+        await walk.compare(
+            rows[:2], {"charts": "loading the metrics", **dict.fromkeys(("values", "code"), "loading")}
+        )
+        await walk.places("asking")
+
+    with pretended(monkeypatch, folder):
+        shown = walk_through(home, size, steps)
+
+    check(request, f"loading-{SIZE_NAMES[size]}", shown)
+
+
+def _says(row: JobRow) -> dict[str, str]:
+    return {
+        "overview": row.name, "logs": "step 19", "charts": "train/loss", "usage": "180 %",
+        "config": "native plan", "files": "5.pt", "events": "History",
+    }  # fmt: skip
+
+
+@sizes
+def test_three_runs(
+    home: Home,
+    folder: Path,
+    size: tuple[int, int],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Store.open(home) as store:
+        rows = seeding.three_runs(store)
+        remember_runs(store)
+
+    async def steps(walk: Walk) -> None:
+        shown = walk.shown
+        await walk.see("runs", "step 19 loss")
+        await walk.window("halt", ["x"], "Halt mnist-wide?")
+        await walk.window("copy", ["y"], "command that shows it")
+        await walk.window("jump", ["ctrl+o"], " d ")
+        await walk.line("filter", "slash", "state:failed")
+        await walk.line("command", "colon", "logs")
+        await shown.press("space", "space", "space", "g")
+        await walk.see("marked", "3 marked")
+        await walk.window("delete", ["D"], "Type mnist-wide to go on")
+        await shown.press("ctrl+backslash")
+        await shown.until(lambda: "marked" not in shown.text())
+        await walk.job(rows[2], _says(rows[2]))
+        await walk.compare(
+            rows[:2], {"charts": "train/loss", "values": "accuracy", "differences": "What differs"}
+        )
+        await walk.places("ada abcdefghi", "not ours", "laptop")
+        await shown.press("r")
+        await walk.see("once more", "again: with exactly its code")
+        await walk.window("begin with", ["t"], "a bare command", "manifest.yml")
+        shown.app.go_home()
+
+    with pretended(monkeypatch, folder):
+        seen = walk_through(home, size, steps)
+
+    check(request, f"three-{SIZE_NAMES[size]}", seen)
+
+
+@sizes
+def test_five_thousand_runs(
+    home: Home,
+    folder: Path,
+    size: tuple[int, int],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Store.open(home) as store:
+        seeding.many_runs(store, 5000)
+        remember_runs(store)
+        last = [row for number in (4998, 4999) if (row := job(store, seeding.job_id(number))) is not None]
+
+    async def steps(walk: Walk) -> None:
+        await walk.see("runs", "sweep-04999", "it printed nothing")
+        await walk.shown.press("G")
+        await walk.see("the last runs", "sweep-00000")
+        await walk.shown.press("g")
+        await walk.line("filter", "slash", "sweep-0123")
+        await walk.job(
+            last[0],
+            {
+                "overview": "completed", "logs": "it printed nothing", "charts": "it reported no metric",
+                "usage": "no usage sample", "config": "cannot be read", "files": "no results yet",
+                "events": "nothing has",
+            },
+        )  # fmt: skip
+        await walk.compare(last, {"charts": "none of them", "values": "no metrics"})
+
+    with pretended(monkeypatch, folder):
+        shown = walk_through(home, size, steps)
+
+    check(request, f"many-{SIZE_NAMES[size]}", shown)
+
+
+@sizes
+def test_a_place_that_cannot_be_reached(
+    home: Home,
+    folder: Path,
+    size: tuple[int, int],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Store.open(home) as store:
+        row = seeding.add_job(store, 1, "far-away", backend="gpubox")
+        row = seeding.go(store, row, *seeding.RUN_UP)
+        seeding.report(store, row, {"loss": seeding.falling(60)})
+        seeding.journal(home, row).write(b"".join(b"step %d\n" % i for i in range(20)))
+        mark_seen(store, [row.id], seeding.NOW_US - 42 * seeding.SECOND_US)
+        set_reason(store, row.id, Reason("gpubox does not answer", "S101", "is it switched on?"))
+        other = seeding.add_job(store, 2, "waits", backend="gpubox", age_seconds=30)
+        set_reason(
+            store,
+            other.id,
+            Reason("gpubox does not answer"),
+            next_try_us=seeding.NOW_US + 9 * seeding.SECOND_US,
+        )
+        remember_runs(store)
+
+    async def steps(walk: Walk) -> None:
+        await walk.see("runs", "? processing", "waiting for the first output")
+        await walk.job(row, {**_says(row), "overview": "last seen 42 s ago", "logs": "step 19"})
+        await walk.compare(
+            [row, other], {"charts": "train/loss", "values": "loss", "differences": "name", "code": "same"}
+        )
+        await walk.places("does not answer: gpubox", "is it switched on?")
+
+    with pretended(monkeypatch, folder, unreachable=True):
+        shown = walk_through(home, size, steps)
+
+    check(request, f"unreachable-{SIZE_NAMES[size]}", shown)
+
+
+@pytest.mark.parametrize("size", [(50, 10), (20, 5)])
+def test_a_screen_that_is_too_small_says_so(home: Home, size: tuple[int, int]) -> None:
+    async def steps(walk: Walk) -> None:
+        await walk.see("too small", "needs", f"{size[0]}x{size[1]}")
+
+    assert "60x15" in walk_through(home, size, steps, first="60x15")

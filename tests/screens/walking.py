@@ -1,0 +1,191 @@
+"""A walk through every screen, of which each is kept as text: for pictures of all screens in one state at one size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+from backends.interface import Finding, Inventory, Node, Slot
+from screens.base import BaseScreen
+from screens.compare import CompareScreen
+from screens.run import RunScreen
+from screens.widgets.tabs import TABS
+from tests.screens.support import Shown
+from workbench.errors import PlaceUnreachable
+from workbench.paths import config_file
+from workbench.store.rows import JobRow
+
+RULE = "═" * 20
+
+
+class Walk:
+    """What was seen on the way."""
+
+    def __init__(self, shown: Shown) -> None:
+        self.shown = shown
+        self._seen: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """Every screen under its name."""
+        return "".join(self._seen)
+
+    async def see(self, name: str, *parts: str) -> None:
+        """Wait until these are on the screen and nothing changes any more, then keep it."""
+        await self.shown.until_shown(*parts)
+        before = ""
+
+        def still() -> bool:
+            nonlocal before
+            same, before = self.shown.text() == before, self.shown.text()
+            return same
+
+        for _ in range(2):
+            await self.shown.pilot.pause()
+            await self.shown.until(still)
+        self._seen.append(f"{RULE} {name}\n{self.shown.text()}")
+
+    async def window(self, name: str, keys: Sequence[str], *parts: str) -> None:
+        """Keep a window that keys open, and close it."""
+        await self.shown.press(*keys)
+        await self.shown.until(lambda: isinstance(self.shown.app.screen, ModalScreen), name)
+        await self.see(name, *parts)
+        await self.shown.press("escape")
+        await self.shown.until(lambda: isinstance(self.shown.app.screen, BaseScreen), name)
+
+    async def job(self, row: JobRow, says: dict[str, str]) -> None:
+        """Keep every tab of a job; ``says`` has what each shows once it is there."""
+        app = self.shown.app
+        app.open_job(row, TABS[0])
+        await self.shown.until(lambda: isinstance(app.screen, RunScreen) and app.screen.whole)
+        screen = app.screen
+        assert isinstance(screen, RunScreen)
+        for tab in TABS:
+            screen.show(tab)
+            if says.get(tab) == "native plan":
+                await self.shown.until(lambda: screen.native.plain.startswith("Native plan"), tab)
+                await self.see(f"run {tab}", "Values, and where each came from")
+            else:
+                await self.see(f"run {tab}", says.get(tab, tab))
+        app.go_home()
+
+    async def compare(self, rows: Sequence[JobRow], says: dict[str, str]) -> None:
+        """Keep every tab of a comparison."""
+        screen = CompareScreen(rows)
+        self.shown.app.push_screen(screen)
+        await self.shown.until(lambda: self.shown.app.screen is screen and screen.whole)
+        for tab in ("charts", "values", "differences", "code"):
+            screen.show(tab)
+            await self.see(f"compare {tab}", says.get(tab, tab))
+        self.shown.app.go_home()
+
+    async def places(self, *parts: str) -> None:
+        """Keep the places."""
+        await self.shown.press("P")
+        await self.see("places", *parts)
+        self.shown.app.go_home()
+
+    async def form(self, *parts: str) -> None:
+        """Keep the form for a new job."""
+        await self.shown.press("n")
+        await self.see("new job", *parts)
+        self.shown.app.go_home()
+
+    async def line(self, name: str, key: str, typed: str) -> None:
+        """Keep a line at the foot in which something is typed."""
+        await self.shown.press(key)
+        await self.shown.until(lambda: isinstance(self.shown.app.focused, Input), name)
+        await self.shown.type(typed)
+        await self.see(name, typed)
+        await self.shown.press("escape")
+        await self.shown.until(lambda: not isinstance(self.shown.app.focused, Input), name)
+
+
+class _Place:
+    """A place that answers as the test wants it; its hardware is pretended."""
+
+    def __init__(self, options: Any) -> None:  # BackendOptions
+        self.options = options
+
+    def open(self) -> _Place:
+        return self
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def inventory_of(self, opened: object) -> Inventory:
+        if self.options.type == "local":
+            return Inventory((Node("laptop", 8, 16 << 30, 12.0, 4 << 30, 100 << 30),), 0)
+        slots = (
+            Slot(
+                "GPU-0", 0, "A100", 40 << 30, 30 << 30, 97.0, 65.0, 250.0, 300.0, "ada", "training-abcdefghi"
+            ),
+            Slot(
+                "GPU-1",
+                1,
+                "A100",
+                40 << 30,
+                8 << 30,
+                40.0,
+                50.0,
+                120.0,
+                300.0,
+                "",
+                "",
+                "python of eve, 8 GiB",
+            ),
+            Slot("GPU-2", 2, "A100", 40 << 30, 0, 0.0, 35.0, 40.0, 300.0),
+        )
+        return Inventory(
+            (Node("box", 64, 256 << 30, 40.0, 64 << 30, 900 << 30, slots, "driver 550, CUDA 12.4"),), 0
+        )
+
+    def probe(self) -> Iterator[Finding]:
+        yield Finding("python", "3.11")
+        yield Finding("engine", "none", "lack", "images are not used", "install Docker")
+
+
+class _Unreachable(_Place):
+    def open(self) -> _Place:
+        if self.options.type != "local":
+            raise PlaceUnreachable("gpubox does not answer: no route to host", hint="is it switched on?")
+        return self
+
+
+@contextmanager
+def pretended(patch: pytest.MonkeyPatch, folder: Path, *, unreachable: bool = False) -> Iterator[None]:
+    """Pretend places, plans and latencies, so that pictures are the same on every machine."""
+    config_file().write_text('[backends.gpubox]\naddress = "ssh://ada@gpubox"\n')
+    patch.chdir(folder)
+    patch.setattr("screens.draft_sources.EXAMPLES", folder)
+    patch.setattr(
+        "screens.launch.plan", lambda home, words: f"job       {words}\nplace     local, as process\n"
+    )
+    patch.setattr("screens.native_plan.native_plan", _plan)
+    patch.setattr("screens.run_files.files_there", _no_files)
+    kind = _Unreachable if unreachable else _Place
+    patch.setattr("backends.registry.load_backend", kind)
+    patch.setattr("screens.place_watch.now_us", _now)
+    patch.setattr("screens.pages.places._latency", lambda seconds: "12 ms")
+    yield
+
+
+def _plan(home: object, job_id: object) -> Content:
+    return Content("Native plan: process at local\n  {}")
+
+
+def _no_files(home: object, job_id: object) -> list[Any]:
+    raise PlaceUnreachable("gpubox does not answer")
+
+
+def _now() -> int:
+    from tests.screens.seeding import NOW_US
+
+    return NOW_US
