@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import re
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from backends.ssh_connection import Pipe
-from workbench.errors import BackendError, CannotWrite, ConfigError, PlaceUnreachable
+from workbench.errors import BackendError, CannotWrite, ConfigError, NotAllowed, PlaceUnreachable
 from workbench.learner import arrival
 
 PYTHONS: Final = ("python3", *(f"python3.{minor}" for minor in range(14, 7, -1)), "python")
@@ -20,8 +21,15 @@ ARRIVE_SECONDS: Final = 30.0
 NO_PYTHON: Final = b"no-python"
 _NOISE_BYTES: Final = 256 * 1024
 _CHUNK_BYTES: Final = 1 << 16
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _SAFE: Final = re.compile(r"[A-Za-z0-9_./~+@%-]+")
 """What needs no quoting in any shell."""
+
+
+class NoRoom(CannotWrite):
+    """A host whose disk takes no more: it waits for room, as one that does not answer waits for the link."""
+
+    exit_code = 69
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +80,8 @@ def arrive(pipe: Pipe, wanted: Wanted, name: str) -> None:
     Raises:
         PlaceUnreachable: the host hung up, or does not answer.
         BackendError: there is no Python.
-        CannotWrite: its disk takes nothing.
+        NotAllowed: its home cannot be written.
+        NoRoom: its disk is full.
     """
     late = threading.Timer(ARRIVE_SECONDS, pipe.close)
     late.daemon = True
@@ -123,7 +132,8 @@ def _first_words(pipe: Pipe, wanted: Wanted, name: str) -> dict[str, Any]:
             f"The setup of {name} failed: {found['setup']}.", hint="try it there: bash -lc '...'"
         )
     if "problem" in found:
-        raise CannotWrite(
+        kind = NoRoom if found.get("errno") in _FULL else NotAllowed
+        raise kind(
             f"{found['folder']} on {name} cannot be written: {found['problem']}.",
             hint="make room there, or name another folder: -o root=/path with fabric backend add",
         )

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from backends.ssh_arrival import NoRoom
 from backends.ssh_connection import UnknownHostKey
 from tests.cli.conftest import Fabric, end_everything
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import make_user, remove_user, wait_until
-from workbench.errors import BackendError, CannotWrite, ConfigError, FabricError, NotAllowed, PlaceUnreachable
+from workbench.errors import BackendError, ConfigError, FabricError, NotAllowed, PlaceUnreachable
 from workbench.paths import Home
 
 
@@ -165,10 +166,25 @@ def test_a_home_that_cannot_be_written_says_so(box: Box) -> None:
     import os
 
     os.chown(box.user.home, 0, 0)
-    error = refused(box, CannotWrite)
+    error = refused(box, NotAllowed)
 
-    assert error.exit_code == 73
+    assert error.exit_code == 77
     assert "root=" in error.hint
+
+
+def test_a_full_disk_there_says_so_and_nothing_is_left_on_it(box: Box) -> None:
+    folder = box.user.home / ".fabric"
+    folder.mkdir()
+    options = f"size=64k,mode=0700,uid={box.user.uid}"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], check=True)
+    try:
+        error = refused(box, NoRoom)
+        assert error.exit_code == 69
+        assert "No space left" in error.message
+        assert "make room there" in error.hint
+        assert not [path for path in folder.rglob("*") if path.is_file()]
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.mark.parametrize("shell", ["/usr/sbin/nologin", "/bin/false"])
@@ -277,3 +293,17 @@ def is_over(fabric: Fabric, job: str) -> bool:
     """Say whether a job has ended or is gone."""
     found = fabric("show", job, "--json", expect=None)
     return found.returncode != 0 or json.loads(found.stdout)["state"] == "HALTED"
+
+
+def test_what_a_host_has_not_got_is_said_before_a_job_is_made(box: Box, fabric: Fabric) -> None:
+    fabric("run", "-q", "--backend", box.address, "--", "true")
+    engine = Path("/var/run/docker.sock").exists()
+    words = ("--runner", "container", "--image", "nothing", "--", "true")
+    refusal = fabric("run", "--backend", box.address, *words, expect=77 if engine else 69)
+    assert "container engine" in refusal.stderr
+    assert "--runner process" in refusal.stderr
+
+    started = fabric("run", "--backend", box.address, "--gpus", "1", "--", "true", expect=None)
+    assert started.returncode in (65, 69, 77, 78)
+    assert "GPU" in started.stderr
+    assert len(fabric.json("list", "--json")) == 2

@@ -7,6 +7,7 @@ from stdin unless that is there by its content's name, and runs it on the same s
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import os
@@ -65,6 +66,21 @@ def take(size: int, path: str, sha256: str) -> None:
         os.unlink(beside)
         sys.exit(75)
     os.rename(beside, path)
+
+
+def make_room(path: str, size: int) -> None:
+    """See to it that so many bytes can be written; nothing is left where they cannot."""
+    beside = "%s.new-%d" % (path, os.getpid())
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            os.unlink(beside)
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def call_it_python(folder: str) -> None:
@@ -135,7 +151,7 @@ def arrive(told: dict[str, Any]) -> None:
                 made = os.path.join(made, part)
                 if not os.path.isdir(made):
                     os.mkdir(made, 0o700)
-            os.close(os.open("%s.new-%d" % (path, os.getpid()), os.O_WRONLY | os.O_CREAT, 0o600))
+            make_room(path, told["size"])
     except OSError as error:
         say(problem=error.strerror, folder=folder, errno=error.errno)
         sys.exit(73)

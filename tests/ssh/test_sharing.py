@@ -1,0 +1,81 @@
+"""Several people on one host: leases are shared, a busy box queues with the holder's name, foreign use is named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controller.real import Ground
+from tests.controller.waiting import wait_for
+from tests.ssh.conftest import Box
+from tests.ssh.daemon import make_user, remove_user
+from tests.stubs import Gpus, nvml_library
+from workbench.job import State
+from workbench.paths import Home
+from workbench.store.rows import PlaceRef
+
+UUID = "GPU-11111111-0000-0000-0000-000000000001"
+HOLD = "echo ready; while [ ! -e $JOB_STATE_DIR/end ]; do sleep 0.1; done"
+
+
+@pytest.fixture
+def gpus(clean_environment: Path) -> Gpus:
+    """One pretended GPU."""
+    return Gpus(clean_environment / "gpus").add(UUID)
+
+
+@pytest.fixture
+def box_environment(gpus: Gpus) -> list[str]:
+    library = nvml_library()
+    library.chmod(0o755)
+    gpus.path.chmod(0o644)
+    return [f"FABRIC_STUB_NVML={gpus.path}", f"LD_LIBRARY_PATH={library}"]
+
+
+@pytest.fixture
+def grounds(home: Home, box: Box, tmp_path: Path) -> Iterator[tuple[Ground, Ground]]:
+    """Two people, each with a laptop of their own."""
+    other = make_user()
+    box.daemon.authorize(other, Path(f"{box.key}.pub"))
+    address = box.address.replace(box.user.name, other.name)
+    mine = Ground(home, PlaceRef("box", "ssh", "process", address=box.address))
+    theirs = Ground(Home(tmp_path / "theirs"), PlaceRef("box", "ssh", "process", address=address))
+    try:
+        yield mine, theirs
+    finally:
+        for ground in (mine, theirs):
+            ground.clean_up()
+        remove_user(other)
+
+
+def test_a_gpu_that_somebody_else_leased_is_waited_for_and_its_holder_is_named(
+    grounds: tuple[Ground, Ground],
+) -> None:
+    mine, theirs = grounds
+    first = mine.submit(HOLD, gpus=1)
+    mine.prints(first, "ready")
+    second = theirs.submit("echo mine now", gpus=1)
+    wait_for(lambda: "GPU 0" in theirs.row(second).reason.text, lambda: str(theirs.row(second)))
+    row = theirs.row(second)
+    assert row.state is State.QUEUED
+    assert mine.row(first).owner in row.reason.text
+
+    mine.ask(first, "kill")
+    theirs.ends(second)
+    assert theirs.output(second) == "mine now\n"
+
+
+def test_a_gpu_on_which_a_foreign_process_computes_is_left_alone_and_named(
+    grounds: tuple[Ground, Ground], gpus: Gpus
+) -> None:
+    mine, _ = grounds
+    gpus.say(f"process {UUID} {os.getpid()} 1073741824 compute")
+    gpus.path.chmod(0o644)
+    job_id = mine.submit("true", gpus=1)
+    wait_for(lambda: "GPU 0" in mine.row(job_id).reason.text, lambda: str(mine.row(job_id)))
+    assert mine.row(job_id).state is State.QUEUED
+    mine.ask(job_id, "kill")
+    mine.ends(job_id)
