@@ -1,4 +1,10 @@
-"""The entry module of the command ``fabric``: lets only our own packages be imported, then runs it.
+"""The entry module of the command ``fabric``, and the Python API: ``import fabric_workbench as fabric``.
+
+As the command it lets only our own packages be imported, then runs it. As a module it gives ``run``, ``job``,
+``jobs``, ``Job``, ``Series``, ``JobFailed`` and ``FabricError``, loaded when they are first used::
+
+    job = fabric.run({"name": "digits", "framework": {"command": "python train.py"}}, code="src", wait=True)
+    print(job.state, job.metrics()["loss"].last, job.results())
 
 Our packages have plain names (``runners``, ``backends``, ``workbench``, ``screens``). A folder of such a name
 on ``PYTHONPATH`` or in the working directory would be imported in their place, so those entries leave
@@ -10,6 +16,21 @@ from __future__ import annotations
 import gc
 import os
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing itself would cost `fabric --help` a quarter of its start
+    from workbench.cli.python_api import Job as Job
+    from workbench.cli.python_api import JobFailed as JobFailed
+    from workbench.cli.python_api import Series as Series
+    from workbench.cli.python_api import job as job
+    from workbench.cli.python_api import jobs as jobs
+    from workbench.cli.python_api import run as run
+    from workbench.errors import FabricError as FabricError
+
+API = ("FabricError", "Job", "JobFailed", "Series", "job", "jobs", "run")
+PACKAGES = ("workbench", "backends", "runners", "screens")
+
+__all__ = list(API)
 
 
 def main() -> int:
@@ -34,6 +55,40 @@ def _drop_foreign_folders() -> None:
     sys.path[:] = [entry for entry in sys.path if entry == ours or (entry and entry not in foreign)]
     if ours not in sys.path:
         sys.path.append(ours)
+
+
+def __getattr__(name: str) -> object:
+    if name not in API:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _import_ours()
+    from workbench.cli import python_api
+
+    value: object = getattr(python_api, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted((*globals(), *API))
+
+
+def _import_ours() -> None:
+    """Import our packages before a folder of the same name beside a script or notebook can take their place."""
+    import importlib
+
+    ours = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - as above
+    for package in PACKAGES:
+        if package not in sys.modules:
+            sys.path.insert(0, ours)
+            try:
+                importlib.import_module(package)
+            finally:
+                sys.path.remove(ours)
+        found = getattr(sys.modules[package], "__file__", None) or ""
+        if os.path.dirname(os.path.dirname(os.path.abspath(found))) != ours:  # noqa: PTH100, PTH120 - as above
+            raise ImportError(
+                f"{package} was imported from {found or 'elsewhere'}; fabric_workbench needs its own"
+            )
 
 
 if __name__ == "__main__":

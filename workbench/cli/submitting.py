@@ -48,7 +48,13 @@ class ControllerStart:
 
 
 def submit(
-    store: Store, prepared: Prepared, *, keep_manifest: bool, quiet: bool, parent: str | None = None
+    store: Store,
+    prepared: Prepared,
+    *,
+    keep_manifest: bool,
+    quiet: bool,
+    parent: str | None = None,
+    origin: str = ORIGIN,
 ) -> JobRow:
     """Submit a job, wake the controller, and say on stderr what it is.
 
@@ -58,6 +64,7 @@ def submit(
         keep_manifest: Whether the manifest is ours, so that it is written to a file and the user told where.
         quiet: Say nothing but warnings.
         parent: The job that this one belongs to.
+        origin: Where it was asked: ``cli``, ``python``.
     """
     from workbench.controller import client
 
@@ -75,7 +82,7 @@ def submit(
         parent=parent,
         job_id=prepared.job_id,
     )
-    row = client.submit(store, submission, origin=ORIGIN)
+    row = client.submit(store, submission, origin=origin)
     client.ensure_controller(store.home)
     manifest = store.home.job(row.id).manifest if keep_manifest else None
     if manifest is not None:

@@ -1,0 +1,190 @@
+"""``import fabric_workbench``: the same jobs by the same code, typed, and at home in a notebook."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fabric_workbench
+from tests.cli.conftest import Fabric, wait_until
+from workbench.cli.python_waiting import NotebookView, wait_for
+from workbench.paths import Home
+from workbench.store.database import Store
+from workbench.store.jobs import job as stored
+
+MANIFEST = {
+    "name": "digits",
+    "framework": {
+        "command": "echo epoch 1 loss 0.5; echo epoch 2 loss ${params.loss}; echo model > $RESULT_DIR/m"
+    },
+    "params": {"loss": 0.25},
+    "evaluation_metrics": {
+        "type": "regex_extractor",
+        "groups": {
+            "train": {
+                "regex": "epoch %{INT:epoch} loss %{FLOAT:loss}",
+                "etimes": {"epoch": {"type": "INT", "value": "$epoch"}},
+                "scalars": {"loss": {"type": "FLOAT", "value": "$loss"}},
+            }
+        },
+    },
+}
+
+
+@pytest.fixture
+def here(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> Fabric:
+    monkeypatch.chdir(fabric.folder)
+    return fabric
+
+
+def test_a_dictionary_runs_and_gives_logs_metrics_and_results(
+    here: Fabric, capfd: pytest.CaptureFixture[str]
+) -> None:
+    job = fabric_workbench.run(MANIFEST, params={"loss": 0.125}, labels={"from": "python"}, wait=True)
+
+    assert (job.state, job.exit_code, job.name, job.params) == ("COMPLETED", 0, "digits", {"loss": 0.125})
+    assert job.logs() == "epoch 1 loss 0.5\nepoch 2 loss 0.125"
+    assert job.logs(tail=1) == "epoch 2 loss 0.125"
+    loss = next(series for name, series in job.metrics().items() if name.endswith("loss"))
+    assert (loss.steps, loss.values, loss.last) == ((1, 2), (0.5, 0.125), 0.125)
+    assert (job.results() / "m").read_text() == "model\n"
+    assert f"{job.id.removeprefix('training-')} digits completed" in capfd.readouterr().err
+    assert job.describe()["labels"] == {"from": "python"}
+
+
+def test_the_command_line_sees_the_same_job_and_where_it_came_from(here: Fabric) -> None:
+    job = fabric_workbench.run(["echo", "two words"], name="words", wait=True, show=False).tag("good")
+
+    shown = here.json("show", "words", "--json")
+    assert shown["id"] == job.id
+    assert shown["tags"] == ["good"]
+    assert {each["origin"] for each in shown["history"] if each["kind"] == "request"} == {"python"}
+    assert fabric_workbench.job("words") == job
+    assert job.logs() == "two words"
+
+
+def test_jobs_are_listed_by_filter_and_order(here: Fabric) -> None:
+    low, high = (
+        fabric_workbench.run(MANIFEST, params={"loss": loss}, wait=True, show=False) for loss in (0.1, 0.9)
+    )
+
+    assert fabric_workbench.jobs(sort="loss") == [low, high]
+    assert fabric_workbench.jobs("loss>0.5") == [high]
+    assert fabric_workbench.jobs(limit=1) == [high]
+    with pytest.raises(fabric_workbench.FabricError, match="no job has a metric 'lsos'"):
+        fabric_workbench.jobs("lsos<1")
+
+
+def test_a_job_is_halted_resumed_and_waited_for_in_time(here: Fabric) -> None:
+    job = fabric_workbench.run(
+        ["sh", "-c", "test -e $CHECKPOINT_DIR/x && exit 5; echo on; exec sleep 600"], show=False
+    )
+    assert next(job.lines(follow=True)) == "on"
+    with pytest.raises(TimeoutError):
+        job.wait(timeout=0.1)
+
+    assert job.halt().state == "HALTED"
+    assert job.halt().is_over
+    (Path(job.describe()["folder"]) / "checkpoints" / "x").touch()
+    job.resume()
+
+    with pytest.raises(fabric_workbench.JobFailed, match="exit code 5") as caught:
+        job.wait(show=False, check=True)
+    assert caught.value.job == job
+    assert "failed" in repr(job)
+
+
+def test_lines_are_followed_to_the_end(here: Fabric) -> None:
+    job = fabric_workbench.run(
+        ["sh", "-c", "for i in 1 2 3; do echo $i; sleep 0.1; done; printf end"], show=False
+    )
+
+    assert list(job.lines(follow=True)) == ["1", "2", "3", "end"]
+
+
+def test_what_is_wrong_raises_and_starts_nothing(here: Fabric) -> None:
+    with pytest.raises(fabric_workbench.FabricError, match="gpsu"):
+        fabric_workbench.run(MANIFEST, set={"gpsu": 1})
+    with pytest.raises(fabric_workbench.FabricError, match="there is no manifest"):
+        fabric_workbench.run("gone.yml")
+    with pytest.raises(fabric_workbench.FabricError, match="there is no job 'gone'"):
+        fabric_workbench.job("gone")
+    with pytest.raises(AttributeError, match="no attribute 'submit'"):
+        fabric_workbench.submit  # noqa: B018 - that is what is tested
+    assert fabric_workbench.jobs() == []
+
+
+def test_one_job_comes_after_another(here: Fabric) -> None:
+    first = fabric_workbench.run(["true"], name="first", show=False)
+    second = fabric_workbench.run(["true"], name="second", after=[first], show=False)
+
+    second.wait(show=False)
+
+    assert first.state == "COMPLETED"
+
+
+def test_a_notebook_is_drawn_in_place_and_its_html_is_harmless(here: Fabric, home: Home) -> None:
+    drawn: list[str] = []
+    job = fabric_workbench.run(
+        ["sh", "-c", "echo '<script>alert(1)</script>'; sleep 0.5"], name="<b>", show=False
+    )
+    from workbench.cli.following import Follower
+
+    with Store.open(home) as store:
+        row = stored(store, job.id)
+        assert row is not None
+        Follower(store, row, NotebookView(drawn.append)).follow()
+
+    assert "completed" in drawn[-1]
+    assert "&lt;script&gt;" in drawn[-1]
+    assert "<script>" not in "".join(drawn)
+    assert "&lt;b&gt;" in drawn[-1]
+
+
+def test_a_wait_that_shows_nothing_says_whether_it_was_in_time(here: Fabric, home: Home) -> None:
+    job = fabric_workbench.run(["sleep", "600"], show=False)
+    with Store.open(home) as store:
+        row = stored(store, job.id)
+        assert row is not None
+        assert not wait_for(store, row, timeout=0.05, show=False)
+    job.kill()
+    wait_until(lambda: job.is_over, "the job to end")
+
+
+def test_a_folder_of_our_packages_name_beside_a_script_does_no_harm(here: Fabric) -> None:
+    (here.folder / "runners").mkdir()
+    (here.folder / "runners" / "__init__.py").write_text("raise SystemExit('the wrong one')")
+    script = here.folder / "script.py"
+    script.write_text(
+        "import fabric_workbench as f, sys\n"
+        "print(f.run(['true'], show=False, wait=True).state)\n"
+        "print(sys.path[0])\n"
+    )
+
+    ran = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env=dict(os.environ), timeout=60
+    )
+
+    assert ran.stdout.splitlines() == ["COMPLETED", str(here.folder)], ran.stderr
+
+
+def test_importing_it_loads_nothing() -> None:
+    code = (
+        "import sys, fabric_workbench\n"
+        "print([name for name in sys.modules if name.startswith(('workbench', 'typer', 'yaml'))])"
+    )
+
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+    assert ran.stdout == "[]\n"
+
+
+def test_all_that_is_offered_is_there_and_typed() -> None:
+    for name in fabric_workbench.API:
+        offered = getattr(fabric_workbench, name)
+        assert offered.__doc__
+    assert set(fabric_workbench.API) <= set(dir(fabric_workbench))
