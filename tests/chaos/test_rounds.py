@@ -13,6 +13,7 @@ import os
 import pty
 import random
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,8 +106,25 @@ def do_harm(fabric: Fabric, home: Home, harm: Harm, dice: random.Random) -> str:
             for victim in harm.victims:
                 kill(victims[victim] if victim in victims else FIND[victim](home, folder.name))
         # A command that finds an open job and no controller starts one: wait does, as any user's next command would.
-        fabric("wait", folder.name, expect=None)
+        ending(fabric, home, folder.name, "wait", expect=None)
         return folder.name
+
+
+def ending(fabric: Fabric, home: Home, identity: str, *words: str, expect: int | None = 0) -> None:
+    """Run a command that must come to its end; when it does not, say what everybody was doing."""
+    try:
+        fabric(words[0], identity, *words[1:], expect=expect)
+    except subprocess.TimeoutExpired:
+        job_folder = home.job(identity)
+        states = [file.read_text() for file in sorted(job_folder.path.glob("attempt-*/learner-*/state.json"))]
+        ours = subprocess.run(
+            ["ps", "-eo", "pid,ppid,stat,etimes,args"], capture_output=True, text=True
+        ).stdout
+        told = [line for line in ours.splitlines() if str(home.path) in line or identity in line]
+        log = home.controller_log.read_text().splitlines()[-20:]
+        events = job_folder.events.read_text().splitlines()[-12:] if job_folder.events.exists() else []
+        said = "\n".join([*events, *states, *log, *told])
+        pytest.fail(f"fabric {' '.join(words)} {identity} did not end:\n{said}")
 
 
 @pytest.mark.chaos
@@ -125,7 +143,7 @@ def test_nothing_is_lost_doubled_or_orphaned_whoever_is_killed(
             shutil.rmtree(home.job(identity).path)
             continue
         check(home, identity, HARMS[name], here)
-        fabric("delete", identity, "--yes")
+        ending(fabric, home, identity, "delete", "--yes")
         wait_until(lambda: not home.job(identity).path.exists(), f"the folder to go: {here}")  # noqa: B023 - called now
 
     assert set(done) == set(HARMS)

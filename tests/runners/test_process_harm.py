@@ -10,6 +10,8 @@ import pytest
 from backends.local_host import LocalHost
 from runners.conformance_tools import Job, request_of
 from runners.process import ProcessRunner
+from runners.process_environment import marker
+from tests.learner.agent import until
 from tests.runners.conftest import HOME
 from tests.store.small_disk import fill, small_disk
 from workbench.errors import CannotWrite, InputMissing
@@ -48,10 +50,12 @@ def test_a_stop_reaches_its_learner_though_the_disk_is_full(disk: Path) -> None:
     job.until_running()
     fill(disk)
 
-    seen = job.stop("kill").until_over()
+    job.stop("kill")
+    until(lambda: marker(job.ref()) not in host.call("markers"))
+    (disk / "filling").unlink()
+    seen = job.until_over()
 
     assert (seen[1].stopped, seen[1].signal) == ("kill", 9)
-    (disk / "filling").unlink()
     runner.remove(job.request.attempt)
     runner.close()
     host.close()
