@@ -43,7 +43,8 @@ class After:
             name = learner_name(attempt.job_id, attempt.attempt, seen.ref.learner)
             try:
                 self._forget_secrets(attempt, seen.ref.learner)
-                if seen.stopped or seen.exit_code in (None, EXIT_GONE, EXIT_NOT_STARTED):
+                by_itself = not seen.stopped and seen.exit_code not in (None, EXIT_GONE, EXIT_NOT_STARTED)
+                if not by_itself or not engine().may_remove_by_itself:
                     engine().remove(name)
                 over = self._over.setdefault(attempt, set())
                 over.add(seen.ref.learner)

@@ -17,6 +17,9 @@ ANSWER_SECONDS: Final = 60.0
 REMOVE_SECONDS: Final = 3.0
 REMOVE_TRIES: Final = 10
 NOT_FOUND: Final = 404
+REPAIRED: Final = 25
+"""The version of Docker that lets containers that remove themselves live through its own start."""
+
 CONFLICT: Final = 409
 
 
@@ -29,7 +32,7 @@ class Engine:
         self._looking = threading.Lock()
         self._info: dict[str, Any] | None = None
 
-    def ask(self, method: str, target: str, body: Any = None, *, seconds: float = ANSWER_SECONDS) -> Any:
+    def ask(self, method: str, target: str, body: Any = None, *, seconds: float | None = None) -> Any:
         """Ask a question of the engine's API and return the answer.
 
         Raises:
@@ -37,6 +40,7 @@ class Engine:
             PlaceUnreachable: it does not answer.
             NotAllowed: we may not ask it.
         """
+        seconds = ANSWER_SECONDS if seconds is None else seconds
         try:
             return self.begin(method, target, body, seconds=seconds).answer()
         except TimeoutError as error:
@@ -46,7 +50,7 @@ class Engine:
         except OSError as error:
             raise PlaceUnreachable(f"The container engine at {self.path} ended the connection.") from error
 
-    def begin(self, method: str, target: str, body: Any = None, *, seconds: float = ANSWER_SECONDS) -> Asked:
+    def begin(self, method: str, target: str, body: Any = None, *, seconds: float | None = None) -> Asked:
         """Ask a question and leave its answer for later."""
         try:
             stream = self.host.connect(self.path)
@@ -54,7 +58,7 @@ class Engine:
             raise not_allowed(self.path) from error
         except FabricError as error:
             raise no_engine(self.path) from error
-        stream.settimeout(seconds)
+        stream.settimeout(ANSWER_SECONDS if seconds is None else seconds)
         return Asked(stream, method, target, body)
 
     @property
@@ -77,6 +81,15 @@ class Engine:
     def is_podman(self) -> bool:
         """Whether it is podman, which understands the same API but for GPUs."""
         return "BuildahVersion" in self.info
+
+    @property
+    def may_remove_by_itself(self) -> bool:
+        """Whether containers may be told to remove themselves.
+
+        With live-restore, Docker before 25 kills those that do when it is started again.
+        """
+        version = str(self.info.get("ServerVersion") or "").partition(".")[0]
+        return not self.info.get("LiveRestoreEnabled") or (version.isdigit() and int(version) >= REPAIRED)
 
     def create(self, name: str, body: Mapping[str, Any], slots: Sequence[str] = ()) -> bool:
         """Create a container, with GPUs where a document asks for any; False where one of that name is there already.

@@ -44,6 +44,7 @@ class Filling:
         """
         document: dict[str, Any] = json.loads(json.dumps(planned))
         host = document["HostConfig"]
+        host["AutoRemove"] = self.engine.may_remove_by_itself
         for mount in host["Mounts"]:
             mount["Source"] = self._source(mount, secrets)
         if is_guarded(self.engine.host, self.engine):

@@ -30,7 +30,7 @@ def gpu_document(name: str, document: Mapping[str, Any], slots: Sequence[str]) -
         "env": dict(entry.split("=", 1) for entry in document["Env"]),
         "labels": document["Labels"],
         "stop_timeout": document["StopTimeout"],
-        "remove": True,
+        "remove": host["AutoRemove"],
         "mounts": [_mount(mount) for mount in host.get("Mounts") or map(_parsed, host["Binds"])],
         "netns": {"nsmode": "bridge"},
         "cap_drop": host["CapDrop"],

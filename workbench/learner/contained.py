@@ -159,8 +159,8 @@ class Contained:
         assert self._ending is not None
         ending, self._ending = self._ending, None
         try:
-            ending.answer()
-            return True
+            # Engines send the head of their answer before they know: only what follows it says anything.
+            return isinstance(ending.answer(), dict)
         except (EngineRefused, OSError):
             return False
 

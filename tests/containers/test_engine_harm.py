@@ -1,0 +1,217 @@
+"""What a job lives through of its engine: killed, started again, hanging, cleaned up beside it, out of disk."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.local_host import LocalHost
+from runners.conformance_tools import Job, request_of
+from runners.container import ContainerRunner
+from tests.cli.conftest import wait_until
+from tests.containers.images import BUSYBOX
+from tests.containers.own_engine import OwnEngine, own_engine, why_not
+from workbench.errors import FabricError, PlaceUnreachable
+from workbench.paths import Home
+
+HOME = "c0ffee00-0000-4000-8000-0000000000e0"
+COUNT = "i=0; while [ ! -e end ]; do i=$((i+1)); echo line $i; sleep 0.05; done; echo last $i"
+HANGS_SECONDS = 4.0
+
+Start = Callable[..., Job]
+
+
+@pytest.fixture(autouse=True)
+def _engine(engine: None) -> None:
+    """The machine's engine has the image; the others are made from it."""
+    if reason := why_not():
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def start(home: Home) -> Iterator[Callable[[OwnEngine], Start]]:
+    """Launch jobs on an engine of the test's own; removed afterwards where that engine still answers."""
+    made: list[Job] = []
+    opened: list[LocalHost] = []
+
+    def on(engine: OwnEngine) -> Start:
+        place = LocalHost(home, engine=engine.address)
+        opened.append(place)
+        runner = ContainerRunner(place, home_uuid=HOME)
+
+        def launch(command: str, **spec: Any) -> Job:
+            made.append(Job.planned(runner, request_of(command, home=HOME, image=BUSYBOX, **spec)))
+            return made[-1].launch()
+
+        return launch
+
+    yield on
+    for job in made:
+        job.stop()
+        job.runner.close()
+    for place in opened:
+        place.close()
+
+
+def is_whole(output: bytes) -> bool:
+    """Say whether a counter's output has every line once, in order."""
+    lines = output.decode().splitlines()
+    return lines[:-1] == [f"line {number}" for number in range(1, len(lines))]
+
+
+def finish(home: Home, job: Job) -> None:
+    """Let a counter end."""
+    (home.job(job.ref().job_id).attempt(1).model(1) / "end").touch()
+
+
+def test_a_job_goes_on_when_its_engine_is_killed_and_started_again_with_live_restore(
+    home: Home, start: Callable[[OwnEngine], Start]
+) -> None:
+    with own_engine(1, live_restore=True) as engine:
+        job = start(engine)(COUNT)
+        job.until_printed(b"line 5\n")
+        engine.kill()
+        without = job.until_printed(b"line %d\n" % (job.output().count(b"\n") + 20))
+        engine.start()
+        job.until_printed(b"line %d\n" % (without.count(b"\n") + 20))
+        finish(home, job)
+        seen = job.until_over()[1]
+        job.runner.remove(job.request.attempt)
+
+        assert (seen.exit_code, seen.reason) == (0, None)
+        assert is_whole(job.output())
+        assert engine.docker("ps", "-aq") == ""
+
+
+def test_a_job_ends_with_an_engine_that_is_started_again_without_live_restore(
+    home: Home, start: Callable[[OwnEngine], Start]
+) -> None:
+    with own_engine(2) as engine:
+        job = start(engine)(COUNT)
+        job.until_printed(b"line 5\n")
+        engine.kill()
+        job.until_printed(b"line %d\n" % (job.output().count(b"\n") + 20))
+        engine.start()
+        seen = job.until_over()[1]
+        job.runner.remove(job.request.attempt)
+
+        assert seen.reason is not None
+        assert (seen.reason.code, seen.reason.text) == (
+            "S200",
+            "the container was stopped from outside, by hand or with its engine",
+        ) or (seen.reason.code, seen.reason.text) == ("S200", "the container ended with its engine")
+        assert engine.docker("ps", "-aq") == ""
+
+
+def test_a_job_that_is_stopped_while_its_engine_is_gone_ends_all_the_same(
+    home: Home, start: Callable[[OwnEngine], Start]
+) -> None:
+    with own_engine(3) as engine:
+        job = start(engine)(COUNT)
+        job.until_printed(b"line 5\n")
+        engine.kill()
+        seen = job.stop("halt", 1.0).until_over()[1]
+        processes = subprocess.run(["pgrep", "-f", "sh /.fabric/inside.sh"], capture_output=True, text=True)
+
+        assert seen.stopped == "halt"
+        assert not any(_is_in(int(pid), job) for pid in processes.stdout.split())
+
+
+def fill(path: Path) -> None:
+    """Take all that a disk has left, to the last block."""
+    with path.open("wb", buffering=0) as filler:
+        for size in (1 << 20, 4096):
+            with pytest.raises(OSError, match="No space"):
+                while filler.write(b"x" * size) == size:
+                    pass
+                raise OSError("No space for a whole block")
+
+
+def _is_in(pid: int, job: Job) -> bool:
+    try:
+        return job.ref().job_id.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+
+
+def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
+    home: Home, start: Callable[[OwnEngine], Start], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runners.container_engine.ANSWER_SECONDS", 1.0)
+    with own_engine(4) as engine:
+        launch = start(engine)
+        job = launch(COUNT)
+        job.until_printed(b"line 5\n")
+        engine.hang()
+        until = time.monotonic() + HANGS_SECONDS
+        while time.monotonic() < until:
+            job.until_printed(b"line %d\n" % (job.output().count(b"\n") + 5))
+        other = Job.planned(job.runner, request_of("true", home=HOME, image=BUSYBOX))
+        with pytest.raises(PlaceUnreachable, match="has not answered for"):
+            other.runner.launch(other.plan, other.told)
+        engine.resume()
+        finish(home, job)
+        seen = job.until_over()[1]
+        again = launch("echo after")
+        again.until_over()
+        for one in (job, again):
+            one.runner.remove(one.request.attempt)
+
+        assert (seen.exit_code, seen.reason) == (0, None)
+        assert is_whole(job.output())
+        assert again.output() == b"after\n"
+        assert engine.docker("ps", "-aq") == ""
+
+
+def test_cleaning_up_beside_a_job_and_removing_its_image_touch_nothing_of_it(
+    home: Home, start: Callable[[OwnEngine], Start]
+) -> None:
+    with own_engine(5) as engine:
+        job = start(engine)(COUNT, learners=2, ends_when="all")
+        for learner in (1, 2):
+            job.until_printed(b"line 5\n", learner)
+        engine.docker("system", "prune", "-af", "--volumes")
+        engine.docker("rmi", "-f", BUSYBOX)
+        for learner in (1, 2):
+            job.until_printed(b"line %d\n" % (job.output(learner).count(b"\n") + 5), learner)
+            (home.job(job.ref().job_id).attempt(1).model(learner) / "end").touch()
+        seen = job.until_over()
+        job.runner.remove(job.request.attempt)
+
+        assert [one.exit_code for one in seen.values()] == [0, 0]
+        assert is_whole(job.output(1))
+        assert is_whole(job.output(2))
+        assert engine.docker("ps", "-aq") == ""
+        assert "learner-" not in engine.docker("network", "ls")
+
+
+def test_an_engine_whose_disk_is_full_refuses_in_a_sentence_and_leaves_nothing(
+    tmp_path: Path, start: Callable[[OwnEngine], Start]
+) -> None:
+    image, folder = tmp_path / "disk.img", tmp_path / "d"
+    folder.mkdir()
+    with image.open("wb") as file:
+        file.truncate(96 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True, capture_output=True)
+    subprocess.run(["mount", "-o", "loop", str(image), str(folder)], check=True)
+    try:
+        with own_engine(6, disk=folder) as engine:
+            launch = start(engine)
+            launch("true").until_over()
+            fill(folder / "filler")
+            with pytest.raises(FabricError, match="no space left") as caught:
+                launch("true").until_over()
+            (folder / "filler").unlink()
+            after = launch("echo after")
+            after.until_over()
+
+            assert "container engine" in caught.value.message
+            assert after.output() == b"after\n"
+            wait_until(lambda: engine.docker("ps", "-aq") == "", "the containers to be gone")
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
