@@ -145,7 +145,7 @@ def test_a_plugins_token_is_asked_for_again_before_it_ends(server: Server) -> No
     server.says(PODS, LIST)
     plugin = server.folder / "plugin"
     plugin.write_text(
-        "#!/bin/sh\nn=$(cat count 2>/dev/null || echo 0); n=$((n+1)); echo $n >count\n"
+        '#!/bin/sh\ncd "${0%/*}" || exit\nn=$(cat count 2>/dev/null || echo 0); n=$((n+1)); echo $n >count\n'
         'echo \'{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",'
         '"status":{"token":"\'"$WHO$n"\'","expirationTimestamp":"2020-01-01T00:00:00Z"}}\'\n'
     )

@@ -1,46 +1,28 @@
-"""A Docker engine of the tests' own beside the machine's: empty, with a socket of its own."""
+"""A Docker engine of the tests' own beside the machine's: empty, with a socket that a user of the box may use."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.ssh.daemon import User, wait_until
+from tests.containers.own_engine import OwnEngine
+from tests.ssh.daemon import User
+
+NETWORK_NUMBER = 240
+"""Of no other engine of the tests."""
 
 
 @contextmanager
 def second_engine(folder: Path, user: User) -> Iterator[Path]:
     """Start it, and give its socket, which a user may use."""
-    folder.mkdir()
-    socket = folder / "engine.sock"
-    told = [
-        *("--host", f"unix://{socket}", "--data-root", str(folder / "data")),
-        *("--exec-root", str(folder / "exec"), "--pidfile", str(folder / "pid")),
-        *("--bridge=none", "--iptables=false", "--ip-masq=false", "--storage-driver=vfs"),
-    ]
-    log = folder / "log"
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
-            ["dockerd", *told], stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
-        )
     try:
-        wait_until(lambda: _answers(socket), f"the engine to answer; {log}", 60)
-        os.chown(socket, user.uid, 0)
-        yield socket
+        with OwnEngine(folder, NETWORK_NUMBER) as engine:
+            engine.start()
+            socket = Path(engine.address.removeprefix("unix://"))
+            os.chown(socket, user.uid, 0)
+            yield socket
     finally:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(20)
-        process.kill()
-        process.wait()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _answers(socket: Path) -> bool:
-    argv = ["docker", "-H", f"unix://{socket}", "version"]
-    return subprocess.run(argv, capture_output=True).returncode == 0
