@@ -162,26 +162,35 @@ def _secrets(store: Store) -> Iterator[Leftover]:
 
 
 def _code(store: Store) -> Iterator[Leftover]:
-    """Snapshots that no job was made of; none while there are job folders that the store does not know."""
+    for file in unused_code(store, set()):
+        code_hash = file.name.removesuffix(".tar.gz")
+        yield _files("code", code_hash[:12], "no job uses it", file)
+
+
+def unused_code(store: Store, gone: set[str]) -> list[Path]:
+    """Return the snapshots that no job was made of, but perhaps those of ``gone``.
+
+    None while there are job folders that the store does not know.
+    """
     from workbench.store.jobs import detail, job, list_jobs
 
     folders = list(store.home.jobs.iterdir()) if store.home.jobs.is_dir() else []
     if not store.home.code.is_dir() or any(job(store, folder.name) is None for folder in folders):
-        return
+        return []
     used = set()
     for row in list_jobs(store):
+        if row.id in gone:
+            continue
         try:
             used.add(detail(store, row.id).code_hash)
         except FabricError:
-            return
-    for file in sorted(store.home.code.glob("*.tar.gz")):
-        code_hash = file.name.removesuffix(".tar.gz")
-        if code_hash not in used:
-            yield _files("code", code_hash[:12], "no job uses it", file)
+            return []
+    files = sorted(store.home.code.glob("*.tar.gz"))
+    return [file for file in files if file.name.removesuffix(".tar.gz") not in used]
 
 
 def _files(kind: str, name: str, why: str, path: Path) -> Leftover:
-    return Leftover(kind, HERE, name, why, _size(path), partial(_remove_path, path))
+    return Leftover(kind, HERE, name, why, _size(path), partial(remove_path, path))
 
 
 def _size(path: Path) -> int:
@@ -189,7 +198,8 @@ def _size(path: Path) -> int:
     return sum(file.lstat().st_size for file in files)
 
 
-def _remove_path(path: Path) -> None:
+def remove_path(path: Path) -> None:
+    """Remove a file or a folder with all that is in it."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:

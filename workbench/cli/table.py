@@ -104,6 +104,8 @@ ENTRIES = (
     ),
     Entry("controller", "controller:controller", "care", "Show or stop the process that moves jobs on."),
     Entry("doctor", "doctor:doctor", "care", "Check this machine and fabric's own files; say what to do."),
+    Entry("du", "du:du", "care", "Show what jobs and caches take up on this machine's disk."),
+    Entry("prune", "prune:prune", "care", "Remove jobs that ended long ago, and caches that no job uses."),
     Entry("gc", "garbage:gc", "care", "List what belongs to no job, and remove it when told to."),
     Entry("completion", "completion:completion", "care", "Print a shell's completion script."),
     Entry("version", "version:version", "care", "Print the version."),
