@@ -7,6 +7,9 @@ from typing import Any, Final
 
 CREATE: Final = "libpod/containers/create"
 CPU_PERIOD: Final = 100_000
+_UNLIMITED: Final = 1 << 64
+"""-1 as numbers without a sign have it."""
+
 _NANO: Final = 1_000_000_000
 
 
@@ -42,7 +45,11 @@ def gpu_document(name: str, document: Mapping[str, Any], slots: Sequence[str]) -
         "devices": [{"path": f"nvidia.com/gpu={slot}"} for slot in slots],
         "resource_limits": _limits(host),
         "r_limits": [
-            {"type": f"RLIMIT_{limit['Name'].upper()}", "soft": limit["Soft"], "hard": limit["Hard"]}
+            {
+                "type": f"RLIMIT_{limit['Name'].upper()}",
+                "soft": limit["Soft"] % _UNLIMITED,
+                "hard": limit["Hard"] % _UNLIMITED,
+            }
             for limit in host.get("Ulimits") or ()
         ],
     }

@@ -98,7 +98,8 @@ def is_guarded(host: Host, engine: Engine) -> bool:
 
 def runs_rootless(engine: Engine) -> bool:
     """Say whether root in the engine's containers is the person outside."""
-    return any("rootless" in option for option in engine.info.get("SecurityOptions") or ())
+    said = engine.info.get("SecurityOptions") or ()
+    return bool(engine.info.get("Rootless")) or any("rootless" in option for option in said)
 
 
 def user_of(host: Host) -> tuple[int, int]:

@@ -105,3 +105,16 @@ def test_an_engine_that_cannot_give_gpus_says_what_to_install(
     assert seen.reason is not None
     assert "cannot give GPUs to containers" in seen.reason.text
     assert "container toolkit" in seen.reason.hint
+
+
+def test_gpus_that_are_lost_while_a_container_runs_are_named(make_job: MakeJob, gpus: Gpus) -> None:
+    says = "echo step 1; echo 'Failed to initialize NVML: Unknown Error' >&2; echo Traceback; exit 1"
+    lost = make_job(says, gpus=1).launch().until_over()[1]
+    without = make_job(says).launch().until_over()[1]
+
+    assert lost.reason is not None
+    assert lost.reason.code == "S105"
+    assert "it lost its GPUs while it ran: Failed to initialize NVML: Unknown Error" in lost.reason.text
+    assert "cgroupfs" in lost.reason.hint
+    assert without.reason is not None
+    assert without.reason.code == "C201"

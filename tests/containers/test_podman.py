@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from backends.interface import Host
 from backends.local_host import LocalHost
-from tests.containers.images import DEBIAN, USER, ensure_images
-from tests.containers.podman import roots_podman, served, why_no_podman
+from runners.conformance_tools import Job, request_of
+from runners.container import ContainerRunner
+from tests.cli.conftest import Fabric, fabric, wait_until
+from tests.containers.conftest import HOME
+from tests.containers.images import BUSYBOX, DEBIAN, USER, ensure_images
+from tests.containers.people import environment_of, person, run_as
+from tests.containers.podman import SETTINGS, Podman, roots_podman, served, why_no_podman
 from tests.containers.test_container_conformance import ContainerContract
+from tests.ssh.daemon import why_not as why_no_users
+from tests.stubs import pretend
 from workbench.paths import Home
+
+__all__ = ["fabric"]
+
+FABRIC = str(Path(sys.executable).with_name("fabric"))
 
 
 @pytest.fixture(scope="module")
@@ -36,3 +53,127 @@ class TestOnPodman(ContainerContract):
         place = LocalHost(home, engine=podman)
         yield place
         place.close()
+
+
+@pytest.fixture
+def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Two pretended GPUs, written down for CDI as NVIDIA's toolkit would; each is ``/dev/null`` by another name."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: devices are written down in /var/run/cdi")
+    unique = uuid.uuid4().hex[:8]
+    uuids = [f"GPU-{unique}-{number}" for number in range(2)]
+    found = pretend(tmp_path / "gpus", monkeypatch)
+    devices = []
+    for number, one in enumerate(uuids):
+        found.add(one)
+        node = {"path": f"/dev/nvidia-{unique}-{number}", "type": "c", "major": 1, "minor": 3}
+        devices.append({"name": one, "containerEdits": {"deviceNodes": [node]}})
+    told = {"cdiVersion": "0.3.0", "kind": "nvidia.com/gpu", "devices": devices, "containerEdits": {}}
+    folder = Path("/var/run/cdi")
+    folder.mkdir(exist_ok=True)
+    file = folder / f"fabric-test-{unique}.json"
+    file.write_text(json.dumps(told))
+    yield uuids
+    file.unlink()
+
+
+def test_gpus_are_asked_for_by_cdi_with_everything_else_as_ever(
+    podman: str, home: Home, gpus: list[str]
+) -> None:
+    place = LocalHost(home, engine=podman)
+    runner = ContainerRunner(place, home_uuid=HOME)
+    look = (
+        "ls /dev | grep nvidia; echo $NVIDIA_VISIBLE_DEVICES; id -u; pwd; hostname; grep NoNewPrivs /proc/self/status;"
+        " cat /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null || cat /sys/fs/cgroup/memory.max;"
+        " getent hosts $LEARNER_NAME_PREFIX-0.$LEARNER_NAME_PREFIX | wc -l;"
+        " df -k /dev/shm | tail -1; echo x > $RESULT_DIR/x"
+    )
+    request = request_of(
+        look, home=HOME, image=DEBIAN, gpus=1, memory_bytes=256 << 20, learners=2, ends_when="all"
+    )
+    job = Job.planned(runner, request)
+    try:
+        seen = job.launch().until_over()
+        lines = {number: job.output(number).decode().split("\n") for number in (1, 2)}
+    finally:
+        runner.remove(job.request.attempt)
+        runner.close()
+        place.close()
+
+    assert [one.exit_code for one in seen.values()] == [0, 0], job.output()
+    given = [lines[number][1] for number in (1, 2)]
+    assert sorted(given) == sorted(gpus)
+    for number in (1, 2):
+        told = lines[number]
+        assert told[0] == f"nvidia-{given[number - 1].removeprefix('GPU-')}"
+        assert told[2:4] == ["0", "/job/model-code"]
+        assert told[4] == job.plan.learners[number - 1].name
+        assert told[5].endswith("1")
+        assert told[6] == str(256 << 20)
+        assert told[7] == "1"
+        assert str(4 << 20) in told[8]
+
+
+def test_the_command_line_uses_the_engine_of_docker_host(podman: str, fabric: Fabric, home: Home) -> None:
+    (fabric.folder / "Dockerfile").write_text(f"FROM localhost/{DEBIAN}\nRUN echo built > /built\n")
+    text = "name: a\nbuild: Dockerfile\nframework:\n  command: cat /built; echo x > $RESULT_DIR/x; echo up; sleep 300\n"
+    (fabric.folder / "manifest.yml").write_text(text)
+
+    plain = fabric(
+        "run", "--image", USER, "--", "sh", "-c", "id -u; echo 1 > $RESULT_DIR/1", DOCKER_HOST=podman
+    )
+    found = fabric("backend", "test", "local", DOCKER_HOST=podman).stdout
+    job = fabric("run", "-d", "manifest.yml", DOCKER_HOST=podman).stdout.strip()
+    output = home.job(job).attempt(1).learner(1).output
+    wait_until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up", seconds=60)
+    ran = fabric("exec", job, "--", "cat", "/proc/1/cmdline")
+    fabric("cp", f"{job}:/built", "built")
+    fabric("kill", job)
+    fabric("wait", job, expect=None)
+    made = [path for one in home.jobs.iterdir() for path in (one / "results").iterdir()]
+
+    assert plain.stdout == "1234\n"
+    assert podman in found
+    assert "inside.sh" in ran.stdout
+    assert (fabric.folder / "built").read_text() == "built\n"
+    assert {path.stat().st_uid for path in made} == {os.getuid()}
+
+
+def test_a_user_with_a_podman_of_their_own_needs_no_right_and_owns_what_the_job_writes(
+    engine: None, tmp_path: Path
+) -> None:
+    if reason := why_no_podman() or why_no_users():
+        pytest.skip(reason)
+    with let_open_tunnels(), person(in_group=False) as user:
+        settings = user.home / "containers.conf"
+        settings.write_text(SETTINGS + 'cgroup_manager="cgroupfs"\n')
+        told = {**environment_of(user), "CONTAINERS_CONF": str(settings)}
+        (user.home / "run").mkdir(mode=0o700)
+        user.owns(user.home / "run")
+        own = Podman(user.home, told, user.name)
+        own.load(BUSYBOX, USER)
+        work = "id -u; umask 077; mkdir $RESULT_DIR/d; echo x > $RESULT_DIR/d/x; echo y > own"
+        outputs = {}
+        with served(own) as address:
+            for image in (BUSYBOX, USER):
+                words = ("run", "--runner", "container", "--image", image, "--", "sh", "-c", work)
+                outputs[image] = run_as(user, FABRIC, *words, DOCKER_HOST=address)
+            run_as(user, FABRIC, "controller", "stop")
+        home = Home(user.home / ".local" / "share" / "fabric")
+        foreign = [path for path in home.path.rglob("*") if path.lstat().st_uid != user.uid]
+
+        assert [ran.returncode for ran in outputs.values()] == [0, 0], outputs
+        assert [ran.stdout for ran in outputs.values()] == ["0\n", "1234\n"]
+        assert foreign == []
+
+
+@contextmanager
+def let_open_tunnels() -> Iterator[None]:
+    """Let everybody open ``/dev/net/tun``, as usual machines do: a network without rights needs it."""
+    device = Path("/dev/net/tun")
+    before = device.stat().st_mode
+    device.chmod(0o666)
+    try:
+        yield
+    finally:
+        device.chmod(before & 0o7777)

@@ -353,7 +353,8 @@ class Guard:
         elif why is not None and why["code"] in ("C201", "C202", "C206"):
             name = "setup" if self._act == "setup" else "output"
             told = reasons.told(self._folder)
-            why = told.get("reason") or reasons.with_last_line(why, self._folder, name)
+            lost = reasons.of_lost_gpu(self._folder, name) if self._launch.slots else None
+            why = told.get("reason") or lost or reasons.with_last_line(why, self._folder, name)
             self._state.document.update(stopped=told.get("stopped") or self._state.document["stopped"])
         if self._beside is not None:
             why = self._put_away(self._beside, why)

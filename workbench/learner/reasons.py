@@ -18,6 +18,9 @@ NOT_FOUND = 127
 LINE_CHARACTERS = 200
 """How much of the last line of output goes into a reason."""
 
+_GPU_LOST = ("Failed to initialize NVML", "Can't initialize NVML")
+"""What NVIDIA's tools and PyTorch say when the devices are there no more."""
+
 _ESCAPES = re.compile(
     r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 )
@@ -79,6 +82,18 @@ def of_lost_output(count: int) -> dict[str, Any]:
     return reason("the disk is full: the last %d bytes of output could not be kept" % count, "S204")
 
 
+def of_lost_gpu(folder: str, name: str) -> dict[str, Any] | None:
+    """Say that GPUs were lost to a learner while it ran, if what it printed last tells so."""
+    for line in reversed(_last_lines(folder, name)):
+        if any(words in line for words in _GPU_LOST):
+            hint = (
+                "a container loses its GPUs when systemd reloads its units: let the engine use the cgroup driver"
+                " cgroupfs, and see nvidia-ctk system create-dev-char-symlinks"
+            )
+            return reason("it lost its GPUs while it ran: %s" % line[:LINE_CHARACTERS], "S105", hint)
+    return None
+
+
 def told(folder: str) -> dict[str, Any]:
     """Return what the command's stand-in knows of its end beyond an exit code: ``reason``, and ``stopped``."""
     try:
@@ -98,6 +113,12 @@ def with_last_line(why: dict[str, Any], folder: str, name: str) -> dict[str, Any
 
 def last_line(folder: str, name: str) -> str:
     """Return the last line that says anything, made harmless for a terminal and cut to size."""
+    lines = _last_lines(folder, name)
+    return lines[-1][:LINE_CHARACTERS] if lines else ""
+
+
+def _last_lines(folder: str, name: str) -> list[str]:
+    """Return the last lines that say anything, made harmless for a terminal."""
     end = journal.published_end(os.path.join(folder, name + ".idx"))
     start = max(0, end - 8192)
     try:
@@ -105,12 +126,9 @@ def last_line(folder: str, name: str) -> str:
             file.seek(start)
             data = file.read(end - start)
     except OSError:
-        return ""
-    for line in reversed(re.split(r"[\r\n]+", data.decode("utf-8", "replace"))):
-        text = _ESCAPES.sub("", line).strip()
-        if text:
-            return text[:LINE_CHARACTERS]
-    return ""
+        return []
+    texts = (_ESCAPES.sub("", line).strip() for line in re.split(r"[\r\n]+", data.decode("utf-8", "replace")))
+    return [text for text in texts if text]
 
 
 def signal_name(number: int) -> str:
