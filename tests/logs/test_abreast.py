@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import os
 from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.cli.journals import write_output
@@ -44,12 +44,13 @@ def test_a_search_that_is_left_leaves_no_process(
     folders: list[LearnerFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(abreast, "WORTH_BYTES", 1)
+    before = set(psutil.Process().children())
 
     with closing(abreast.search(folders, Pattern("line"))) as found:
         assert next(found)[0] == 0
+        assert set(psutil.Process().children()) > before
 
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert set(psutil.Process().children()) <= before
 
 
 def test_a_log_that_cannot_be_read_is_said(

@@ -33,9 +33,9 @@ Where = Annotated[
 def files(
     job: Job, path: Where = "", learner: Which = 1, attempt: Attempt = None, json: Json = False
 ) -> None:
-    """List a job's files, also while it runs: results, checkpoints, logs, or what PATH names.
+    """List a job's files, also while it runs.
 
-    An absolute path is meant as the learner sees it.
+    Without PATH these are results, checkpoints and logs. An absolute path is meant as the learner sees it.
     """
     from workbench.cli.learners import reached
 
