@@ -31,8 +31,9 @@ def adopt(
 ) -> None:
     """Look after one's own jobs of another laptop.
 
-    Both reach the host as the same user. Without a job those there are listed. An adopted job is followed, halted, resumed and downloaded as if it
-    had been given here; the laptop that gave it may go on with it, too.
+    Both reach the host as the same user. Without a job those there are listed. An adopted job is followed,
+    halted, resumed and downloaded as if it had been given here; the laptop that gave it may go on with it,
+    too.
     """
     from workbench.cli.adopting import adopt as take_up
     from workbench.cli.adopting import chosen, find
