@@ -250,13 +250,20 @@ def early_bindings(*panes: str) -> list[BindingType]:
     from textual.binding import Binding
 
     shared = {action.id: action for pane in panes for action in of_pane(pane)}.values()
-    return [
-        Binding(
-            ",".join(action.keys), f"early('{action.id}')", action.title, show=False, id=EARLY + action.id
-        )
-        for action in shared
-        if action.owner != "pane" and not takes_number(action)
-    ]
+    made: list[BindingType] = []
+    for action in shared:
+        if action.owner == "pane":
+            continue
+        if takes_number(action):
+            made += [
+                Binding(key, f"early('{action.id}', {key})", action.title, show=False) for key in action.keys
+            ]
+        else:
+            keys = ",".join(action.keys)
+            made.append(
+                Binding(keys, f"early('{action.id}')", action.title, show=False, id=EARLY + action.id)
+            )
+    return made
 
 
 def takes_number(action: Action) -> bool:

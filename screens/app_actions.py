@@ -45,7 +45,7 @@ class AppActions(App[int]):
     def _fabric(self) -> FabricApp:
         return cast("FabricApp", self)
 
-    async def action_perform(self, action_id: str) -> None:
+    async def action_perform(self, action_id: str, number: int | None = None) -> None:
         """Do what a key of the focused pane would do; for the key bar, the palette and commands."""
         action = actions.BY_ID[action_id]
         screen = self.screen
@@ -53,7 +53,8 @@ class AppActions(App[int]):
         if owner is None and action.owner == "pane":
             self._fabric.tell(f"{action.title}: not on this screen", "warning")
             return
-        await self.run_action(action.target, default_namespace=owner or screen)
+        target = action.target if number is None else f"{action.target}({number})"
+        await self.run_action(target, default_namespace=owner or screen)
 
     def aside(self, work: Callable[[], T], then: Callable[[T], Any]) -> None:
         """Do something that may wait for a file in a thread of its own, then go on with what it gave."""

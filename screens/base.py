@@ -80,10 +80,10 @@ class BaseScreen(Screen[None]):
         if pane := self.pane:
             self.query_one(KeyBar).pane = pane
 
-    async def action_early(self, action_id: str) -> None:
+    async def action_early(self, action_id: str, number: int | None = None) -> None:
         """Take a key that was typed before any pane had the focus, so that none is lost while a screen opens."""
         if self.focused is None:
-            await self.fabric.action_perform(action_id)
+            await self.fabric.action_perform(action_id, number)
 
     def on_resize(self, event: events.Resize) -> None:
         """Say so when there is not room enough to be of use."""

@@ -128,6 +128,11 @@ async def test_keys_that_are_typed_while_a_screen_opens_are_not_lost(three: Home
         for key, character in (("j", "j"), ("enter", "\r"), ("l", "l")):
             shown.app.post_message(Key(key, character))
         await shown.until_shown("2 logs", "RuntimeError", "end")
+        await shown.press("escape")
+        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        for key, character in (("enter", "\r"), ("7", "7")):
+            shown.app.post_message(Key(key, character))
+        await shown.until_shown("History")
 
 
 @journey
