@@ -17,6 +17,7 @@ os.environ["TEXTUAL_ANIMATIONS"] = "none"
 os.environ["FABRIC_ASCII"] = "0"
 os.environ["TZ"] = "UTC"
 
+from screens.draft_sources import draft_of_file
 from tests.screens import seeding
 from tests.screens.support import Shown, opened
 from tests.screens.test_pictures import remember_runs
@@ -66,6 +67,13 @@ async def draw(home: Home, folder: Path) -> None:
         await shown.press("tilde", "tilde")
         await shown.until_shown("smooth 0.9")
         await keep(shown, folder / "compare.svg")
+        await shown.press("escape", "escape")
+        await shown.until_shown("fabric › runs")
+        await shown.press("n")
+        await shown.until_shown("new job")
+        shown.app.open_form(draft_of_file("examples/digits/manifest.yml").changed("params.epochs", "80"))
+        await shown.until_shown("params.epochs=80", "job       digits")
+        await keep(shown, folder / "form.svg")
 
 
 async def keep(shown: Shown, file: Path) -> None:
