@@ -32,6 +32,10 @@ BENCHMARKS: Mapping[str, str] = {
     "ssh-lines": "ssh:million_line_rows",
     "ssh-latency": "ssh:latency_rows",
     "ssh-upload": "ssh:upload_rows",
+    "ssh-upload-throttled": "ssh_links:throttled_upload_rows",
+    "ssh-changed-code": "ssh_links:changed_code_rows",
+    "ssh-many": "ssh_links:many_rows",
+    "ssh-back": "ssh_links:back_rows",
 }
 
 

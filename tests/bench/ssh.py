@@ -33,6 +33,7 @@ class Ground:
     environment: dict[str, str]
     folder: Path
     user: User
+    daemon: Daemon
     ssh: list[str]
     """OpenSSH's client, with all that it needs to know of the host."""
 
@@ -63,7 +64,7 @@ def ground() -> Iterator[Ground]:
             daemon.start()
             work = root / "work"
             work.mkdir()
-            yield Ground(environment, work, user, ["ssh", "-F", str(folder / "config"), "box"])
+            yield Ground(environment, work, user, daemon, ["ssh", "-F", str(folder / "config"), "box"])
         finally:
             subprocess.run([FABRIC, "controller", "stop"], env=environment, capture_output=True)
             daemon.stop()
