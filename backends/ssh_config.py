@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from backends.ssh_address import Address, parse_address
+from backends.ssh_library import load_paramiko
 from workbench.errors import ConfigError
 
 SYSTEM_FILE: Final = Path("/etc/ssh/ssh_config")
@@ -115,9 +116,8 @@ class SshConfig:
         )
 
     def _options(self, alias: str) -> Mapping[str, Any]:
-        import paramiko
-
         text = "".join(self._text(alias))
+        paramiko = load_paramiko(with_commands=" exec " in text.lower())
         try:
             found: Mapping[str, Any] = paramiko.SSHConfig.from_text(text).lookup(alias)
         except (
@@ -170,8 +170,7 @@ def _included(words: str, file: Path) -> Iterator[Path]:
 
 
 def _applies(header: str, alias: str) -> bool:
-    import paramiko
-
+    paramiko = load_paramiko(with_commands=" exec " in header.lower())
     try:
         found = paramiko.SSHConfig.from_text(f"{header}\n{_MARK} yes\n").lookup(alias)
     except Exception:  # it is told when the whole text is read

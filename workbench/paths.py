@@ -238,9 +238,14 @@ class Home:
         """Secret values by job, 0600 each, in a 0700 folder."""
         return self.path / "secrets"
 
+    @property
+    def places(self) -> Path:
+        """What is remembered of places that were reached before."""
+        return self.path / "places"
+
     def place(self, key: str) -> Path:
-        """Return what is remembered of a place that was reached before."""
-        return self.path / "places" / f"{key}.json"
+        """Return what is remembered of one of them."""
+        return self.places / f"{key}.json"
 
     @property
     def served_store(self) -> Path:

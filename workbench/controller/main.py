@@ -148,6 +148,7 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: Log) -> int:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         lock.say(str(server.path))
         server.start()
+        _warm(home)
         from workbench.controller.loop import Loop, Settings
 
         store = _open(home, process, log)
@@ -166,6 +167,14 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: Log) -> int:
         if lock.is_ours():
             server.close()
             lock.say("")
+
+
+def _warm(home: Home) -> None:
+    """Load what hosts over SSH need while nothing else is to be done yet, where this home knows any."""
+    if home.places.is_dir():
+        from backends.ssh_library import load_paramiko
+
+        threading.Thread(target=load_paramiko, name="warm", daemon=True).start()
 
 
 def _open(home: Home, process: Process, log: Log) -> Store | None:
