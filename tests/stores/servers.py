@@ -27,15 +27,16 @@ class Server:
         self.kind = kind
         self.folder = folder
         self.port = free_port()
+        self.login = (KEY, SECRET)
         self._words = words
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Serve, by the same port every time."""
         login = {
-            "s3": ["--auth-key", f"{KEY},{SECRET}"],
-            "webdav": ["--user", KEY, "--pass", SECRET],
-            "sftp": ["--user", KEY, "--pass", SECRET],
+            "s3": ["--auth-key", ",".join(self.login)],
+            "webdav": ["--user", self.login[0], "--pass", self.login[1]],
+            "sftp": ["--user", self.login[0], "--pass", self.login[1]],
         }[self.kind]
         self._process = subprocess.Popen(
             [find_rclone().path, "serve", self.kind, "--addr", f"127.0.0.1:{self.port}", *login, *self._words,

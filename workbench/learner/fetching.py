@@ -14,7 +14,7 @@ from functools import partial
 from workbench.learner import journal, reasons, state, system
 from workbench.learner.data_cache import Entry
 from workbench.learner.listing import Listing, list_store, missing
-from workbench.learner.rclone import Rclone
+from workbench.learner.rclone import TRIES, Rclone
 from workbench.learner.records_header import records_header
 from workbench.learner.restoring import restore
 from workbench.learner.store_trouble import StoreTrouble, explain, is_missing
@@ -129,7 +129,7 @@ class Fetching:
             "started_us": system.now_us(),
         }
         target = "%s:%s/%s/attempt.json" % (results["remote"], results["path"], self._stores.learner_path)
-        arguments = ["rcat", target, "--retries", "1", "--low-level-retries", "2"]
+        arguments = ["rcat", target, *TRIES]
         done = self._rclone.run(arguments, stdin=json.dumps(document).encode() + b"\n", look=self.look)
         if done.code:
             if is_missing(done.messages):
@@ -185,7 +185,7 @@ class Fetching:
         arguments = ["copy", "%s:%s" % (told["remote"], told["path"]), target]
         arguments += ["--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS), "--fast-list"]
         # What a try before this one brought is kept; it has the size and time of what is there.
-        arguments += ["--use-server-modtime", "--retries", "1", "--low-level-retries", "5"]
+        arguments += ["--use-server-modtime", *TRIES]
         done = self._rclone.run(arguments, look=self.look, on_statistics=self._teller.take)
         if done.code:
             raise explain(done.messages, store=told["id"], address=told["address"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
+from workbench.learner.rclone import TRIES
 from workbench.learner.store_trouble import StoreTrouble, explain, is_missing
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
@@ -47,7 +48,7 @@ def list_store(rclone: Rclone, told: Mapping[str, Any], look: Look | None = None
     ]
     if told.get("etags"):
         arguments += ["--hash", "--hash-type", "MD5"]
-    done = rclone.run([*arguments, "--retries", "1", "--low-level-retries", "2", target], look=look)
+    done = rclone.run([*arguments, *TRIES, target], look=look)
     if done.code:
         if is_missing(done.messages):
             raise missing(rclone, told, look)
@@ -62,7 +63,7 @@ def missing(rclone: Rclone, told: Mapping[str, Any], look: Look | None = None) -
     """Say that a container is not there, and name those that are, where the store tells."""
     container, _, below = str(told["path"]).partition("/")
     where = "the data store %s" % told["id"] + (" (%s)" % told["address"] if told["address"] else "")
-    listed = rclone.run(["lsf", "--dirs-only", "--retries", "1", "%s:" % told["remote"]], look=look)
+    listed = rclone.run(["lsf", "--dirs-only", *TRIES, "%s:" % told["remote"]], look=look)
     names = sorted(name.rstrip("/") for name in listed.output.decode("utf-8", "replace").splitlines())
     if listed.code == 0 and container in names and below:
         return StoreTrouble("%s has no folder %s in %s" % (where, below, container), "C103", "check path:")

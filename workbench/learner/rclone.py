@@ -28,6 +28,9 @@ PASSED = (
 )  # fmt: skip
 """What of our own environment it sees."""
 
+TRIES = ("--retries", "1", "--low-level-retries", "2")
+"""How often it tries by itself: more is for us to do, who say so and look whether to stop."""
+
 LOOK_SECONDS = 0.2
 END_SECONDS = 5.0
 STATISTICS_SECONDS = 0.5

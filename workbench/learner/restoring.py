@@ -8,6 +8,7 @@ import time
 
 from workbench.learner.keeping import MARK, OTHER_MARK
 from workbench.learner.listing import list_store
+from workbench.learner.rclone import TRIES
 from workbench.learner.store_sources import Stored
 from workbench.learner.store_trouble import StoreTrouble, explain, is_missing
 
@@ -58,7 +59,7 @@ def _bring(
     teller.begin("brings back what is in %s" % source)
     arguments = ["copy", "%s:%s" % (results["remote"], source), target, "--links", "--update", "--fast-list"]
     arguments += ["--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS)]
-    arguments += ["--retries", "1", "--low-level-retries", "5"]
+    arguments += TRIES
     for pattern in but:
         arguments += ["--exclude", pattern]
     done = rclone.run(arguments, look=look, on_statistics=teller.take)

@@ -15,7 +15,7 @@ import time
 from workbench.learner import state, store_sources, system
 from workbench.learner.keeping import MARK, Keeping
 from workbench.learner.listing import list_store
-from workbench.learner.rclone import Rclone
+from workbench.learner.rclone import TRIES, Rclone
 from workbench.learner.store_sources import Item, Source, Stored, journal_source, sources_of
 from workbench.learner.store_trouble import StoreTrouble, explain, is_missing
 
@@ -156,8 +156,8 @@ class Storing:
         if self._results.get("bound"):
             return  # the store's folder is the job's own
         for mark in ("%s.%s" % (target, MARK), "%s/%s" % (target, MARK), target):
-            self._rclone.run(["deletefile", mark, "--retries", "1"], look=self._look)
-        self._rclone.run(["purge", target, "--retries", "1"], look=self._look)
+            self._rclone.run(["deletefile", mark, *TRIES], look=self._look)
+        self._rclone.run(["purge", target, *TRIES], look=self._look)
         self._stored.drop(base)
         self._stored.drop("%s.%s" % (base, MARK))
 
@@ -197,7 +197,7 @@ class Storing:
         self._teller.begin("stores results", sum(item.size for item in items))
         odd = [item for item in items if "\n" in item.name or "\r" in item.name]
         plain = [item for item in items if item not in odd] if odd else items
-        options = ["--links", "--retries", "1", "--low-level-retries", "3", "--no-traverse"]
+        options = ["--links", *TRIES, "--no-traverse"]
         options += ["--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS)]
         if source.names:
             options.append("--local-no-check-updated")  # output that is still printed only grows
@@ -210,7 +210,7 @@ class Storing:
             self._note(source, plain)
         for item in odd:
             path = os.path.join(source.root, item.name)
-            self._run(["copyto", path, "%s/%s" % (target, item.name), *options[:5]])
+            self._run(["copyto", path, "%s/%s" % (target, item.name), "--links", *TRIES])
             self._note(source, [item])
 
     def _run(self, arguments: list[str], stdin: bytes = b"") -> None:
@@ -228,7 +228,15 @@ class Storing:
                 "S303",
                 passing=True,
             )
-        trouble = explain(done.messages, store=results["id"], address=results["address"], writing=True)
+        messages = done.messages
+        if "is a file not a directory" in " ".join(messages):
+            # What a store that refuses to be looked at is taken for.
+            container = str(results["path"]).partition("/")[0]
+            looked = self._rclone.run(
+                ["lsf", "--max-depth", "1", *TRIES, "%s:%s" % (results["remote"], container)]
+            )
+            messages = looked.messages if looked.code else messages
+        trouble = explain(messages, store=results["id"], address=results["address"], writing=True)
         if trouble.code == "C103":
             trouble.passing = True  # it could be written when the learner began: a key may be put right
         raise trouble

@@ -1,0 +1,339 @@
+"""Stores that go away and come back, processes that are killed, disks that are full: complete, or named as missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.local_host import LocalHost
+from runners.interface import AttemptRef, LaunchRequest
+from runners.process import ProcessRunner
+from tests.controller.real import Ground
+from tests.controller.waiting import wait_for
+from tests.stores.servers import Server, serving
+from workbench.job import State
+from workbench.paths import Home
+from workbench.store.jobs import detail
+
+MEGABYTE = 1 << 20
+SLOW = ("--bwlimit", "4M")
+PATIENCE = "FABRIC_STORE_PATIENCE_SECONDS"
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[Server]:
+    """S3 that gives and takes four megabytes a second."""
+    yield from serving("s3", tmp_path / "slow", *SLOW)
+
+
+@pytest.fixture
+def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is away is given up soon."""
+    monkeypatch.setenv(PATIENCE, "3")
+
+
+def big(server: Server, megabytes: int = 8) -> bytes:
+    content = random.Random(7).randbytes(megabytes * MEGABYTE)
+    server.write("tf_training_data/big.bin", content)
+    return content
+
+
+def state_of(ground: Ground, job_id: str, attempt: int = 1) -> dict[str, Any]:
+    file = ground.learner(job_id, attempt).state
+    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the processes below one."""
+    found, waiting = [], [pid]
+    while waiting:
+        said = subprocess.run(["pgrep", "-P", str(waiting.pop())], capture_output=True, text=True).stdout
+        waiting += [int(word) for word in said.split()]
+        found += [int(word) for word in said.split()]
+    return found
+
+
+def rclones_of(ground: Ground, job_id: str) -> list[int]:
+    """Return the data movers of a job's learner."""
+    below = children_of(state_of(ground, job_id).get("pid") or -1)
+    return [pid for pid in below if _name(pid) == "rclone"]
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def filling(ground: Ground) -> bool:
+    """Say whether data is being copied in just now."""
+    return any(path.stat().st_size > 0 for path in ground.home.data.rglob("*.partial"))
+
+
+def half_files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.name.endswith(".partial")]
+
+
+def test_a_store_that_is_killed_while_data_is_copied_and_comes_back_gives_it_all(
+    ground: Ground, slow: Server
+) -> None:
+    content = big(slow)
+    job_id = ground.submit(
+        "sha256sum <$DATA_DIR/big.bin; echo ok >$RESULT_DIR/ok", data_stores=(slow.store(),)
+    )
+    wait_for(lambda: filling(ground), seconds=30)
+    slow.stop()
+    wait_for(
+        lambda: "tries again" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)), seconds=60
+    )
+    slow.start()
+
+    row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=90)
+
+    import hashlib
+
+    assert row.state is State.COMPLETED, row.reason
+    assert hashlib.sha256(content).hexdigest() in ground.output(job_id)
+    assert half_files(ground.home.data) == []
+
+
+def test_a_store_that_is_killed_while_results_are_stored_and_comes_back_has_them_all(
+    ground: Ground, slow: Server
+) -> None:
+    command = f"head -c {8 * MEGABYTE} /dev/urandom >$RESULT_DIR/model.bin; sha256sum <$RESULT_DIR/model.bin"
+    job_id = ground.submit(command, data_stores=(slow.store(),))
+    ground.reaches(job_id, State.STORING)
+    slow.stop()
+    wait_for(
+        lambda: "tries again" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)), seconds=60
+    )
+    slow.start()
+
+    row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=90)
+
+    assert row.state is State.COMPLETED, row.reason
+    stored = slow.results(job_id)
+    assert (stored / "model.bin").read_bytes() == (ground.home.job(job_id).results / "model.bin").read_bytes()
+    assert half_files(stored) == []
+
+
+@pytest.mark.usefixtures("short_patience")
+def test_results_of_a_store_that_stays_away_are_named_kept_and_stored_when_asked_again(
+    ground: Ground, s3: Server
+) -> None:
+    job_id = ground.submit("echo m >$RESULT_DIR/model.bin; echo up; sleep 2", data_stores=(s3.store(),))
+    ground.prints(job_id, "up")
+    s3.stop()
+
+    row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=60)
+
+    assert (row.state, row.reason.code) == (State.FAILED, "S303")
+    assert f"fabric store retry {job_id}" in row.reason.hint
+    summary = json.loads((ground.learner(job_id).path / "storing.json").read_text())
+    model = ground.home.job(job_id).results / "model.bin"
+    assert str(model) in summary["missing"]
+    assert model.read_text() == "m\n"
+
+    s3.start()
+    (told,) = again(ground, job_id)
+    assert (told["missing_files"], told["reason"]) == (0, None)
+    assert (s3.results(job_id) / "model.bin").read_text() == "m\n"
+
+
+def again(ground: Ground, job_id: str) -> list[Any]:
+    """Store once more what could not be stored."""
+    whole = detail(ground.store, job_id)
+    row = whole.row
+    attempt = AttemptRef(ground.uuid, job_id, row.attempt, row.learners)
+    place = LocalHost(ground.home)
+    runner = ProcessRunner(place, home_uuid=ground.uuid)
+    try:
+        return list(runner.store_again(LaunchRequest(attempt, whole.spec, row.owner, "", "")))
+    finally:
+        runner.close()
+        place.close()
+
+
+@pytest.mark.usefixtures("short_patience")
+def test_credentials_that_are_withdrawn_in_mid_run_are_said_and_nothing_is_lost(
+    ground: Ground, s3: Server
+) -> None:
+    job_id = ground.submit("echo m >$RESULT_DIR/model.bin; echo up; sleep 2", data_stores=(s3.store(),))
+    ground.prints(job_id, "up")
+    s3.stop()
+    other = Server("s3", s3.folder)
+    other.port, other.login = s3.port, ("somebody", "else-altogether")
+    other.start()
+    try:
+        row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=60)
+    finally:
+        other.stop()
+
+    assert (row.state, row.reason.code) == (State.FAILED, "S303")
+    assert "does not accept the credentials" in row.reason.text
+    assert (ground.home.job(job_id).results / "model.bin").exists()
+
+
+def test_a_data_mover_that_is_killed_is_started_again(ground: Ground, slow: Server) -> None:
+    big(slow)
+    job_id = ground.submit("stat -c %s $DATA_DIR/big.bin", data_stores=(slow.store(),))
+    wait_for(lambda: filling(ground) and bool(rclones_of(ground, job_id)), seconds=30)
+    for pid in rclones_of(ground, job_id):
+        os.kill(pid, signal.SIGKILL)
+
+    assert ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=90).state is State.COMPLETED
+    assert ground.output(job_id) == f"{8 * MEGABYTE}\n"
+
+
+def test_an_agent_that_is_killed_while_data_is_copied_costs_an_attempt_and_no_data(
+    ground: Ground, slow: Server
+) -> None:
+    big(slow)
+    job_id = ground.submit(
+        "stat -c %s $DATA_DIR/big.bin", data_stores=(slow.store(),), max_platform_restarts=2
+    )
+    wait_for(lambda: filling(ground), seconds=30)
+    os.kill(state_of(ground, job_id)["pid"], signal.SIGKILL)
+
+    row = ground.reaches(job_id, State.COMPLETED, seconds=90)
+
+    assert row.attempt == 2
+    assert ground.output(job_id, attempt=2) == f"{8 * MEGABYTE}\n"
+    assert half_files(ground.home.data) == []
+
+
+def test_results_are_stored_though_the_agent_was_killed(ground: Ground, s3: Server) -> None:
+    job_id = ground.submit(
+        "echo m >$RESULT_DIR/model.bin; echo up; sleep 600", data_stores=(s3.store(),), grace_seconds=1.0
+    )
+    ground.prints(job_id, "up")
+    os.kill(state_of(ground, job_id)["pid"], signal.SIGKILL)
+
+    row = ground.ends(job_id)
+
+    assert (row.state, row.reason.code) == (State.FAILED, "S202")
+    assert (s3.results(job_id) / "model.bin").read_text() == "m\n"
+    assert (s3.results(job_id) / "learner-1" / "output.log").read_text() == "up\n"
+
+
+def test_a_kill_does_not_wait_for_the_storing(ground: Ground, slow: Server) -> None:
+    job_id = ground.submit(
+        f"head -c {40 * MEGABYTE} /dev/zero >$RESULT_DIR/model.bin", data_stores=(slow.store(),)
+    )
+    ground.reaches(job_id, State.STORING)
+    ground.ask(job_id, "kill")
+
+    row = ground.ends(job_id)
+
+    assert row.state in (State.HALTED, State.COMPLETED)
+    assert json.loads((ground.learner(job_id).path / "storing.json").read_text())["missing_files"] >= 1
+
+
+def test_a_job_that_is_stopped_while_data_is_copied_ends_at_once(ground: Ground, slow: Server) -> None:
+    big(slow, megabytes=60)
+    job_id = ground.submit("echo never", data_stores=(slow.store(),))
+    wait_for(lambda: filling(ground), seconds=30)
+    ground.ask(job_id, "halt")
+
+    assert ground.ends(job_id).state is State.HALTED
+    assert ground.output(job_id) == ""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 90 MB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=90m", "tmpfs", str(folder)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("no right to mount a tmpfs")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_data_that_does_not_fit_is_refused_before_it_is_copied(
+    small_disk: Path, s3: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    big(s3, megabytes=40)
+    monkeypatch.setenv("FABRIC_HOME", str(small_disk / "home"))
+    ground = Ground(Home(small_disk / "home"))
+    try:
+        job_id = ground.submit("echo never", data_stores=(s3.store(),))
+        row = ground.ends(job_id)
+    finally:
+        ground.clean_up()
+
+    assert (row.state, row.reason.code) == (State.FAILED, "S204")
+    assert "there is no room for the data: 41.9 MB are needed" in row.reason.text
+
+
+@pytest.mark.chaos
+def test_whatever_is_killed_results_are_complete_or_named(
+    ground: Ground, slow: Server, chaos_rounds: int | None
+) -> None:
+    big(slow, megabytes=4)
+    for seed in range(chaos_rounds or 5):
+        _one_round(ground, slow, random.Random(seed), seed)
+
+
+def _one_round(ground: Ground, store: Server, chance: random.Random, seed: int) -> None:
+    """One job with one harm at a random time; every kind of harm comes round."""
+    job_id = ground.submit(
+        f"head -c {4 * MEGABYTE} /dev/urandom >$RESULT_DIR/model.bin; cat $DATA_DIR/big.bin | wc -c; sleep 0.5",
+        data_stores=(store.store(),),
+        max_platform_restarts=3,
+        upload_seconds=0.3,
+    )
+    wait_for(lambda: "pid" in state_of(ground, job_id), seconds=30)
+    until = chance.uniform(0.0, 2.5)
+    subprocess.run(["sleep", str(until)], check=True)  # the moment of the harm is the point
+    kinds: list[Callable[[], None]] = [
+        lambda: _kill(rclones_of(ground, job_id)),
+        lambda: _kill([state_of(ground, job_id).get("pid") or 0]),
+        lambda: _kill([state_of(ground, job_id).get("scribe_pid") or 0]),
+        lambda: _kill(_controllers(ground)),
+        lambda: _restart(store),
+    ]
+    kinds[seed % len(kinds)]()
+    ground.ask(job_id, "submit")  # whoever looks next starts a controller again
+    row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=120)
+    here, there = ground.home.job(job_id).results / "model.bin", store.results(job_id) / "model.bin"
+    if row.state is State.COMPLETED:
+        assert there.read_bytes() == here.read_bytes(), (seed, row)
+    elif here.exists() and not there.exists():
+        summary = json.loads((ground.learner(job_id, row.attempt).path / "storing.json").read_text())
+        assert str(here) in summary["missing"], (seed, row)
+    assert half_files(store.folder) == [], seed
+
+
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        if pid > 1:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+def _controllers(ground: Ground) -> list[int]:
+    from workbench.controller.lock import read_lock
+
+    found = read_lock(ground.home)
+    return [found.pid] if found is not None else []
+
+
+def _restart(store: Server) -> None:
+    store.stop()
+    store.start()
