@@ -7,7 +7,7 @@ learner's agent brings it and stores it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -122,8 +122,11 @@ def stores_document(
         site: the place.
         links: paths by store id that are to lead to the data, for containers; without them variables are set.
     """
+    before = dict(request.recorded.get("data") or {})
     fetch = [
-        _fetched(data, (links or {}).get(data.store.id)) for data in data_of(request) if data.store.is_copied
+        _fetched(data, (links or {}).get(data.store.id), before)
+        for data in data_of(request)
+        if data.store.is_copied
     ]
     results = results_of(request, site)
     if not fetch and results is None:
@@ -204,7 +207,7 @@ def refusals(request: LaunchRequest, *, runner: str, agent_kind: str) -> Iterato
         yield "several data stores have training_results; keep one, results go to one place"
 
 
-def _fetched(data: Data, link: str | None) -> dict[str, Any]:
+def _fetched(data: Data, link: str | None, before: Mapping[str, str]) -> dict[str, Any]:
     store = data.store
     return {
         "id": store.id,
@@ -218,6 +221,7 @@ def _fetched(data: Data, link: str | None) -> dict[str, Any]:
         "others": link is not None,
         "variables": list(data.variables),
         "link": link,
+        "before": before.get(store.id, ""),
     }
 
 

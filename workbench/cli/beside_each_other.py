@@ -24,7 +24,7 @@ MORE_IS_BETTER: Final = (
     "accuracy", "acc", "f1", "auc", "precision", "recall", "score", "bleu", "rouge", "map", "iou", "dice", "reward",
 )  # fmt: skip
 
-NOT_COMPARED: Final = ("argv", "packages", "rerun_of")
+NOT_COMPARED: Final = ("argv", "packages", "rerun_of", "data")
 """Recorded, but no setting: how the command was worded; packages are compared by themselves."""
 
 
@@ -39,6 +39,8 @@ class Sheet:
     """What was not committed when its code was snapped."""
     place: Mapping[str, Any]
     """What the place recorded of the last attempt: packages that were resolved, the image with its digest."""
+    data: Mapping[str, str]
+    """The fingerprint of each store's data."""
 
     @property
     def row(self) -> JobRow:
@@ -48,6 +50,7 @@ class Sheet:
 
 def sheet_of(store: Store, row: JobRow) -> Sheet:
     """Read a job."""
+    from workbench.data.fingerprints import recorded_data
     from workbench.metrics import series
     from workbench.store.jobs import detail
 
@@ -56,7 +59,8 @@ def sheet_of(store: Store, row: JobRow) -> Sheet:
         found.setdefault(each.name, each)
     file = store.home.job(row.id).diff
     text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-    return Sheet(detail(store, row.id), found, text, _place_document(store, row))
+    data = recorded_data(store.home.job(row.id), row.attempt)
+    return Sheet(detail(store, row.id), found, text, _place_document(store, row), data)
 
 
 def _place_document(store: Store, row: JobRow) -> dict[str, Any]:
@@ -82,6 +86,7 @@ def recorded_of(sheet: Sheet) -> dict[str, Any]:
     _flatten("", kept, flat)
     there = {key: value for key, value in sheet.place.items() if key not in ("format", "packages")}
     _flatten("there", there, flat)
+    _flatten("data", dict(sheet.data), flat)
     return flat
 
 

@@ -20,6 +20,7 @@ class EventView:
         self._rest: dict[tuple[int, int], bytes] = {}
         self._values: dict[tuple[int, str], int] = {}
         self._last: dict[str, Any] = {}
+        self._progress = ""
 
     def state(self, row: JobRow, history: Sequence[TransitionRow]) -> None:
         """Print each thing that happened, and the job where it changed."""
@@ -60,6 +61,12 @@ class EventView:
                 place = {"learner": row.learner, "name": row.name, "kind": row.kind, "points": row.points}
                 last = {"step": row.last_step, "value": row.last, "time": iso(row.last_time_us)}
                 print_event("metric", {**place, **last})
+
+    def progress(self, text: str) -> None:
+        """Print how far data or results are on their way."""
+        if text and text != self._progress:
+            print_event("progress", {"text": text})
+        self._progress = text
 
     def trouble(self, text: str) -> None:
         """Print it as an event."""

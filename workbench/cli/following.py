@@ -152,7 +152,18 @@ class Follower:
 
         self._metrics_stale = False
         self._metrics_due = now + METRICS_SECONDS
+        self._view.progress(self._copying())
         self._view.metrics(series(self._store, self._row.id))
+
+    def _copying(self) -> str:
+        """Say how far data or results are on their way; nothing while they are not."""
+        from workbench.job import State
+        from workbench.metrics import progress
+
+        if self._row.state not in (State.DOWNLOADING, State.STORING):
+            return ""
+        current = [each for each in progress(self._store, self._row.id) if each.attempt == self._row.attempt]
+        return next((each.text for each in current if each.text and each.fraction is not None), "")
 
     def _copy(self, watcher: Watcher) -> bool:
         """Copy what is published; an attempt is read to its end before the next one is begun."""

@@ -48,6 +48,7 @@ def prepare_again(store: Store, whole: JobDetail, *, name: str, argv: Sequence[s
     """
     from workbench.config.secrets import find_secrets
     from workbench.controller.secrets import read_secrets
+    from workbench.data.fingerprints import recorded_data
     from workbench.manifest import Loaded
 
     old = whole.recorded
@@ -65,7 +66,8 @@ def prepare_again(store: Store, whole: JobDetail, *, name: str, argv: Sequence[s
     missing = [name for name in whole.spec.secrets if name not in kept_secrets or name in os.environ]
     recorded = environment.record(python, list(argv), old.get("environment") or {})
     kept = {key: old[key] for key in ("git", "code", "seed", "cwd") if key in old}
-    recorded |= {**kept, "rerun_of": whole.row.id}
+    data = recorded_data(store.home.job(whole.row.id), whole.row.attempt)
+    recorded |= {**kept, "rerun_of": whole.row.id, **({"data": dict(data)} if data else {})}
     loaded = Loaded(
         spec=replace(whole.spec, name=name) if name else whole.spec,
         text=whole.manifest_text,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def show_document(store: Store, whole: JobDetail) -> dict[str, Any]:
     """Return the whole of a job."""
+    from workbench.data.fingerprints import fingerprints
     from workbench.manifest.model import spec_to_json
     from workbench.metrics import checkpoints, latest, progress
     from workbench.store.jobs import attempts, transitions
@@ -34,6 +35,7 @@ def show_document(store: Store, whole: JobDetail) -> dict[str, Any]:
         "history": [_event(each) for each in transitions(store, row.id)],
         "metrics": latest(store, row.id),
         "checkpoints": [asdict(each) for each in checkpoints(store, row.id)],
+        "data": [asdict(each) for each in fingerprints(folder, row.attempt)],
         "progress": [asdict(each) for each in progress(store, row.id)],
         "folder": str(folder.path),
         "results": str(folder.results),

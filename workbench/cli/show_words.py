@@ -29,6 +29,7 @@ def overview(store: Store, whole: JobDetail) -> str:
         *_why(whole),
         *_what(whole),
         *_code(whole),
+        *_data(store, whole),
         *_measured(store, whole),
         *_places(store, whole),
     ]
@@ -93,6 +94,14 @@ def _code(whole: JobDetail) -> Iterator[tuple[str, str]]:
         yield "git", f"{git['commit'][:12]}{branch}{dirty}"
     if recorded.get("python"):
         yield "python", f"{recorded['python']} with {count(len(recorded.get('packages') or []), 'package')}"
+
+
+def _data(store: Store, whole: JobDetail) -> Iterator[tuple[str, str]]:
+    from workbench.data.fingerprints import fingerprints
+
+    for each in fingerprints(store.home.job(whole.row.id), whole.row.attempt):
+        amount = f"{count(each.files, 'file')}, {size(each.size_bytes)}"
+        yield "data", f"{each.path} of {each.store}: {amount}, fingerprint {each.fingerprint[:12]}"
 
 
 def _measured(store: Store, whole: JobDetail) -> Iterator[tuple[str, str]]:

@@ -38,6 +38,9 @@ class View(Protocol):
     def metrics(self, series: Sequence[SeriesRow]) -> None:
         """Take the latest values."""
 
+    def progress(self, text: str) -> None:
+        """Take how far data or results are on their way; an empty text where they are not."""
+
     def trouble(self, text: str) -> None:
         """Take a sentence about what hinders the following, not the job."""
 
@@ -54,6 +57,7 @@ class PlainView:
     SETTLE_SECONDS = 0.4
     """A state that lasts less is not worth a line."""
     METRICS_SECONDS = 5.0
+    PROGRESS_SECONDS = 10.0
 
     def __init__(self, learners: int, *, prefix: bool = True, quiet: bool = False) -> None:
         self._prefixed = _prefixes(learners) if learners > 1 and prefix else {}
@@ -63,6 +67,9 @@ class PlainView:
         self._metrics = ""
         self._metrics_told = ""
         self._metrics_due = 0.0
+        self._progress = ""
+        self._progress_told = ""
+        self._progress_due = 0.0
         self._sanitiser: Sanitiser | None = None
         if is_terminal(sys.stdout):
             from workbench.logs.sanitise import Sanitiser
@@ -99,6 +106,12 @@ class PlainView:
         """Say the latest values now and then."""
         self._metrics = metrics_line(series)
 
+    def progress(self, text: str) -> None:
+        """Say now and then how far data or results are on their way."""
+        if text and not self._progress:
+            self._progress_due = elapsed_seconds() + self.PROGRESS_SECONDS
+        self._progress = text
+
     def trouble(self, text: str) -> None:
         """Say it in a line."""
         self._say(text)
@@ -112,6 +125,10 @@ class PlainView:
         if self._metrics != self._metrics_told and now >= self._metrics_due:
             self._tell_metrics()
             self._metrics_due = now + self.METRICS_SECONDS
+        if self._progress != self._progress_told and now >= self._progress_due:
+            self._progress_told, self._progress_due = self._progress, now + self.PROGRESS_SECONDS
+            if self._progress:
+                self._say(self._progress)
 
     def ended(self, row: JobRow, results: str) -> None:
         """Say the last values, how it ended, where its results are, and what goes on from there."""
@@ -166,7 +183,9 @@ class TerminalView(PlainView):
     def _status(self, row: JobRow) -> str:
         since = row.started_us if row.started_us and row.state.value == "PROCESSING" else row.changed_us
         words = [f"[{row.state.lower()} {duration((now_us() - since) / MICROSECONDS)}]"]
-        if self._metrics:
+        if self._progress:
+            words.append(self._progress)
+        elif self._metrics:
             words.append(self._metrics)
         elif row.reason.text:
             words.append(row.reason.text)

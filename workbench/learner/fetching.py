@@ -153,6 +153,9 @@ class Fetching:
         )
         if not listing.files and told.get("etags") and "/" in str(told["path"]):
             raise missing(self._rclone, told, self.look)  # where there are no folders but in names
+        if told.get("before") and told["before"] != listing.fingerprint:
+            text = "the data in %s of the data store %s is not what it was when this job ran first"
+            self._teller.note(text % (told["path"], told["id"]))
         if not listing.files:
             self._teller.note("%s of the data store %s holds no files" % (told["path"], told["id"]))
         if told.get("mode") == "mount" and (point := self._mount(told)):

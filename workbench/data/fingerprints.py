@@ -1,0 +1,62 @@
+"""What the data of a job was: each store's fingerprint, read from the records that its first learner left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from workbench.paths import JobFolder
+
+LOOKED_AT_BYTES: Final = 1 << 20
+"""They are among the first records: data comes before the command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """One store's data at one moment."""
+
+    store: str
+    address: str
+    path: str
+    fingerprint: str
+    """A hash of names, sizes and etags."""
+    files: int
+    size_bytes: int
+
+
+def fingerprints(job: JobFolder, attempt: int) -> Sequence[Fingerprint]:
+    """Return what an attempt's data was; nothing where it had none, or it was never brought in."""
+    try:
+        with job.attempt(attempt).learner(1).records.open("rb") as file:
+            lines = file.read(LOOKED_AT_BYTES).splitlines()
+    except OSError:
+        return ()
+    found: dict[str, Fingerprint] = {}
+    for line in lines:
+        if b'"kind":"data"' in line:
+            told = _read(line)
+            if told is not None:
+                found[told.store] = told
+    return tuple(found.values())
+
+
+def recorded_data(job: JobFolder, attempt: int) -> Mapping[str, str]:
+    """Return the fingerprints by store, as a job that is run again keeps them to be compared."""
+    return {each.store: each.fingerprint for each in fingerprints(job, attempt)}
+
+
+def _read(line: bytes) -> Fingerprint | None:
+    try:
+        told: dict[str, Any] = json.loads(line)
+        return Fingerprint(
+            store=str(told["store"]),
+            address=str(told["address"]),
+            path=str(told["path"]),
+            fingerprint=str(told["fingerprint"]),
+            files=int(told["files"]),
+            size_bytes=int(told["bytes"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
