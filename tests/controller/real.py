@@ -40,10 +40,11 @@ class Ground:
         secrets = keys.pop("secret_values", {})
         place = keys.pop("place", self.place)
         code_hash = keys.pop("code_hash", "")
+        more = keys.pop("recorded", {})
         keys.setdefault("max_platform_restarts", 0)
         framework = Framework(version=keys.pop("image", ""), command=command)
         spec = JobSpec(name="test", framework=framework, secrets=tuple(secrets), **keys)
-        recorded = {"python": sys.executable, "environment": {"PATH": os.environ["PATH"]}}
+        recorded = {"python": sys.executable, "environment": {"PATH": os.environ["PATH"]}, **more}
         submission = Submission(
             spec=spec,
             manifest_text="",

@@ -9,6 +9,9 @@ import pytest
 
 from tests.containers.conftest import engine as engine
 from tests.controller.real import Ground
+from tests.ssh.conftest import box as box
+from tests.ssh.conftest import box_environment as box_environment
+from tests.ssh.conftest import box_settings as box_settings
 from tests.stores.servers import Server, serving
 from workbench.paths import Home
 from workbench.store.rows import PlaceRef

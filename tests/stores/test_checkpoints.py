@@ -13,8 +13,6 @@ import pytest
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
-from tests.ssh.conftest import box as box
-from tests.ssh.conftest import box_settings as box_settings
 from tests.stores.servers import SECRET, Server
 from workbench.controller.client import ask, ensure_controller
 from workbench.job import State

@@ -9,8 +9,6 @@ import pytest
 
 from tests.controller.real import Ground
 from tests.ssh.conftest import Box
-from tests.ssh.conftest import box as box
-from tests.ssh.conftest import box_settings as box_settings
 from tests.stores.servers import SECRET, Server
 from workbench.job import State
 from workbench.manifest.model import DataStore

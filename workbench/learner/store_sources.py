@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import time
 
@@ -34,6 +35,9 @@ SETTLED_SECONDS = 2.0
 _GROWN = 1.25
 _GROWS_FROM_BYTES = 64 << 20
 _WAITS_SECONDS = 300.0
+_QUOTE = "\u201b"
+_SIGNS = re.compile("[\u2400-\u2421]")
+_NO_TEXT = re.compile("[\udc80-\udcff]")
 LINK_SUFFIX = ".rclonelink"
 
 
@@ -43,7 +47,8 @@ class Item:
     __slots__ = ("name", "signature", "size")
 
     def __init__(self, name: str, size: int, signature: int) -> None:
-        self.name = name
+        self.name = canonical(name)
+        """As rclone writes it."""
         self.size = size
         self.signature = signature
         """What changes with the file: its time of change in nanoseconds."""
@@ -178,6 +183,27 @@ class Stored:
         if known is None or item.size < _GROWS_FROM_BYTES:
             return True
         return item.size >= known[0] * _GROWN or item.size < known[0] or now - known[2] > _WAITS_SECONDS
+
+
+def canonical(name: str) -> str:
+    """Return a file's name as rclone writes it: signs for what cannot be seen; what is no text stays as it is."""
+    if name.isprintable() and not _SIGNS.search(name):
+        return name
+    found = []
+    for letter in name:
+        code = ord(letter)
+        if code < 0x20:
+            found.append(chr(0x2400 + code))
+        elif code == 0x7F:
+            found.append("\u2421")
+        else:
+            found.append((_QUOTE if _SIGNS.match(letter) else "") + letter)
+    return "".join(found)
+
+
+def listed(name: str) -> str:
+    """Return a canonical name as it is seen in a listing, which is text."""
+    return _NO_TEXT.sub("\ufffd", name)
 
 
 def published_sizes(folder: str) -> dict[str, int]:

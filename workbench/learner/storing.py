@@ -195,8 +195,6 @@ class Storing:
 
     def _upload(self, source: Source, items: list[Item]) -> None:
         self._teller.begin("stores results", sum(item.size for item in items))
-        odd = [item for item in items if "\n" in item.name or "\r" in item.name]
-        plain = [item for item in items if item not in odd] if odd else items
         options = ["--links", *TRIES, "--no-traverse"]
         options += ["--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS)]
         if source.names:
@@ -204,14 +202,10 @@ class Storing:
         if not self._doubtful:
             options.append("--no-check-dest")  # what is known to be there is not sent at all
         target = "%s:%s" % (self._results["remote"], source.target)
-        if plain:
-            names = "\n".join(item.name for item in plain).encode("utf-8", "surrogateescape")
-            self._run(["copy", source.root, target, "--files-from-raw", "-", *options], names)
-            self._note(source, plain)
-        for item in odd:
-            path = os.path.join(source.root, item.name)
-            self._run(["copyto", path, "%s/%s" % (target, item.name), "--links", *TRIES])
-            self._note(source, [item])
+        names = "\n".join(item.name for item in items).encode("utf-8", "surrogateescape")
+        self._run(["copy", source.root, target, "--files-from-raw", "-", *options], names)
+        for item in items:
+            self._stored.note(source, item)
 
     def _run(self, arguments: list[str], stdin: bytes = b"") -> None:
         done = self._rclone.run(arguments, stdin=stdin, look=self._look, on_statistics=self._teller.take)
@@ -240,10 +234,6 @@ class Storing:
         if trouble.code == "C103":
             trouble.passing = True  # it could be written when the learner began: a key may be put right
         raise trouble
-
-    def _note(self, source: Source, items: list[Item]) -> None:
-        for item in items:
-            self._stored.note(source, item)
 
     def _send_journal(self) -> int:
         """Store output as far as it is published, from a copy: secrets behind that are not overwritten yet."""
@@ -322,7 +312,7 @@ def wants_no_more(folder: str) -> None:
 
 
 def _is_there(path: str, size: int, there: Mapping[str, int], growing: str) -> bool:
-    found = there.get(path, -1)
+    found = there.get(store_sources.listed(path), -1)
     return found >= size if path.startswith(growing) else found == size
 
 
