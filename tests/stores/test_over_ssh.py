@@ -38,8 +38,10 @@ def test_data_is_brought_to_the_host_and_results_are_stored_from_there(there: Gr
 
 
 def test_no_credential_is_left_on_the_hosts_disk(there: Ground, box: Box, s3: Server) -> None:
-    job_id = there.submit("true", data_stores=(s3.store(),))
-    there.ends(job_id)
+    name = "data_stores.0.connection.password"
+    store = s3.store(connection={"password": f"${{secret:{name}}}"})
+    job_id = there.submit("true", data_stores=(store,), secret_values={name: SECRET})
+    assert there.ends(job_id).state is State.COMPLETED
 
     files = [
         path for path in Path(box.user.home).rglob("*") if path.is_file() and path.stat().st_size < 1 << 20

@@ -96,6 +96,10 @@ class Limited:
         """Pass it on."""
         self._view.metrics(series)
 
+    def progress(self, text: str) -> None:
+        """Pass it on."""
+        self._view.progress(text)
+
     def trouble(self, text: str) -> None:
         """Pass it on."""
         self._view.trouble(text)
@@ -136,6 +140,9 @@ class NarratedView:
     def metrics(self, series: Sequence[SeriesRow]) -> None:
         """Leave them."""
 
+    def progress(self, text: str) -> None:
+        """Leave it: the state says what is done."""
+
     def trouble(self, text: str) -> None:
         """Say it."""
         self._say(text)
@@ -159,6 +166,7 @@ class NotebookView:
         self._draw = draw
         self._row: JobRow | None = None
         self._metrics = ""
+        self._progress = ""
         self._trouble = ""
         self._lines: deque[str] = deque(maxlen=SHOWN_LINES)
         self._rest = b""
@@ -191,6 +199,10 @@ class NotebookView:
         """Remember the latest values."""
         self._metrics = metrics_line(series)
 
+    def progress(self, text: str) -> None:
+        """Show how far data or results are on their way."""
+        self._progress = text
+
     def trouble(self, text: str) -> None:
         """Show what hinders the following."""
         self._trouble = text
@@ -221,7 +233,7 @@ class NotebookView:
         since = row.started_us or row.submitted_us
         took = duration(((row.ended_us or now_us()) - since) / MICROSECONDS)
         head = f"<b>{html.escape(row.name)}</b> <span style='color:{colour}'>{VERBS[row.state]}</span> {took}"
-        parts = [self._metrics, self._trouble, end or row.reason.text]
+        parts = [self._progress, self._metrics, self._trouble, end or row.reason.text]
         below = "".join(f"<div>{html.escape(part)}</div>" for part in parts if part)
         lines = html.escape("\n".join(self._lines))
         return f"<div>{head}{below}<pre style='margin:0;opacity:.8'>{lines}</pre></div>"
