@@ -89,6 +89,22 @@ class LearnerFolder:
         return self.path / "stop.json"
 
 
+class SetupFolder(LearnerFolder):
+    """The same folder, as the setup command's output is read from it."""
+
+    __slots__ = ()
+
+    @property
+    def output(self) -> Path:
+        """What the setup command printed."""
+        return self.path / "setup.log"
+
+    @property
+    def index(self) -> Path:
+        """Where its lines and times are."""
+        return self.path / "setup.idx"
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptFolder:
     """One attempt of a job: ``jobs/<id>/attempt-N``."""

@@ -96,7 +96,7 @@ def _latency(seconds: float) -> str:
 
 
 def _node(node: Node, histories: Mapping[str, Sequence[float]], width: int) -> list[Content]:
-    facts = [f"{node.cpus} CPUs"]
+    facts = [f"{node.cpus} CPU" if node.cpus == 1 else f"{node.cpus} CPUs"]
     if node.cpu_percent is not None:
         facts[0] += f" {bar(node.cpu_percent / 100, 8)} {node.cpu_percent:.0f} %"
     memory = f"memory {text.size(node.memory_bytes)}"

@@ -14,8 +14,9 @@ from workbench.cli.invoke import load
 
 READS = (
     "attach", "backend list", "backend test", "compare", "config get", "config list", "config path",
-    "controller status", "diff", "doctor", "du", "events", "gc", "gpus", "grep", "list", "logs", "metrics", "note",
-    "plan", "prune", "run", "schema", "show", "sql", "tag", "validate", "version", "wait",
+    "controller status", "diff", "doctor", "du", "emetrics", "events", "gc", "gpus", "grep", "list",
+    "loglines", "logs", "metrics", "note", "plan", "prune", "run", "schema", "show", "sql", "status",
+    "tag", "validate", "version", "wait",
 )  # fmt: skip
 
 

@@ -29,18 +29,29 @@ Include = Annotated[
 ]
 
 
+Definition = Annotated[bool, typer.Option("--definition", help="FfDL's: the code as a zip.")]
+TrainedModel = Annotated[bool, typer.Option("--trainedmodel", help="FfDL's: the results as a zip.")]
+FileName = Annotated[
+    str, typer.Option("--filename", metavar="FILE", help="With these two: the zip, else ID-definition.zip.")
+]
+
+
 @command(
     "download",
     "fabric download @last",
     "fabric download digits results checkpoints out --force",
     "fabric download @last results --include '*.pt'",
     "fabric download @last logs --json",
+    "fabric download @last --trainedmodel --filename model.zip",
 )
 def download(
     job: Job,
     what: What = None,
     to: To = "",
     include: Include = None,
+    definition: Definition = False,
+    trainedmodel: TrainedModel = False,
+    filename: FileName = "",
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -53,6 +64,19 @@ def download(
     from workbench.cli.downloading import Wanted, fetch
     from workbench.cli.open_store import store_with
 
+    if definition or trainedmodel:
+        from workbench.cli.ffdl_zip import download_zips
+
+        chosen = [("code", "definition")] if definition else []
+        chosen += [("results", "trainedmodel")] if trainedmodel else []
+        if what or to:
+            raise UsageError("--definition and --trainedmodel say what; --filename says where to")
+        download_zips(job, chosen, filename, force=force, json=json)
+        return
+    if filename:
+        raise UsageError(
+            "--filename names the zip of --definition or --trainedmodel", hint="--to names a folder"
+        )
     kinds, target = _sort_out(what or [], to)
     with store_with(job) as (store, row):
         place = Path(target or row.id)

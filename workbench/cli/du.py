@@ -84,6 +84,7 @@ def _print(uses: list[Use], shared: list[Cache], shown: int | None) -> None:
             "\n"
             + render([Column("SHARED"), Column("SIZE", right=True), Column("WHAT")], rows, width=width(120))
         )
+        sys.stdout.flush()
         narrate(f"all together {size(total + sum(each.size_bytes for each in shared))}")
 
 

@@ -19,6 +19,7 @@ Since = Annotated[
 ]
 Timestamps = Annotated[bool, typer.Option("--timestamps", "-t", help="The time before each line.")]
 Grep = Annotated[str, typer.Option("--grep", metavar="REGEX", help="Only lines that match.")]
+Setup = Annotated[bool, typer.Option("--setup", help="What the setup command printed.")]
 Invert = Annotated[bool, typer.Option("--invert", "-v", help="With --grep: only lines that do not match.")]
 
 
@@ -28,6 +29,7 @@ Invert = Annotated[bool, typer.Option("--invert", "-v", help="With --grep: only 
     "fabric logs digits -f --tail 20",
     "fabric logs @last --learner 2 --since 5m --timestamps",
     "fabric logs @last --grep 'loss|error' --json",
+    "fabric logs @last --setup",
 )
 def logs(
     job: Job,
@@ -39,6 +41,7 @@ def logs(
     timestamps: Timestamps = False,
     grep: Grep = "",
     invert: Invert = False,
+    setup: Setup = False,
     no_prefix: NoPrefix = False,
     json: JsonStream = False,
 ) -> None:
@@ -53,7 +56,7 @@ def logs(
 
     with store_with(job) as (store, row):
         wanted = Wanted(
-            learners=_learners(row, learner),
+            learners=learners_of(row, learner),
             attempt=_attempt(row, attempt),
             tail=tail,
             since_us=_since(since),
@@ -62,6 +65,7 @@ def logs(
             timestamps=timestamps,
             prefix=not no_prefix,
             json=json,
+            setup=setup,
         )
         if follow:
             follow_attempts(store, row, wanted, to_the_end=attempt is None)
@@ -71,7 +75,12 @@ def logs(
             print_attempt(store, row, wanted)
 
 
-def _learners(row: JobRow, learner: int | None) -> tuple[int, ...]:
+def learners_of(row: JobRow, learner: int | None) -> tuple[int, ...]:
+    """Return the learners that are meant: one, or all.
+
+    Raises:
+        UnknownName: there is no such learner.
+    """
     if learner is None:
         return tuple(range(1, row.learners + 1))
     if not 1 <= learner <= row.learners:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ class Wanted:
     timestamps: bool = False
     prefix: bool = True
     json: bool = False
+    setup: bool = False
+    """What the setup command printed, instead of the command."""
 
 
 def print_attempt(store: Store, row: JobRow, wanted: Wanted) -> None:
@@ -41,11 +44,11 @@ def print_attempt(store: Store, row: JobRow, wanted: Wanted) -> None:
     _print(store, row, wanted, None)
 
 
-def follow_attempts(store: Store, row: JobRow, wanted: Wanted, *, to_the_end: bool) -> None:
-    """Print an attempt to its end, and where ``to_the_end`` those after it, until the job is over."""
+@contextmanager
+def watched(store: Store) -> Iterator[Wait]:
+    """Give what waits for more output, with a controller kept running meanwhile."""
     from workbench.cli.following import Keeper
     from workbench.learner.watch import Watcher
-    from workbench.store.jobs import job
 
     watcher = Watcher()
 
@@ -56,23 +59,31 @@ def follow_attempts(store: Store, row: JobRow, wanted: Wanted, *, to_the_end: bo
 
     try:
         with Keeper(store.home):
-            while True:
-                _print(store, row, wanted, wait)
-                # The attempt's end is recorded a moment after that of its learners.
-                while (now := job(store, row.id)) and now.attempt == wanted.attempt and not is_over(now):
-                    watcher.wait(WAIT_SECONDS)
-                if not to_the_end or now is None or now.attempt == wanted.attempt:
-                    return
-                row, wanted = now, replace(wanted, attempt=wanted.attempt + 1, tail=None, since_us=None)
+            yield wait
     finally:
         watcher.close()
+
+
+def follow_attempts(store: Store, row: JobRow, wanted: Wanted, *, to_the_end: bool) -> None:
+    """Print an attempt to its end, and where ``to_the_end`` those after it, until the job is over."""
+    from workbench.store.jobs import job
+
+    with watched(store) as wait:
+        while True:
+            _print(store, row, wanted, wait)
+            # The attempt's end is recorded a moment after that of its learners.
+            while (now := job(store, row.id)) and now.attempt == wanted.attempt and not is_over(now):
+                wait(())
+            if not to_the_end or now is None or now.attempt == wanted.attempt:
+                return
+            row, wanted = now, replace(wanted, attempt=wanted.attempt + 1, tail=None, since_us=None)
 
 
 def print_document(store: Store, row: JobRow, wanted: Wanted) -> None:
     """Print the lines of one attempt as one document."""
     from workbench.cli import documents
 
-    lines = [_line_document(line, wanted.attempt) for line in _lines(store, row, wanted, None)]
+    lines = [_line_document(line, wanted.attempt) for line in timed_lines(store, row, wanted, None)]
     document = {"schema": "fabric.logs/1", "id": row.id, "attempt": wanted.attempt, "lines": lines}
     documents.print_document(document)
 
@@ -81,7 +92,7 @@ def _print(store: Store, row: JobRow, wanted: Wanted, wait: Wait | None) -> None
     if wanted.json:
         from workbench.cli.documents import print_event
 
-        for line in _lines(store, row, wanted, wait):
+        for line in timed_lines(store, row, wanted, wait):
             print_event("output", _line_document(line, wanted.attempt))
         return
     sys.stdout.flush()
@@ -108,7 +119,7 @@ def _read(store: Store, row: JobRow, wanted: Wanted, wait: Wait | None) -> Itera
     return follow(sources, dress=dress, wait=wait)
 
 
-def _lines(store: Store, row: JobRow, wanted: Wanted, wait: Wait | None) -> Iterator[bytes]:
+def timed_lines(store: Store, row: JobRow, wanted: Wanted, wait: Wait | None) -> Iterator[bytes]:
     """Yield lines that begin with the learner's number and the time, each followed by one blank."""
     from workbench.logs.follow import Dress, follow
 
@@ -127,9 +138,11 @@ def _line_document(line: bytes, attempt: int) -> dict[str, Any]:
 def _source(store: Store, row: JobRow, wanted: Wanted, learner: int, label: str) -> Source:
     from workbench.logs.follow import Source
     from workbench.logs.journal import JournalReader
+    from workbench.paths import SetupFolder
     from workbench.store.jobs import job
 
-    reader = JournalReader(store.home.job(row.id).attempt(wanted.attempt).learner(learner))
+    folder = store.home.job(row.id).attempt(wanted.attempt).learner(learner)
+    reader = JournalReader(SetupFolder(folder.path) if wanted.setup else folder)
     start = 0
     if wanted.since_us is not None:
         start = reader.offset_of_time(wanted.since_us)

@@ -76,7 +76,8 @@ def _what(whole: JobDetail) -> Iterator[tuple[str, str]]:
 def _resources(whole: JobDetail) -> str:
     spec = whole.spec
     parts = [count(spec.gpus, "GPU")]
-    parts.append(f"{spec.cpus:g} CPUs" if spec.cpus else "CPUs not reserved")
+    cpus = "CPU" if spec.cpus == 1 else "CPUs"
+    parts.append(f"{spec.cpus:g} {cpus}" if spec.cpus else "CPUs not reserved")
     parts.append(size(spec.memory_bytes) if spec.memory_bytes else "memory not limited")
     return ", ".join(parts)
 

@@ -80,3 +80,10 @@ def short(text: str, columns: int) -> str:
     if len(line) <= columns:
         return line
     return line[: columns - 1].rstrip() + "…" if columns > 0 else ""
+
+
+def milliseconds(text: str) -> int:
+    """Return a time as :func:`iso` writes it in milliseconds since 1970."""
+    from datetime import datetime
+
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
