@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from runners.container_engine import Engine
 from runners.interface import LaunchRequest, Progress
-from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable
+from workbench.errors import FabricError, LaunchRefused, RunnerError
 
 if TYPE_CHECKING:
     import types
@@ -72,7 +72,7 @@ def pull(engine: Engine, reference: str, request: LaunchRequest, progress: Progr
 
     Raises:
         LaunchRefused: there is no such image, or no right to it (S103).
-        PlaceUnreachable: its registry cannot be reached.
+        RunnerError: its registry cannot be reached.
     """
     docker_library()
     from docker.errors import APIError, DockerException
@@ -131,11 +131,11 @@ def not_pulled(reference: str, said: str) -> FabricError:
     text = said.strip().rstrip(".")
     low = text.lower()
     if any(word in low for word in ("no such host", "timeout", "connection refused", "unreachable", "i/o")):
-        return PlaceUnreachable(
+        return RunnerError(
             f"The image {reference} cannot be pulled, since its registry cannot be reached: {text}.",
             hint="Check the network and proxies of the engine; docker load takes an image from a file.",
         )
-    if any(word in low for word in ("denied", "unauthorized", "authentication", "forbidden")):
+    if any(word in low for word in ("denied", "unauthorized", "authentication", "credentials", "forbidden")):
         return LaunchRefused(
             f"The image {reference} cannot be pulled: there is none of that name, or you have no right to it.",
             hint="Check its name, or log in to its registry: docker login",

@@ -34,13 +34,14 @@ def why_not() -> str:
 class OwnEngine:
     """One engine; not started yet."""
 
-    def __init__(self, folder: Path, number: int, *, live_restore: bool = False) -> None:
+    def __init__(self, folder: Path, number: int, *, live_restore: bool = False, pool: str = "") -> None:
         self.folder = folder
         self.address = f"unix://{folder}/docker.sock"
         self.data = folder / "data"
         self._bridge = f"fab{secrets.token_hex(4)}"
         self._network = f"10.213.{number}.1/24"
         self._live_restore = live_restore
+        self._pool = pool
         self._process: subprocess.Popen[bytes] | None = None
         self._runtime: subprocess.Popen[bytes] | None = None
 
@@ -95,6 +96,8 @@ class OwnEngine:
             "--userland-proxy=false",
             f"--live-restore={str(self._live_restore).lower()}",
         ]
+        if self._pool:
+            argv.append(f"--default-address-pool={self._pool}")
         (self.folder / "pid").unlink(missing_ok=True)
         self._process = self._spawn(*argv)
         until = time.monotonic() + START_SECONDS
@@ -162,12 +165,14 @@ class OwnEngine:
 
 
 @contextlib.contextmanager
-def own_engine(number: int, *, live_restore: bool = False, disk: Path | None = None) -> Iterator[OwnEngine]:
+def own_engine(
+    number: int, *, live_restore: bool = False, disk: Path | None = None, pool: str = ""
+) -> Iterator[OwnEngine]:
     """Start an engine with the small image, on a disk of its own where one is given; all of it goes afterwards."""
     # A short path: sockets allow 100 characters.
     folder = disk or Path(tempfile.mkdtemp(prefix="fab-engine-", dir="/var/tmp"))
     try:
-        with OwnEngine(folder, number, live_restore=live_restore) as engine:
+        with OwnEngine(folder, number, live_restore=live_restore, pool=pool) as engine:
             engine.start()
             engine.load()
             yield engine

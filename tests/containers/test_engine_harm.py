@@ -16,7 +16,7 @@ from runners.container import ContainerRunner
 from tests.cli.conftest import wait_until
 from tests.containers.images import BUSYBOX
 from tests.containers.own_engine import OwnEngine, own_engine, why_not
-from workbench.errors import FabricError, PlaceUnreachable
+from workbench.errors import FabricError, PlaceUnreachable, SlotsBusy
 from workbench.paths import Home
 
 HOME = "c0ffee00-0000-4000-8000-0000000000e0"
@@ -188,6 +188,30 @@ def test_cleaning_up_beside_a_job_and_removing_its_image_touch_nothing_of_it(
         assert is_whole(job.output(2))
         assert engine.docker("ps", "-aq") == ""
         assert "learner-" not in engine.docker("network", "ls")
+
+
+def test_a_job_waits_while_the_engine_has_no_addresses_for_another_network(
+    start: Callable[[OwnEngine], Start],
+) -> None:
+    with own_engine(7, pool="base=10.214.0.0/24,size=24") as engine:
+        launch = start(engine)
+        first = launch("while :; do sleep 0.1; done", learners=2)
+        first.until_running()
+        second = Job.planned(first.runner, request_of("echo ran", home=HOME, image=BUSYBOX, learners=2))
+        with pytest.raises(SlotsBusy, match="waits for a network") as caught:
+            second.launch()
+        left = engine.docker("ps", "-aq", "--filter", f"label=fabric.job={second.ref().job_id}")
+        alone = launch("echo alone")
+        alone.until_over()
+        first.stop().until_over()
+        second.launch().until_over()
+        for job in (first, second, alone):
+            job.runner.remove(job.request.attempt)
+
+        assert "docker network prune" in caught.value.hint
+        assert left == ""
+        assert alone.output() == b"alone\n"
+        assert second.output(1) == b"ran\n"
 
 
 def test_an_engine_whose_disk_is_full_refuses_in_a_sentence_and_leaves_nothing(

@@ -58,11 +58,22 @@ def test_four_learners_with_two_gpus_each_hold_eight_and_give_them_back(
     everything = set(UUIDS)
 
     held = set(leases.holders(folder, everything))
+    argv = [
+        "docker",
+        "ps",
+        "-a",
+        "--format",
+        "{{.Names}}",
+        "--filter",
+        f"label=fabric.job={job.ref().job_id}",
+    ]
+    containers = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
     for number in range(1, 5):
         assert job.until_printed(b"\n", number).decode().strip() == ",".join(seen[number].slots)
     job.stop().until_over()
 
     assert held == everything
+    assert sorted(containers) == [one.name for one in job.plan.learners]
     assert {slot for one in seen.values() for slot in one.slots} == everything
     assert leases.holders(folder, everything) == {}
 
