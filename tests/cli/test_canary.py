@@ -1,0 +1,180 @@
+"""A secret is searched for wherever a job leaves traces: it is nowhere but in the file that keeps it for the job."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Fabric, wait_until
+from tests.containers.images import BUSYBOX, ensure_images, why_not
+from tests.stores.servers import KEY, SECRET, Server, serving
+from workbench.data.rclone import find_rclone
+from workbench.errors import FabricError
+from workbench.learner.masking import Mask
+from workbench.paths import Home
+
+TOKEN = "canary/token hush+0816"
+CANARIES = Mask([SECRET, TOKEN])
+
+PRINTS = """\
+      env; echo "$TOKEN"; echo "x$TOKEN" | base64; echo "xy$TOKEN" | base64; cat /proc/$PPID/cmdline;
+      echo "token=$TOKEN" >&2; cat $DATA_DIR/train.txt; touch $RESULT_DIR/model; echo ready; """
+
+MANIFEST = """\
+name: canary
+runner: {runner}
+framework:
+  name: custom
+  version: {image}
+  command: |
+{prints}{end}
+secrets: [TOKEN]
+data_stores:
+  - id: sl-internal-os
+    type: mount_cos
+    training_data: {{container: tf_training_data}}
+    training_results: {{container: tf_trained_model}}
+    connection:
+      auth_url: {address}
+      user_name: {key}
+      password: {secret}
+"""
+
+
+@pytest.fixture
+def s3(tmp_path: Path) -> Iterator[Server]:
+    try:
+        find_rclone()
+    except FabricError as error:
+        pytest.skip(f"{error}")
+    yield from serving("s3", tmp_path / "s3")
+
+
+@pytest.fixture(params=["process", "container"])
+def runner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    name: str = request.param
+    if name == "container":
+        monkeypatch.delenv("DOCKER_HOST")
+        if reason := why_not():
+            pytest.skip(reason)
+        ensure_images()
+    return name
+
+
+def write_code(fabric: Fabric, s3: Server, runner: str, end: str) -> Path:
+    """Write a repository whose manifest was committed without its password."""
+    manifest = fabric.folder / "manifest.yml"
+    keys = {
+        "runner": runner,
+        "image": BUSYBOX,
+        "prints": PRINTS,
+        "end": end,
+        "address": s3.address,
+        "key": KEY,
+    }
+    manifest.write_text(MANIFEST.format(secret="not-yet-known", **keys))
+    (fabric.folder / "train.py").write_text("print('trains')\n")
+    for words in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"],
+    ):
+        subprocess.run(["git", *words], cwd=fabric.folder, check=True, capture_output=True)
+    manifest.write_text(MANIFEST.format(secret=SECRET, **keys))
+    return manifest
+
+
+def files_with_canaries(*roots: Path) -> list[Path]:
+    found = []
+    for root in roots:
+        for path in root.rglob("*"):
+            if path.is_symlink() or not path.is_file():
+                continue
+            data = path.read_bytes()
+            if path.suffix == ".gz":
+                data = gzip.decompress(data)
+            if CANARIES.spans(data) or CANARIES.spans(os.fsencode(path)):
+                found.append(path)
+    return found
+
+
+def process_list() -> bytes:
+    """Return the words of every process, without those of the stores that tests serve, whose keys are their own."""
+    said = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"\0serve\0" not in words:
+            said.append(words)
+    return b"\n".join(said)
+
+
+def inspected() -> bytes:
+    """Return all that the engine tells of its containers."""
+    listed = subprocess.run(["docker", "ps", "-aq"], capture_output=True, check=False).stdout.split()
+    if not listed:
+        return b""
+    return subprocess.run(["docker", "inspect", *listed], capture_output=True, check=False).stdout
+
+
+@pytest.mark.parametrize(("end", "code"), [("true", 0), ("exit 3", 3), ("sleep 600", 137)])
+def test_a_secret_is_nowhere_after_a_run_a_failure_and_a_kill(
+    fabric: Fabric,
+    home: Home,
+    clean_environment: Path,
+    s3: Server,
+    runner: str,
+    end: str,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    manifest = write_code(fabric, s3, runner, end)
+    monkeypatch.setenv("TOKEN", TOKEN)
+    said = [fabric("plan", "manifest.yml"), fabric("plan", "--json", "manifest.yml")]
+
+    said.append(fabric("run", "-d", "manifest.yml", "--set", f"data_stores.0.connection.password={SECRET}"))
+    job_id = said[-1].stdout.strip()
+    output = home.job(job_id).attempt(1).learner(1).output
+    wait_until(lambda: output.exists() and b"ready" in output.read_bytes(), "the command to print", 60)
+    running = process_list() + inspected()
+    if code == 137:
+        said.append(fabric("kill", job_id))
+    said.append(fabric("wait", job_id, expect=None))
+    assert fabric.json("show", job_id, "--json")["exit_code"] == code
+    said += [
+        fabric(words[0], job_id, *words[1:], expect=None)
+        for words in (
+            ["show"],
+            ["show", "--json"],
+            ["show", "--origin"],
+            ["logs"],
+            ["logs", "--json"],
+            ["attach"],
+        )
+    ]
+    said += [fabric("list", "--json"), fabric("rerun", "-d", job_id), fabric("doctor", expect=None)]
+    again = fabric.json("list", "--json")[0]["id"]
+    fabric("kill", again, expect=None)
+    fabric("wait", again, expect=None)
+
+    assert CANARIES.spans(running) == []
+    for ran in said:
+        assert CANARIES.spans(f"{ran.stdout}{ran.stderr}".encode(errors="surrogateescape")) == [], ran.args
+    kept = {home.secrets / f"{each}.json" for each in (job_id, again)}
+    places = [clean_environment, s3.folder]
+    assert set(files_with_canaries(*places)) == {manifest, *kept}
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in kept)
+    assert b"*" * len(TOKEN) in output.read_bytes()
+    assert (s3.results(job_id) / "model").exists()
+
+    fabric("delete", job_id, again, "--yes")
+
+    wait_until(lambda: not any(path.exists() for path in kept), "the secrets to be dropped", 60)
+    assert files_with_canaries(*places) == [manifest]
