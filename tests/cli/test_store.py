@@ -104,7 +104,9 @@ def test_it_is_known_as_long_as_it_runs_and_no_longer(fabric: Fabric, home: Home
     store = serve(str(fabric.folder / "store"))
     process = store["process"]
 
-    assert served_store(home) == Served(store["address"], store["folder"], process.pid)
+    served = served_store(home)
+    assert served
+    assert served == Served(store["address"], store["folder"], served.server, process.pid)
     refused = fabric("store", "serve", expect=75).stderr
     assert f"served already at {store['address']}" in refused
 

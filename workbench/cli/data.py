@@ -117,10 +117,10 @@ def prune(to: Down = "", yes: Yes = False, json: Json = False) -> int:
 
 def make_container(to: Named) -> None:
     """Make a container: in the folder itself where this machine serves it, since S3 refuses underscores."""
-    if to.served_folder is not None:
-        from workbench.data.served import make_containers
+    if to.served is not None:
+        from workbench.data.served import make_in
 
-        make_containers(to.served_folder, [to.container])
+        make_in(to.served, [to.container])
         return
     to.moving.make(to.container)
 

@@ -43,7 +43,7 @@ def serve_store(home: Home, folder: Path, port: int, manifests: Sequence[str], *
         server = _start(rclone.path, address, folder)
         try:
             _wait_until_ready(server, address, told)
-            served = Served(f"http://{address}", str(folder))
+            served = Served(f"http://{address}", str(folder), server.pid)
             registration.write(served)
             _tell(served, containers, made, json=json)
             while server.poll() is None and not told:
@@ -104,9 +104,8 @@ def _start(rclone: str, address: str, folder: Path) -> subprocess.Popen[bytes]:
     from workbench.learner.system import die_with_parent
 
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
-    # Folders are made behind its back, so it is to remember none.
     return subprocess.Popen(
-        [rclone, "serve", "s3", "--addr", address, "--dir-cache-time", "0s", str(folder)],
+        [rclone, "serve", "s3", "--addr", address, str(folder)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

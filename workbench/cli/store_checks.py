@@ -120,7 +120,7 @@ def _see_answer(store: DataStore) -> None:
 
 
 def _see_containers(store: DataStore, served: Served) -> None:
-    from workbench.data.served import NAME, make_containers
+    from workbench.data.served import NAME, make_in
 
     folder = Path(served.folder)
     container = store.training_data.strip("/").partition("/")[0]
@@ -132,4 +132,4 @@ def _see_containers(store: DataStore, served: Served) -> None:
             hint=f"fabric data put FOLDER {NAME}:{container} brings data there",
         )
     if results := store.training_results.strip("/").partition("/")[0]:
-        make_containers(folder, [results])
+        make_in(served, [results])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import UsageError
 
 if TYPE_CHECKING:
     from workbench.data.moving import Moving
+    from workbench.data.served import Served
 
 _WORD = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62}):(.*)", re.DOTALL)
 
@@ -24,8 +24,8 @@ class Named:
     path: str
     """Container and folder, as the store has them."""
     moving: Moving
-    served_folder: Path | None
-    """The folder that this machine serves it from, if it does."""
+    served: Served | None
+    """What serves it, where this machine does."""
 
 
 def named(word: str) -> Named:
@@ -67,5 +67,7 @@ def named(word: str) -> Named:
         container=parts[0],
     )
     credentials = {path: resolved(text, values.__getitem__) for path, text in kept.items()}
-    folder = Path(served.folder) if served and store.connection.get("auth_url") == served.address else None
-    return Named(found[1], parts[0], "/".join(parts), Moving(store, credentials), folder)
+    is_served = served is not None and store.connection.get("auth_url") == served.address
+    return Named(
+        found[1], parts[0], "/".join(parts), Moving(store, credentials), served if is_served else None
+    )

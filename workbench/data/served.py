@@ -6,7 +6,8 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,8 @@ class Served:
     """``http://127.0.0.1:9023``."""
     folder: str
     """Each folder in it is a container."""
+    server: int = 0
+    """The process that serves it."""
     pid: int = 0
 
     @property
@@ -101,7 +104,20 @@ class Registration:
         os.pwrite(self.descriptor, text.encode(), 0)
 
 
-def make_containers(folder: Path, names: Iterator[str] | list[str]) -> list[str]:
+def make_in(served: Served, names: Sequence[str]) -> list[str]:
+    """Make containers in the store that is served, and have its server look at its folder again.
+
+    Raises:
+        CannotWrite: one cannot be made.
+    """
+    made = make_containers(Path(served.folder), names)
+    if made and served.server:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(served.server, signal.SIGHUP)
+    return made
+
+
+def make_containers(folder: Path, names: Sequence[str]) -> list[str]:
     """Make the folders of containers that are not there yet; return their names.
 
     Raises:
