@@ -129,7 +129,8 @@ def stores_document(
         if data.store.is_copied
     ]
     results = results_of(request, site)
-    if not fetch and results is None:
+    origin = request.recorded.get("from")
+    if not fetch and results is None and not origin:
         return None
     told: dict[str, Any] = {
         "rclone": CHOSEN,
@@ -138,7 +139,9 @@ def stores_document(
         "upload_seconds": request.spec.upload_seconds,
         "patience_seconds": None,
         "fetch": fetch,
+        "from": origin,
         "results": None,
+        "checkpoint_dir": str(site.home.job(request.attempt.job_id).checkpoints),
     }
     if results is not None:
         keep = request.spec.checkpoints
@@ -201,7 +204,7 @@ def refusals(request: LaunchRequest, *, runner: str, agent_kind: str) -> Iterato
                 f"the data store {store.id} is a volume, which only containers can use; take --runner container,"
                 " or a host_path"
             )
-    if agent_kind == "sh" and any(not store.is_volume for store in stores):
+    if agent_kind == "sh" and (request.recorded.get("from") or any(not store.is_volume for store in stores)):
         yield "data stores need Python 3.8 or newer at the place, which brings the data in and stores the results"
     if len([store for store in stores if store.results_container]) > 1:
         yield "several data stores have training_results; keep one, results go to one place"

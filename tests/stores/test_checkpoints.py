@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Fabric
+from tests.cli.conftest import fabric as fabric
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
-from tests.stores.servers import SECRET, Server
+from tests.stores.servers import KEY, SECRET, Server
 from workbench.controller.client import ask, ensure_controller
 from workbench.job import State
 from workbench.manifest.model import Checkpoints
@@ -133,3 +135,25 @@ def test_a_job_halted_here_goes_on_over_ssh_from_its_checkpoint(ground: Ground, 
 
 def vars_of(place: PlaceRef) -> dict[str, Any]:
     return {name: getattr(place, name) for name in ("backend", "type", "runner", "address")}
+
+
+def test_a_new_job_begins_with_a_checkpoint_of_another_one(
+    ground: Ground, s3: Server, program: str, fabric: Fabric
+) -> None:
+    (fabric.folder / "manifest.yml").write_text(
+        "name: second\nupload_seconds: 0\n"
+        f"framework: {{command: {sys.executable} {program}}}\n"
+        "data_stores:\n  - id: sl-internal-os\n    type: mount_cos\n"
+        "    training_data: {container: tf_training_data}\n    training_results: {container: tf_trained_model}\n"
+        f"    connection: {{auth_url: '{s3.address}', user_name: {KEY}, password: {SECRET}}}\n"
+    )
+    first = fabric("run", "manifest.yml", "--runner", "process", "--name", "first")
+    second = fabric("run", "manifest.yml", "--runner", "process", "--from", "first@2")
+    local = fabric("run", "--runner", "process", "--from", "first", "--", sys.executable, program)
+
+    assert "found []" in first.stdout
+    assert "found ['step-002']" in second.stdout
+    assert "found ['step-003']" in local.stdout
+    wrong = fabric("run", "manifest.yml", "--runner", "process", "--from", "first@9", expect=64)
+    assert "has no checkpoint of step 9" in wrong.stderr
+    assert "those of 1, 2, 3" in wrong.stderr

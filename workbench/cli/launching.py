@@ -114,6 +114,10 @@ def prepare(
         environment.active_interpreter(), struck_out(words.argv, secrets.values()), passed
     )
     recorded["seed"] = loaded.spec.seed
+    if words.checkpoint:
+        from workbench.cli.beginning import beginning
+
+        recorded["from"] = beginning(home, words.checkpoint, loaded.spec, place)
     recorded["git"] = described = git.of(code)
     diff = without_credentials(str(described.pop("diff", "") or ""), hidden)
     warnings = [*(str(fault) for fault in loaded.warnings), *said]

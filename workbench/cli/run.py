@@ -54,6 +54,15 @@ Data = Annotated[
 Results = Annotated[
     str, typer.Option("--results", metavar="PATH|URL", help="Where results go: as for --data.")
 ]
+From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="JOB[@STEP]",
+        help="Begin with a checkpoint of another job: its last one, or that of a step.",
+        autocompletion=job_refs,
+    ),
+]
 Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The job's name.")]
 Gpus = Annotated[int | None, typer.Option("--gpus", min=0, metavar="N", help="GPUs for each learner.")]
 Image = Annotated[str, typer.Option("--image", metavar="IMAGE", help="The image that learners run in.")]
@@ -138,6 +147,7 @@ Json = Annotated[
     "fabric run manifest.yml --set params.lr=0.1,0.01,0.001 --set params.seed=1..5 --at-most 2",
     "fabric run manifest.yml --after prepare:completed",
     "fabric run manifest.yml --notify --notify-when 'loss<0.1'",
+    "fabric run manifest.yml --from digits@300",
     "fabric run --gpus 1 -- python train.py --lr 0.1",
     takes_command_line=True,
 )
@@ -153,6 +163,7 @@ def run(
     profile: Profile = "",
     data: Data = None,
     results: Results = "",
+    checkpoint: From = "",
     set: Set = None,
     env: Variable = None,
     name: Name = "",
@@ -203,6 +214,7 @@ def run(
         at_most=at_most,
         data=tuple(data or ()),
         results=results,
+        checkpoint=checkpoint,
         argv=(PROGRAM, *sys.argv[1:]),
     )
     from workbench.cli.running import Ways, run_words

@@ -44,6 +44,8 @@ class Words:
     data: tuple[str, ...] = ()
     """Each ``[ID=]PATH|URL``."""
     results: str = ""
+    checkpoint: str = ""
+    """``JOB[@STEP]``: what it begins with."""
     argv: tuple[str, ...] = ()
 
 

@@ -16,7 +16,7 @@ from workbench.learner.data_cache import Entry
 from workbench.learner.listing import Listing, list_store, missing
 from workbench.learner.rclone import TRIES, Rclone
 from workbench.learner.records_header import records_header
-from workbench.learner.restoring import restore
+from workbench.learner.restoring import begin_with, restore
 from workbench.learner.store_trouble import StoreTrouble, explain, is_missing
 from workbench.learner.stores import Stores, remotes_of
 from workbench.learner.telling import Teller
@@ -110,6 +110,8 @@ class Fetching:
                 variables.update(dict.fromkeys(told["variables"], where))
         if stores.results is not None:
             self._patiently(lambda: restore(stores, self._rclone, self._teller, self.look))
+        if stores.origin and self._launch.attempt == 1:
+            self._patiently(lambda: begin_with(stores, self._rclone, self._teller, self.look))
         self._keep_data(data)
         self._teller.end()
         return variables

@@ -67,6 +67,36 @@ def _bring(
         raise explain(done.messages, store=results["id"], address=results["address"])
 
 
+def begin_with(stores: Stores, rclone: Rclone, teller: Teller, look: Look) -> None:
+    """Bring the checkpoint of another job that this one is to begin with, unless it is there.
+
+    Raises:
+        StoreTrouble: it cannot be had.
+    """
+    origin = stores.origin
+    target = os.path.join(stores.checkpoint_dir, str(origin["name"]))
+    lock = _locked(os.path.join(stores.job_folder, "storing.lock"), look)
+    try:
+        if origin["name"] and os.path.lexists(target):
+            return
+        teller.begin("brings the checkpoint %s of %s" % (origin["name"], origin["job"]))
+        source = str(origin.get("local") or "")
+        if not source:
+            assert stores.results is not None
+            source = "%s:%s" % (stores.results["remote"], origin["path"])
+        copied = rclone.run(["copy", source, target, "--links", *TRIES], look=look, on_statistics=teller.take)
+        if copied.code:
+            # A file, with its mark beside it.
+            done = rclone.run(["copyto", source, target, "--links", *TRIES], look=look)
+            if done.code:
+                told = stores.results or {"id": str(origin["job"]), "address": source}
+                raise explain(done.messages, store=told["id"], address=told["address"])
+            mark = "." + MARK
+            rclone.run(["copyto", source + mark, target + mark, *TRIES], look=look)
+    finally:
+        os.close(lock)
+
+
 def _unmarked(stores: Stores, rclone: Rclone, look: Look) -> tuple[str, ...]:
     """Return what is left out of checkpoints: where some have their mark, those without were never finished."""
     results = stores.results

@@ -5,6 +5,7 @@ The document::
     {"rclone": "/usr/bin/rclone", "cache": ".../data", "cache_bytes": n, "upload_seconds": 30, "patience_seconds": 600,
      "fetch": [{"id": ..., "remote": ..., "path": "bucket/sub", "address": "http://...", "key": ..., "etags": true,
                 "container": "bucket", "mode": "copy|mount", "variables": ["DATA_DIR"], "link": null}],
+     "from": {"name": "step-3", "path": "bucket/..." or "local": "/..."} or null,     # what it begins with
      "results": {"id", "remote", "address", "path": "bucket/training-...", "bound": false} or null,
      "result_dir": ..., "checkpoint_dir": ..., "checkpoints": "bucket/training-.../_checkpoints",
      "keep": {"last": 0, "best": 0, "metric": "", "smaller": true},
@@ -43,6 +44,7 @@ class Stores:
         self.upload_seconds = _seconds(told.get("upload_seconds"), UPLOAD_SECONDS)
         self.patience_seconds = _seconds(told.get("patience_seconds"), PATIENCE_SECONDS)
         self.fetch: list[dict[str, Any]] = list(told.get("fetch") or ())
+        self.origin: dict[str, Any] = dict(told.get("from") or {})
         self.results: dict[str, Any] | None = told.get("results")
         self.result_dir = str(told.get("result_dir") or "")
         self.checkpoint_dir = str(told.get("checkpoint_dir") or "")
