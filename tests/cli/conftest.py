@@ -19,6 +19,9 @@ import pytest
 
 from workbench.paths import Home
 
+Serve = Callable[..., dict[str, Any]]
+"""Starts ``fabric store serve`` with some words, and returns what it says of itself, with its ``process``."""
+
 EXECUTABLE = Path(sys.executable).with_name("fabric")
 DEADLINE_SECONDS = 60.0
 
@@ -67,6 +70,35 @@ def fabric(clean_environment: Path, home: Home, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     yield Fabric(folder)
     end_everything(home)
+
+
+@pytest.fixture
+def serve(fabric: Fabric, home: Home) -> Iterator[Serve]:
+    from workbench.data.rclone import find_rclone
+    from workbench.errors import FabricError
+
+    try:
+        find_rclone()
+    except FabricError as error:
+        pytest.skip(f"{error}")
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*words: str) -> dict[str, Any]:
+        server = fabric.start("store", "serve", *words, "--json")
+        started.append(server)
+        assert server.stdout is not None
+        said = json.loads(server.stdout.readline())
+        assert isinstance(said, dict)
+        return {**said, "process": server}
+
+    yield start
+    for server in started:
+        if server.poll() is None:
+            server.send_signal(signal.SIGTERM)
+        assert server.wait(30) == 0
+        for stream in (server.stdout, server.stderr):
+            if stream:
+                stream.close()
 
 
 def end_everything(home: Home) -> None:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import Fabric, Serve, wait_until
 from workbench.data.rclone import find_rclone
 from workbench.data.served import ALIAS, Served, served_store
-from workbench.errors import FabricError
 from workbench.job import nine
 from workbench.paths import Home
 
@@ -36,34 +31,6 @@ data_stores:
       user_name: test
       password: test
 """
-
-Serve = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture
-def serve(fabric: Fabric, home: Home) -> Iterator[Serve]:
-    try:
-        find_rclone()
-    except FabricError as error:
-        pytest.skip(f"{error}")
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(*words: str) -> dict[str, Any]:
-        server = fabric.start("store", "serve", *words, "--json")
-        started.append(server)
-        assert server.stdout is not None
-        said = json.loads(server.stdout.readline())
-        assert isinstance(said, dict)
-        return {**said, "process": server}
-
-    yield start
-    for server in started:
-        if server.poll() is None:
-            server.send_signal(signal.SIGTERM)
-        assert server.wait(30) == 0
-        for stream in (server.stdout, server.stderr):
-            if stream:
-                stream.close()
 
 
 def rclone(store: dict[str, Any], *words: str, key: str = "test") -> subprocess.CompletedProcess[str]:

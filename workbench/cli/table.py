@@ -80,6 +80,7 @@ ENTRIES = (
         "look",
         "Copy a job's code, logs, results or checkpoints here.",
     ),
+    Entry("checkpoint", "checkpoint:checkpoint", "look", "List, fetch and remove a job's checkpoints."),
     Entry("files", "files:files", "look", "List a job's files, also while it runs."),
     Entry("cp", "cp:cp", "look", "Copy files out of a job or into it, while it runs and afterwards."),
     Entry("tui", "tui:tui", "look", "Open the terminal screens."),
