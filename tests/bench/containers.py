@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import time
+import sys
 from pathlib import Path
 
 from tests.bench.harness import FABRIC, Row, fresh_home, in_turn, seconds_of
@@ -12,6 +12,15 @@ from tests.containers.images import DEBIAN, ensure_images, why_not
 
 SMALL_JOBS = 100
 AT_ONCE = 2
+QUEUE = """
+import fabric_workbench as fabric
+jobs = [
+    fabric.run(["true"], runner="container", image="{image}", set={{"cpus": 1}}, show=False) for _ in range({count})
+]
+for job in jobs:
+    job.wait(show=False, check=True)
+"""
+"""All queued by one process, as a sweep is."""
 
 
 def rows() -> list[Row]:
@@ -115,16 +124,10 @@ def queue_rows() -> list[Row]:
         docker = ["sh", "-c", f"seq {SMALL_JOBS} | xargs -P {AT_ONCE} -I N {one}"]
         folder = Path(environment["HOME"]) / "work"
         folder.mkdir()
-        run = [FABRIC, "run", "-d", "--image", DEBIAN, "--runner", "container", "--set", "cpus=1"]
-        started = time.perf_counter()
-        ids = [
-            subprocess.run(
-                [*run, "--", "true"], env=environment, cwd=folder, capture_output=True, text=True, check=True
-            ).stdout.strip()
-            for _ in range(SMALL_JOBS)
-        ]
-        subprocess.run([FABRIC, "wait", *ids], env=environment, check=True, capture_output=True)
-        mine = time.perf_counter() - started
+        ours = [sys.executable, "-c", QUEUE.format(image=DEBIAN, count=SMALL_JOBS)]
+        # Once before: the controller is up, as the engine is.
+        seconds_of([sys.executable, "-c", QUEUE.format(image=DEBIAN, count=1)], environment, folder)
+        mine = seconds_of(ours, environment, folder)
         theirs = seconds_of(docker, environment)
     return [
         Row(

@@ -38,10 +38,14 @@ class Row:
         return self.ours / self.theirs if self.theirs else None
 
 
-def seconds_of(argv: Sequence[str], environment: Mapping[str, str], *, expect: int | None = 0) -> float:
+def seconds_of(
+    argv: Sequence[str], environment: Mapping[str, str], folder: Path | None = None, *, expect: int | None = 0
+) -> float:
     """Run a whole process, its output thrown away, and return how long it took."""
     started = time.perf_counter()
-    ran = subprocess.run(argv, env=dict(environment), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    ran = subprocess.run(
+        argv, env=dict(environment), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     took = time.perf_counter() - started
     if expect is not None and ran.returncode != expect:
         raise SystemExit(f"{argv} ended with {ran.returncode}: {ran.stderr.decode(errors='replace')[-2000:]}")

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,10 +60,22 @@ class Harm:
     """Whether nobody is left who holds the pipe: what the kernel kept in it goes with its last reader."""
 
 
+def container(home: Home, job: str) -> int | None:
+    """Return the pid of the newest container's first process, if there is one."""
+    argv = ["docker", "ps", "-q", "--filter", f"label=fabric.job={job}"]
+    for name in subprocess.run(argv, capture_output=True, text=True).stdout.split():
+        looked = subprocess.run(
+            ["docker", "inspect", "--format", "{{.State.Pid}}", name], capture_output=True, text=True
+        )
+        return int(looked.stdout.strip() or 0) or None
+    return None
+
+
 FIND: Final[Mapping[str, Callable[[Home, str], int | None]]] = {
     "controller": controller,
     "guard": guard,
     "scribe": scribe,
+    "container": container,
 }
 
 HARMS: Final[Mapping[str, Harm]] = {
@@ -75,6 +88,16 @@ HARMS: Final[Mapping[str, Harm]] = {
     "controller and guard": Harm(("controller", "guard"), another_attempt=True),
     "controller and client": Harm(("controller", "client")),
 }
+
+IN_CONTAINERS: Final[Mapping[str, Harm]] = {
+    "controller": HARMS["controller"],
+    "scribe": HARMS["scribe"],
+    "guard": HARMS["guard"],
+    "guard and scribe": HARMS["guard and scribe"],
+    "container": Harm(("container",), another_attempt=True, pipe_is_lost=True),
+    "controller and container": Harm(("controller", "container"), another_attempt=True, pipe_is_lost=True),
+}
+"""What is done to jobs in containers: a client or a screen is no other one there."""
 
 
 def kill(pid: int | None) -> bool:

@@ -15,7 +15,7 @@ import random
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -60,12 +60,14 @@ def everything_printed() -> bytes:
     return b"".join(b"step %d loss %.6f\n" % (step, 1 / (step + 1)) for step in range(LINES))
 
 
-def rounds(asked: int | None) -> Iterator[tuple[int, str]]:
-    """Yield seeds with the harm that they do: all kinds twice, then more while there is time, or as many as asked."""
+def rounds(
+    asked: int | None, harms: Sequence[str] = tuple(HARMS), *, least: int = 2, seconds: float = BUDGET_SECONDS
+) -> Iterator[tuple[int, str]]:
+    """Yield seeds with the harm that they do: all kinds, then more while there is time, or as many as asked."""
     started = time.monotonic()
-    for seed, name in enumerate(itertools.cycle(HARMS)):
-        late = time.monotonic() - started > BUDGET_SECONDS
-        if seed >= asked if asked else seed >= 2 * len(HARMS) and late:
+    for seed, name in enumerate(itertools.cycle(harms)):
+        late = time.monotonic() - started > seconds
+        if seed >= asked if asked else seed >= least * len(harms) and late:
             return
         yield seed, name
 
@@ -88,10 +90,12 @@ def screen(folder: Path) -> Iterator[int]:
             os.waitpid(pid, 0)
 
 
-def do_harm(fabric: Fabric, home: Home, harm: Harm, dice: random.Random) -> str:
+def do_harm(
+    fabric: Fabric, home: Home, harm: Harm, dice: random.Random, *words: str, longest_seconds: float = 2.2
+) -> str:
     """Start a job, kill who is to be killed at random instants, see the job to its end, and return its id."""
     with (fabric.folder.parent / "attached").open("wb") as output, contextlib.ExitStack() as stack:
-        client = fabric.start("run", "manifest.yml", "--runner", "process", stdout=output, stderr=output)
+        client = fabric.start("run", "manifest.yml", *words, stdout=output, stderr=output)
         stack.callback(client.wait)
         stack.callback(client.kill)
         victims = {"client": client.pid}
@@ -101,7 +105,7 @@ def do_harm(fabric: Fabric, home: Home, harm: Harm, dice: random.Random) -> str:
         started = time.monotonic()
         (folder,) = home.jobs.iterdir()
         for _ in range(dice.randint(1, 3)):
-            until = started + dice.uniform(0.0, 2.2)
+            until = started + dice.uniform(0.0, longest_seconds)
             wait_until(lambda until=until: time.monotonic() > until, "the instant")  # type: ignore[misc]
             for victim in harm.victims:
                 kill(victims[victim] if victim in victims else FIND[victim](home, folder.name))
@@ -137,7 +141,7 @@ def test_nothing_is_lost_doubled_or_orphaned_whoever_is_killed(
         (fabric.folder / "counter.py").write_text(COUNTER)
         (fabric.folder / "manifest.yml").write_text(MANIFEST)
         here = f"round {seed}, {name}"
-        identity = do_harm(fabric, home, HARMS[name], random.Random(seed))
+        identity = do_harm(fabric, home, HARMS[name], random.Random(seed), "--runner", "process")
         done.append(name)
         if not submitted(fabric, home, identity):
             shutil.rmtree(home.job(identity).path)
