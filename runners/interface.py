@@ -115,6 +115,8 @@ class Plan:
     """What is worth saying aloud once: the image is not used, more CPUs were asked for than there are."""
     objects: tuple[Mapping[str, Any], ...] = ()
     """What a cluster is given for all learners together, in this order; shown as YAML."""
+    results_lost_after_seconds: float = 0.0
+    """How long after the end results are kept at the place unless they are fetched; 0 as long as the job is."""
 
 
 @dataclass(frozen=True, slots=True)

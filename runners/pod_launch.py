@@ -10,17 +10,17 @@ import base64
 import json
 import secrets as random_secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from backends.cluster import Absent, AlreadyThere, Cluster, Invalid, OverQuota
 from backends.failures import translated
 from runners.interface import LaunchRequest, Plan, Progress
-from runners.pod_code import send_code
+from runners.pod_code import made_before, send_code, send_made
 from runners.pod_names import is_same, stem_of
 from runners.pod_options import options_of
-from runners.pod_plan import AGENT, PROGRAM, refusals, where_code_travels
+from runners.pod_plan import AGENT, PROGRAM, refusals
 from runners.pod_removal import remove_attempt
 from runners.pod_states import begun, failed_gang, is_finished, waits
 from runners.pod_watch import Sightings
@@ -59,8 +59,9 @@ class PodLaunching:
                 self._unsuspend(job)
         if self._options.queue and job["spec"].get("suspend"):
             return  # its queue lets it begin
-        if self._request.attempt.learners > 1 or where_code_travels(self._request) == "streamed":
-            self._gather()
+        told = next(json.loads(one) for one in self._documents())
+        if self._request.attempt.learners > 1 or told["code"] == "streamed" or told["restores"]:
+            self._gather(sends_code=told["code"] == "streamed", sends_made=told["restores"])
 
     def _refuse(self) -> None:
         """Refuse what cannot work however often it is tried."""
@@ -165,10 +166,16 @@ class PodLaunching:
 
     # What is done once pods are there
 
-    def _gather(self) -> None:
+    def _documents(self) -> Iterator[str]:
+        return (
+            one["stringData"]["pod.json"]
+            for one in self._plan.objects
+            if "pod.json" in one.get("stringData", {})
+        )
+
+    def _gather(self, *, sends_code: bool, sends_made: bool) -> None:
         """Send the code to pods that wait for it, and wait until all learners have found each other."""
         attempt = self._request.attempt
-        streamed = where_code_travels(self._request) == "streamed"
         sent: set[str] = set()
         until = time.monotonic() + 2 * self._options.gang_seconds
         while True:
@@ -183,18 +190,24 @@ class PodLaunching:
                 )
             if len(pods) == attempt.learners and all(begun_pod(pod) for pod in pods.values()):
                 return
-            if streamed:
-                for pod in pods.values():
-                    uid = pod["metadata"]["uid"]
-                    if uid not in sent and is_preparing(pod):
-                        self._progress("sends the code", stage="preparing")
-                        send_code(self._cluster, pod, self._request.code_file)
-                        sent.add(uid)
+            for pod in pods.values():
+                uid = pod["metadata"]["uid"]
+                if (sends_code or sends_made) and uid not in sent and is_preparing(pod):
+                    self._progress("sends code and what was made before", stage="preparing")
+                    self._send(pod, sends_code=sends_code, sends_made=sends_made)
+                    sent.add(uid)
             job = self._sightings.job_of(attempt)
             if job is not None and is_finished(job):
                 return
             self._progress(self._words(pods), stage="waiting")
             self._sightings.wait(BEAT_SECONDS)
+
+    def _send(self, pod: Mapping[str, Any], *, sends_code: bool, sends_made: bool) -> None:
+        if sends_code:
+            send_code(self._cluster, pod, self._request.code_file)
+        made = made_before(self._request.attempt.job_id) if sends_made else None
+        if made is not None:
+            send_made(self._cluster, pod, made)
 
     def _words(self, pods: Mapping[int, Mapping[str, Any]]) -> str:
         for pod in pods.values():

@@ -10,6 +10,7 @@ from typing import Any, Final
 from runners.collecting import metrics_document
 from runners.container_plan import image_of
 from runners.interface import LaunchRequest, LearnerPlan, Plan
+from runners.pod_code import made_before
 from runners.pod_names import claim_name, given_name, labels, secrets_name, stem_of
 from runners.pod_options import REST_BYTES, PodOptions
 from runners.pod_template import Results, job
@@ -60,6 +61,7 @@ def make_plan(request: LaunchRequest, options: PodOptions, results: Results) -> 
         warnings=tuple(warnings_of(request)),
         notes=tuple(_notes(request, options, results)),
         objects=tuple(_objects(request, options, results)),
+        results_lost_after_seconds=options.results_hold_seconds if results.kind == "hold" else 0.0,
     )
 
 
@@ -74,6 +76,11 @@ def where_code_travels(request: LaunchRequest) -> str:
     return "given" if size <= SECRET_BYTES - AGENT_BYTES else "streamed"
 
 
+def restores(request: LaunchRequest, results: Results) -> bool:
+    """Say whether pods wait for what earlier attempts have made: nothing in the cluster has kept it."""
+    return results.kind == "hold" and made_before(request.attempt.job_id) is not None
+
+
 def pod_document(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
     """Return what the pods' containers are told; one document for all learners."""
     return {
@@ -86,6 +93,7 @@ def pod_document(request: LaunchRequest, options: PodOptions, results: Results) 
         "code": where_code_travels(request),
         "code_seconds": options.code_seconds,
         "results": results.kind,
+        "restores": restores(request, results),
         "token": CHOSEN,
         "launch": launch_document(request, results),
     }

@@ -68,6 +68,30 @@ def plan_of(prepared: Prepared) -> Plan:
             return runner.plan(request)
 
 
+def refuse_loss(prepared: Prepared) -> None:
+    """Refuse a job that nobody follows where its results would be lost a while after its end.
+
+    Raises:
+        UsageError: they would.
+    """
+    from runners.registry import load_runner
+    from workbench.errors import PlaceUnreachable, UsageError
+
+    if load_runner(prepared.place.runner).capabilities.needs != "cluster":
+        return
+    try:
+        seconds = plan_of(prepared).results_lost_after_seconds
+    except PlaceUnreachable:
+        return  # its launch comes later, and so may the place
+    if seconds:
+        raise UsageError(
+            f"the job's results are lost {seconds / 60:g} minutes after its end unless they are fetched by then,"
+            " and with --detach nobody may be there",
+            hint="--accept-loss starts it all the same; claim or storage_class of the backend, or --results,"
+            " keeps them",
+        )
+
+
 def plan_document(prepared: Prepared, plan: Plan) -> dict[str, Any]:
     """Return a plan as ``--json`` gives it."""
     from workbench.manifest.model import spec_to_json

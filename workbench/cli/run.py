@@ -86,6 +86,12 @@ AtMost = Annotated[
     ),
 ]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Start it, print its id, and return.")]
+AcceptLoss = Annotated[
+    bool,
+    typer.Option(
+        "--accept-loss", help="With --detach: start it though its results are lost unless they are fetched."
+    ),
+]
 OnInterrupt = Annotated[
     str | None,
     typer.Option(
@@ -173,6 +179,7 @@ def run(
     after: After = None,
     at_most: AtMost = None,
     detach: Detach = False,
+    accept_loss: AcceptLoss = False,
     on_interrupt: OnInterrupt = None,
     timeout: Timeout = None,
     require: Require = None,
@@ -223,6 +230,7 @@ def run(
     ways = Ways(
         plan=plan,
         detach=detach or None,
+        accept_loss=accept_loss,
         on_interrupt=on_interrupt,
         timeout=timeout,
         require=tuple(require or ()),

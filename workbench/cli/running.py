@@ -19,6 +19,8 @@ class Ways:
 
     plan: bool = False
     detach: bool | None = None
+    accept_loss: bool = False
+    """Whether results may be lost that nobody fetches in time."""
     on_interrupt: str | None = None
     no_prefix: bool | None = None
     quiet: bool | None = None
@@ -85,6 +87,10 @@ def _run_one(words: Words, ways: Ways) -> int:
     quiet = bool(ways.quiet)
     with open_store() as store, ControllerStart(store.home):
         prepared = prepare(words, store.home, launch=True)
+        if ways.detach and not ways.accept_loss:
+            from workbench.cli.planning import refuse_loss
+
+            refuse_loss(prepared)
         row = submit(store, prepared, keep_manifest=not words.manifest, quiet=quiet or ways.json)
         if ways.detach:
             from workbench.cli.submitting import tell_detached

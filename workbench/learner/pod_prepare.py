@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 ARRIVED = pod_told.JOURNAL + "/" + pod_told.CODE
 """Where code lies that was too large to come with the job."""
 
+MADE = pod_told.JOURNAL + "/made.tar.gz"
+"""What earlier attempts have made, where nothing in the cluster has kept it."""
+
 _LOOK_SECONDS = 0.1
 _LOOK_LONGEST_SECONDS = 1.0
 
@@ -31,6 +34,7 @@ def prepare() -> int:
         _make_folders(told)
         unpack_agent()
         unpack_code(told)
+        restore(told)
         missing = await_peers(told)
     except (OSError, Failure) as error:
         text = "the learner could not be prepared: %s" % error
@@ -67,11 +71,7 @@ def unpack_code(told: Told) -> None:
     where = told.document["code"]
     archive = {"": "", "given": pod_told.GIVEN + "/" + pod_told.CODE, "streamed": ARRIVED}[where]
     if where == "streamed":
-        until = time.monotonic() + told.number("code_seconds")
-        while not os.path.exists(ARRIVED):
-            if time.monotonic() > until:
-                raise Failure("failed", "the code did not arrive within %g s" % told.number("code_seconds"))
-            time.sleep(_LOOK_SECONDS)
+        _await(told, ARRIVED, "the code")
     if not os.path.isdir(pod_told.MODEL):
         unpack(archive, pod_told.MODEL)
         return
@@ -82,6 +82,26 @@ def unpack_code(told: Told) -> None:
     unpack(archive, unpacked)
     for name in os.listdir(unpacked):
         shutil.move(os.path.join(unpacked, name), os.path.join(pod_told.MODEL, name))
+
+
+def restore(told: Told) -> None:
+    """Put what earlier attempts have made where this one looks for it.
+
+    Raises:
+        Failure: it did not come in time, or is no archive.
+    """
+    if not told.document.get("restores"):
+        return
+    import shutil
+
+    _await(told, MADE, "what earlier attempts made")
+    unpacked = pod_told.JOURNAL + "/made"
+    unpack(MADE, unpacked)
+    for name, target in (("results", pod_told.RESULTS), ("checkpoints", pod_told.CHECKPOINTS)):
+        folder = os.path.join(unpacked, name)
+        for entry in os.listdir(folder) if os.path.isdir(folder) else ():
+            shutil.move(os.path.join(folder, entry), os.path.join(target, entry))
+    os.unlink(MADE)
 
 
 def await_peers(told: Told) -> list[int]:
@@ -95,6 +115,15 @@ def await_peers(told: Told) -> list[int]:
             return missing
         time.sleep(pause)
         pause = min(pause * 1.3, _LOOK_LONGEST_SECONDS)
+
+
+def _await(told: Told, path: str, what: str) -> None:
+    seconds = told.number("code_seconds")
+    until = time.monotonic() + seconds
+    while not os.path.exists(path):
+        if time.monotonic() > until:
+            raise Failure("failed", "%s did not arrive within %g s" % (what, seconds))
+        time.sleep(_LOOK_SECONDS)
 
 
 def _make_folders(told: Told) -> None:

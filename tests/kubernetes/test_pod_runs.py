@@ -1,0 +1,213 @@
+"""Jobs in pods as a user meets them, with nothing but the documented Role."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Fabric, wait_until
+from tests.kubernetes.jobs import Pods, configure
+from tests.kubernetes.space import Space
+from workbench.paths import Home
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "manifest.yml"
+
+
+@pytest.fixture
+def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
+    configure(space)
+    yield Pods(fabric, space)
+
+
+def test_digits_gives_the_same_weights_in_a_pod_as_in_a_process_and_is_deleted_without_a_trace(
+    pods: Pods, home: Home
+) -> None:
+    words = ["--set", "params.epochs=2", "--set", "cpus=0.5", str(DIGITS)]
+
+    inside = pods.run(*words)
+    outside = pods.fabric("run", "--runner", "process", "--set", "python=/usr/bin/python3", *words)
+
+    jobs = [row["id"] for row in pods.fabric.json("list", "--json")]
+    weights = [
+        {
+            path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for folder in (home.job(job).results, home.job(job).checkpoints)
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+        for job in jobs
+    ]
+    assert weights[0]
+    assert weights[0] == weights[1]
+    assert inside.stdout == outside.stdout
+    assert pods.objects() != []
+    pods.fabric("delete", jobs[0], jobs[1], "--yes")
+    assert pods.objects() == []
+
+
+def test_the_plan_is_the_objects_that_are_made(pods: Pods) -> None:
+    words = ["--set", "learners=2", "-e", "TOKEN=abc", "--", "true"]
+    shown = pods.fabric("plan", "--backend", "cluster", "--image", "busybox", *words).stdout
+    planned = list(yaml.safe_load_all(shown[shown.index("---\n") :]))
+
+    assert [one["kind"] for one in planned] == ["Job", "Secret", "Service"]
+    pod = planned[0]["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    for container in [*pod["initContainers"], *pod["containers"]]:
+        assert container["resources"]["requests"] == container["resources"]["limits"]
+    assert planned[2]["spec"]["publishNotReadyAddresses"] is True
+
+
+def test_the_clusters_own_log_shows_what_the_learner_prints_and_its_exit_code_is_the_jobs(pods: Pods) -> None:
+    ran = pods.run("--", "sh", "-c", "echo first; echo second >&2; exit 3", expect=3)
+
+    (pod,) = pods.pods()
+    assert ran.stdout == "first\nsecond\n"
+    assert pods.log(pod["metadata"]["name"]) == b"first\nsecond\n"
+    assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+
+
+def test_secrets_are_in_no_log_and_not_in_the_job(pods: Pods) -> None:
+    ran = pods.run("-e", "TOKEN", "--", "sh", "-c", "echo $TOKEN | tr a-z b-za; echo $TOKEN", expect=None)
+
+    assert ran.returncode != 0  # no value was given
+
+    os.environ["TOKEN"] = "correcthorse"
+    try:
+        ran = pods.run("-e", "TOKEN", "--", "sh", "-c", "echo $TOKEN | tr a-z b-za; echo $TOKEN")
+    finally:
+        del os.environ["TOKEN"]
+
+    assert ran.stdout == "dpssfduipstf\n************\n"
+    (pod,) = pods.pods()
+    assert b"correcthorse" not in pods.log(pod["metadata"]["name"])
+    job = pods.space.admin.list("Job").items[0]
+    assert "correcthorse" not in json.dumps(dict(job))
+
+
+def test_a_detached_job_says_that_its_results_may_be_lost_and_is_refused_without_consent(pods: Pods) -> None:
+    refused = pods.run("-d", "--", "true", expect=64)
+
+    assert "--accept-loss" in refused.stderr
+    job = pods.start("--", "sh", "-c", "echo kept > $RESULT_DIR/file")
+    assert pods.wait(job)["state"] == "COMPLETED"
+
+
+def test_two_learners_find_each_other_by_name(pods: Pods) -> None:
+    script = (
+        "import os, socket\n"
+        "n, i = os.environ['LEARNER_NAME_PREFIX'], int(os.environ['LEARNER_ID'])\n"
+        "if i == 1:\n"
+        "    s = socket.create_server(('', int(os.environ['MASTER_PORT'])))\n"
+        "    c, _ = s.accept(); print(c.recv(99).decode())\n"
+        "else:\n"
+        "    import time\n"
+        "    while True:\n"
+        "        try:\n"
+        "            c = socket.create_connection((os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])))\n"
+        "            break\n"
+        "        except OSError:\n"
+        "            time.sleep(0.1)\n"
+        "    c.sendall(f'hello from {n}-{i - 1}.{n}'.encode())\n"
+    )
+    (pods.fabric.folder / "meet.py").write_text(script)
+
+    ran = pods.run("--no-prefix", "--set", "learners=2", "--set", "ends_when=all", "--", "python3", "meet.py")
+
+    stem = f"learner-{pods.show()['id'].removeprefix('training-')}-a1"
+    assert ran.stdout.strip() == f"hello from {stem}-1.{stem}"
+
+
+def test_a_halted_job_goes_on_from_its_checkpoint(pods: Pods) -> None:
+    command = (
+        "trap 'exit 0' TERM; n=$(cat $CHECKPOINT_DIR/n 2>/dev/null || echo 0); echo from $n;"
+        " echo $((n + 1)) > $CHECKPOINT_DIR/n; [ $n = 1 ] || while :; do sleep 0.1; done"
+    )
+    job = pods.start("--", "sh", "-c", command)
+    pods.until(job, lambda _: b"from 0" in pods.fabric("logs", job).stdout.encode(), "the job to print")
+
+    pods.fabric("halt", job)
+    assert pods.until_state(job, "HALTED")["exit_code"] == 143
+    pods.fabric("resume", job)
+
+    assert pods.wait(job)["state"] == "COMPLETED"
+    assert "from 1" in pods.fabric("logs", job).stdout
+
+
+def test_a_kill_ends_at_once_and_leaves_no_pod_running(pods: Pods) -> None:
+    job = pods.start("--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done")
+    pods.until_state(job, "PROCESSING")
+
+    pods.fabric("kill", job)
+
+    assert pods.until_state(job, "HALTED")["exit_code"] == 137
+    wait_until(lambda: all(pod["status"]["phase"] != "Running" for pod in pods.pods()), "no pod to run")
+
+
+def test_a_command_runs_beside_the_learner_with_its_environment(pods: Pods) -> None:
+    job = pods.start("--", "sh", "-c", "echo ready; sleep 100")
+    pods.until(job, lambda _: "ready" in pods.fabric("logs", job).stdout, "the job to print")
+
+    ran = pods.fabric(
+        "exec", job, "--", "sh", "-c", "echo $LEARNER_ID $RESULT_DIR; pwd; cat; exit 7", input="in", expect=7
+    )
+
+    assert ran.stdout == "1 /mnt/results\n/job/model-code\nin"
+    pods.fabric("kill", job)
+    pods.until_state(job, "HALTED")
+
+
+def test_code_that_is_too_large_for_a_secret_is_sent_to_the_waiting_pod(pods: Pods) -> None:
+    (pods.fabric.folder / "big.bin").write_bytes(os.urandom(3_000_000))
+    expected = hashlib.sha256((pods.fabric.folder / "big.bin").read_bytes()).hexdigest()
+
+    ran = pods.run("--", "sha256sum", "big.bin")
+
+    assert ran.stdout.split()[0] == expected
+
+
+def test_output_of_a_job_that_nobody_watched_is_whole(pods: Pods) -> None:
+    command = "i=0; while [ $i -lt 30000 ]; do echo line $i of this job; i=$((i+1)); done"
+    job = pods.start("--", "sh", "-c", command)
+    wait_until(pods.pods, "the pod to be made")
+    _stop_controller(pods)
+    wait_until(
+        lambda: any(pod["status"]["phase"] == "Succeeded" for pod in pods.pods()), "the pod to end", 60
+    )
+
+    assert pods.wait(job)["state"] == "COMPLETED"
+
+    assert pods.fabric("logs", job).stdout == "".join(f"line {n} of this job\n" for n in range(30000))
+
+
+def test_a_controller_that_is_killed_in_a_launch_starts_nothing_twice(pods: Pods) -> None:
+    job = pods.start("--", "sh", "-c", "echo s; sleep 3")
+    wait_until(lambda: pods.space.admin.list("Job").items, "the Job to be made", 30)
+    _kill_controller(pods)
+
+    assert pods.wait(job)["state"] == "COMPLETED"
+
+    assert pods.fabric("logs", job).stdout == "s\n"
+    assert len(pods.pods()) == 1
+
+
+def _stop_controller(pods: Pods) -> None:
+    pods.fabric("controller", "stop")
+    wait_until(lambda: not _controller(pods)["running"], "the controller to end", 20)
+
+
+def _kill_controller(pods: Pods) -> None:
+    os.kill(int(_controller(pods)["pid"]), signal.SIGKILL)
+
+
+def _controller(pods: Pods) -> dict[str, Any]:
+    found: dict[str, Any] = pods.fabric.json("controller", "status", "--json", expect=None)
+    return found
