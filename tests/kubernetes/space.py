@@ -24,6 +24,7 @@ from backends.kubernetes_login import Login
 from backends.kubernetes_options import checked_options
 from backends.kubernetes_role import binding_document, role_document
 from tests.cli.conftest import wait_until
+from tests.conftest import REAL_HOME
 from tests.containers.images import CACHE
 from tests.kubernetes.images import archive
 
@@ -92,7 +93,11 @@ def why_not() -> str:
 
 def control(*words: str) -> str:
     """Run the test cluster's program; it keeps its files beside the kubeconfig."""
-    environment = {**os.environ, "KUBE_HOME": str(Path(KUBECONFIG).parent)}
+    # Not this test's folders, which are gone when it ends: what is started here lives on, and runc writes there.
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "TMPDIR"))
+    }
+    environment |= {"HOME": str(REAL_HOME), "KUBE_HOME": str(Path(KUBECONFIG).parent)}
     done = subprocess.run(
         ["bash", SCRIPT, *words], env=environment, capture_output=True, text=True, timeout=120
     )
