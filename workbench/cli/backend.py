@@ -275,7 +275,7 @@ def print_findings(findings: list[Finding]) -> None:
 
 backend = Family(
     "backend",
-    "List, add, remove and test the places that jobs run at.",
+    "List, add, remove and test the places that jobs run at, and log in there.",
     (list_, add, remove, test, login, role),
     default="list",
 )

@@ -58,7 +58,7 @@ def cp(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Copy files out of a job or into it, also while it runs.
+    """Copy files out of a job or into it, while it runs and afterwards.
 
     A folder is copied with all that is in it. Where DEST is a folder the copy goes into it; what is there
     already is not touched without --force. In a running container any other absolute path serves, too.

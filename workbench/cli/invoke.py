@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Any
 
 from workbench.cli import table
 
 EXIT_USAGE = 64
+
+_NO_SUCH_COMMAND = re.compile(r"No such command '(.*?)'")
 
 
 def load(
@@ -38,15 +41,18 @@ def invoke(entry: table.Entry, args: list[str]) -> int:
     return outcome if isinstance(outcome, int) else 0
 
 
-def unknown_command(name: str) -> int:
-    """Say that there is no such command, and which is the nearest; return the exit code."""
+def unknown_command(name: str, *, more: tuple[str, ...] = ()) -> int:
+    """Say that there is no such command (or topic of help, ``more``), and which is the nearest; return the exit code."""
     from workbench.cli.failures import fail
 
-    near = _nearest(name, table.names())
-    hint = (
-        f"did you mean `{table.PROGRAM} {near}`?" if near else f"`{table.PROGRAM} --help` lists the commands"
-    )
-    return fail(f"there is no command '{_printable(name)}'", hint=hint, exit_code=EXIT_USAGE)
+    near = _nearest(name, [*table.names(), *more])
+    word = f"help {near}" if near in more else near
+    there = f"`{table.PROGRAM} --help` lists the commands"
+    if more:
+        there += f", `{table.PROGRAM} help topics` the topics"
+    hint = f"did you mean `{table.PROGRAM} {word}`?" if near else there
+    what = "command or topic" if more else "command"
+    return fail(f"there is no {what} '{_printable(name)}'", hint=hint, exit_code=EXIT_USAGE)
 
 
 def _usage(complaint: Any, name: str) -> int:  # Typer's classes of complaints are not public
@@ -60,6 +66,10 @@ def _usage(complaint: Any, name: str) -> int:  # Typer's classes of complaints a
             hint = f"did you mean {near}? {help_line}" if near else help_line
             return fail(f"{name} has no option '{_printable(option)}'", hint=hint, exit_code=EXIT_USAGE)
     text = complaint.format_message().rstrip(".")
+    if found := _NO_SUCH_COMMAND.match(text):
+        near = _nearest(found[1], list(getattr(complaint.ctx.command, "commands", {})))
+        hint = f"did you mean `{table.PROGRAM} {name} {near}`? {help_line}" if near else help_line
+        return fail(f"{name} has no command '{_printable(found[1])}'", hint=hint, exit_code=EXIT_USAGE)
     return fail(text[:1].lower() + text[1:], hint=help_line, exit_code=EXIT_USAGE)
 
 

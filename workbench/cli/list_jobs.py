@@ -185,8 +185,12 @@ def _states(words: Sequence[str]) -> list[State]:
         elif word.upper() in State.__members__:
             states.append(State[word.upper()])
         else:
-            known = ", ".join(state.lower() for state in State)
-            raise UnknownName(f"there is no state '{word}'", hint=f"states are {known}, and open")
+            from workbench.manifest.findings import nearest
+
+            known = [*(state.lower() for state in State), "open"]
+            close = nearest(word, known)
+            hint = f"did you mean {close}?" if close else f"states are {', '.join(known)}"
+            raise UnknownName(f"there is no state '{word}'", hint=hint)
     return states
 
 

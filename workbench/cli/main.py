@@ -46,6 +46,8 @@ def _run(words: list[str]) -> int:
 
         return complete(COMPLETE_VARIABLE)
     if words[:1] == ["help"]:
+        if words[1:2] and table.find(words[1]) is None:
+            return _help_on(words[1])
         words = [*words[1:2], "--help"]
     if not words or words[0] in ("-h", "--help"):
         sys.stdout.write(table.overview())
@@ -60,6 +62,20 @@ def _run(words: list[str]) -> int:
     if entry is None:
         return unknown_command(words[0])
     return invoke(entry, words[1:])
+
+
+def _help_on(name: str) -> int:
+    """Print a topic's page, or say that there is none."""
+    from workbench.cli.topics import TOPICS, overview_of_topics, show_topic
+
+    if name == "topics":
+        sys.stdout.write(overview_of_topics())
+        return 0
+    if show_topic(name):
+        return 0
+    from workbench.cli.invoke import unknown_command
+
+    return unknown_command(name, more=tuple(TOPICS))
 
 
 def _start_controller() -> None:

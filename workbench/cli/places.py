@@ -106,8 +106,12 @@ def _choose_runner(there: Backend, wanted: str, spec: JobSpec) -> tuple[str, lis
     options = there.options
     offered = list(there.runners())
     if wanted and wanted not in runner_names():
+        from workbench.manifest.findings import nearest
+
+        close = nearest(wanted, runner_names())
+        known = f"there are {', '.join(sorted(runner_names()))}"
         raise UnknownName(
-            f"there is no runner '{wanted}'", hint=f"there are {', '.join(sorted(runner_names()))}"
+            f"there is no runner '{wanted}'", hint=f"did you mean {close}? {known}" if close else known
         )
     if wanted and wanted not in offered:
         raise UsageError(

@@ -117,6 +117,7 @@ ENTRIES = (
     Entry("prune", "prune:prune", "care", "Remove jobs that ended long ago, and caches that no job uses."),
     Entry("gc", "garbage:gc", "care", "List what belongs to no job, and remove it when told to."),
     Entry("completion", "completion:completion", "care", "Print a shell's completion script."),
+    Entry("man", "man:man", "care", "Print the manual page."),
     Entry("version", "version:version", "care", "Print the version."),
 )
 
@@ -152,8 +153,8 @@ def overview() -> str:
         "  fabric run -- python train.py    the same without a manifest",
         "  fabric list                      what ran, what runs, and why it waits or failed",
         "",
-        f"`{PROGRAM} COMMAND --help` says more about a command. A job is named by its id, a part of it,",
-        "its name, or @last.",
+        f"`{PROGRAM} COMMAND --help` says more about a command, `{PROGRAM} help topics` about what concerns several.",
+        "A job is named by its id, a part of it, its name, or @last.",
     ]
     return "\n".join(lines) + "\n"
 
