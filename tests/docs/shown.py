@@ -62,17 +62,17 @@ def render(text: str) -> str:
 
 
 @contextmanager
-def session() -> Iterator[_Session]:
+def session() -> Iterator[Session]:
     """Give a home and a working folder, and end everything that was started from them."""
     root = Path(tempfile.mkdtemp(prefix="fab-"))
     try:
-        yield _Session(root)
+        yield Session(root)
     finally:
         _end_processes(root)
         shutil.rmtree(root, ignore_errors=True)
 
 
-class _Session:
+class Session:
     """Runs commands as the reader of a page would, and prints them as the page shows them."""
 
     def __init__(self, root: Path) -> None:

@@ -42,7 +42,7 @@ def invoke(entry: table.Entry, args: list[str]) -> int:
 
 
 def unknown_command(name: str, *, more: tuple[str, ...] = ()) -> int:
-    """Say that there is no such command (or topic of help, ``more``), and which is the nearest; return the exit code."""
+    """Say that there is no such command or topic (``more``), and which is the nearest; return the exit code."""
     from workbench.cli.failures import fail
 
     near = _nearest(name, [*table.names(), *more])

@@ -1,0 +1,165 @@
+"""Every example of ``--help`` and of the README is run, in a home with jobs of the names that they use."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.shown import Session, session
+from workbench.cli import table
+from workbench.cli.command import Command, Family
+from workbench.cli.invoke import load
+
+README = Path(__file__).parents[2] / "README.md"
+
+MANIFEST = """\
+name: digits
+learners: 2
+framework: {name: custom, command: 'echo epoch 1 loss ${params.lr} accuracy 0.95; echo w > $RESULT_DIR/model.pt'}
+params: {lr: 0.05, seed: 1}
+evaluation_metrics:
+  type: regex_extractor
+  groups:
+    test:
+      regex: 'epoch %{INT:epoch} loss %{FLOAT:loss} accuracy %{FLOAT:accuracy}'
+      etimes: {epoch: {type: INT, value: $epoch}}
+      scalars: {loss: {type: FLOAT, value: $loss}, accuracy: {type: FLOAT, value: $accuracy}}
+"""
+
+STAGE = f"""
+mkdir -p src .fabric/templates ~/mnist ~/data ~/.zfunc ~/.local/share/man/man1
+cat > manifest.yml <<'END'
+{MANIFEST}END
+cp manifest.yml src/; echo 'print("trained")' > train.py; echo 'env: {{A: b}}' > .fabric/templates/gpu.yml
+printf 'epoch 1 loss 0.5 accuracy 0.9\\n' > train.log; touch ~/mnist/images
+fabric config set defaults.max_restarts 0 --project --profile ci; fabric config set defaults.gpus 0 --project
+fabric config set defaults.backend local; fabric config set retention.older_than 30d
+for name in prepare other a b; do fabric run -q --name $name --label sweep=lr manifest.yml; done
+fabric run -q manifest.yml; fabric tag digits best
+fabric run -q --name last manifest.yml; touch stop_now
+"""
+
+OUTSIDE = re.compile(
+    r"gpubox|\blab\b|lab:|cloud|k8s|--gpus [12]|nvidia-smi|image (load|send)|ssh://|served:|store retry"
+)
+"""What an example needs that no test machine has to have: it must fail with a sentence then."""
+
+ENDLESS = re.compile(r"--watch|store serve|fabric tui|fabric shell|adopt .*--watch|--web")
+"""Goes on until it is left."""
+
+CODES = {
+    "fabric init": {73},  # there is a manifest.yml
+    "fabric doctor": {0, 78},
+    "fabric doctor --json": {0, 78},
+    "fabric diff digits other": {1},
+    "fabric diff digits @last --json": {1},
+    "fabric grep 'CUDA out of memory'": {1},
+    "fabric grep -F 'Segmentation fault' --where 'state:failed age<7d' --jobs": {1},
+    "fabric grep 'nan|inf' --where name:digits --max 3 --json": {1},
+    "fabric metrics --try keras @last": {1},
+    # Examples show how ids look; no job has these.
+    "fabric delete abcdefghj bcdefghjk --yes --no-wait": {64},
+    # Of jobs that have completed there is nothing to resume, and nothing beside them to be run.
+    "fabric resume @last": {64},
+    "fabric resume digits --attach": {64},
+    "fabric exec digits -l 2 -- cat /proc/1/status": {64, 66, 69, 70, 75},
+    "fabric cp @last:train.log - -l 2": {0, 66},
+    "fabric doctor --rebuild": {64},  # nobody is here to be asked
+    "fabric validate --json *.yml": {0, 65},
+}
+"""What an example ends with, where that is not 0."""
+
+
+def commands() -> list[str]:
+    """Return the name of every command that has examples."""
+    return [entry.name for entry in table.ENTRIES]
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Session]:
+    """A home with jobs, made once and copied for each command."""
+    with session() as made:
+        made(STAGE)
+        made("fabric controller stop")
+        yield made
+
+
+@pytest.fixture
+def copy(stage: Session) -> Iterator[Session]:
+    with session() as made:
+        for name in (".local", ".config", "work", "mnist", "data", ".zfunc"):
+            if (stage.root / name).exists():
+                shutil.copytree(stage.root / name, made.root / name, dirs_exist_ok=True, symlinks=True)
+        made.environment |= {"WANDB_API_KEY": "secret", "TERM": "dumb"}
+        yield made
+
+
+def run(made: Session, example: str) -> tuple[int, str]:
+    """Run an example as somebody would type it; one that never ends is left after a while."""
+    process = subprocess.Popen(
+        ["bash", "-c", example],
+        cwd=made.work,
+        env=made.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=2 if ENDLESS.search(example) else 60)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            said, _ = process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            said, _ = process.communicate()
+        assert ENDLESS.search(example), f"{example} does not end:\n{said}"
+        return 0, said
+    return process.returncode, said
+
+
+def check(example: str, code: int, said: str) -> None:
+    told = f"{example}\n{said[-3000:]}"
+    assert "Traceback" not in said, told
+    assert "fabric itself failed" not in said, told
+    assert "has no option" not in said, told
+    if OUTSIDE.search(example) or ENDLESS.search(example):
+        assert code == 0 or re.search("error: |failed|cannot be used", said), told
+        return
+    assert code in CODES.get(example, {0}), f"exit code {code}: {told}"
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_example_of_help_runs(copy: Session, name: str) -> None:
+    entry = table.find(name)
+    assert entry is not None
+    target: Command | Family = load(entry)
+    for example in target.examples:
+        copy("rm -rf training-*")  # a copy of a job's files is made once
+        check(example, *run(copy, example.split(" | ")[0]))
+
+
+def test_every_example_of_the_overview_and_of_the_readme_runs(copy: Session) -> None:
+    lines = [line.strip() for line in table.overview().splitlines() if line.startswith("  fabric ")]
+    text = README.read_text(encoding="utf-8")
+    blocks = re.findall(r"```(?:sh)?\n(.*?)```", text, re.DOTALL)
+    lines += [line.strip() for block in blocks for line in block.splitlines() if line.startswith("fabric ")]
+    lines += re.findall(r"`(fabric [^`]+)`", text)
+    shown = [re.split(r"\s{2,}|\s+#", line)[0] for line in lines]
+
+    assert len(shown) > 8
+    # Others name a job that a second run would make ambiguous.
+    for example in sorted(dict.fromkeys(shown), key=lambda example: "fabric run" in example):
+        if "COMMAND" in example or "TOPIC" in example or "HOST" in example:
+            continue
+        check(example, *run(copy, example.replace("python train.py", "python3 train.py")))
