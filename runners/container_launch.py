@@ -113,7 +113,7 @@ class ContainerLaunching:
         self._host.call("touch", paths=[str(attempt.job_state / request.attempt.job_id)])
         pipes = [f"{path}/{end}.{act}" for path in own for end in ENDS for act in acts_of(request)]
         self._host.call("make_pipes", paths=pipes)
-        archive = bring_code(self._host, site, request)
+        archive = bring_code(self._host, site, request, self._progress)
         for learner in waiting:
             self._host.call("unpack", archive=archive, folder=str(attempt.model(learner)))
         agent = bring_agent(self._host, site, "python")

@@ -84,7 +84,7 @@ class Launching:
         # FfDL's scripts meet at this file.
         self._host.call("touch", paths=[str(attempt.job_state / self._request.attempt.job_id)])
         agent = bring_agent(self._host, self._site, self._plan.learners[0].native["agent"])
-        archive = bring_code(self._host, self._site, self._request)
+        archive = bring_code(self._host, self._site, self._request, self._progress)
         for learner in waiting:
             self._host.call("unpack", archive=archive, folder=str(attempt.model(learner)))
         self._bring_environment()

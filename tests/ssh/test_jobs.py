@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.containers.images import DEBIAN
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
@@ -132,3 +133,26 @@ def test_metrics_and_usage_come_home_into_the_store(ground: Ground) -> None:
     assert [(point.step, point.value) for point in points(ground.store, found[0].id)] == [
         (step, 1 / (step + 1)) for step in range(50)
     ]
+
+
+def test_processes_and_containers_on_one_host_share_one_connection_and_one_session(
+    home: Home, engine_box: Box
+) -> None:
+    process = PlaceRef("box", "ssh", "process", address=engine_box.address)
+    engine = {"engine": "/var/run/docker.sock"}
+    container = PlaceRef("box", "ssh", "container", address=engine_box.address, options=engine)
+    ground = Ground(home, process)
+    try:
+        hold = "echo ready; while :; do sleep 0.1; done"
+        jobs = [ground.submit(hold), ground.submit(hold, place=container, image=DEBIAN)]
+        for job_id in jobs:
+            ground.prints(job_id, "ready")
+        assert engine_box.daemon.log().count("Accepted publickey") == 1
+        assert engine_box.daemon.log().count("Starting session: command") == 1
+        engine_box.daemon.kill_sessions()
+        for job_id in jobs:
+            ground.ask(job_id, "kill")
+            ground.ends(job_id)
+        assert engine_box.daemon.log().count("Accepted publickey") == 2
+    finally:
+        ground.clean_up()

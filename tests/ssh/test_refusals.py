@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -307,3 +308,17 @@ def test_what_a_host_has_not_got_is_said_before_a_job_is_made(box: Box, fabric: 
     assert started.returncode in (65, 69, 77, 78)
     assert "GPU" in started.stderr
     assert len(fabric.json("list", "--json")) == 2
+
+
+def test_who_waits_at_a_terminal_for_a_host_that_is_away_is_told_once(box: Box, fabric: Fabric) -> None:
+    fabric("run", "-q", "--backend", box.address, "--", "true")
+    box.daemon.stop()
+    with fabric.start("run", "--backend", box.address, "--", "echo", "done") as attached:
+        time.sleep(10)  # several tries
+        box.daemon.start()
+        said, told = attached.communicate(timeout=60)
+    lines = told.decode().splitlines()
+
+    assert said == b"done\n"
+    assert len([line for line in lines if "refuses the connection" in line]) == 1, lines
+    assert len([line for line in lines if line.endswith("is being started")]) <= 2, lines

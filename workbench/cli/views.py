@@ -64,6 +64,7 @@ class PlainView:
         self._quiet = quiet
         self._row: JobRow | None = None
         self._due: tuple[float, str] | None = None
+        self._told_state = ""
         self._metrics = ""
         self._metrics_told = ""
         self._metrics_due = 0.0
@@ -120,8 +121,11 @@ class PlainView:
         """Say what is due."""
         now = elapsed_seconds()
         if self._due and now >= self._due[0]:
-            self._say(self._due[1])
-            self._due = None
+            line, self._due = self._due[1], None
+            # A place that is tried again and again leaves the same state for moments.
+            if line != self._told_state:
+                self._told_state = line
+                self._say(line)
         if self._metrics != self._metrics_told and now >= self._metrics_due:
             self._tell_metrics()
             self._metrics_due = now + self.METRICS_SECONDS

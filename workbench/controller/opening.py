@@ -9,6 +9,7 @@ from backends.interface import BackendOptions, Host, Inventory
 from runners.interface import Runner
 from workbench.controller.events import Measured
 from workbench.controller.scheduling import Capacity
+from workbench.controller.sharing import SHARED
 from workbench.store.rows import PlaceRef
 
 
@@ -45,7 +46,8 @@ class OpenedPlace:
 
         self._kind = load_runner(ref.runner)
         self._backend = load_backend(BackendOptions(ref.backend, ref.type, ref.address, ref.options))
-        self._place = self._backend.open()
+        self._shared = SHARED.open(ref, self._backend)
+        self._place = self._shared.place
         self._home_uuid = home_uuid
 
     @property
@@ -72,8 +74,8 @@ class OpenedPlace:
         return measured("", self._backend.inventory_of(self._place)).holders
 
     def close(self) -> None:
-        """Give the place back."""
-        self._place.close()
+        """Give the place back; it is left when nobody else uses it."""
+        SHARED.close(self._shared)
 
 
 def measured(place: str, inventory: Inventory) -> Measured:

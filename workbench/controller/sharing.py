@@ -1,0 +1,83 @@
+"""Places that are open: two ways of running learners on one host share its one connection."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field
+from typing import Final
+
+from backends.interface import Backend, Cluster, Host
+from workbench.store.rows import PlaceRef
+
+_OF_A_RUNNER: Final = frozenset({"engine"})
+"""Options that only one runner looks at: they make no other connection."""
+
+
+@dataclass(slots=True)
+class Shared:
+    """One open place, and how many use it."""
+
+    key: str
+    place: Host | Cluster
+    users: int = 1
+
+
+@dataclass(slots=True)
+class SharedPlaces:
+    """What is open in this process. Threads may use it at once."""
+
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _opening: dict[str, threading.Lock] = field(default_factory=dict)
+    _open: dict[str, Shared] = field(default_factory=dict)
+
+    def open(self, ref: PlaceRef, backend: Backend) -> Shared:
+        """Return the place, reached anew unless it is open and answers.
+
+        Raises:
+            FabricError: it cannot be reached.
+        """
+        key = _key(ref)
+        with self._lock:
+            opening = self._opening.setdefault(key, threading.Lock())
+        with opening:
+            with self._lock:
+                found = self._open.get(key)
+                if found is not None and not _is_lost(found.place):
+                    found.users += 1
+                    _say_engine(found.place, ref)
+                    return found
+            place = backend.open()
+            opened = Shared(key, place)
+            with self._lock:
+                self._open[key] = opened
+            return opened
+
+    def close(self, shared: Shared) -> None:
+        """Give a place back; the last who does closes it."""
+        with self._lock:
+            shared.users -= 1
+            if shared.users > 0:
+                return
+            if self._open.get(shared.key) is shared:
+                del self._open[shared.key]
+        shared.place.close()
+
+
+SHARED: Final = SharedPlaces()
+"""This process's."""
+
+
+def _key(ref: PlaceRef) -> str:
+    options = {name: value for name, value in ref.options.items() if name not in _OF_A_RUNNER}
+    return json.dumps([ref.type, ref.address or ref.backend, options], sort_keys=True)
+
+
+def _is_lost(place: Host | Cluster) -> bool:
+    return isinstance(place, Host) and place.lost
+
+
+def _say_engine(place: Host | Cluster, ref: PlaceRef) -> None:
+    """Let a host that was opened for processes know which engine containers are to use."""
+    if engine := ref.options.get("engine"):
+        place.engine = str(engine)  # type: ignore[union-attr] # hosts with engines have it
