@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from textual.screen import Screen
+from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.theme import Theme
 
 from backends.interface import BackendOptions
@@ -16,6 +17,7 @@ from screens.app_actions import AppActions
 from screens.base import BaseScreen
 from screens.errands import Done, Errands, Work
 from screens.farewell import farewell
+from screens.glyphs import glyphs
 from screens.keymap import key_map
 from screens.login import NEEDS_LOGIN, Asked, Logins
 from screens.memory import Memory
@@ -53,6 +55,13 @@ def _provider() -> type[Provider]:
     return ActionProvider
 
 
+class AsciiScrollBar(ScrollBarRender):
+    """A scroll bar of blanks, told from its track by their colours."""
+
+    VERTICAL_BARS: ClassVar = [" "] * 8
+    HORIZONTAL_BARS: ClassVar = [" "] * 8
+
+
 class FabricApp(AppActions):
     """All screens of one home."""
 
@@ -72,6 +81,7 @@ class FabricApp(AppActions):
         clock: Callable[[], int] = now_us,
     ) -> None:
         colourless = "NO_COLOR" in os.environ
+        ScrollBar.renderer = ScrollBarRender if glyphs().unicode else AsciiScrollBar
         super().__init__(ansi_color=True if colourless else None)
         self.home = home
         self.readonly = readonly
@@ -237,7 +247,7 @@ class FabricApp(AppActions):
     def on_task_news(self, news: TaskNews) -> None:
         """Say how far a task is, and go on with what it gave."""
         for screen in self.screen_stack:
-            if isinstance(screen, BaseScreen):
+            if isinstance(screen, BaseScreen) and screen.whole:
                 screen.refresh_head()
         if news.then is not None:
             news.then()
@@ -248,7 +258,7 @@ class FabricApp(AppActions):
         """Say on every screen that the store cannot be read, or can be again."""
         self.trouble, self.trouble_since_us = trouble.error, trouble.since_us
         for screen in self.screen_stack:
-            if isinstance(screen, BaseScreen):
+            if isinstance(screen, BaseScreen) and screen.whole:
                 screen.refresh_head()
 
 

@@ -13,6 +13,7 @@ from textual.message import Message
 from screens import actions
 from screens.base import BaseScreen
 from screens.errands import Done
+from screens.glyphs import glyphs
 from screens.reader import post
 from screens.steering import Steering
 from screens.themes import OURS
@@ -214,7 +215,7 @@ class AppActions(App[int]):
         pane = self.screen.pane if isinstance(self.screen, BaseScreen) else ""
         if pane:
             shown = help_text(pane, self._fabric.key_map, readonly=self._fabric.readonly)
-            self.show_text((f"Keys — {actions.TITLES[pane]}", shown))
+            self.show_text((f"Keys {glyphs().dash} {actions.TITLES[pane]}", shown))
 
     def action_app_palette(self) -> None:
         """Find an action by name."""
@@ -248,7 +249,7 @@ class AppActions(App[int]):
         reader = self._fabric.reader
         reader.paused = not reader.paused
         for screen in self.screen_stack:
-            if isinstance(screen, BaseScreen):
+            if isinstance(screen, BaseScreen) and screen.whole:
                 screen.refresh_head()
 
     def action_app_theme(self) -> None:

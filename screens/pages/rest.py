@@ -44,7 +44,7 @@ def flat(document: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]
 
 def _shown(value: Any) -> str:  # any JSON value
     said = str(value).replace("\n", " ")
-    return said if len(said) <= 60 else said[:59] + "…"
+    return text.shorten(said, 60)
 
 
 def events(shown: JobPage, now_us: int) -> Content:

@@ -106,7 +106,7 @@ class FieldList(Drawn, ScrollView, can_focus=True):
     def _move(self, at: int) -> None:
         self._at = max(0, min(at, len(self.fields) - 1))
         page, top = max(1, self.size.height), self.scroll_offset.y
-        if not top <= self._at < top + page:
+        if self.size.height and not top <= self._at < top + page:
             top = self._at if self._at < top else self._at - page + 1
             self.scroll_to(y=top, animate=False, force=True)
         self.post_message(self.Moved())

@@ -64,7 +64,7 @@ async def test_the_palette_offers_what_the_open_tab_can_do(three: Home) -> None:
         ("runs.problems", ("only problems x",)),
         ("nonsense", ("'nonsense' is no command",)),
         ("logs nobody", ("nobody",)),
-        ("help", ("Keys — Runs",)),
+        ("help", ("Keys – Runs",)),
     ],
 )
 @journey

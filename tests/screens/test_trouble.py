@@ -6,6 +6,7 @@ import pytest
 
 from screens.app import FabricApp, run
 from screens.farewell import farewell
+from screens.widgets.job_table import JobTable
 from tests.screens import seeding
 from tests.screens.support import journey, opened
 from tests.screens.test_pictures import remember_runs
@@ -160,9 +161,39 @@ async def test_with_ascii_nothing_else_is_drawn(home: Home, monkeypatch: pytest.
         for key in "1234567":
             await shown.press(key)
             await shown.pilot.pause(0.1)
-            screen = "\n".join(line[:-1] for line in shown.text().split("\n"))  # but for the scroll bar
-            assert screen.isascii(), screen
+            assert shown.text().isascii(), shown.text()
             await shown.press("right_square_bracket") if key in "23" else None
+        shown.app.go_home()
+        for key in ("n", "P", "B", "ctrl+o", "question_mark"):
+            await shown.press(key)
+            await shown.pilot.pause(0.1)
+            assert shown.text().isascii(), shown.text()
+            await shown.press("escape")
+            shown.app.go_home()
+
+
+@journey
+async def test_keys_are_answered_while_somebody_else_writes_for_long(home: Home) -> None:
+    with Store.open(home) as store:
+        seeding.three_runs(store)
+        remember_runs(store)
+    async with opened(home, (120, 40)) as shown:
+        await shown.until_shown("mnist-big")
+        holder = sqlite3.connect(home.database, isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")  # nobody else can write: neither a request nor how the screens look
+        try:
+            await shown.press("s", "S")
+            for key, part in (("question_mark", "Keys"), ("n", "say what to run")):
+                await shown.press(key)
+                await shown.until_shown(part)
+                await shown.press("escape")
+            await shown.press("G")
+            await shown.until(lambda: shown.app.screen.query_one(JobTable).job is not None)
+        finally:
+            holder.close()
+        with Store.open(home) as store:
+            seeding.add_job(store, 9, "newcomer", age_seconds=1)
+        await shown.until_shown("newcomer")
 
 
 @journey
