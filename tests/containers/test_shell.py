@@ -1,0 +1,60 @@
+"""``fabric shell`` and ``fabric exec`` on a terminal: keys, size and signals reach what runs inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.conftest import Fabric, fabric, wait_until
+from tests.cli.terminal import OnTerminal
+from tests.containers.images import DEBIAN
+from workbench.paths import Home
+
+__all__ = ["fabric"]
+
+
+@pytest.fixture(params=["container", "process"])
+def running(request: pytest.FixtureRequest, engine: None, fabric: Fabric, home: Home) -> Iterator[str]:
+    """A job of two learners that runs."""
+    words = ("run", "-d", "--runner", request.param, "--image", DEBIAN, "--set", "learners=2")
+    job = fabric(*words, "--", "sh", "-c", "echo $LEARNER_ID > number; echo up; sleep 300").stdout.strip()
+    for learner in (1, 2):
+        output = home.job(job).attempt(1).learner(learner).output
+        wait_until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up")  # noqa: B023 - called now
+    yield job
+    fabric("kill", job)
+    fabric("wait", job, expect=None)
+
+
+def test_a_shell_has_our_terminal_its_size_and_its_signals(fabric: Fabric, running: str) -> None:
+    terminal = OnTerminal(fabric.folder, "shell", running, "-l", "2", columns=97)
+    terminal.press(b"stty size; cat number; echo $TERM\r")
+    terminal.read_until(b"24 97")
+    terminal.read_until(b"\r\n2\r\nxterm")
+    terminal.resize(30, 61)
+    wait_until(lambda: says_size(terminal, b"30 61"), "the new size to arrive")
+    terminal.press(b"echo sle''eping; sleep 100\r")
+    terminal.read_until(b"sleeping")
+    terminal.press(b"\x03")
+    terminal.press(b"echo af''ter\r")
+    terminal.read_until(b"after")
+    terminal.press(b"exit 9\r")
+
+    assert terminal.wait() == 9
+
+
+def says_size(terminal: OnTerminal, size: bytes) -> bool:
+    """Ask for the terminal's size, which changes there a moment after it did here."""
+    terminal.shown = b""
+    terminal.press(b"stty size; echo as''ked\r")
+    return size in terminal.read_until(b"asked")
+
+
+def test_a_command_that_is_not_there_says_so(fabric: Fabric, running: str) -> None:
+    missing = fabric("exec", running, "--", "no-such-command", expect=None)
+    beyond = fabric("exec", running, "-l", "3", "--", "true", expect=64)
+
+    assert missing.returncode in (70, 126, 127)
+    assert "no-such-command" in missing.stdout + missing.stderr
+    assert "there is no learner 3" in beyond.stderr
