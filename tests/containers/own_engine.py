@@ -34,7 +34,9 @@ def why_not() -> str:
 class OwnEngine:
     """One engine; not started yet."""
 
-    def __init__(self, folder: Path, number: int, *, live_restore: bool = False, pool: str = "") -> None:
+    def __init__(
+        self, folder: Path, number: int, *, live_restore: bool = False, pool: str = "", hides: str = ""
+    ) -> None:
         self.folder = folder
         self.address = f"unix://{folder}/docker.sock"
         self.data = folder / "data"
@@ -42,6 +44,7 @@ class OwnEngine:
         self._network = f"10.213.{number}.1/24"
         self._live_restore = live_restore
         self._pool = pool
+        self._hides = hides
         self._process: subprocess.Popen[bytes] | None = None
         self._runtime: subprocess.Popen[bytes] | None = None
 
@@ -98,6 +101,10 @@ class OwnEngine:
         ]
         if self._pool:
             argv.append(f"--default-address-pool={self._pool}")
+        if self._hides:
+            # As an engine in a CI job's own world, whose socket alone is handed in.
+            script = f'mount -t tmpfs none {self._hides} && exec "$@"'
+            argv = ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", *argv]
         (self.folder / "pid").unlink(missing_ok=True)
         self._process = self._spawn(*argv)
         until = time.monotonic() + START_SECONDS
@@ -166,13 +173,13 @@ class OwnEngine:
 
 @contextlib.contextmanager
 def own_engine(
-    number: int, *, live_restore: bool = False, disk: Path | None = None, pool: str = ""
+    number: int, *, live_restore: bool = False, disk: Path | None = None, pool: str = "", hides: str = ""
 ) -> Iterator[OwnEngine]:
     """Start an engine with the small image, on a disk of its own where one is given; all of it goes afterwards."""
     # A short path: sockets allow 100 characters.
     folder = disk or Path(tempfile.mkdtemp(prefix="fab-engine-", dir="/var/tmp"))
     try:
-        with OwnEngine(folder, number, live_restore=live_restore, pool=pool) as engine:
+        with OwnEngine(folder, number, live_restore=live_restore, pool=pool, hides=hides) as engine:
             engine.start()
             engine.load()
             yield engine

@@ -18,6 +18,8 @@ import pytest
 
 from tests.cli.conftest import Fabric, fabric
 from tests.containers.images import BUSYBOX, DEBIAN, NOSHELL
+from tests.containers.own_engine import own_engine
+from tests.containers.own_engine import why_not as why_no_engine
 from workbench.paths import Home
 
 __all__ = ["fabric"]
@@ -65,6 +67,20 @@ def test_an_engine_of_another_machine(fabric: Fabric, home: Home) -> None:
 
     assert "The container engine ssh://me@gpubox (DOCKER_HOST) is not on this machine." in said
     assert "fabric backend add NAME ssh://me@gpubox" in said
+
+
+def test_an_engine_that_does_not_see_our_files(fabric: Fabric, home: Home, clean_environment: Path) -> None:
+    if reason := why_no_engine():
+        pytest.skip(reason)
+    with own_engine(8, hides=str(clean_environment)) as engine:
+        said = refused(fabric, home, "--image", BUSYBOX, code=78, DOCKER_HOST=engine.address)
+        plain = fabric("run", "--image", BUSYBOX, "--", "echo", "ran", DOCKER_HOST=engine.address)
+        assert engine.docker("ps", "-aq") == ""
+
+    assert "does not see this machine's files: it runs somewhere else." in said
+    assert "fabric backend add NAME ssh://MACHINE" in said
+    assert plain.stdout == "ran\n"
+    assert "does not see this machine's files" in plain.stderr
 
 
 @contextmanager

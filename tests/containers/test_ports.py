@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import socket
 
+from tests.cli.conftest import Fabric, fabric
 from tests.containers.conftest import MakeJob
+from tests.containers.images import BUSYBOX
+
+__all__ = ["fabric"]
 
 SERVE = (
     "import socket; s = socket.create_server(('', {port})); print('up', flush=True); "
@@ -28,6 +32,15 @@ def test_a_port_is_reached_on_the_loopback_address(make_job: MakeJob) -> None:
         assert client.recv(100) == b"served"
 
     assert job.until_over()[1].exit_code == 0
+
+
+def test_show_says_where_a_port_is(engine: None, fabric: Fabric) -> None:
+    port = free_port()
+    job = fabric("run", "-d", "--image", BUSYBOX, "--set", f"ports=[{port}]", "--", "true").stdout.strip()
+    fabric("wait", job)
+    shown = fabric("show", job).stdout
+
+    assert f"127.0.0.1:{port}" in shown
 
 
 def test_a_port_that_is_in_use_is_named(make_job: MakeJob) -> None:

@@ -1,0 +1,64 @@
+"""Images come from registries when they are missing, with the logins of the user's Docker configuration."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runners.conformance_tools import Told
+from runners.container_pull import Layers
+from tests.containers.conftest import MakeJob
+from tests.containers.images import BUSYBOX
+from tests.containers.registry import docker_config, registry_of
+from workbench.errors import LaunchRefused
+from workbench.paths import Home
+
+
+def test_an_image_is_pulled_with_our_login_told_in_bytes_and_goes_on_record(
+    make_job: MakeJob, home: Home, clean_environment: Path
+) -> None:
+    subprocess.run(["docker", "tag", BUSYBOX, "fabric-test/pulled"], check=True)
+    with registry_of("fabric-test/pulled") as registry:
+        job = make_job("echo ran", image=registry.image)
+        with pytest.raises(LaunchRefused, match="you have no right to it"):
+            job.launch()
+        (clean_environment / ".docker").mkdir(exist_ok=True)
+        (clean_environment / ".docker" / "config.json").write_text(docker_config(registry))
+        job.launch().until_over()
+        first = len(registry.asked)
+        make_job("true", image=registry.image).launch().until_over()
+        again = len(registry.asked)
+        make_job("true", image=registry.image, image_pull="always").launch().until_over()
+        always = len(registry.asked)
+        told = json.loads((home.job(job.ref().job_id).attempt(1).path / "environment.json").read_text())
+
+    subprocess.run(["docker", "rmi", "fabric-test/pulled"], check=True, capture_output=True)
+    assert job.output() == b"ran\n"
+    assert any(f"pulls {registry.image}" in text for _, text in job.told.lines)
+    assert told["image"]["digests"][0].startswith(f"{registry.address}/team/image@sha256:")
+    assert again == first
+    assert always > again
+
+
+def test_progress_is_told_in_bytes_of_all_layers() -> None:
+    told = Told()
+    layers = Layers("image:1", told)
+    layers.hear(
+        {"id": "a", "status": "Downloading", "progressDetail": {"current": 5_000_000, "total": 10_000_000}}
+    )
+
+    assert told.lines == [("preparing", "pulls image:1: 5 of 10 MB")]
+
+
+def test_the_library_comes_without_its_way_over_ssh_which_takes_half_of_its_time() -> None:
+    program = (
+        "import sys; from runners.container_pull import docker_library; docker_library();"
+        " print('docker' in sys.modules, 'paramiko' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+
+    assert said == "True False\n"
