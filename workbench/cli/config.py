@@ -141,7 +141,13 @@ def said(config: Config) -> Iterator[tuple[str, Any, str]]:
         if origin := config.origins.get(f"backends.{name}"):
             whole = {"type": told["type"], "address": told["address"], **told["options"]}
             yield from _flat(f"backends.{name}", {k: v for k, v in whole.items() if v != ""}, origin)
-    for table, values in (("defaults", config.defaults), ("retention", config.retention)):
+    tables = (
+        ("defaults", config.defaults),
+        ("retention", config.retention),
+        ("stores", config.stores),
+        ("store_alias", config.store_alias),
+    )
+    for table, values in tables:
         for name, value in values.items():
             yield from _flat(f"{table}.{name}", value, config.origins[f"{table}.{name}"])
 

@@ -73,7 +73,13 @@ def without_credentials(text: str, values: Sequence[str]) -> str:
 
 
 def _warnings(loaded: Loaded) -> list[str]:
-    plain = [path for path, text in loaded.credentials.items() if not is_reference(text)]
+    # What a store was named for on the command line comes from the configuration, which holds no password.
+    named = STARS not in loaded.text or loaded.source == "command line"
+    plain = [
+        path
+        for path, text in loaded.credentials.items()
+        if not is_reference(text) and not (named and loaded.origins.get(path) == "flag --data")
+    ]
     if not plain:
         return []
     more = f" (and {len(plain) - 1} more)" if len(plain) > 1 else ""

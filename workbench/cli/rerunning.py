@@ -64,6 +64,7 @@ def prepare_again(store: Store, whole: JobDetail, *, name: str, argv: Sequence[s
     # Values that the environment does not give are those that the first job was given.
     kept_secrets = read_secrets(store.home, whole.row.id)
     missing = [name for name in whole.spec.secrets if name not in kept_secrets or name in os.environ]
+    _see_credentials(whole, kept_secrets)
     recorded = environment.record(python, list(argv), old.get("environment") or {})
     kept = {key: old[key] for key in ("git", "code", "seed", "cwd") if key in old}
     data = recorded_data(store.home.job(whole.row.id), whole.row.attempt)
@@ -83,6 +84,24 @@ def prepare_again(store: Store, whole: JobDetail, *, name: str, argv: Sequence[s
         recorded=recorded,
         secrets={**kept_secrets, **proxies, **find_secrets(missing)},
     )
+
+
+def _see_credentials(whole: JobDetail, kept: Mapping[str, str]) -> None:
+    """See that the credentials of a job's stores are still kept.
+
+    Raises:
+        InputMissing: one is not.
+    """
+    from workbench.manifest.credentials import paths_in
+
+    for store in whole.spec.data_stores:
+        if lost := [
+            path for text in store.connection.values() for path in paths_in(text) if path not in kept
+        ]:
+            raise InputMissing(
+                f"the {lost[0].rpartition('.')[2]} of the store {store.id} is not kept any more",
+                hint="`fabric run` with the manifest takes it anew",
+            )
 
 
 def _code(whole: JobDetail) -> Again | None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def show_document(store: Store, whole: JobDetail) -> dict[str, Any]:
     """Return the whole of a job."""
+    from workbench.cli.job_store import result_store
     from workbench.data.fingerprints import fingerprints
     from workbench.manifest.model import spec_to_json
     from workbench.metrics import checkpoints, latest, progress
@@ -23,6 +24,7 @@ def show_document(store: Store, whole: JobDetail) -> dict[str, Any]:
 
     row = whole.row
     folder = store.home.job(row.id)
+    stored = result_store(whole.spec, row.id)
     return {
         **job_document(row),
         "spec": spec_to_json(whole.spec),
@@ -39,6 +41,7 @@ def show_document(store: Store, whole: JobDetail) -> dict[str, Any]:
         "progress": [asdict(each) for each in progress(store, row.id)],
         "folder": str(folder.path),
         "results": str(folder.results),
+        "results_stored": stored.words if stored else "",
     }
 
 

@@ -125,8 +125,11 @@ def _measured(store: Store, whole: JobDetail) -> Iterator[tuple[str, str]]:
 
 
 def _places(store: Store, whole: JobDetail) -> Iterator[tuple[str, str]]:
+    from workbench.cli.job_store import result_store
+
     folder = store.home.job(whole.row.id)
-    yield "results", str(folder.results)
+    stored = result_store(whole.spec, whole.row.id)
+    yield "results", stored.words if stored else str(folder.results)
     yield "folder", str(folder.path)
     if folder.manifest.exists():
         yield "manifest", str(folder.manifest)
