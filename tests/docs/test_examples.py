@@ -70,6 +70,9 @@ CODES = {
     "fabric resume @last": {64},
     "fabric resume digits --attach": {64},
     "fabric exec digits -l 2 -- cat /proc/1/status": {64, 66, 69, 70, 75},
+    # These jobs have saved no checkpoints.
+    "fabric checkpoint download digits out --step 400": {64},
+    "fabric checkpoint delete @last --step 100 --yes": {64},
     "fabric cp @last:train.log - -l 2": {0, 66},
     "fabric doctor --rebuild": {64},  # nobody is here to be asked
     "fabric validate --json *.yml": {0, 65},
