@@ -36,6 +36,10 @@ BENCHMARKS: Mapping[str, str] = {
     "ssh-changed-code": "ssh_links:changed_code_rows",
     "ssh-many": "ssh_links:many_rows",
     "ssh-back": "ssh_links:back_rows",
+    "stores-copy": "stores:copy_rows",
+    "stores-cached": "stores:cached_rows",
+    "stores-results": "stores:results_rows",
+    "stores-memory": "stores:memory_rows",
 }
 
 

@@ -1,0 +1,288 @@
+"""Parts of the agent that moves data: what rclone says in words, names, the cache, which checkpoints are kept."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.learner import data_cache
+from workbench.learner.data_cache import Entry, entries, evict
+from workbench.learner.keeping import Keeping
+from workbench.learner.launch import Launch
+from workbench.learner.listing import Listing
+from workbench.learner.store_sources import Item, Source, Stored, canonical, listed
+from workbench.learner.store_trouble import StoreTrouble, explain
+from workbench.learner.stores import REMOTES, Stores, credentials_of
+from workbench.learner.telling import Teller
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "words", "passing"),
+    [
+        (
+            "api error RequestTimeTooSkewed: The difference between ...",
+            "C103",
+            "refuses this machine's clock",
+            False,
+        ),
+        (
+            "StatusCode: 403, api error InvalidAccessKeyId: no such key",
+            "C103",
+            "not accept the credentials",
+            False,
+        ),
+        (
+            "StatusCode: 403, api error AccessDenied: Access Denied",
+            "C103",
+            "does not let the data be read",
+            False,
+        ),
+        ("ssh: handshake failed: knownhosts: key is unknown", "C103", "is not known", False),
+        ("write /x/y.partial: no space left on device", "S204", "the disk is full", False),
+        ("open /x/aaa: file name too long", "S302", "some names in", False),
+        ("dial tcp 10.0.0.1:9000: connect: connection refused", "S302", "cannot be read", True),
+        ("unexpected EOF", "S302", "cannot be read", True),
+    ],
+)
+def test_what_a_store_says_becomes_a_sentence_with_a_code(
+    said: str, code: str, words: str, passing: bool
+) -> None:
+    trouble = explain([said], store="lab", address="http://s3")
+
+    assert (trouble.code, trouble.passing) == (code, passing)
+    assert words in trouble.text
+    assert "the data store lab (http://s3)" in trouble.text or code == "S204"
+    assert trouble.hint or passing
+
+
+def test_a_trouble_of_writing_is_one_of_storing() -> None:
+    assert explain(["EOF"], store="lab", address="", writing=True).code == "S303"
+    assert "nothing be written" in explain(["AccessDenied"], store="lab", address="", writing=True).text
+
+
+@given(
+    st.text(
+        alphabet=st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=20
+    )
+)
+def test_two_names_never_become_one(name: str) -> None:
+    said = canonical(name)
+
+    assert "\n" not in said
+    assert "\r" not in said
+    assert said == name or canonical(said) != said
+    assert listed(said) == said
+
+
+def test_bytes_that_are_no_text_are_seen_as_such_in_a_listing() -> None:
+    name = os.fsdecode(b"no\xfftext")
+
+    assert canonical(name) == name
+    assert listed(canonical(name)) == "no\ufffdtext"
+
+
+def entry_of(cache: Path, content: str, name: str = "set") -> Entry:
+    """Put one container into a cache and let it go."""
+    listing = Listing({"x": (len(content), content)})
+    entry = Entry(str(cache), "key", listing, name)
+    if not entry.take(lambda: None):
+        entry.fill(lambda target: _write(Path(target) / "x", content), 0)
+    return entry
+
+
+def _write(path: Path, content: str) -> None:
+    path.write_text(content)
+
+
+def test_an_entry_is_whole_read_only_and_found_again(tmp_path: Path) -> None:
+    entry = entry_of(tmp_path, "abc")
+    data = Path(entry.data)
+    entry.let_go()
+
+    assert (data / "x").read_text() == "abc"
+    assert (data / "x").stat().st_mode & 0o777 == 0o444
+    again = Entry(str(tmp_path), "key", Listing({"x": (3, "abc")}), "set")
+    assert again.take(lambda: None)
+    again.let_go()
+    assert [found["whole"] for found in entries(str(tmp_path))] == [True]
+
+
+def test_what_is_used_is_not_evicted_and_the_longest_unused_goes_first(tmp_path: Path) -> None:
+    used = entry_of(tmp_path, "used")
+    for number, content in enumerate(("old", "new")):
+        entry = entry_of(tmp_path, content)
+        entry.let_go()
+        os.utime(entry.folder + ".lock", (number, number))
+
+    dropped = evict(str(tmp_path), until=lambda count: count <= 7)
+
+    assert len(dropped) == 1
+    left = {found["bytes"]: found["in_use"] for found in entries(str(tmp_path))}
+    assert left == {4: True, 3: False}
+    evict(str(tmp_path), until=lambda _: False)
+    assert [found["in_use"] for found in entries(str(tmp_path))] == [True]
+    used.let_go()
+
+
+def test_data_that_others_read_and_somebody_changed_is_left_to_them(tmp_path: Path) -> None:
+    used = entry_of(tmp_path, "abc")
+    (Path(used.data) / "x").chmod(0o644)
+    (Path(used.data) / "x").write_text("abcd")
+
+    other = entry_of(tmp_path, "abc")
+
+    assert other.data != used.data
+    assert (Path(other.data) / "x").read_text() == "abc"
+    for entry in (used, other):
+        entry.let_go()
+
+
+def test_a_copy_that_lacks_something_never_appears(tmp_path: Path) -> None:
+    entry = Entry(str(tmp_path), "key", Listing({"x": (3, ""), "y": (1, "")}), "set")
+    assert not entry.take(lambda: None)
+
+    with pytest.raises(StoreTrouble, match=r"2 files of 4 bytes were to come, 1 of 3 did") as trouble:
+        entry.fill(lambda target: _write(Path(target) / "x", "abc"), 0)
+
+    assert trouble.value.passing
+    assert not Path(entry.folder).exists()
+    entry.let_go()
+
+
+def test_who_waits_for_an_entry_is_given_it_once_it_is_there(tmp_path: Path) -> None:
+    first = Entry(str(tmp_path), "key", Listing({"x": (3, "")}), "set")
+    assert not first.take(lambda: None)
+    second = Entry(str(tmp_path), "key", Listing({"x": (3, "")}), "set")
+    looks: list[int] = []
+
+    def look() -> None:
+        looks.append(1)
+        if len(looks) == 2:
+            first.fill(lambda target: _write(Path(target) / "x", "abc"), 0)
+
+    assert second.take(look)
+    assert second.data == first.data
+    for entry in (first, second):
+        entry.let_go()
+
+
+def test_what_was_stored_is_not_new_and_a_growing_file_waits(tmp_path: Path) -> None:
+    stored, source = Stored(str(tmp_path), 2), Source(str(tmp_path), "bucket/job")
+    stored.read()
+    long_ago = 10**9
+    big = Item("log", 100 << 20, long_ago)
+    stored.note(source, big)
+    stored.write()
+    again = Stored(str(tmp_path), 3)
+    again.read()
+
+    assert again.attempt == 2
+    assert not again.is_new(source, big, final=True)
+    assert again.is_new(source, Item("log", 101 << 20, long_ago + 1), final=True)
+    assert not again.is_new(source, Item("log", 101 << 20, long_ago + 1), final=False)
+    assert again.is_new(source, Item("log", 130 << 20, long_ago + 1), final=False)
+    assert again.below("bucket/job") == {"bucket/job/log": 100 << 20}
+
+
+def stores_of(folder: Path, **told: Any) -> Stores:
+    attempt = folder / "job" / "attempt-1"
+    (attempt / "learner-1").mkdir(parents=True)
+    (folder / "checkpoints").mkdir()
+    document = {"checkpoint_dir": str(folder / "checkpoints"), **told}
+    return Stores(Launch({"job": "training-abc", "attempt_dir": str(attempt), "stores": document}))
+
+
+def report(folder: Path, *steps: int, loss: float = 1.0) -> None:
+    with (folder / "job" / "attempt-1" / "learner-1" / "report.jsonl").open("a") as file:
+        for step in steps:
+            path = folder / "checkpoints" / f"s{step}"
+            path.mkdir(exist_ok=True)
+            (path / "w").write_text(str(step))
+            said = {"kind": "checkpoint", "path": str(path), "step": step, "metrics": {"loss": loss / step}}
+            file.write(json.dumps(said) + "\n")
+
+
+def test_a_file_as_a_checkpoint_has_its_mark_beside_it(tmp_path: Path) -> None:
+    stores = stores_of(tmp_path)
+    file = tmp_path / "checkpoints" / "model.pt"
+    file.write_text("weights")
+    journal = tmp_path / "job" / "attempt-1" / "learner-1"
+    (journal / "report.jsonl").write_text(
+        json.dumps({"kind": "checkpoint", "path": str(file), "step": 7}) + "\n"
+    )
+
+    (record,) = Keeping(str(journal), stores, lambda: None).mark()
+
+    mark = json.loads((tmp_path / "checkpoints" / "model.pt.metadata.json").read_text())
+    assert (mark["step"], list(mark["files"])) == (7, ["model.pt"])
+    assert record["metadata"]["sha256"] == mark["sha256"]
+
+
+def test_metadata_of_the_training_codes_own_is_left_alone(tmp_path: Path) -> None:
+    stores = stores_of(tmp_path)
+    report(tmp_path, 1)
+    (tmp_path / "checkpoints" / "s1" / "metadata.json").write_text('{"mine": 1}')
+
+    Keeping(str(tmp_path / "job" / "attempt-1" / "learner-1"), stores, lambda: None).mark()
+
+    assert (tmp_path / "checkpoints" / "s1" / "metadata.json").read_text() == '{"mine": 1}'
+    mark = json.loads((tmp_path / "checkpoints" / "s1" / "fabric-metadata.json").read_text())
+    assert set(mark["files"]) == {"w", "metadata.json"}
+
+
+def test_last_and_best_are_kept_and_what_lies_elsewhere_is_never_touched(tmp_path: Path) -> None:
+    stores = stores_of(tmp_path, keep={"last": 1, "best": 1, "metric": "loss", "smaller": False})
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "checkpoints" / "s9").symlink_to(outside)
+    keeping = Keeping(str(tmp_path / "job" / "attempt-1" / "learner-1"), stores, lambda: None)
+    report(tmp_path, 1, 2, 3)
+    with (tmp_path / "job" / "attempt-1" / "learner-1" / "report.jsonl").open("a") as file:
+        file.write(json.dumps({"kind": "checkpoint", "path": str(tmp_path / "checkpoints" / "s9")}) + "\n")
+    keeping.mark()
+    forgotten: list[str] = []
+
+    keeping.drop(forgotten.append)
+
+    assert forgotten == ["s2"]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["s1", "s3", "s9"]
+    assert list(outside.iterdir()) == []
+
+
+def test_progress_says_percent_bytes_rate_and_time_left() -> None:
+    told: list[dict[str, Any]] = []
+    teller = Teller(told.append, lambda _: None)
+    teller.begin("brings in set", 2_000_000_000)
+
+    teller.take({"bytes": 500_000_000, "speed": 50_000_000})
+
+    assert told[0]["fraction"] == 0.25
+    assert told[0]["text"] == "brings in set: 25 %, 500.0 MB of 2.0 GB, 50.0 MB/s, 30 s left"
+
+
+def test_credentials_are_what_is_struck_out_of_output() -> None:
+    remotes = {
+        "S": {"config": {"type": "s3", "secret_access_key": "hush-hush"}, "secret": ["secret_access_key"]}
+    }
+
+    assert credentials_of({REMOTES: json.dumps(remotes), "TOKEN": "x"}) == ["hush-hush"]
+    assert credentials_of({"TOKEN": "x"}) == []
+
+
+def test_a_lock_of_the_cache_is_free_once_its_holder_is_gone(tmp_path: Path) -> None:
+    entry = entry_of(tmp_path, "abc")
+    path = entry.folder + ".lock"
+    entry.let_go()
+    lock = os.open(path, os.O_RDWR)
+
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    os.close(lock)
+    assert data_cache.size_words(1500) == "1.5 kB"
