@@ -103,6 +103,11 @@ class PodLaunching:
             if found is None:
                 raise TryAgain(f"The {kind} {name} is there and not there: it is being removed.") from None
             self._check(found)
+            if _owner_of(found) != _owner_of(document):
+                # It goes with a Job that was deleted from outside.
+                raise TryAgain(
+                    f"The {kind} {name} is of an earlier Job and is still being removed."
+                ) from None
             return found
         except OverQuota as error:
             raise SlotsBusy(f"waits for the namespace's quota: {error.message}", hint=error.hint) from error
@@ -244,6 +249,13 @@ def pod_program() -> bytes:
     import workbench.learner
 
     return (Path(workbench.learner.__file__).parent / "pod.sh").read_bytes()
+
+
+def _owner_of(document: Mapping[str, Any]) -> str:
+    for owner in document["metadata"].get("ownerReferences") or ():
+        if owner.get("kind") == "Job":
+            return str(owner["uid"])
+    return ""
 
 
 def _owner(job: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from backends.cluster import Cluster, Denied
 from runners.interface import AttemptRef, LearnerRef, Observation, Seen
+from runners.pod_endings import Endings
 from runners.pod_names import VERDICT, stem_of
 from runners.pod_states import hopeless, seen_of, seen_without_pod, verdict_of
 from runners.pod_watch import Sightings
@@ -30,6 +31,7 @@ class Observing:
     def __init__(self, cluster: Cluster, sightings: Sightings) -> None:
         self._cluster = cluster
         self._sightings = sightings
+        self._endings = Endings(cluster)
         self._attempts: frozenset[AttemptRef] | None = None
         self._seen: dict[LearnerRef, Seen] = {}
         self._since: dict[AttemptRef, float] = {}
@@ -54,7 +56,7 @@ class Observing:
             if changed or self._interrupted or left <= 0:
                 self._interrupted = False
                 return Observation(tuple(changed), False)
-            waits = min(left, EXPLAIN_SECONDS) if self._since else left
+            waits = min(left, EXPLAIN_SECONDS) if self._since or self._endings.asking else left
             turn = self._sightings.wait(waits, turn=turn)
             if not self._interrupted:
                 time.sleep(_SUM_UP_SECONDS)
@@ -90,7 +92,7 @@ class Observing:
             pod = pods.get(number)
             seen = None
             if pod is not None and (job is None or verdict_of(job) is None):
-                seen = seen_of(ref, pod)
+                seen = seen_of(ref, self._endings.completed(ref, pod))
             elif job is not None:
                 seen = seen_without_pod(ref, job, "")
             if seen is not None and seen.phase is LearnerPhase.STARTING and seen.reason is None:

@@ -218,6 +218,9 @@ def _ended(ref: LearnerRef, pod: Pod, ended: Mapping[str, Any], node: str) -> Se
             stopped="memory",
             node=node,
         )
+    if told.get("ended_by") == "cluster":
+        reason = _why_disrupted(pod) or Reason("its pod was deleted from outside", "S104")
+        return Seen(ref, LearnerPhase.LOST, reason=reason, started_us=told.get("started_us"), node=node)
     if told.get("phase") == "exited":
         return Seen(
             ref,

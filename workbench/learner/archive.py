@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import threading
 import zipfile
 
 from workbench.learner.bootstrap import SUFFIX, unpack
@@ -76,7 +77,8 @@ def _put(path: str, content: bytes) -> None:
     if os.path.exists(path):
         return
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    new = "%s.new-%d" % (path, os.getpid())
+    # Several launches of one controller put it there at once.
+    new = "%s.new-%d-%d" % (path, os.getpid(), threading.get_ident())
     with open(new, "wb") as file:
         file.write(content)
         file.flush()

@@ -24,7 +24,6 @@ AGENTS = 4
 _SLICE_BYTES = 1 << 20
 _WAIT_SECONDS = 5.0
 _RETRY_SECONDS = 0.1
-_ENDING = ("phase", "exit_code", "signal", "decided", "stopped", "reason", "started_us", "ended_us")
 
 
 def keep() -> int:
@@ -114,7 +113,7 @@ class First:
         self._told_to_end = False
         if not state.read_stop(self._told.folder):
             grace = self._told.launch["grace_seconds"]
-            by = "the cluster, which ended its pod"
+            by = pod_told.BY_CLUSTER
             state.ask_to_stop(self._told.folder, {"kind": "halt", "grace_seconds": grace, "by": by})
 
     def _print(self) -> bool:
@@ -164,7 +163,7 @@ class First:
     def _end(self) -> int:
         """Say how it ended where the cluster keeps it, and return the exit code."""
         found = state.read(self._told.folder)
-        last: dict[str, Any] = {key: found.get(key) for key in _ENDING}
+        last = pod_told.last_of(found, state.read_stop(self._told.folder))
         if found.get("phase") != "exited":
             last.update(phase="exited", reason=reasons.reason("its agent was killed again and again", "S202"))
         pod_told.say_last(last)

@@ -36,6 +36,10 @@ DATA = "/mnt/data"
 RESULTS = "/mnt/results"
 CHECKPOINTS = "/mnt/checkpoints"
 
+BY_CLUSTER = "the cluster, which ended its pod"
+"""Who asks a learner to stop whose pod is deleted, evicted, or ended with its node."""
+_ENDING = ("phase", "exit_code", "signal", "decided", "stopped", "reason", "started_us", "ended_us")
+
 EXIT_GANG = 75
 """The init container's code when the other learners did not come in time."""
 
@@ -73,6 +77,14 @@ def own_variables(told: Told) -> dict[str, str]:
     rank = str(told.learner - 1)
     marker = "%s/%s/%d/%d" % (launch["home"], launch["job"], launch["attempt"], told.learner)
     return {"LEARNER_ID": str(told.learner), "NODE_RANK": rank, "RANK": rank, "FABRIC_LEARNER": marker}
+
+
+def last_of(found: dict[str, Any], stop: dict[str, Any]) -> dict[str, Any]:
+    """Return what is left of a learner's state where the cluster keeps it, by its state and its request to stop."""
+    last: dict[str, Any] = {key: found.get(key) for key in _ENDING}
+    if last["stopped"] and stop.get("by") == BY_CLUSTER:
+        last["ended_by"] = "cluster"  # nobody asked the job to stop: it is to run again
+    return last
 
 
 def say_last(document: dict[str, Any]) -> None:
