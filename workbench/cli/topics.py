@@ -122,7 +122,7 @@ Several documents in one manifest run one after the other; `after:` says otherwi
 gives a job another one's results.
 """,
     ),
-    "metrics": (
+    "measuring": (
         "How metrics come out of a job, and how to see them.",
         """\
 `evaluation_metrics` in the manifest says how: tensorboard, regex_extractor, emetrics_file, or a preset for what

@@ -1,0 +1,71 @@
+"""``fabric doctor``: what has failed somebody once, and what helps."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Fabric
+from tests.cli.jobs import add_job
+from workbench.job import Reason, State
+from workbench.paths import Home
+from workbench.store.database import Store
+from workbench.store.jobs import set_reason
+
+
+def findings(fabric: Fabric, **env: str) -> dict[str, list[dict[str, str]]]:
+    found: dict[str, list[dict[str, str]]] = {}
+    for each in fabric.json("doctor", "--json", expect=None, **env)["findings"]:
+        found.setdefault(each["subject"], []).append(each)
+    return found
+
+
+def test_a_variable_that_means_nothing_is_named_with_the_nearest(fabric: Fabric) -> None:
+    (found,) = findings(fabric, FABRIC_GPSU="1", FABRIC_GPUS="0")["environment"]
+
+    assert found["found"] == "FABRIC_GPSU means nothing"
+    assert found["remedy"] == "did you mean FABRIC_GPUS?"
+
+
+def test_keys_of_the_configuration_that_mean_nothing_are_named(fabric: Fabric) -> None:
+    (fabric.folder / "fabric.toml").write_text("[defualts]\ngpus = 1\n")
+
+    said = [each for each in findings(fabric)["configuration"] if each["level"] == "lack"]
+
+    assert "fabric.toml:1: defualts is no key" in said[0]["found"]
+    assert said[0]["remedy"] == "did you mean defaults?"
+
+
+def test_jobs_that_wait_with_a_fault_are_named_with_what_helps(fabric: Fabric, home: Home) -> None:
+    with Store.open(home) as store:
+        row = add_job(store, "stuck", State.QUEUED)
+        set_reason(store, row.id, Reason("gpubox does not answer", "S200", "is it on?"))
+
+    (found,) = findings(fabric)["jobs"]
+
+    assert "stuck waits: gpubox does not answer" in found["found"]
+    assert found["remedy"] == "is it on?"
+
+
+def test_retention_is_said_and_not_done(fabric: Fabric, home: Home) -> None:
+    with Store.open(home) as store:
+        add_job(store, "old", State.COMPLETED)
+    fabric("config", "set", "retention.older_than", "0")
+
+    (found,) = findings(fabric)["retention"]
+
+    assert (found["found"], found["remedy"]) == ("1 job may go", "fabric prune")
+    assert len(fabric.json("list", "--json")) == 1
+
+
+@pytest.mark.parametrize("text", ["not toml [", "[defaults]\ndetach = 'maybe'\n"])
+def test_a_broken_configuration_stops_no_other_check(fabric: Fabric, text: str) -> None:
+    (fabric.folder / "fabric.toml").write_text(text)
+
+    found = findings(fabric)
+
+    assert any(each["level"] == "wrong" for each in found["configuration"])
+    assert {"home", "git", "clock", "interpreter"} <= set(found)
+
+
+def test_it_says_which_python_jobs_get(fabric: Fabric) -> None:
+    assert "for jobs that say python: current" in findings(fabric)["interpreter"][0]["found"]
