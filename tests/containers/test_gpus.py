@@ -98,6 +98,16 @@ def test_a_container_that_was_created_and_not_started_holds_its_gpus(
         make_job("true", gpus=8).launch()
 
 
+def test_use_of_its_gpus_is_that_of_the_job(make_job: MakeJob, gpus: Gpus) -> None:
+    job = make_job(FOREVER, gpus=2).launch()
+    seen = job.until_running()[1]
+
+    sample = job.until_recorded("usage")[0]
+    job.stop().until_over()
+
+    assert {one["uuid"] for one in sample["gpus"]} == set(seen.slots)
+
+
 def test_more_gpus_than_there_are_are_refused(make_job: MakeJob, gpus: Gpus) -> None:
     with pytest.raises(LaunchRefused, match="asks for 9 GPUs; this machine has 8 GPUs"):
         make_job("true", gpus=9).launch()
