@@ -142,28 +142,32 @@ def _is_in(pid: int, job: Job) -> bool:
 def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
     home: Home, start: Callable[[OwnEngine], Start], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runners.container_engine.ANSWER_SECONDS", 1.0)
     with own_engine(4) as engine:
         launch = start(engine)
-        job = launch(COUNT)
-        job.until_printed(b"line 5\n")
+        job, unwanted = launch(COUNT), launch(COUNT)
+        for one in (job, unwanted):
+            one.until_printed(b"line 5\n")
         engine.hang()
-        until = time.monotonic() + HANGS_SECONDS
-        while time.monotonic() < until:
-            job.until_printed(b"line %d\n" % (job.output().count(b"\n") + 5))
-        other = Job.planned(job.runner, request_of("true", home=HOME, image=BUSYBOX))
-        with pytest.raises(PlaceUnreachable, match="has not answered for"):
-            other.runner.launch(other.plan, other.told)
+        with monkeypatch.context() as patched:
+            patched.setattr("runners.container_engine.ANSWER_SECONDS", 1.0)
+            until = time.monotonic() + HANGS_SECONDS
+            while time.monotonic() < until:
+                job.until_printed(b"line %d\n" % (job.output().count(b"\n") + 5))
+            other = Job.planned(job.runner, request_of("true", home=HOME, image=BUSYBOX))
+            with pytest.raises(PlaceUnreachable, match="has not answered for"):
+                other.runner.launch(other.plan, other.told)
+            killed = unwanted.stop("kill").until_over()[1]
         engine.resume()
         finish(home, job)
         seen = job.until_over()[1]
         again = launch("echo after")
         again.until_over()
-        for one in (job, again):
+        for one in (job, again, unwanted):
             one.runner.remove(one.request.attempt)
 
         assert (seen.exit_code, seen.reason) == (0, None)
         assert is_whole(job.output())
+        assert killed.stopped == "kill"
         assert again.output() == b"after\n"
         assert engine.docker("ps", "-aq") == ""
 
