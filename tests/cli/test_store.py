@@ -9,11 +9,17 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.conftest import Fabric, Serve, wait_until
+from workbench.cli.store_checks import check_folders, check_stores
 from workbench.data.rclone import find_rclone
 from workbench.data.served import ALIAS, Served, served_store
+from workbench.errors import UsageError
 from workbench.job import nine
+from workbench.manifest.model import DataStore, JobSpec
 from workbench.paths import Home
+from workbench.store.rows import PlaceRef
 
 MANIFEST = f"""\
 name: tutorial
@@ -293,3 +299,21 @@ def test_what_cannot_be_stored_again_is_said(fabric: Fabric) -> None:
     fabric("run", "--quiet", "--", "true")
 
     assert "has no result store" in fabric("store", "retry", "@last", expect=64).stderr
+
+
+def test_what_only_this_machine_has_is_refused_for_another_place(
+    fabric: Fabric, home: Home, serve: Serve
+) -> None:
+    store = serve(str(fabric.folder / "store"))
+    box = PlaceRef(backend="gpubox", type="ssh", runner="process", address="ssh://gpubox")
+    connection = {"auth_url": store["address"]}
+    spec = JobSpec("x", data_stores=(DataStore("a", "mount_cos", "mnist", connection=connection),))
+
+    with pytest.raises(UsageError, match="which only this machine reaches, and the job goes to gpubox"):
+        check_stores(spec, box, home, launch=False)
+    with pytest.raises(UsageError, match="is a folder of this machine, and the job goes to gpubox"):
+        check_folders([str(fabric.folder)], box)
+    check_folders(["served:mnist", "s3://bucket"], box)
+    theirs = {"auth_url": "http://127.0.0.1:1"}
+    other = JobSpec("x", data_stores=(DataStore("a", "mount_cos", "mnist", connection=theirs),))
+    check_stores(other, box, home, launch=True)

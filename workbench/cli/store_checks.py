@@ -56,19 +56,18 @@ def check_stores(spec: JobSpec, place: PlaceRef, home: Home, *, launch: bool) ->
     for store in addressed:
         if launch and place.type != CLUSTER:
             _see_alias(store)
-        if not _is_loopback(store):
-            continue
-        if place.type != LOCAL:
+        is_served = served is not None and served.address == store.connection["auth_url"]
+        if is_served and place.type != LOCAL:
             raise UsageError(
-                f"the store {store.id} is at {store.connection['auth_url']}, which only this machine reaches, and"
-                f" the job goes to {place.backend}",
+                f"the store {store.id} is served at {store.connection['auth_url']}, which only this machine reaches,"
+                f" and the job goes to {place.backend}",
                 hint="a store with an address of its own in the network serves both",
             )
-        if not launch:
-            continue
-        _see_answer(store)
-        if served and served.address == store.connection["auth_url"]:
-            _see_containers(store, served)
+        # The address of another place's loopback is its own business.
+        if launch and place.type == LOCAL and _is_loopback(store):
+            _see_answer(store)
+            if served and is_served:
+                _see_containers(store, served)
 
 
 def check_folders(words: Sequence[str], place: PlaceRef) -> None:

@@ -144,7 +144,9 @@ def _resolved(store: Store, value: str, credentials: Mapping[str, str]) -> str:
         if name not in credentials:
             raise LaunchRefused(
                 f"The data store {store.id} needs the secret {name}, and there is no value for it.",
-                hint=f"Give it when the job is given: fabric run -e {name}",
+                hint="`fabric run` with its manifest takes it anew."
+                if "." in name
+                else f"Give it when the job is given: fabric run -e {name}",
                 code="C103",
             )
     return REFERENCE.sub(lambda found: credentials[found[1]], value)
