@@ -24,10 +24,11 @@ EARLIEST: Final = 1_735_689_600
 def all_findings() -> list[Finding]:
     """Run every check; one that fails is a finding, too."""
     found: list[Finding] = []
+    from workbench.cli.checks_data import CHECKS as DATA
     from workbench.cli.checks_machine import CHECKS as MACHINE
 
     home = Home(default_home())
-    for check in (*CHECKS, *MACHINE):
+    for check in (*CHECKS, *DATA, *MACHINE):
         try:
             found += check(home)
         except (FabricError, OSError) as error:
