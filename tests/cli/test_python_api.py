@@ -188,3 +188,19 @@ def test_all_that_is_offered_is_there_and_typed() -> None:
         offered = getattr(fabric_workbench, name)
         assert offered.__doc__
     assert set(fabric_workbench.API) <= set(dir(fabric_workbench))
+
+
+def test_data_and_results_are_named_as_on_the_command_line(here: Fabric) -> None:
+    (here.folder / "mnist").mkdir()
+    (here.folder / "mnist" / "images").write_text("seven")
+
+    job = fabric_workbench.run(
+        ["sh", "-c", "cat $DATA_DIR/images; echo m > $RESULT_DIR/m"],
+        data="mnist",
+        results=str(here.folder / "out"),
+        wait=True,
+        show=False,
+    )
+
+    assert job.logs() == "seven"
+    assert (here.folder / "out" / job.id / "m").read_text() == "m\n"

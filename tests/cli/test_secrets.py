@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,20 @@ def test_a_store_of_the_configuration_is_named_on_the_command_line(
     listed = fabric("config", "list").stdout
     assert "stores.lab.password" in listed
     assert "${LAB_KEY}" in listed
+
+
+def test_a_template_with_a_password_is_no_part_of_the_code(fabric: Fabric, home: Home) -> None:
+    (fabric.folder / "store.yml").write_text(
+        "data_stores: [{type: s3_datastore, training_data: {container: x}, connection:"
+        " {auth_url: 'http://127.0.0.1:1', user_name: u, password: hidden-in-a-template}}]\n"
+    )
+    (fabric.folder / "manifest.yml").write_text("name: a\nframework: {command: 'true'}\n")
+    (fabric.folder / "train.py").write_text("")
+
+    said = fabric("plan", "--json", "manifest.yml", "--template", "store.yml")
+
+    assert "hidden-in-a-template" not in said.stdout + said.stderr
+    (snapshot,) = home.code.glob("*.tar.gz")
+    with tarfile.open(snapshot) as tar:
+        assert "train.py" in tar.getnames()
+        assert "store.yml" not in tar.getnames()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from workbench.cli.run_words import Words, read_manifest, refuse_unbuilt, sort_out
+from workbench.cli.run_words import Words, read_manifest, refuse_unbuilt, sort_out, templates_of
 from workbench.errors import FabricError, InputMissing, UsageError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def prepare(
     code = _code_of(words, loaded)
     passed, proxies = environment.passed_environment()
     secrets = {**proxies, **loaded.credentials, **find_secrets(loaded.spec.secrets)}
-    snapshot = _snap(code, home, _with_passwords(loaded, hidden)) if code else None
+    snapshot = _snap(code, home, _with_passwords(loaded, hidden, words)) if code else None
     recorded = environment.record(
         environment.active_interpreter(), struck_out(words.argv, secrets.values()), passed
     )
@@ -145,9 +145,12 @@ def _code_of(words: Words, loaded: Loaded) -> Path | None:
     return folder if words.command else None
 
 
-def _with_passwords(loaded: Loaded, hidden: Sequence[str]) -> list[Path]:
-    """Name the manifest's file when passwords are written out in it: it is no part of the code then."""
-    return [loaded.folder / Path(loaded.source).name] if hidden and loaded.folder else []
+def _with_passwords(loaded: Loaded, hidden: Sequence[str], words: Words) -> list[Path]:
+    """Name the manifest's file and its templates when passwords are written out: they are no part of the code then."""
+    if not hidden:
+        return []
+    manifest = [loaded.folder / Path(loaded.source).name] if loaded.folder else []
+    return [*manifest, *templates_of(words)]
 
 
 def _snap(code: Path, home: Home, never: Sequence[Path]) -> Snapshot:

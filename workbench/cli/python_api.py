@@ -236,6 +236,8 @@ def run(
     labels: Mapping[str, str] | None = None,
     gpus: int | None = None,
     image: str = "",
+    data: str | Sequence[str] = (),
+    results: str = "",
     after: Sequence[Job | str] = (),
     templates: Sequence[str] = (),
     profile: str = "",
@@ -257,6 +259,8 @@ def run(
         labels: names and texts to find it by.
         gpus: GPUs for each learner.
         image: the image that learners run in.
+        data: what ``DATA_DIR`` holds, as for ``fabric run --data``: a folder, ``STORE:CONTAINER``, ``s3://...``.
+        results: where results go, in the same words.
         after: jobs that have to complete before; ``"ID:ended"`` lets one fail.
         templates: what the manifest lies over.
         profile: a part of the configuration that then counts.
@@ -281,6 +285,8 @@ def run(
         labels=tuple(f"{key}={value}" for key, value in (labels or {}).items()),
         gpus=gpus,
         image=image,
+        data=tuple(filter(None, [data] if isinstance(data, str) else data)),
+        results=results,
         after=tuple(each.id if isinstance(each, Job) else each for each in after),
         templates=tuple(templates),
     )

@@ -76,7 +76,7 @@ def read_manifest(words: Words) -> Loaded:
             flags["framework.command"] = shlex.join(words.command)
         if words.data or words.results or words.text:
             return _read_with_stores(words, flags)
-        return load(words.manifest, overrides=words.overrides, flags=flags, templates=_templates(words))
+        return load(words.manifest, overrides=words.overrides, flags=flags, templates=templates_of(words))
     if words.data or words.results:
         flags["data_stores"] = _stores(words)
     # The text is kept as the job's manifest, so it says all that the flags say.
@@ -85,7 +85,7 @@ def read_manifest(words: Words) -> Loaded:
         words.command, name=words.name or None, gpus=words.gpus or 0, image=words.image, keys=keys
     )
     return load_text(
-        text, "command line", overrides=words.overrides, flags=flags, templates=_templates(words)
+        text, "command line", overrides=words.overrides, flags=flags, templates=templates_of(words)
     )
 
 
@@ -105,7 +105,7 @@ def _read_with_stores(words: Words, flags: dict[str, Any]) -> Loaded:
             words.manifest if is_file else STDIN_NAME,
             overrides=words.overrides,
             flags=told,
-            templates=_templates(words),
+            templates=templates_of(words),
             folder=folder,
         )
 
@@ -124,7 +124,8 @@ def _stores(words: Words, loaded: Loaded | None = None) -> list[dict[str, Any]]:
     return stores_with(stores, kept, words.data, words.results, config=load_config(), more=also_named())
 
 
-def _templates(words: Words) -> list[Path]:
+def templates_of(words: Words) -> list[Path]:
+    """Return the files of the templates that the words name."""
     if not words.templates:
         return []
     from workbench.config.templates import find_template
