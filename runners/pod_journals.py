@@ -9,16 +9,19 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Final
 
-from backends.cluster import Absent, Cluster, Invalid
+from backends.cluster import Absent, Cluster, Denied, Invalid
 from backends.interface import Chunk
 from runners.interface import LearnerRef
 from runners.pod_host import PodHost, open_host
-from runners.pod_rest import Rest, has_setup, read_rest
-from runners.pod_states import has_side_car_ended, is_side_car_running
+from runners.pod_names import LEARNER, ref_of
+from runners.pod_plain import PlainLog, prepare_transcript
+from runners.pod_rest import Rest, read_rest
+from runners.pod_states import has_side_car_ended, is_over, is_side_car_running
 from runners.pod_watch import Sightings
 from workbench.errors import FabricError, PlaceUnreachable
 from workbench.learner import pod_told
 from workbench.learner.host_journals import FILES
+from workbench.learner.pod_told import NO_PYTHON
 
 STREAMS: Final = 64
 """How many pods are read at once; with more learners they take turns."""
@@ -49,6 +52,8 @@ class Journals:
         self._pool: ThreadPoolExecutor | None = None
         self._interrupted = threading.Event()
         self._turn = 0
+        self._logs: dict[str, PlainLog] = {}
+        """By pod: where nothing in it can be asked."""
 
     def follow(self, known: Mapping[LearnerRef, Known], timeout_seconds: float) -> dict[LearnerRef, Parts]:
         """Say what is new, and wait until something is; with no time at all everything that is there is asked."""
@@ -76,9 +81,15 @@ class Journals:
             if not is_side_car_running(pod):
                 return {}
             try:
+                if pod["metadata"]["uid"] in self._logs:
+                    found = b"".join(self._cluster.logs(pod["metadata"]["name"], LEARNER))
+                    return Rest({"output": [(0, len(found), found)]}).read(offsets)
                 chunks = self.host(ref, pod).read(wanted, limit_bytes=limit_bytes)
                 return {name: chunks[path] for name, path in paths.items() if path in chunks}
-            except (PlaceUnreachable, Absent, Invalid):
+            except (PlaceUnreachable, Absent, Invalid, Denied) as error:
+                if NO_PYTHON in error.message or isinstance(error, Denied):
+                    self._ask(ref, {}, 0.0)
+                    continue
                 if time.monotonic() > until:
                     raise
                 self._sightings.wait(_LOOK_SECONDS)  # its side-car ends, or is not there yet
@@ -131,7 +142,10 @@ class Journals:
         if uid not in self._rests:
             if len(self._rests) > STREAMS:
                 self._rests.clear()
-            self._rests[uid] = read_rest(self._cluster, pod["metadata"]["name"], has_setup=has_setup(pod))
+            self._rests[uid] = rest = read_rest(self._cluster, pod)
+            ref = ref_of(pod)
+            if rest.plain and ref is not None:
+                prepare_transcript(self._cluster, ref)
         return self._rests[uid]
 
     # All that there is now
@@ -154,6 +168,9 @@ class Journals:
             if not is_side_car_running(pod):
                 return {}
             try:
+                if is_over(pod) and pod["metadata"]["uid"] in self._logs:
+                    self._sightings.wait(_LOOK_SECONDS)
+                    continue
                 return self._ask(ref, offsets, 0.0)
             except (PlaceUnreachable, Absent, Invalid):
                 if time.monotonic() > until:
@@ -211,12 +228,34 @@ class Journals:
         if pod is None:
             return {}
         try:
+            if pod["metadata"]["uid"] in self._logs:
+                return self._ask_log(pod, offsets, seconds)
             folder = folder_of(ref)
             news = self.host(ref, pod).follow(self._asker, {folder: offsets}, timeout_seconds=seconds)
             return news.get(folder, {})
-        except (PlaceUnreachable, Absent, Invalid):
-            time.sleep(_LOOK_SECONDS)  # its side-car ends, or is not there yet
-            raise
+        except (PlaceUnreachable, Absent, Invalid, Denied) as error:
+            if NO_PYTHON not in error.message and not isinstance(error, Denied):
+                time.sleep(_LOOK_SECONDS)  # its side-car ends, or is not there yet
+                raise
+            # The cluster's own log gives the output all the same.
+            prepare_transcript(self._cluster, ref)
+            self._logs[pod["metadata"]["uid"]] = PlainLog(
+                self._cluster, pod["metadata"]["name"], self._sightings.wake
+            )
+            return {}
+
+    def _ask_log(self, pod: Mapping[str, Any], offsets: Known, seconds: float) -> Parts:
+        log = self._logs[pod["metadata"]["uid"]]
+        until = time.monotonic() + min(seconds, TURN_SECONDS)
+        while True:
+            turn = self._sightings.turn
+            chunk = log.take(offsets.get("output", 0))
+            if chunk is not None:
+                return {"output": chunk}
+            left = until - time.monotonic()
+            if left <= 0 or log.ended:
+                return {}
+            self._sightings.wait(left, turn=turn)
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:

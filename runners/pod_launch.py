@@ -20,6 +20,7 @@ from runners.interface import LaunchRequest, Plan, Progress
 from runners.pod_code import made_before, send_code, send_made
 from runners.pod_names import is_same, stem_of
 from runners.pod_options import options_of
+from runners.pod_plain import scripts
 from runners.pod_plan import AGENT, PROGRAM, refusals
 from runners.pod_removal import remove_attempt
 from runners.pod_states import begun, failed_gang, is_finished, waits
@@ -53,6 +54,7 @@ class PodLaunching:
             self._refuse()
         self._progress("brings the code", stage="preparing")
         if job is None or not begun(job):
+            self._progress("its objects are made in the cluster", stage="waiting")
             job = self._create(job)
             self._progress("is being started", stage="starting")
             if not self._options.queue:
@@ -140,6 +142,7 @@ class PodLaunching:
 
     def _content(self, planned: Mapping[str, str]) -> dict[str, bytes]:
         content: dict[str, bytes] = {}
+        plain = scripts()
         for name, text in planned.items():
             if name == "secrets.json":
                 content[name] = json.dumps(dict(self._request.secrets)).encode()
@@ -149,6 +152,8 @@ class PodLaunching:
                 content[name] = agent_archive().read_bytes()
             elif text == PROGRAM:
                 content[name] = pod_program()
+            elif text in plain:
+                content[name] = plain[text]
             elif name == pod_told.CODE:
                 with translated():
                     content[name] = Path(self._request.code_file).read_bytes()

@@ -12,7 +12,7 @@ from backends.cluster import Cluster, Denied
 from runners.interface import AttemptRef, LearnerRef, Observation, Seen
 from runners.pod_endings import Endings
 from runners.pod_names import VERDICT, stem_of
-from runners.pod_states import hopeless, seen_of, seen_without_pod, verdict_of
+from runners.pod_states import hopeless, seen_of, seen_without_pod, verdict_of, waits_for_image
 from runners.pod_watch import Sightings
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, Reason
@@ -21,6 +21,9 @@ EXPLAIN_SECONDS: Final = 1.0
 """After this a wait without words is asked about."""
 
 EXPLAIN_AGAIN_SECONDS: Final = 5.0
+IMAGE_SECONDS: Final = 120.0
+"""How long nodes may try to pull an image before the job has failed."""
+
 _SUM_UP_SECONDS: Final = 0.02
 """News comes in company: an answer waits so long for the rest of it."""
 
@@ -36,6 +39,7 @@ class Observing:
         self._seen: dict[LearnerRef, Seen] = {}
         self._since: dict[AttemptRef, float] = {}
         self._why: dict[AttemptRef, tuple[float, str]] = {}
+        self._pulling: dict[str, float] = {}
         self._explains = True
         self._interrupted = False
 
@@ -56,7 +60,9 @@ class Observing:
             if changed or self._interrupted or left <= 0:
                 self._interrupted = False
                 return Observation(tuple(changed), False)
-            waits = min(left, EXPLAIN_SECONDS) if self._since or self._endings.asking else left
+            waits = left
+            if self._since or self._pulling or self._endings.asking:
+                waits = min(left, EXPLAIN_SECONDS)
             turn = self._sightings.wait(waits, turn=turn)
             if not self._interrupted:
                 time.sleep(_SUM_UP_SECONDS)
@@ -81,7 +87,7 @@ class Observing:
         job, pods = self._sightings.job_of(attempt), self._sightings.pods_of(attempt)
         if job is not None and verdict_of(job) is None:
             for one in pods.values():
-                if reason := hopeless(one):
+                if reason := hopeless(one) or self._waited_too_long(one):
                     self._give_up(attempt, reason)
                     break
         pods = {**self._sightings.ended_of(attempt), **pods}
@@ -126,6 +132,15 @@ class Observing:
         text = _words(events)
         self._why[attempt] = (now, text)
         return text
+
+    def _waited_too_long(self, pod: Mapping[str, Any]) -> Reason | None:
+        """Say that an image did not come though it was tried again for long."""
+        uid, reason = pod["metadata"]["uid"], waits_for_image(pod)
+        if reason is None:
+            self._pulling.pop(uid, None)
+            return None
+        since = self._pulling.setdefault(uid, time.monotonic())
+        return reason if time.monotonic() - since > IMAGE_SECONDS else None
 
     def _give_up(self, attempt: AttemptRef, reason: Reason) -> None:
         """End pods that will never run, so that they hold nothing; the Job keeps the reason."""

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
-from runners.collecting import metrics_document
 from runners.container_plan import image_of
 from runners.interface import LaunchRequest, LearnerPlan, Plan
-from runners.pod_code import made_before
+from runners.pod_documents import pod_document, where_code_travels
 from runners.pod_names import claim_name, given_name, labels, secrets_name, stem_of
-from runners.pod_options import REST_BYTES, PodOptions
+from runners.pod_options import PodOptions
+from runners.pod_plain import plain_texts
 from runners.pod_template import Results, job
-from runners.process_environment import CHOSEN
-from runners.process_plan import USAGE_SECONDS
 from workbench.errors import LaunchRefused
 from workbench.job import learner_name
 from workbench.learner import pod_told
 from workbench.manifest.unbuilt import not_built
-
-SECRET_BYTES: Final = 900_000
-"""What travels in one Secret, packed: the cluster takes a little more."""
-
-AGENT_BYTES: Final = 250_000
-"""What of it is kept for the agent."""
 
 AGENT: Final = "<the agent>"
 PROGRAM: Final = "<pod.sh>"
@@ -65,73 +56,6 @@ def make_plan(request: LaunchRequest, options: PodOptions, results: Results) -> 
     )
 
 
-def where_code_travels(request: LaunchRequest) -> str:
-    """Say how a job's code gets there: ``given`` with the job, ``streamed`` afterwards; empty for none."""
-    if not request.code_file:
-        return ""
-    try:
-        size = Path(request.code_file).stat().st_size
-    except OSError:
-        size = 0  # the launch says so
-    return "given" if size <= SECRET_BYTES - AGENT_BYTES else "streamed"
-
-
-def restores(request: LaunchRequest, results: Results) -> bool:
-    """Say whether pods wait for what earlier attempts have made: nothing in the cluster has kept it."""
-    return results.kind == "hold" and made_before(request.attempt.job_id) is not None
-
-
-def pod_document(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
-    """Return what the pods' containers are told; one document for all learners."""
-    return {
-        "format": 1,
-        "stem": stem_of(request.attempt),
-        "gang_seconds": options.gang_seconds,
-        "hold_seconds": options.journal_hold_seconds,
-        "results_hold_seconds": options.results_hold_seconds,
-        "rest_bytes": REST_BYTES,
-        "code": where_code_travels(request),
-        "code_seconds": options.code_seconds,
-        "results": results.kind,
-        "restores": restores(request, results),
-        "token": CHOSEN,
-        "launch": launch_document(request, results),
-    }
-
-
-def launch_document(request: LaunchRequest, results: Results) -> dict[str, Any]:
-    """Return the learners' launch document; number and environment are added in the pod."""
-    spec, attempt = request.spec, request.attempt
-    return {
-        "format": 1,
-        "home": attempt.home,
-        "owner": request.owner,
-        "job": attempt.job_id,
-        "attempt": attempt.attempt,
-        "learner": 0,
-        "learners": attempt.learners,
-        "command": spec.framework.command,
-        "setup": spec.setup,
-        "shell": "bash",
-        "cwd": pod_told.MODEL,
-        "env": {},
-        "secrets_file": f"{pod_told.SECRETS}/secrets.json" if spec.secrets or request.secrets else None,
-        "secrets": list(spec.secrets),
-        "grace_seconds": spec.grace_seconds,
-        "settle_seconds": spec.settle_seconds,
-        "ends_when": spec.ends_when,
-        "max_runtime_seconds": spec.max_runtime_seconds,
-        "memory_bytes": None,  # the cluster keeps to it
-        "cpus": None,
-        "slots": [],
-        "usage_seconds": USAGE_SECONDS,
-        "attempt_dir": pod_told.ATTEMPT,
-        "log_dir": pod_told.LOGS,
-        "log_dir_shared": results.shared,
-        "metrics": metrics_document(spec),
-    }
-
-
 def _objects(request: LaunchRequest, options: PodOptions, results: Results) -> Iterator[dict[str, Any]]:
     attempt = request.attempt
     named = labels(attempt)
@@ -156,6 +80,7 @@ def _objects(request: LaunchRequest, options: PodOptions, results: Results) -> I
         "pod.sh": PROGRAM,
         "pod.json": json.dumps(pod_document(request, options, results), indent=1, sort_keys=True),
     }
+    given |= plain_texts(pod_document(request, options, results))
     if where_code_travels(request) == "given":
         given[pod_told.CODE] = f"<the code, {request.code_hash}>"
     yield _secret(given_name(attempt), named, given)
@@ -230,6 +155,3 @@ def _notes(request: LaunchRequest, options: PodOptions, results: Results) -> Ite
         given = f"{options.default_memory_bytes / (1 << 30):.3g} GiB"
         yield f"memory: is not said: each learner gets {given} (default_memory of the backend)"
     yield f"image {image_of(request)}"
-
-
-__all__ = ["make_plan", "pod_document", "refusals", "where_code_travels"]

@@ -12,8 +12,8 @@ from typing import Any, Final
 from backends.cluster import Absent, Cluster, Invalid
 from backends.interface import Chunk
 from runners.pod_names import LEARNER, SIDE_CAR
+from runners.pod_plain import state_of
 from workbench.learner.host_journals import SHARE_BYTES
-from workbench.learner.journal import ENTRY, HEADER, MAGIC
 from workbench.learner.pod_rest import Part, parse
 
 STATE: Final = "state"
@@ -27,6 +27,8 @@ class Rest:
     parts: dict[str, list[Part]] = field(default_factory=dict)
     state: bytes = b""
     missing_bytes: int = 0
+    plain: bool = False
+    """Whether it is the output alone, as the cluster's log has it."""
 
     def after(self, known: Mapping[str, int]) -> dict[str, Chunk]:
         """Return what comes next for a reader: a share of each file, the state with the last of all."""
@@ -66,23 +68,22 @@ class Rest:
         return _filler(name, gap, later), end
 
 
-def read_rest(cluster: Cluster, pod: str, *, has_setup: bool) -> Rest:
+def read_rest(cluster: Cluster, pod: Mapping[str, Any]) -> Rest:
     """Read what a pod that is over has left in its logs; empty when nobody has them any more."""
-    parts = parse(_lines(cluster, pod, SIDE_CAR))
+    name = pod["metadata"]["name"]
+    parts = parse(_lines(cluster, name, SIDE_CAR))
     rest = Rest()
     if parts:
         rest.state = b"".join(data for _, _, data in parts.pop(STATE, []))
         rest.parts = {name: sorted(found, key=lambda part: part[0]) for name, found in parts.items()}
-        _fill_from_log(cluster, pod, rest)
+        _fill_from_log(cluster, name, rest)
         return rest
-    printed = b"".join(_log(cluster, pod, LEARNER))
-    if printed and not has_setup:
-        # Its side-car was killed: the cluster's log is all there is, and knows no times.
-        index = HEADER.pack(MAGIC, 0, 0) + ENTRY.pack(len(printed), 0, printed.count(b"\n"))
-        rest.parts = {
-            "output": [(0, len(printed), printed)],
-            "index": [(0, len(index), index)],
-        }
+    printed = b"".join(_log(cluster, pod["metadata"]["name"], LEARNER))
+    # Its side-car was killed, or has no Python: the cluster's log is all there is.
+    rest.plain = True
+    rest.state = state_of(pod)
+    if printed:
+        rest.parts = {"output": [(0, len(printed), printed)]}
     return rest
 
 
@@ -132,8 +133,3 @@ def _log(cluster: Cluster, pod: str, container: str) -> Iterable[bytes]:
             yield from log
         finally:
             log.close()
-
-
-def has_setup(pod: Mapping[str, Any]) -> bool:
-    """Say whether a pod's learner has a setup, as its annotations say."""
-    return (pod["metadata"].get("annotations") or {}).get("fabric.setup") == "yes"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backends.cluster import Absent, AlreadyThere, Cluster, Conflict, Document, Invalid
+from backends.cluster import Absent, AlreadyThere, Cluster, Conflict, Denied, Document, Invalid
 from backends.interface import Host
 from runners.homecoming import bring_folder
 from runners.interface import AttemptRef, LaunchRequest, LearnerRef
@@ -21,6 +21,7 @@ from runners.pod_template import Results
 from runners.pod_watch import Sightings
 from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable, RunnerError
 from workbench.learner import pod_told
+from workbench.learner.pod_told import NO_PYTHON
 from workbench.paths import JobFolder
 
 DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
@@ -95,7 +96,11 @@ def _served(ref: LearnerRef, pod: Mapping[str, Any], sightings: Sightings, journ
             host = journals.host(ref, found)
             host.call("children", folder=pod_told.RESULTS)
             return host
-        except (PlaceUnreachable, Absent, Invalid):
+        except Denied:
+            return None
+        except (PlaceUnreachable, Absent, Invalid) as error:
+            if NO_PYTHON in error.message:
+                return None
             if time.monotonic() > until:
                 raise
             sightings.wait(_LOOK_SECONDS)

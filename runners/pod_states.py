@@ -10,7 +10,7 @@ from typing import Any, Final
 from runners.interface import LearnerRef, Seen
 from runners.pod_names import LEARNER, PREPARE, QUEUE, SIDE_CAR, VERDICT
 from workbench.job import LearnerPhase, Reason
-from workbench.learner.pod_told import EXIT_GANG
+from workbench.learner.pod_told import BY_CLUSTER, EXIT_GANG
 
 Pod = Mapping[str, Any]
 
@@ -139,6 +139,17 @@ def hopeless(pod: Pod) -> Reason | None:
     return None
 
 
+def waits_for_image(pod: Pod) -> Reason | None:
+    """Say why a pod's image has not come, None where that is not what it waits for."""
+    for container in _containers(pod):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in IMAGE_REASONS:
+            said = _short(str(waiting.get("message") or waiting["reason"]))
+            hint = "check its name, and whether the nodes reach its registry"
+            return Reason(f"the image {_image_of(pod)} cannot be had: {said}", "S103", hint)
+    return None
+
+
 def waits(pod: Pod) -> str:
     """Say in words why a pod does not run yet; empty while there is nothing to say."""
     status = pod.get("status") or {}
@@ -218,7 +229,8 @@ def _ended(ref: LearnerRef, pod: Pod, ended: Mapping[str, Any], node: str) -> Se
             stopped="memory",
             node=node,
         )
-    if told.get("ended_by") == "cluster":
+    if told.get("ended_by") == "cluster" or BY_CLUSTER in str((told.get("reason") or {}).get("text")):
+        # Nobody of us has asked for it: what follows is a fault of the place, and another attempt.
         reason = _why_disrupted(pod) or Reason("its pod was deleted from outside", "S104")
         return Seen(ref, LearnerPhase.LOST, reason=reason, started_us=told.get("started_us"), node=node)
     if told.get("phase") == "exited":

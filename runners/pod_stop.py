@@ -10,10 +10,11 @@ from typing import Any, Final
 from backends.cluster import Absent, Cluster, Conflict, Denied, Invalid
 from runners.interface import AttemptRef, LearnerRef, StopRequest
 from runners.pod_journals import Journals, folder_of
-from runners.pod_names import is_same, stem_of
+from runners.pod_names import LEARNER, is_same, stem_of
 from runners.pod_states import is_over, is_side_car_running
 from runners.pod_watch import Sightings
 from workbench.errors import PlaceUnreachable
+from workbench.learner.pod_told import NO_PYTHON
 
 PATIENCE: Final = 2
 """So often a kill is asked for through a learner's agent before its pod is deleted."""
@@ -79,8 +80,21 @@ class Stops:
             return True
         except (Absent, Invalid, Denied):
             return False
-        except PlaceUnreachable:
+        except PlaceUnreachable as error:
+            if NO_PYTHON in error.message:
+                return self._ask_plainly(ref, pod, request)
             if self._cluster.read("Pod", pod["metadata"]["name"]) is None:
                 return True
             self._asked[uid] = self._asked.get(uid, 0) + 1
             return self._asked[uid] <= PATIENCE
+
+    def _ask_plainly(self, ref: LearnerRef, pod: Mapping[str, Any], request: StopRequest) -> bool:
+        """Ask the agent of an image without Python, which reads the same file."""
+        document = {"kind": request.kind, "grace_seconds": request.grace_seconds, "by": request.by}
+        script = 'printf "%s\\n" "$1" >"$0.new" && mv "$0.new" "$0"'
+        path = f"{folder_of(ref)}/stop.json"
+        argv = ["sh", "-c", script, path, json.dumps(document)]
+        try:
+            return self._cluster.exec(pod["metadata"]["name"], LEARNER, argv).wait() == 0
+        except (Absent, Invalid, Denied, PlaceUnreachable):
+            return False

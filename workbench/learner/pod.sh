@@ -28,4 +28,6 @@ if [ "$python" ]; then
     [ -r "$program" ] || program=$given/agent.pyz
     exec "$python" -I -S "$program" pod "$@"
 fi
+role=$1
+shift
 . "$given/pod_plain.sh"

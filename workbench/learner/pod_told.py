@@ -29,6 +29,9 @@ TERMINATION_BYTES = 4096
 PORT = 29499
 """Where side-cars tell each other how their learners ended."""
 
+NO_PYTHON = "there is no Python 3.8 in this image"
+"""What a container says that is asked for the agent and has nothing to run it."""
+
 STATE_DIR = "/job"
 MODEL = "/job/model-code"
 LOGS = "/job/logs"
