@@ -1,0 +1,88 @@
+"""What a side-car prints of a journal that nobody has read: all of it, or its end and how much is missing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from runners.pod_rest import Rest
+from workbench.learner.journal import ENTRY, HEADER, MAGIC
+from workbench.learner.pod_rest import BLOCK_BYTES, LINE_CHARACTERS, Unread, parse
+
+
+def write_journal(folder: Path, output: bytes) -> None:
+    (folder / "output.log").write_bytes(output)
+    entry = ENTRY.pack(len(output), 1, output.count(b"\n"))
+    (folder / "output.idx").write_bytes(HEADER.pack(MAGIC, 1, 0) + entry)
+    (folder / "records.jsonl").write_bytes(b'{"format": 1}\n')
+    (folder / "state.json").write_bytes(b'{"phase": "exited"}\n')
+
+
+def rest_of(folder: Path, read: dict[str, int], limit_bytes: int = 1 << 30) -> Rest:
+    lines, _ = Unread(str(folder), read).lines(limit_bytes)
+    parts = parse(lines)
+    state = b"".join(data for _, _, data in parts.pop("state"))
+    return Rest({name: sorted(found, key=lambda part: part[0]) for name, found in parts.items()}, state)
+
+
+def all_of(rest: Rest, name: str, offset: int = 0) -> bytes:
+    found = b""
+    while name in (parts := rest.after({name: offset + len(found)})):
+        found += parts[name].data
+    return found
+
+
+@pytest.mark.parametrize("size", [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, 3 * BLOCK_BYTES + 7])
+def test_what_is_printed_is_read_back_whole(tmp_path: Path, size: int) -> None:
+    output = os.urandom(size)
+    write_journal(tmp_path, output)
+
+    rest = rest_of(tmp_path, {})
+
+    assert all_of(rest, "output") == output
+    assert all_of(rest, "records") == b'{"format": 1}\n'
+    assert rest.state == b'{"phase": "exited"}\n'
+
+
+def test_only_what_is_unread_is_printed(tmp_path: Path) -> None:
+    write_journal(tmp_path, b"read already|and this is new")
+
+    lines, whole = Unread(str(tmp_path), {"output": 13}).lines(1 << 30)
+
+    assert whole
+    assert [line for line in lines if line.startswith(b"output")] == [b"output 13 15 28"]
+
+
+def test_no_line_is_longer_than_the_clusters_log_takes(tmp_path: Path) -> None:
+    write_journal(tmp_path, os.urandom(2 * BLOCK_BYTES))
+
+    lines, _ = Unread(str(tmp_path), {}).lines(1 << 30)
+
+    assert max(map(len, lines)) <= LINE_CHARACTERS + 1
+
+
+def test_of_what_does_not_fit_the_end_is_kept_and_the_gap_is_counted(tmp_path: Path) -> None:
+    output = os.urandom(4 * BLOCK_BYTES)
+    write_journal(tmp_path, output)
+    limit = int(1.5 * BLOCK_BYTES * 4 / 3)
+
+    lines, whole = Unread(str(tmp_path), {}).lines(limit)
+    rest = rest_of(tmp_path, {}, limit)
+    found = all_of(rest, "output")
+
+    assert not whole
+    assert sum(len(line) + 1 for line in lines) <= limit
+    assert len(found) == len(output)
+    assert found[-BLOCK_BYTES:] == output[-BLOCK_BYTES:]
+    assert found.startswith(b"[fabric: %d bytes of output are missing here" % rest.missing_bytes)
+    assert rest.missing_bytes == 3 * BLOCK_BYTES
+
+
+def test_what_is_cut_off_in_the_middle_is_not_believed(tmp_path: Path) -> None:
+    write_journal(tmp_path, b"some output\n")
+    lines, _ = Unread(str(tmp_path), {}).lines(1 << 30)
+
+    assert parse(lines[:-1]) == {}
+    assert parse([b"another's line", *lines, b"Terminated"]) != {}

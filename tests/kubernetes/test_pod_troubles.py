@@ -1,0 +1,142 @@
+"""What goes wrong with pods: each in one sentence, with its code, and nothing left in the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.conftest import Fabric, wait_until
+from tests.kubernetes.images import BUSYBOX
+from tests.kubernetes.jobs import Pods, configure
+from tests.kubernetes.space import Space
+
+
+@pytest.fixture
+def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
+    configure(space)
+    yield Pods(fabric, space)
+
+
+def test_a_learner_that_needs_too_much_memory_says_so(pods: Pods) -> None:
+    pods.run("--", "python3", "-c", "print(len(bytearray(900_000_000)))", expect=137)
+
+    shown = pods.show()
+    assert (shown["state"], shown["reason_code"]) == ("FAILED", "C203")
+    assert "0.20 GiB" in shown["reason"]
+
+
+def test_an_image_that_is_nowhere_is_told_at_once_and_no_pod_is_left(pods: Pods) -> None:
+    ran = pods.run("--set", "image_pull=never", "--", "true", image="localhost/no/such:1", expect=75)
+
+    shown = pods.show()
+    assert (shown["state"], shown["reason_code"]) == ("FAILED", "S103")
+    assert "localhost/no/such:1" in ran.stderr
+    wait_until(lambda: not pods.pods(), "its pod to be gone")
+
+
+def test_a_gpu_that_no_node_has_is_waited_for_in_the_schedulers_words(pods: Pods) -> None:
+    job = pods.start("--gpus", "900", "--", "true")
+
+    shown = pods.until(job, lambda shown: "nvidia.com/gpu" in shown["reason"], "a reason in words")
+
+    assert shown["state"] == "PENDING"
+    assert "nodes are available" in shown["reason"]
+    pods.fabric("kill", job)
+    pods.until_state(job, "HALTED")
+    wait_until(lambda: not pods.pods(), "its pod to be gone")
+
+
+def test_a_quota_that_leaves_no_room_is_told_in_the_clusters_words(pods: Pods) -> None:
+    hard = {"pods": "0"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "none"},
+        "spec": {"hard": hard},
+    }
+    pods.space.admin.create(document)
+    wait_until(
+        lambda: (pods.space.admin.read("ResourceQuota", "none") or {}).get("status", {}).get("hard"),
+        "the quota to count",
+    )
+    job = pods.start("--", "true")
+
+    shown = pods.until(job, lambda shown: "quota" in shown["reason"], "a reason in words")
+
+    assert shown["state"] == "PENDING"
+    pods.fabric("kill", job)
+    pods.until_state(job, "HALTED")
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Job"])
+def test_what_is_deleted_from_outside_is_the_platforms_fault(pods: Pods, kind: str) -> None:
+    job = pods.start("--set", "max_platform_restarts=0", "--", "sh", "-c", "echo ready; sleep 100")
+    pods.until_state(job, "PROCESSING")
+
+    (found,) = pods.space.admin.list(kind, "fabric.job").items
+    pods.space.admin.delete(kind, found["metadata"]["name"], grace_seconds=1)
+
+    shown = pods.until_state(job, "FAILED")
+    assert shown["exit_code"] == 75
+    assert shown["reason_code"].startswith("S")
+
+
+def test_a_pod_that_is_deleted_is_followed_by_another_attempt(pods: Pods) -> None:
+    job = pods.start("--", "sh", "-c", "case $LEARNER_NAME_PREFIX in *-a1) sleep 100 ;; esac; echo second")
+    pods.until_state(job, "PROCESSING")
+
+    (found,) = pods.pods()
+    pods.space.admin.delete("Pod", found["metadata"]["name"], grace_seconds=1)
+
+    shown = pods.until_state(job, "COMPLETED")
+    assert shown["attempt"] == 2
+
+
+def test_an_image_without_python_works_all_the_same(pods: Pods) -> None:
+    ran = pods.run("--", "sh", "-c", "echo $LEARNER_ID; ls /job; exit 4", image=BUSYBOX, expect=4)
+
+    assert ran.stdout.split()[0] == "1"
+    assert "model-code" in ran.stdout
+    assert pods.show()["reason_code"] == "C201"
+
+
+def test_a_learners_failure_stops_the_others_with_nobody_watching(pods: Pods) -> None:
+    command = "[ $LEARNER_ID = 2 ] && { sleep 3; exit 5; }; while :; do sleep 0.1; done"
+    job = pods.start("--set", "learners=2", "--set", "ends_when=all", "--", "sh", "-c", command)
+    pods.until_state(job, "PROCESSING")
+    pods.fabric("controller", "stop")
+
+    wait_until(
+        lambda: [pod["status"]["phase"] for pod in pods.pods()] == ["Failed", "Failed"],
+        "both pods to end",
+        seconds=60,
+    )
+
+    pods.fabric("wait", job, expect=None)
+    shown = pods.show(job)
+    assert (shown["state"], shown["exit_code"]) == ("FAILED", 5)
+
+
+def test_learners_that_do_not_come_together_go_back_into_the_line(fabric: Fabric, space: Space) -> None:
+    configure(space, gang_seconds=3)
+    pods = Pods(fabric, space)
+    hard = {"pods": "1"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "one"},
+        "spec": {"hard": hard},
+    }
+    space.admin.create(document)
+    wait_until(
+        lambda: (space.admin.read("ResourceQuota", "one") or {}).get("status", {}).get("hard"),
+        "the quota to count",
+    )
+    job = pods.start("--set", "learners=2", "--set", "ends_when=all", "--", "echo", "together")
+
+    shown = pods.until_state(job, "QUEUED")
+    assert "2 learners" in shown["reason"]
+    space.admin.delete("ResourceQuota", "one")
+
+    assert pods.until_state(job, "COMPLETED", 120)["attempt"] == 1
