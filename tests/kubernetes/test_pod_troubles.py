@@ -40,7 +40,7 @@ def test_a_gpu_that_no_node_has_is_waited_for_in_the_schedulers_words(pods: Pods
 
     shown = pods.until(job, lambda shown: "nvidia.com/gpu" in shown["reason"], "a reason in words")
 
-    assert shown["state"] == "PENDING"
+    assert shown["state"] in ("PENDING", "DOWNLOADING")
     assert "nodes are available" in shown["reason"]
     pods.fabric("kill", job)
     pods.until_state(job, "HALTED")
@@ -64,7 +64,7 @@ def test_a_quota_that_leaves_no_room_is_told_in_the_clusters_words(pods: Pods) -
 
     shown = pods.until(job, lambda shown: "quota" in shown["reason"], "a reason in words")
 
-    assert shown["state"] == "PENDING"
+    assert shown["state"] in ("PENDING", "DOWNLOADING")
     pods.fabric("kill", job)
     pods.until_state(job, "HALTED")
 
