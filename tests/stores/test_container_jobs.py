@@ -12,6 +12,7 @@ from tests.containers.images import BUSYBOX, USER
 from tests.controller.real import Ground
 from tests.stores.servers import SECRET, Server
 from workbench.job import State
+from workbench.learner.mounting import why_not
 from workbench.manifest.model import DataStore
 
 
@@ -142,3 +143,23 @@ def test_no_container_is_left_of_a_job_whose_data_cannot_be_had(containers: Grou
     name = f"learner-{job_id.removeprefix('training-')}"
     listed = subprocess.run(["docker", "ps", "-a", "--format", "{{.Names}}"], capture_output=True, text=True)
     assert name not in listed.stdout
+
+
+def test_data_that_is_to_be_mounted_is_seen_in_a_container(containers: Ground, s3: Server) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    job_id = containers.submit(
+        "find $DATA_DIR -type f | sort; cat $DATA_DIR/sub/more.txt",
+        image=USER,
+        data_stores=(s3.store(mount=True),),
+    )
+
+    row = containers.ends(job_id)
+
+    assert row.state is State.COMPLETED, row.reason
+    assert containers.output(job_id).splitlines() == [
+        "/mnt/data/tf_training_data/sub/more.txt",
+        "/mnt/data/tf_training_data/train.txt",
+        "three",
+    ]
+    assert str(containers.home.path) not in Path("/proc/mounts").read_text()
