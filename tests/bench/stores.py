@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import statistics
@@ -68,7 +69,7 @@ class Ground:
 
 
 @contextmanager
-def ground() -> Iterator[Ground]:
+def ground(*, big: bool = True, small: bool = True) -> Iterator[Ground]:
     """Serve one big file and many small ones."""
     with fresh_home() as environment:
         root = Path(environment["HOME"])
@@ -77,9 +78,9 @@ def ground() -> Iterator[Ground]:
             (store / name).mkdir(parents=True)
         folder.mkdir()
         with (store / "big" / "big.bin").open("wb") as file:
-            for _ in range(max(1, BIG_BYTES >> 20)):
+            for _ in range(max(1, BIG_BYTES >> 20) if big else 0):
                 file.write(os.urandom(1 << 20))
-        for number in range(SMALL_FILES):
+        for number in range(SMALL_FILES if small else 0):
             below = store / "small" / f"{number % 100:02d}"
             below.mkdir(exist_ok=True)
             (below / f"{number:05d}").write_bytes(os.urandom(SMALL_BYTES))
@@ -129,7 +130,7 @@ def copy_rows() -> list[Row]:
 
 def cached_rows() -> list[Row]:
     """A second job with the same data, beside rclone's listing of it."""
-    with ground() as it:
+    with ground(big=False) as it:
         it.job("true", data="small")
         listing = ("lsjson", "-R", "--files-only", "--hash", "--fast-list", "--use-server-modtime", "S:small")
         cached, plain, listed = in_turn(
@@ -144,7 +145,7 @@ def cached_rows() -> list[Row]:
 
 def results_rows() -> list[Row]:
     """Results of a job in the store, beside ``rclone copy`` of the same file."""
-    with ground() as it:
+    with ground(small=False) as it:
         source = it.server.folder / "big" / "big.bin"
         target = it.folder / "source"
         target.mkdir()
@@ -162,7 +163,7 @@ def results_rows() -> list[Row]:
 
 def memory_rows() -> list[Row]:
     """The most memory that a job's agent and its data movers have while many files are copied."""
-    with ground() as it:
+    with ground(big=False) as it:
         most = (
             statistics.median(_most_bytes(it, lambda: it.job("true", data="small")) for _ in range(3)) / 1e6
         )
@@ -185,12 +186,7 @@ def _most_bytes(it: Ground, run: Callable[[], float]) -> float:
 
     def look() -> None:
         while not over.is_set():
-            total = 0.0
-            for process in psutil.process_iter(["name", "cmdline", "memory_info", "pid"]):
-                info, line = process.info, " ".join(process.info["cmdline"] or ())
-                ours = " guard " in f" {line} " or (info["name"] == "rclone" and " serve " not in f" {line} ")
-                total += info["memory_info"].rss if ours and info["memory_info"] else 0
-            most[0] = max(most[0], total)
+            most[0] = max(most[0], _bytes_of(it.environment["FABRIC_HOME"]))
             time.sleep(0.05)
 
     watcher = threading.Thread(target=look)
@@ -201,6 +197,18 @@ def _most_bytes(it: Ground, run: Callable[[], float]) -> float:
         over.set()
         watcher.join()
     return most[0]
+
+
+def _bytes_of(home: str) -> float:
+    """Return what the agents of a home and all below them use; what forked processes share counts once."""
+    total = 0.0
+    for process in psutil.process_iter(["cmdline"]):
+        line = process.info["cmdline"] or []
+        if "guard" not in line or not any(home in word for word in line):
+            continue
+        with contextlib.suppress(psutil.Error):
+            total += sum(each.memory_full_info().pss for each in (process, *process.children(recursive=True)))
+    return total
 
 
 def _row(what: str, ours: float, peer: str, theirs: float, most: float) -> Row:

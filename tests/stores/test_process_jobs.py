@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-
-import pytest
+from typing import Final
 
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
-from tests.stores.servers import SECRET, Server
+from tests.stores.servers import SECRET, Server, serving
 from workbench.job import State
 from workbench.metrics import progress
 from workbench.store.reading import transitions
@@ -75,56 +75,39 @@ def test_new_results_and_output_go_up_while_it_runs(ground: Ground, s3: Server) 
     ground.ends(job_id)
 
 
-def test_a_second_job_takes_the_same_copy(ground: Ground, s3: Server) -> None:
-    command = (
-        "echo $DATA_DIR; test ! -w $DATA_DIR/train.txt || test $(id -u) = 0; stat -c %a $DATA_DIR/train.txt"
-    )
-    first = ground.submit(command, data_stores=(s3.store(),))
-    ground.ends(first)
-    second = ground.submit(command, data_stores=(s3.store(),))
-    ground.ends(second)
+def test_a_copy_is_shared_made_anew_when_somebody_damaged_it_and_another_one_when_data_changed(
+    ground: Ground, s3: Server
+) -> None:
+    command = "echo $DATA_DIR; stat -c %a $DATA_DIR/train.txt; cat $DATA_DIR/train.txt"
 
-    assert ground.output(first) == ground.output(second)
-    assert ground.output(first).endswith("444\n")
+    def run() -> list[str]:
+        job_id = ground.submit(command, data_stores=(s3.store(),))
+        assert ground.ends(job_id).state is State.COMPLETED
+        return ground.output(job_id).splitlines()
 
-
-def test_data_that_changed_is_another_copy(ground: Ground, s3: Server) -> None:
-    first = ground.submit("cat $DATA_DIR/train.txt", data_stores=(s3.store(),))
-    ground.ends(first)
+    first, second = run(), run()
+    assert first == second
+    assert first[1:] == ["444", "one", "two"]
+    (Path(first[0]) / "train.txt").unlink()
+    assert run()[1:] == ["444", "one", "two"]
     s3.write("tf_training_data/train.txt", "other\n")
-    second = ground.submit("cat $DATA_DIR/train.txt", data_stores=(s3.store(),))
-    ground.ends(second)
-
-    assert (ground.output(first), ground.output(second)) == ("one\ntwo\n", "other\n")
-
-
-def test_a_copy_that_somebody_damaged_is_made_anew(ground: Ground, s3: Server) -> None:
-    first = ground.submit("echo $DATA_DIR", data_stores=(s3.store(),))
-    ground.ends(first)
-    (Path(ground.output(first).strip()) / "train.txt").unlink()
-    second = ground.submit("cat $DATA_DIR/train.txt", data_stores=(s3.store(),))
-
-    assert ground.ends(second).state is State.COMPLETED
-    assert ground.output(second) == "one\ntwo\n"
+    changed = run()
+    assert changed[0] != first[0]
+    assert changed[2:] == ["other"]
 
 
-def test_several_stores_are_named_by_number_and_by_id(ground: Ground, s3: Server) -> None:
+def test_several_stores_are_named_by_number_and_by_id_and_a_sub_path_stands_for_the_whole(
+    ground: Ground, s3: Server
+) -> None:
     s3.write("val_data/v.txt", "val\n")
     second = s3.store(id="val-set", training_data="val_data", training_results="")
     job_id = ground.submit(
-        "cat $DATA_DIR/sub/more.txt $DATA_DIR_1/v.txt $DATA_DIR_VAL_SET/v.txt",
-        data_stores=(s3.store(), second),
+        "ls $DATA_DIR; cat $DATA_DIR_1/v.txt $DATA_DIR_VAL_SET/v.txt",
+        data_stores=(s3.store(path="sub"), second),
     )
     ground.ends(job_id)
 
-    assert ground.output(job_id) == "three\nval\nval\n"
-
-
-def test_a_sub_path_stands_for_the_whole(ground: Ground, s3: Server) -> None:
-    job_id = ground.submit("ls $DATA_DIR", data_stores=(s3.store(path="sub"),))
-    ground.ends(job_id)
-
-    assert ground.output(job_id) == "more.txt\n"
+    assert ground.output(job_id) == "more.txt\nval\nval\n"
 
 
 def test_what_was_brought_in_is_told_with_its_fingerprint(ground: Ground, s3: Server) -> None:
@@ -159,43 +142,28 @@ def test_credentials_are_nowhere_but_in_the_files_of_secrets(ground: Ground, s3:
     assert stored == []
 
 
-@pytest.mark.parametrize(
-    ("fields", "code", "words", "hint"),
-    [
-        (
-            {"connection": {"password": "wrong-password"}},
-            "C103",
-            "does not accept the credentials",
-            "user_name",
-        ),
-        (
-            {"training_data": "nope"},
-            "C103",
-            "has no container nope",
-            "there are: tf_trained_model, tf_training",
-        ),
-        ({"training_results": "nope"}, "C103", "has no container nope", "there are: tf_trained_model"),
-        ({"path": "not/there"}, "C103", "has no folder not/there in tf_training_data", "check path:"),
-    ],
+WRONG: Final[Sequence[tuple[dict[str, object], str, str]]] = (
+    ({"connection": {"password": "wrong-password"}}, "does not accept the credentials", "user_name"),
+    ({"training_data": "nope"}, "has no container nope", "there are: tf_trained_model, tf_training_data"),
+    ({"training_results": "nope"}, "has no container nope", "there are: tf_trained_model"),
+    ({"path": "not/there"}, "has no folder not/there in tf_training_data", "check path:"),
 )
-def test_what_cannot_work_is_found_before_the_command_starts(
-    ground: Ground, s3: Server, fields: dict[str, object], code: str, words: str, hint: str
-) -> None:
-    job_id = ground.submit("echo it started", data_stores=(s3.store(**fields),))
 
-    row = ground.ends(job_id)
 
-    assert (row.state, row.reason.code, row.exit_code) == (State.FAILED, code, 65)
-    assert words in row.reason.text
-    assert hint in row.reason.hint
-    assert ground.output(job_id) == ""
+def test_what_cannot_work_is_found_before_the_command_starts(ground: Ground, s3: Server) -> None:
+    jobs = [ground.submit("echo it started", data_stores=(s3.store(**fields),)) for fields, _, _ in WRONG]
+
+    for job_id, (fields, words, hint) in zip(jobs, WRONG, strict=True):
+        row = ground.ends(job_id)
+        assert (row.state, row.reason.code, row.exit_code) == (State.FAILED, "C103", 65), fields
+        assert words in row.reason.text
+        assert hint in row.reason.hint
+        assert ground.output(job_id) == ""
 
 
 def test_a_store_whose_results_cannot_be_written_is_found_before_the_training(
     ground: Ground, tmp_path: Path
 ) -> None:
-    from tests.stores.servers import serving
-
     for server in serving("webdav", tmp_path / "dav", "--read-only"):
         job_id = ground.submit("echo it started", data_stores=(server.store(),))
         row = ground.ends(job_id)
