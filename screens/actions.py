@@ -105,6 +105,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("app.maximise", ("z",), ALL_PANES, "app", "maximise", "Give the focused pane the whole screen, or take it back."),
     Action("app.last", ("minus",), tuple(p for p in ALL_PANES if p not in ("charts", *FORM_PANES)), "app", "last screen", "Back to the job that was open last."),
     Action("app.launch", ("n",), tuple(p for p in ALL_PANES if p not in ("logs", *FORM_PANES)), "app", "new job", "A form for a new job, with what it would start and the command for it.", 30, True),
+    Action("app.upload", ("U",), (*RUNS_PANES, "places"), "app", "upload", "Copy a folder of yours into a data store, where jobs find it.", 0, True),
     Action("app.places", ("P",), ALL_PANES, "app", "places", "Every place with its machines and GPUs, and who uses them."),
     Action("app.debug", ("f12",), ALL_PANES, "app", "debug", "Versions, paths, and where configuration comes from."),
     # The table of runs

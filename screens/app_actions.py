@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from textual.app import App
@@ -119,6 +120,35 @@ class AppActions(App[int]):
             self.screen.set_draft(draft)
         else:
             self.push_screen(LaunchScreen(draft))
+
+    def action_app_upload(self) -> None:
+        """Ask for a folder and a store, and copy the one into the other in the background."""
+        if self._fabric.readonly:
+            self._fabric.tell("nothing is changed here: it was started with --readonly", "warning")
+            return
+        known = self._fabric.memory.texts("uploads")
+        self.ask_line("upload (FOLDER, then STORE:CONTAINER)", "", known, self._upload)
+
+    def _upload(self, line: str) -> None:
+        from screens.drafts import words_of
+        from screens.launching import call
+
+        try:
+            words = words_of(line)
+        except FabricError as error:
+            self._fabric.tell(str(error), "warning")
+            return
+        if len(words) < 2:
+            self._fabric.tell("say which folder, and where to: ~/mnist lab:mnist", "warning")
+            return
+        folder, home = str(Path(words[0]).expanduser()), self._fabric.home
+        told = ["data", "put", folder, *words[1:]]
+        self._fabric.memory.add_to_history("uploads", line)
+        self._fabric.tasks.begin(
+            f"upload {Path(folder).name}",
+            lambda report: call(home, told, report, deadline_seconds=None),
+            lambda said: self._fabric.tell(said.strip() or f"{words[0]} is in {words[1]}"),
+        )
 
     def say_started(self, job_id: str) -> None:
         """Say that a job was started."""

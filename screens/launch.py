@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from textual import on
 from textual.containers import Container
@@ -42,7 +42,7 @@ class LaunchScreen(BaseScreen):
         """Key and value that are being typed: tried, but not taken yet."""
         self._round = 0
         self._waiting: Timer | None = None
-        self._places: tuple[str, ...] = ()
+        self._places: Mapping[str, Mapping[str, Any]] = {}
         self._planned = plain("what would be started is shown here", "dim")
 
     def body(self) -> Iterator[Widget]:
@@ -57,7 +57,7 @@ class LaunchScreen(BaseScreen):
     def on_mount(self) -> None:
         """Show the draft, and have it checked."""
         self.form.focus()
-        self.fabric.aside(lambda: tuple(load_config().backends), self._take_places)
+        self.fabric.aside(lambda: load_config().backends, self._take_places)
         self._show()
         if not self.draft.manifest:
             self.form.go_to(COMMAND)
@@ -68,8 +68,9 @@ class LaunchScreen(BaseScreen):
         """The form."""
         return self.query_one(FieldList)
 
-    def _take_places(self, places: tuple[str, ...]) -> None:
+    def _take_places(self, places: Mapping[str, Mapping[str, Any]]) -> None:
         self._places = places
+        self._say_hint()
 
     # Checking
 
@@ -133,12 +134,22 @@ class LaunchScreen(BaseScreen):
         else:
             example = f" For example {one.example}." if one.example else ""
             among = f" One of {', '.join(self._known(one))}." if self._known(one) else ""
-            said = plain(f"{one.meaning}{among}{example}", "dim")
+            said = plain(f"{one.meaning}{among}{self._of_backend(one)}{example}", "dim")
         self.query_one("#launch-hint", Static).update(said)
+
+    def _of_backend(self, one: Field) -> str:
+        """Say what the configuration has of the backend that is chosen: its type, address and options."""
+        name = self._tried().changes.get("backend") or self.checked.values.get("backend", "local")
+        told = self._places.get(name)
+        if one.key != "backend" or told is None:
+            return ""
+        options = [f"{key} {value}" for key, value in dict(told.get("options") or {}).items()]
+        facts = [str(told["type"]), str(told.get("address") or ""), *options]
+        return f" {name}: {', '.join(filter(None, facts))}."
 
     def _known(self, one: Field) -> tuple[str, ...]:
         if one.key == "backend":
-            return self._places
+            return tuple(self._places)
         if one.key == "runner":
             from runners.registry import runner_names
 

@@ -130,6 +130,27 @@ def job_page(job_id: str) -> Callable[[Store], JobPage | None]:
     return read
 
 
+@dataclass(frozen=True, slots=True)
+class Params:
+    """A job's hyper-parameters in one line."""
+
+    job_id: str
+    line: str
+
+
+def params_of(job_id: str) -> Callable[[Store], Params]:
+    """Return the query for a job's hyper-parameters; one that cannot be read has none to show."""
+
+    def read(store: Store) -> Params:
+        try:
+            found = jobs.detail(store, job_id).spec.params
+        except FabricError:
+            found = {}
+        return Params(job_id, "  ".join(f"{name}={value}" for name, value in found.items()))
+
+    return read
+
+
 def latest_usage(job_id: str) -> Callable[[Store], tuple[UsageRow, ...]]:
     """Return the query for a job's last usage samples."""
     return lambda store: tuple(usage(store, job_id))

@@ -193,6 +193,7 @@ class RunScreen(FilesTab):
         gone = Content(f"{text.harmless(self.job_name)} was deleted. esc goes back to the other jobs.")
         for page in self.query(TextPage):
             page.show(gone)
+        self.query_one(FileList).show((), gone.plain, self.fabric.clock())
         self.query_one(ChartGrid).show(ChartsPage((), {}, self.query_one(ChartGrid).view), gone.plain)
 
     def write_pages(self) -> None:

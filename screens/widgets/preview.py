@@ -45,6 +45,7 @@ class Preview(Drawn, can_focus=True):
         self._chart: ChartData | None = None
         self._now_us = 0
         self._settling: Timer | None = None
+        self._params = ""
         self._up = 0
         self._read_for: tuple[str, int, int] | None = None
         self._changes = 0
@@ -54,7 +55,7 @@ class Preview(Drawn, can_focus=True):
     def show(self, job: JobRow | None) -> None:
         """Show a job; its log and chart follow as soon as the cursor rests."""
         if job is None or self.job is None or job.id != self.job.id:
-            self._tail, self._chart, self._up, self._read_for = None, None, 0, None
+            self._tail, self._chart, self._up, self._read_for, self._params = None, None, 0, None, ""
         self.job, self._now_us = job, fabric_app(self).clock()
         if self._settling is not None:
             self._settling.stop()
@@ -77,6 +78,7 @@ class Preview(Drawn, can_focus=True):
 
     def _read(self) -> None:
         from screens.charting import Charted, charts_page
+        from screens.queries import params_of
         from screens.tails import tail
         from screens.widgets.plot import View
 
@@ -90,6 +92,7 @@ class Preview(Drawn, can_focus=True):
             return
         query = tail(fabric_app(self).home, job, _LINES)
         reader.watch(self, "tail", query, counters=None, every_seconds=0.25)
+        reader.watch(self, "params", params_of(job.id), counters=())
         charted = Charted(job.id, job.name, job.started_us or job.submitted_us)
         charts = charts_page((charted,), None, max(8, self.size.width), View(), ("value",))
         reader.watch(self, "charts", charts, counters=("series",), every_seconds=0.5)
@@ -98,6 +101,9 @@ class Preview(Drawn, can_focus=True):
         """Take the end of the log, or the chart."""
         if answer.key == "charts":
             self._chart = _chosen(answer.value)
+        elif answer.key == "params":
+            if self.job is not None and answer.value.job_id == self.job.id:
+                self._params = answer.value.line
         elif self.job is not None and answer.value.job_id == self.job.id:
             self._tail = answer.value
         self._redraw()
@@ -182,6 +188,9 @@ class Preview(Drawn, can_focus=True):
             roomy = self.size.height >= CHART_LEAST_HEIGHT
             shown = textwrap.wrap(why, max(10, width))[:3] if roomy else [why]
             lines += [self._line(line, role, width) for line in shown]
+        if self._params and self.size.height >= CHART_LEAST_HEIGHT:
+            shown = textwrap.wrap(text.harmless(self._params), max(10, width))[:2]
+            lines += [self._line(line, "key", width) for line in shown]
         if job.reason.hint and self.size.height >= CHART_LEAST_HEIGHT:
             lines.append(self._line(text.harmless(job.reason.hint), "dim", width))
         return lines

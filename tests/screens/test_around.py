@@ -104,7 +104,9 @@ async def test_the_debug_screen_says_where_everything_is(three: Home) -> None:
     async with opened(three, (120, 40)) as shown:
         await shown.until_shown("mnist-big")
         await shown.press("f12")
-        await shown.until_shown("This installation", "textual", "8.2.8", "fabric.db", "none runs")
+        await shown.until_shown(
+            "This installation", "textual", "8.2.8", "fabric.db", "none runs", "Slowest reads", "config.toml"
+        )
 
 
 @journey

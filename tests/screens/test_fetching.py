@@ -217,3 +217,23 @@ def test_a_checkpoint_that_was_told_of_stands_once(home: Home) -> None:
     assert [(one.path, one.size, one.step, one.facts) for one in shown] == [
         ("checkpoints/a.pt", 7, 3, "loss 0.5"), ("results/b", 1, None, ""),
     ]  # fmt: skip
+
+
+@journey
+async def test_a_folder_is_uploaded_by_the_command_and_what_it_refuses_is_said(
+    home: Home, clean_environment: Path
+) -> None:
+    source = clean_environment / "mnist"
+    source.mkdir()
+    async with opened(home, (160, 40)) as shown:
+        await shown.until_shown("No runs yet")
+        await shown.press("U")
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        shown.app.screen.query_one(Input).value = f"{source}"
+        await shown.press("enter")
+        await shown.until_shown("say which folder, and where to")
+        await shown.press("U")
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        shown.app.screen.query_one(Input).value = f"{source} nowhere:data"
+        await shown.press("enter")
+        await shown.until_shown("upload mnist: it did not work", "nowhere")

@@ -20,7 +20,7 @@ from tests.screens.test_pictures import remember_runs
 from workbench.clock import now_us
 from workbench.errors import FabricError
 from workbench.job import State
-from workbench.paths import Home
+from workbench.paths import Home, config_file
 from workbench.store import jobs
 from workbench.store.database import Store
 
@@ -223,3 +223,20 @@ def test_what_the_command_narrates_is_passed_on(folder: Path, home: Home) -> Non
 def test_a_command_that_takes_too_long_is_ended(home: Home) -> None:
     with pytest.raises(FabricError, match="took longer than 0 s and was ended"):
         call(home, ["list"], deadline_seconds=0.01)
+
+
+@journey
+async def test_the_backends_of_the_configuration_are_offered_with_their_options(
+    folder: Path, home: Home
+) -> None:
+    config_file().write_text('[backends.gpubox]\naddress = "ssh://ada@gpubox"\nsilent_seconds = 20\n')
+    async with opened(home, (120, 40), clock=now_us) as shown:
+        await shown.until_shown("No runs yet")
+        screen = await open_form(shown)
+        screen.form.go_to("backend")
+        await shown.until_shown("One of local, gpubox", "local: local.")
+        await begin_with(shown, "manifest.yml")
+        await fill(shown, screen, "backend", "gpubox")
+        await shown.until_shown(
+            "gpubox: ssh, ssh://ada@gpubox, silent_seconds 20", "$ fabric run manifest.yml --backend gpubox"
+        )

@@ -11,7 +11,7 @@ from tests.cli.conftest import end_everything
 from tests.screens import seeding
 from tests.screens.support import journey, opened
 from tests.screens.test_pictures import remember_runs
-from tests.ssh.conftest import Box, box  # noqa: F401 - fixtures are used by their names
+from tests.ssh.conftest import Box, box, box_environment  # noqa: F401 - fixtures are used by their names
 from tests.ssh.daemon import set_password
 from workbench.clock import now_us
 from workbench.controller.reaching import say
