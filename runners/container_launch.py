@@ -10,6 +10,7 @@ import contextlib
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 from backends.interface import Host
@@ -57,8 +58,11 @@ class ContainerLaunching:
         self._progress = progress
         self._job, self._attempt = job_folders(plan.request, site)
         self._starts: dict[int, Asked] = {}
-        self._limits = Limits(host, site, engine)
         self._begin = Begin(plan, host, site, self._attempt, asker)
+
+    @cached_property
+    def _limits(self) -> Limits:
+        return Limits(self._host, self._site, self._engine)
 
     def launch(self) -> None:
         """Launch what has not begun."""

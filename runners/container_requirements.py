@@ -183,7 +183,7 @@ class Building:
         variables = {"HOME": "/tmp", "PYTHONPATH": AGENT, "PYTHONDONTWRITEBYTECODE": "1"}
         variables |= {name: value for name, value in told.items() if name.startswith(INSTALLERS)}
         variables |= {name: value for name, value in told.items() if name.lower().endswith("_proxy")}
-        if configuration := variables.get("PIP_CONFIG_FILE"):
+        if configuration := variables.get("PIP_CONFIG_FILE") or self._configuration():
             mounts.append(bind(configuration, f"{OURS}/pip.conf", read_only=True))
             variables["PIP_CONFIG_FILE"] = f"{OURS}/pip.conf"
         host: dict[str, Any] = {
@@ -208,6 +208,12 @@ class Building:
             "Healthcheck": {"Test": ["NONE"]},
             "HostConfig": host,
         }
+
+    def _configuration(self) -> str:
+        """Return the first of the files that pip reads at the place, or nothing."""
+        home = self._site.environment.get("HOME", "")
+        usual = [f"{home}/.config/pip/pip.conf", f"{home}/.pip/pip.conf", "/etc/pip.conf"]
+        return next(iter(self._host.call("existing", paths=usual)), "")
 
     def _wheel(self) -> str:
         """Return where pip's wheel lies at the place, or nothing."""

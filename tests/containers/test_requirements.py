@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,19 @@ def test_requirements_are_there_whoever_the_image_runs_as_and_the_image_stays_as
     told = json.loads((home.job(job.ref().job_id).attempt(1).path / "environment.json").read_text())
     assert [line.replace("_", "-") for line in told["packages"]] == ["fabric-sample==1.0"]
     assert told["key"]
+
+
+def test_pips_own_configuration_counts_in_there(
+    make_job: MakeJob, clean_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = clean_environment / ".config" / "pip"
+    folder.mkdir(parents=True)
+    (folder / "pip.conf").write_text(f"[global]\nindex-url = {os.environ['PIP_INDEX_URL']}\n")
+    monkeypatch.delenv("PIP_INDEX_URL")
+    job = make_job(SAYS, python="requirements", requirements=("fabric_sample",)).launch()
+    job.until_over()
+
+    assert job.output().startswith(b"1.0")
 
 
 def test_an_environment_is_made_once_for_a_list_and_an_image(make_job: MakeJob, home: Home) -> None:
