@@ -201,7 +201,7 @@ class Fetching(BaseScreen):
 
     def _note(self, job: JobRow, line: str) -> None:
         def work(store: Store) -> str:
-            annotate(store, job.id, note=line)
+            annotate(store, job.id, note=line, origin="tui")
             return f"{text.harmless(job.name)}: {text.harmless(line) or 'no note'}"
 
         self.fabric.errand("note", work)

@@ -128,7 +128,7 @@ class Steering(Fetching):
 
         def work(store: Store) -> str:
             for job in jobs:
-                annotate(store, job.id, tags=tags)
+                annotate(store, job.id, tags=tags, origin="tui")
             return f"{_names(jobs)}: {' '.join(tags) or 'no tags'}"
 
         self.fabric.errand("tags", work)
