@@ -146,14 +146,25 @@ class SshBackend(Backend):
         return facts
 
     def _open(self) -> Host:
+        from backends.ssh_arrival import OnlyShell, arrive
         from backends.ssh_host import SshHost
 
         pipe, connection = self._reach(wanted := self._wanted())
         name = self._address.host if connection is None else connection.name
+        try:
+            arrive(pipe, wanted, name)
+        except OnlyShell:
+            from backends.shell_host import ShellHost
+
+            return ShellHost(pipe, wanted.root, connection)
+        except BaseException:
+            pipe.close()
+            if connection is not None:
+                connection.close()
+            raise
         return SshHost(
             pipe,
             wanted,
-            name,
             connection,
             silent_seconds=self._silent_seconds(),
             engine=self._option("engine"),

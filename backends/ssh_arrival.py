@@ -26,6 +26,10 @@ _SAFE: Final = re.compile(r"[A-Za-z0-9_./~+@%-]+")
 """What needs no quoting in any shell."""
 
 
+class OnlyShell(Exception):
+    """There is no Python; the shell that the pipe leads to takes scripts from now on."""
+
+
 class NoRoom(CannotWrite):
     """A host whose disk takes no more: it waits for room, as one that does not answer waits for the link."""
 
@@ -70,7 +74,8 @@ def command_of(wanted: Wanted) -> str:
         '"$p" -ISc "import sys;sys.exit(sys.version_info<(3,8))" >/dev/null 2>&1 && '
         'exec "$p" -ISc "import sys,base64;exec(base64.b64decode(sys.argv[1]))" '
         f"{loader} {arguments}; done; "
-        f"echo; echo fabric-arrival; echo {NO_PYTHON.decode()}; uname -sm'"
+        # The shell itself then does what is written to it.
+        f"echo; echo fabric-arrival; echo {NO_PYTHON.decode()}; uname -sm; exec sh'"
     )
 
 
@@ -79,7 +84,8 @@ def arrive(pipe: Pipe, wanted: Wanted, name: str) -> None:
 
     Raises:
         PlaceUnreachable: the host hung up, or does not answer.
-        BackendError: there is no Python.
+        OnlyShell: there is no Python.
+        BackendError: the Python that was named is none.
         NotAllowed: its home cannot be written.
         NoRoom: its disk is full.
     """
@@ -117,14 +123,11 @@ def _first_words(pipe: Pipe, wanted: Wanted, name: str) -> dict[str, Any]:
     line = pipe.reader.readline()
     if line.startswith(NO_PYTHON):
         machine = pipe.reader.readline().decode("utf-8", "replace").strip()
-        named = (
-            f"{wanted.python} is no Python 3.8 or newer"
-            if wanted.python
-            else "there is no Python 3.8 or newer"
-        )
+        if not wanted.python:
+            raise OnlyShell
         raise BackendError(
-            f"On {name} {named} ({machine}), and jobs there need one.",
-            hint="install python3 there, or name one: fabric backend add NAME ADDRESS -o python=/path/of/python3",
+            f"On {name} {wanted.python} is no Python 3.8 or newer ({machine}).",
+            hint="name another one with -o python=, or none: jobs run there without it",
         )
     found: dict[str, Any] = json.loads(line)
     if "setup" in found:

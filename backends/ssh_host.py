@@ -8,7 +8,7 @@ from typing import Final
 from backends.frame_client import FrameClient
 from backends.frame_host import FrameHost
 from backends.pulse import SILENT_SECONDS, Pulse
-from backends.ssh_arrival import Wanted, arrive
+from backends.ssh_arrival import Wanted
 from backends.ssh_connection import Pipe, SshConnection
 
 GREETING_SECONDS: Final = 30.0
@@ -18,9 +18,8 @@ class SshHost(FrameHost):
     """A host behind a pipe that SSH made.
 
     Args:
-        pipe: the command's stdin and stdout.
+        pipe: the command's stdin and stdout; the agent is about to speak there.
         wanted: what is to run there.
-        name: what to call the host.
         connection: what the pipe is on, to be closed with it.
         silent_seconds: how long it may say nothing though it was asked, before it counts as lost.
         engine: the socket of its container engine; empty looks for one.
@@ -30,7 +29,6 @@ class SshHost(FrameHost):
         self,
         pipe: Pipe,
         wanted: Wanted,
-        name: str,
         connection: SshConnection | None = None,
         *,
         silent_seconds: float = SILENT_SECONDS,
@@ -39,11 +37,6 @@ class SshHost(FrameHost):
         self.engine = engine
         self._pipe = pipe
         self._connection = connection
-        try:
-            arrive(pipe, wanted, name)
-        except BaseException:
-            self._hang_up()
-            raise
         super().__init__(FrameClient(pipe.reader, pipe.writer, pipe.explain), root=wanted.root)
         try:
             self._client.await_greeting(GREETING_SECONDS)

@@ -30,8 +30,9 @@ def findings(host: Host, found: Mapping[str, Any], facts: Facts) -> Iterator[Fin
     """Ask an open host for the rest, and word what was found."""
     identity = host.identity()
     yield Finding("reach", f"{identity.user}@{identity.hostname}, {found['system']}, {identity.architecture}")
-    yield Finding("python", f"{identity.python} ({found['version']})")
-    yield _environments(found)
+    yield _python(identity, found)
+    if identity.python:
+        yield _environments(found)
     yield _shell(found)
     yield from _machine(host)
     yield _disk(found)
@@ -46,6 +47,18 @@ def findings(host: Host, found: Mapping[str, Any], facts: Facts) -> Iterator[Fin
             consequence="Jobs are ended there when your last session ends.",
             remedy="loginctl enable-linger there, once",
         )
+
+
+def _python(identity: HostIdentity, found: Mapping[str, Any]) -> Finding:
+    if identity.python:
+        return Finding("python", f"{identity.python} ({found['version']})")
+    return Finding(
+        "python",
+        "none that is 3.8 or newer",
+        level="lack",
+        consequence="Jobs run there as plain processes without GPUs, usage and report(); all else works.",
+        remedy="Install python3 there, or name one: -o python=/path/of/python3",
+    )
 
 
 def _environments(found: Mapping[str, Any]) -> Finding:

@@ -29,6 +29,9 @@ SHORT_SECONDS: Final = 1.0
 
 ENTRY_BYTES: Final = 24
 STATE: Final = "state"
+BESIDE: Final = {"launch": "launch.json", "launch_sh": "launch.sh"}
+"""What only comes from places where the agent is a shell script: by these its journal is known and indexed here."""
+
 LOGS: Final = (("output", "index"), ("setup", "setup_index"))
 
 
@@ -60,6 +63,9 @@ class LearnerMirror:
                     self._append(log, parts.get(log), known)
                     self._append(index, parts.get(index), known)
                 self._append("records", parts.get("records"), known)
+                for name in BESIDE:
+                    if (part := parts.get(name)) is not None:
+                        self._write(self._folder / BESIDE[name], part.data)
                 if (state := parts.get(STATE)) is not None:
                     self._replace(state.data, known)
             except OSError as error:
@@ -114,12 +120,14 @@ class LearnerMirror:
             os.close(descriptor)
 
     def _replace(self, data: bytes, known: dict[str, int]) -> None:
-        path = self._folder / FILES[STATE]
+        self._write(self._folder / FILES[STATE], data)
+        known[STATE] = zlib.crc32(data)
+
+    def _write(self, path: Path, data: bytes) -> None:
         beside = path.with_suffix(".mirrored")
         beside.write_bytes(data)
         beside.chmod(0o600)
         beside.replace(path)
-        known[STATE] = zlib.crc32(data)
 
 
 class Mirrors:

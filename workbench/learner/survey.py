@@ -38,7 +38,7 @@ def survey() -> Dict[str, Any]:
     """Return what :func:`host_machine.identity` says, and what there is for learners."""
     return {
         **host_machine.identity(),
-        "environment": {name: value for name, value in os.environ.items() if _passes(name)},
+        "environment": {name: value for name, value in os.environ.items() if passes(name)},
         "processors": host_machine.processors(),
         "memory_bytes": host_machine.memory()["total"],
         "leases": os.environ.get("FABRIC_LEASES") or LEASES,
@@ -48,7 +48,7 @@ def survey() -> Dict[str, Any]:
     }
 
 
-def _passes(name: str) -> bool:
+def passes(name: str) -> bool:
     """Say whether an agent that is started here keeps an environment variable."""
     if name in os.environ.get(CHANGED, "").split():
         return True

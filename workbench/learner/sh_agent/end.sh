@@ -29,7 +29,7 @@ explain() {
 # conclude: takes note of the end at once, since the rest may take long.
 conclude() {
     if [ "$code" ]; then
-        if [ "$code" -gt 128 ] && kill -l $((code - 128)) >/dev/null 2>&1; then signal=$((code - 128)); else exit_code=$code; fi
+        if [ "$code" -gt 128 ] && [ "$code" -le 192 ] && kill -l $((code - 128)) >/dev/null 2>&1; then signal=$((code - 128)); else exit_code=$code; fi
     fi
     if [ "$ended_us" = null ]; then
         now_us

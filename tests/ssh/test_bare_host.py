@@ -1,0 +1,117 @@
+"""A host with only busybox: the sh agent keeps the promises that it can, and jobs run there as elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from backends.interface import Cluster, Host
+from backends.shell_host import ShellHost
+from runners.conformance import RunnerContract
+from runners.interface import LearnerRef
+from runners.process import ProcessRunner
+from tests.controller.real import Ground
+from tests.controller.waiting import wait_for
+from tests.ssh.bare import bare_root
+from tests.ssh.conftest import Box
+from tests.ssh.daemon import Daemon, make_user, processes_of, remove_user, why_not
+from workbench.job import State
+from workbench.learner import host_learners
+from workbench.learner.masking import Mask
+from workbench.learner.transcriber import Transcriber
+from workbench.paths import Home
+from workbench.store.rows import PlaceRef
+
+
+@pytest.fixture
+def bare(box: Box) -> Iterator[tuple[Box, Path]]:
+    """Such a host, and where its root is."""
+    if reason := why_not():
+        pytest.skip(reason)
+    user = make_user("/bin/sh")
+    with bare_root(user) as root:
+        daemon = Daemon(box.folder / "bare-sshd", settings=[f"ChrootDirectory {root}"])
+        daemon.authorize(user, Path(f"{box.key}.pub"))
+        daemon.start()
+        box.known_hosts.write_text(box.known_hosts.read_text() + daemon.known_line())
+        try:
+            yield Box(daemon, user, box.folder), root
+        finally:
+            daemon.stop()
+            remove_user(user)
+
+
+class TestConformance(RunnerContract):
+    runner_class = ProcessRunner
+    has: ClassVar[frozenset[str]] = frozenset()
+    left_out: ClassVar[Mapping[str, str]] = {
+        "test_usage_is_sampled": "the sh agent takes no usage samples",
+        "test_a_learner_over_its_memory_limit_ends_with_a_reason": "the sh agent watches no memory",
+        "test_what_the_command_reports_is_recorded": "the sh agent brings no report()",
+    }
+
+    @pytest.fixture
+    def place(self, bare: tuple[Box, Path]) -> Iterator[Host]:
+        place = bare[0].backend().open()
+        assert isinstance(place, ShellHost)
+        yield place
+        place.close()
+
+    @pytest.fixture(autouse=True)
+    def _root(self, bare: tuple[Box, Path]) -> None:
+        self.root = bare[1]
+
+    def kill_agent(self, place: Host | Cluster, learner: LearnerRef) -> None:
+        marker = f"{learner.home}/{learner.job_id}/{learner.attempt}/{learner.learner}"
+        agents = host_learners.markers("FABRIC_GUARD")[marker]
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in agents:
+                os.kill(pid, number)
+
+    def transcribe(self, place: Host | Cluster, learner: LearnerRef) -> None:
+        assert isinstance(place, Host)
+        home = Home(self.root / place.folder(learner.home).lstrip("/"))
+        folder = home.job(learner.job_id).attempt(learner.attempt).learner(learner.learner)
+        if folder.output.exists():
+            transcriber = Transcriber(
+                str(folder.path), json.loads(folder.launch.read_text()), mask=Mask(["hush-hush-42"])
+            )
+            transcriber.finish()
+            transcriber.close()
+            about = folder.path.stat()
+            for made in folder.path.iterdir():
+                os.chown(made, about.st_uid, about.st_gid, follow_symlinks=False)
+
+
+def test_a_job_runs_there_and_everything_comes_home(bare: tuple[Box, Path], home: Home) -> None:
+    box, _ = bare
+    ground = Ground(home, PlaceRef("bare", "ssh", "process", address=box.address))
+    try:
+        job_id = ground.submit(
+            "echo $TOKEN; seq 20000; echo made > $RESULT_DIR/made; exit 3",
+            secret_values={"TOKEN": "pa55word"},
+        )
+        row = ground.ends(job_id)
+        assert (row.state, row.exit_code) == (State.FAILED, 3), row.reason
+        wanted = "********\n" + "".join(f"{number}\n" for number in range(1, 20001))
+        assert ground.output(job_id) == wanted
+        assert (ground.home.job(job_id).results / "made").read_text() == "made\n"
+        assert int.from_bytes(ground.learner(job_id).index.read_bytes()[-24:-16], "little") == len(wanted)
+
+        stopped = ground.submit("trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done")
+        ground.prints(stopped, "ready")
+        box.daemon.kill_sessions()
+        ground.ask(stopped, "halt")
+        assert ground.ends(stopped).state is State.HALTED
+        assert ground.output(stopped).endswith("saved\n")
+        ground.ask(stopped, "delete")
+        wait_for(lambda: ground.row(stopped).deleted_us is not None)
+        wait_for(lambda: len(processes_of(box.user)) <= 3)
+    finally:
+        ground.clean_up()
