@@ -192,6 +192,9 @@ class PodLaunching:
             pods = self._sightings.pods_of(attempt)
             if self._sightings.job_of(attempt) is None and not pods:
                 self._progress("is being started", stage="starting")
+            if len(pods) == attempt.learners and all(is_placed(pod) for pod in pods.values()):
+                # From here on they end by themselves if they do not meet: images may take long.
+                until = time.monotonic() + 2 * self._options.gang_seconds
             if failed_gang(pods.values()) or (attempt.learners > 1 and time.monotonic() > until):
                 why = next((text for pod in pods.values() if (text := waits(pod))), "")
                 remove_attempt(self._cluster, attempt)
@@ -233,6 +236,11 @@ def begun_pod(pod: Mapping[str, Any]) -> bool:
         return True
     states = [one.get("state") or {} for one in status.get("containerStatuses") or ()]
     return any("running" in state or "terminated" in state for state in states)
+
+
+def is_placed(pod: Mapping[str, Any]) -> bool:
+    """Say whether a pod has a node."""
+    return bool((pod.get("spec") or {}).get("nodeName"))
 
 
 def is_preparing(pod: Mapping[str, Any]) -> bool:

@@ -54,7 +54,7 @@ class Queueing:
             self._measured[_machine(tracked)] = found
             if tracked.busy and tracked.busy_until is not None and board.now() >= tracked.busy_until:
                 wanted = tracked.wish().slots
-                if found.free_slots >= wanted:
+                if found.capacity is None or found.free_slots >= wanted:
                     tracked.busy, tracked.busy_until = "", None
                 else:
                     self._still_busy(tracked, found, wanted)
@@ -84,7 +84,8 @@ class Queueing:
         for tracked in waiting:
             wish = tracked.wish()
             if not (wish.cpus or wish.slots or tracked.away):
-                tracked.verdict = Verdict(True)
+                tracked.verdict = _sent_back(tracked, now)
+                times += [tracked.busy_until] if tracked.busy_until is not None else []
             elif tracked.not_before is not None and now < tracked.not_before:
                 tracked.verdict = None  # it is not in the queue before its time
                 times.append(tracked.not_before)
