@@ -201,13 +201,16 @@ def _most_bytes(it: Ground, run: Callable[[], float]) -> float:
 
 def _bytes_of(home: str) -> float:
     """Return what the agents of a home and all below them use; what forked processes share counts once."""
-    total = 0.0
+    found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter(["cmdline"]):
         line = process.info["cmdline"] or []
-        if "guard" not in line or not any(home in word for word in line):
-            continue
+        if "guard" in line and any(home in word for word in line):
+            with contextlib.suppress(psutil.Error):
+                found |= {each.pid: each for each in (process, *process.children(recursive=True))}
+    total = 0.0
+    for process in found.values():
         with contextlib.suppress(psutil.Error):
-            total += sum(each.memory_full_info().pss for each in (process, *process.children(recursive=True)))
+            total += process.memory_full_info().pss
     return total
 
 
