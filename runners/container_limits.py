@@ -31,7 +31,8 @@ class Limits:
     def __init__(self, host: Host, site: Site, engine: Engine) -> None:
         self._host = host
         self._path = str(site.home.path / FILE)
-        self._engine = str(engine.info.get("ID") or engine.path)
+        # Podman has another id every time that it is asked.
+        self._engine = engine.path if engine.is_podman else str(engine.info.get("ID") or engine.path)
 
     def known(self) -> tuple[str, ...] | None:
         """Return the names of the limits that the engine raises, None when that was never tried."""

@@ -41,7 +41,7 @@ def run_as(
         work.mkdir()
         user.owns(work)
     return subprocess.run(
-        _seen([*become(user), *argv]),
+        _seen(user, [*become(user), *argv]),
         cwd=work,
         env={**environment_of(user), **environment},
         capture_output=True,
@@ -68,7 +68,7 @@ def environment_of(user: User) -> Mapping[str, str]:
     }
 
 
-def _seen(argv: Sequence[str]) -> list[str]:
+def _seen(user: User, argv: Sequence[str]) -> list[str]:
     """Return a command that finds checkout and Python although they may lie in folders of root alone."""
     closed: dict[Path, list[Path]] = {}
     pythons = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parents[1]}
@@ -80,7 +80,8 @@ def _seen(argv: Sequence[str]) -> list[str]:
         return list(argv)
     lines = ["set -e"]
     for hidden, paths in closed.items():
-        stage = tempfile.mkdtemp(prefix="fab-seen-")
+        # Goes with the user: what still runs sees it until then.
+        stage = tempfile.mkdtemp(prefix="seen-", dir=user.home)
         Path(stage).chmod(0o755)
         for path in sorted(paths):
             there = f"{stage}/{path.relative_to(hidden)}"
