@@ -55,7 +55,7 @@ def store_with(text: str) -> Iterator[tuple[Store, JobRow]]:
 
 
 def chosen_jobs(store: Store, names: Sequence[str], label: str, *, only_open: bool = False) -> list[JobRow]:
-    """Return the jobs that words name and those with a label, oldest first, each once.
+    """Return the jobs that words name, as they are named, and the others with a label, oldest first.
 
     Raises:
         UsageError: neither is given.
@@ -72,8 +72,10 @@ def chosen_jobs(store: Store, names: Sequence[str], label: str, *, only_open: bo
         found = list_jobs(store, label=label)[::-1]
         if not found:
             raise UnknownName(f"no job has the label {label}", hint=_nearest_label(store, label))
-        rows += [row for row in found if not only_open or row.state not in TERMINAL or row.next_try_us]
-    return list({row.id: row for row in rows}.values())
+        named = {row.id for row in rows}
+        wanted = [row for row in found if not only_open or row.state not in TERMINAL or row.next_try_us]
+        rows += [row for row in wanted if row.id not in named]
+    return rows
 
 
 def _nearest_label(store: Store, label: str) -> str:
