@@ -95,10 +95,11 @@ def serve(fabric: Fabric, home: Home) -> Iterator[Serve]:
     for server in started:
         if server.poll() is None:
             server.send_signal(signal.SIGTERM)
-        assert server.wait(30) == 0
+        code = server.wait(30)
         for stream in (server.stdout, server.stderr):
             if stream:
                 stream.close()
+        assert code == 0
 
 
 def end_everything(home: Home) -> None:

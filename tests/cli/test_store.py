@@ -24,7 +24,7 @@ from workbench.store.rows import PlaceRef
 MANIFEST = f"""\
 name: tutorial
 framework:
-  command: cat $DATA_DIR/images; echo trained > $RESULT_DIR/model
+  command: cd $RESULT_DIR; cat $DATA_DIR/images; echo trained > model; mkdir deep; echo > deep/more.pt
 data_stores:
   - id: sl-internal-os
     type: mount_cos
@@ -181,10 +181,8 @@ def test_a_manifest_of_ffdls_runs_as_it_is_and_its_results_are_in_the_store(
 def test_results_come_from_the_store_when_nothing_of_them_is_here(
     fabric: Fabric, home: Home, serve: Serve
 ) -> None:
-    _, job_id, folder = run_with_store(fabric, serve)
+    _, job_id, _ = run_with_store(fabric, serve)
     shutil.rmtree(home.job(job_id).results)
-    (folder / "tf_trained_model" / job_id / "deep").mkdir()
-    (folder / "tf_trained_model" / job_id / "deep" / "more.pt").write_text("more")
 
     fabric("download", job_id, "results", "out")
     fabric("download", job_id, "./few", "--include", "*.pt")
@@ -291,6 +289,9 @@ def test_results_that_could_not_be_stored_are_stored_when_the_store_is_back(
     ]
     shutil.rmtree(folder / "tf_trained_model" / job["id"])
     shutil.rmtree(home.job(job["id"]).attempt(1).path)
+    served = served_store(home)
+    assert served
+    os.kill(served.server, signal.SIGHUP)  # it remembers folders, and this one went behind its back
     fabric("store", "retry", job["id"])
     assert (folder / "tf_trained_model" / job["id"] / "model").read_text() == "late\n"
 
