@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 READER_SECONDS = 1.5
 """How long a reader that is there may take for the last bytes before they are printed."""
 
-TELL_SECONDS = 5.0
-"""How long it is tried to tell the other learners' side-cars how this learner ended."""
+TELL_SECONDS = 20.0
+"""How long it is tried to tell the other learners' side-cars how this learner ended: one may just be starting."""
 
 _WAIT_SECONDS = 5.0
 _LOOK_SECONDS = 0.05

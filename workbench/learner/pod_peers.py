@@ -114,6 +114,12 @@ def tell(told: Told, patience_seconds: float) -> list[int]:
 
 
 def _tell_one(name: str, line: bytes) -> bool:
+    """Tell one side-car; return whether there is nothing more to be told: it heard it, or its pod is over."""
+    try:
+        socket.getaddrinfo(name, pod_told.PORT, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        # Names stay as long as their pods run, and all resolved before the learners were started.
+        return getattr(error, "errno", None) == socket.EAI_NONAME
     try:
         with socket.create_connection((name, pod_told.PORT), _SECONDS) as connection:
             connection.sendall(line)

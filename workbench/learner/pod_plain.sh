@@ -69,6 +69,7 @@ is_over() { grep -q '"phase": *"exited"' "$folder/state.json" 2>/dev/null; }
 
 learner() {
     own_variables
+    exec 2>>"$folder/guard.log" # what this shell has to say is not the learner's output
     export -p >"$folder/env.sh"
     sed "s/$told_placeholder/$number/g" "$given/launch.sh" >"$folder/launch.sh"
     echo "launch_export() { . '$folder/env.sh'; }" >>"$folder/launch.sh"
