@@ -23,12 +23,12 @@ from workbench.store.database import Store
         (["list", "--limit"], "--limit", "`fabric list --help` shows"),
         (["list", "a", "b"], "unexpected extra argument", "`fabric list --help` shows"),
         (["show"], "missing argument 'JOB'", "`fabric show --help` shows"),
-        (["backend", "ad"], "no such command 'ad'", "`fabric backend --help` shows"),
+        (["backend", "ad"], "backend has no command 'ad'", "did you mean `fabric backend add`?"),
         (["list", "--state", "running"], "there is no state 'running'", "states are queued"),
         (["show", "nothing"], "there is no job 'nothing'", "`fabric run` starts one"),
         (["attach", "x", "--on-interrupt", "cry"], "--on-interrupt takes detach, halt, kill", ""),
         (["metrics", "x", "--csv", "--json"], "--csv and --json exclude each other", ""),
-        (["download", "x", "everything"], "there is no 'everything' to download", "code, logs"),
+        (["download", "x", "resluts"], "there is no 'resluts' to download", "code, logs"),
         (["completion", "tcsh"], "no completion for the shell 'tcsh'", "bash, zsh, fish"),
         (["run"], "run what?", "fabric run MANIFEST"),
         (["run", "--backend", "nowhere", "--", "true"], "nowhere", "local"),
@@ -73,7 +73,7 @@ def test_bad_manifests_and_code_have_their_codes(fabric: Fabric, words: list[str
     (fabric.folder / "stores.yml").write_text(
         "name: x\nframework: {command: 'true'}\n"
         "data_stores:\n"
-        "- {id: a, type: mount_volume, training_data: {container: b}, connection: {path: /c}}\n"
+        "- {id: a, type: s3_datastore, training_data: {container: b}}\n"
     )
 
     ran = fabric(*words, expect=code)

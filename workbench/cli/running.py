@@ -63,6 +63,8 @@ def run_words(words: Words, ways: Ways) -> int:
 
     words = sort_out(words)
     documents = documents_of(words)
+    # What was read once is not read again: standard input cannot be.
+    words = documents[0] if len(documents) == 1 else words
     variants = expanded(words.overrides)
     if len(documents) > 1 or len(variants) > 1 or words.at_most is not None:
         from workbench.cli.running_many import run_many
