@@ -114,6 +114,8 @@ def _short(failure: Exception) -> str:
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror
         cause = cause.__cause__ or cause.__context__
+    if isinstance(failure, http.ProtocolError):
+        return "the connection broke"
     return _sentence(str(failure))
 
 

@@ -20,18 +20,18 @@ def space_labels() -> dict[str, str]:
 @pytest.fixture
 def space(tmp_path: Path, space_labels: dict[str, str]) -> Iterator[Space]:
     """A namespace of a real cluster, with the tests' images."""
-    yield from _space(tmp_path, space_labels, alone=False)
-
-
-@pytest.fixture
-def lone_space(tmp_path: Path, space_labels: dict[str, str]) -> Iterator[Space]:
-    """The same, while no other test uses the cluster: parts of it may be stopped."""
-    yield from _space(tmp_path, space_labels, alone=True)
-
-
-def _space(folder: Path, labels: dict[str, str], *, alone: bool) -> Iterator[Space]:
     if reason := why_not():
         pytest.skip(reason)
     load_images()
-    with cluster_held(alone=alone), space_of(folder, labels) as space:
+    with cluster_held(alone=False), space_of(tmp_path, space_labels) as space:
+        yield space
+
+
+@pytest.fixture
+def unheld_space(tmp_path: Path, space_labels: dict[str, str]) -> Iterator[Space]:
+    """The same for who holds the cluster himself, alone and for moments: parts of it may be stopped then."""
+    if reason := why_not():
+        pytest.skip(reason)
+    load_images()
+    with space_of(tmp_path, space_labels) as space:
         yield space

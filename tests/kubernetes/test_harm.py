@@ -1,0 +1,209 @@
+"""Whatever is killed, stopped, cut or deleted: no pod twice, none left, every byte once, and the right end.
+
+Each round runs six jobs as an ordinary user, does harm to the whole cluster at random instants and to five of the
+jobs, and compares what came home with what was printed. ``--chaos-rounds 200`` does as many rounds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.controller.real import Ground
+from tests.kubernetes import harms
+from tests.kubernetes.harms import CLUSTER, HOLD_SECONDS, JOB, World
+from tests.kubernetes.images import DEBIAN
+from tests.kubernetes.relay import Relay
+from tests.kubernetes.space import SCRIPT, Space, cluster_held
+from workbench.errors import FabricError
+from workbench.job import TERMINAL, State
+from workbench.paths import Home
+from workbench.store.jobs import attempts
+from workbench.store.rows import PlaceRef
+
+PARTS, PART_BYTES = 100, 20_000
+STREAM = f"""
+import random, sys, time, os
+open(os.environ["RESULT_DIR"] + "/starts", "a").write("x")
+draw = random.Random(11)
+for part in range({PARTS}):
+    sys.stdout.buffer.write(draw.randbytes({PART_BYTES}))
+    sys.stdout.flush()
+    time.sleep(0.06)
+"""
+"""Prints 2 MB in six seconds or so."""
+
+OPTIONS = {"default_memory": "200Mi", "journal_hold_seconds": HOLD_SECONDS, "results_hold_seconds": 90}
+FIRST = int(os.environ.get("FABRIC_TEST_SEED", "0"))
+"""The seed of the first round, to do one again that failed."""
+
+AT_ONCE = len(JOB) + 1
+HARMS_A_ROUND = 5
+BUDGET_SECONDS = 110.0
+
+
+def printed() -> bytes:
+    draw = random.Random(11)
+    return b"".join(draw.randbytes(PART_BYTES) for _ in range(PARTS))
+
+
+@pytest.fixture
+def world(unheld_space: Space, home: Home) -> Iterator[World]:
+    if not SCRIPT:
+        pytest.skip("no Kubernetes that may be harmed: FABRIC_TEST_CLUSTER names no program")
+    relay = Relay("127.0.0.1", 6443)
+    config = unheld_space.kubeconfig
+    config.write_text(config.read_text().replace("127.0.0.1:6443", f"127.0.0.1:{relay.port}"))
+    options = {**OPTIONS, "kubeconfig": str(config)}
+    ground = Ground(home, PlaceRef("harmed", "kubernetes", "pod", unheld_space.address, options))
+    try:
+        yield World(ground, unheld_space, relay, random.Random(0))
+        ground.clean_up()
+    finally:
+        relay.end()
+
+
+def rounds(asked: int | None) -> Iterator[tuple[int, list[str], list[str]]]:
+    """Yield seeds with what is done to the cluster and to jobs: every kind twice, then more while there is time."""
+    started = time.monotonic()
+    to_all = itertools.islice(itertools.cycle(CLUSTER), FIRST * HARMS_A_ROUND, None)
+    for seed in itertools.count(FIRST):
+        late = time.monotonic() - started > BUDGET_SECONDS
+        everything = (seed - FIRST) * HARMS_A_ROUND >= 2 * len(CLUSTER)
+        if seed >= FIRST + asked if asked else everything and late:
+            return
+        yield seed, list(itertools.islice(to_all, HARMS_A_ROUND)), list(JOB)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(7200)
+def test_nothing_is_lost_doubled_or_left_whatever_is_done_to_a_cluster(
+    world: World, chaos_rounds: int | None
+) -> None:
+    for seed, to_all, to_one in rounds(chaos_rounds):
+        world.dice = random.Random(seed)
+        here = f"round {seed}: {', '.join(to_all)}; {', '.join(to_one)}"
+        print(here, flush=True)
+        # Others wait for a round at most: their patience is less than ours.
+        with cluster_held(alone=True):
+            do_round(world, to_all, to_one, here)
+
+
+def do_round(world: World, to_all: list[str], to_one: list[str], here: str) -> None:
+    """Run jobs, do harm, and see that all is well afterwards."""
+    with Watcher(world.space) as watcher:
+        jobs = [
+            world.ground.submit(f"exec python3 -c '{STREAM}'", image=DEBIAN, max_platform_restarts=20)
+            for _ in range(AT_ONCE)
+        ]
+        do_harm(world, jobs, to_all, to_one)
+        for number, job_id in enumerate(jobs):
+            own = JOB[to_one[number]] if number < len(to_one) else None
+            check(world, job_id, own, f"{here}; job {number} {job_id}")
+        assert not watcher.doubled, here
+    for job_id in jobs:
+        world.ground.ask(job_id, "delete")
+    until_gone(world.space, here)
+
+
+def do_harm(world: World, jobs: list[str], to_all: list[str], to_one: list[str]) -> None:
+    """Do all of it, each at an instant of its own, from the jobs' launch on."""
+    instants = [(world.dice.uniform(0.0, 12.0), name) for name in to_one]
+    started = time.monotonic()
+    troubles: list[BaseException] = []
+
+    def harm_jobs() -> None:
+        try:
+            for number, (instant, name) in sorted(enumerate(instants), key=lambda each: each[1]):
+                time.sleep(max(0.0, started + instant - time.monotonic()))
+                world.say(f"{jobs[number]}: {name}")
+                harms.do_to(world.space, JOB[name], jobs[number])
+        except BaseException as error:
+            troubles.append(error)
+
+    thread = threading.Thread(target=harm_jobs)
+    thread.start()
+    for name in to_all:
+        world.pause(0.0, 3.0)
+        world.say(name)
+        CLUSTER[name](world)
+    world.say("no more harm")
+    thread.join()
+    assert not troubles, troubles
+
+
+def check(world: World, job_id: str, own: harms.Harm | None, here: str) -> None:
+    """Compare a job's end and output with what they must be."""
+    ground = world.ground
+    row = ground.reaches(job_id, *TERMINAL, seconds=180)
+    world.say(f"{job_id}: {row.state} after {row.attempt} attempts")
+    assert (row.state, row.exit_code) == (State.COMPLETED, 0), f"{here}: {row.state} {row.reason}"
+    if own is None or not own.another_attempt:
+        assert row.attempt == 1, f"{here}: {[one.reason for one in attempts(ground.store, job_id)]}"
+    got = ground.learner(job_id, row.attempt).output.read_bytes()
+    whole = printed()
+    assert len(got) == len(whole), here
+    assert hashlib.sha256(got).digest() == hashlib.sha256(whole).digest(), here
+    starts = ground.home.job(job_id).results / "starts"
+    assert starts.exists(), f"{here}: no results: {[one.reason for one in attempts(ground.store, job_id)]}"
+    # What earlier attempts made goes on with the next.
+    assert 1 <= len(starts.read_text()) <= row.attempt, f"{here}: started {len(starts.read_text())} times"
+    for attempt in range(1, row.attempt):
+        early = ground.learner(job_id, attempt).output
+        assert not early.exists() or whole.startswith(early.read_bytes()), f"{here}: attempt {attempt}"
+
+
+def until_gone(space: Space, here: str) -> None:
+    until = time.monotonic() + 90
+    while found := left(space):
+        assert time.monotonic() < until, f"{here}: left behind: {found}"
+        time.sleep(0.2)
+
+
+def left(space: Space) -> list[str]:
+    return [
+        f"{kind} {each['metadata']['name']}"
+        for kind in ("Job", "Pod", "Service", "Secret", "PersistentVolumeClaim")
+        for each in space.admin.list(kind, "fabric.job").items
+    ]
+
+
+class Watcher:
+    """Sees whether two pods of one learner run at once, by looking all the time."""
+
+    def __init__(self, space: Space) -> None:
+        self.doubled: list[str] = []
+        self._space = space
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Watcher:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._ended.wait(0.2):
+            try:
+                pods = self._space.admin.list("Pod", "fabric.job").items
+            except FabricError:
+                continue
+            running: dict[str, str] = {}
+            for pod in pods:
+                if pod["status"].get("phase") != "Running":
+                    continue
+                labels = pod["metadata"]["labels"]
+                learner = f"{labels['fabric.job']} {labels.get('batch.kubernetes.io/job-completion-index')}"
+                if other := running.get(learner):
+                    self.doubled.append(f"{learner}: {other} and {pod['metadata']['name']}")
+                running[learner] = pod["metadata"]["name"]
