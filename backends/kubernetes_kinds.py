@@ -47,6 +47,7 @@ _KINDS: Final = (
     Kind("Secret", "", "v1", "secrets"),
     Kind("ConfigMap", "", "v1", "configmaps"),
     Kind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims"),
+    Kind("PersistentVolume", "", "v1", "persistentvolumes", namespaced=False),
     Kind("Event", "", "v1", "events"),
     Kind("ResourceQuota", "", "v1", "resourcequotas"),
     Kind("LimitRange", "", "v1", "limitranges"),
