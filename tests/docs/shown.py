@@ -115,8 +115,14 @@ class Session:
 
     def _learn_ids(self) -> None:
         jobs = self.root / ".local" / "share" / "fabric" / "jobs"
-        fresh = [each.name.removeprefix("training-") for each in jobs.glob("training-*")]
-        for name in sorted(fresh, key=lambda name: (jobs / f"training-{name}").stat().st_ctime_ns):
+        fresh = [
+            each.name.removeprefix("training-")
+            for each in jobs.glob("training-*")
+            if (each / "job.json").exists()
+        ]
+        for name in sorted(
+            fresh, key=lambda name: (jobs / f"training-{name}" / "job.json").stat().st_mtime_ns
+        ):
             if name not in self._ids:
                 number = len(self._ids)
                 self._ids[name] = "".join(_ALPHABET[(i * 7 + number * 11) % len(_ALPHABET)] for i in range(9))
