@@ -94,6 +94,8 @@ def wait_until(
 
     deadline = None if timeout is None else elapsed_seconds() + timeout
     version = store.data_version()
+    # What happened between their reading and now changes the version no more.
+    rows = [job(store, row.id) or row for row in rows]
     if done(rows):
         return rows, True
     with Keeper(store.home):
