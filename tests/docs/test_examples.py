@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import wait_until
 from tests.docs.shown import Session, session
 from workbench.cli import table
 from workbench.cli.command import Command, Family
@@ -91,6 +92,9 @@ def stage() -> Iterator[Session]:
     with session() as made:
         made(STAGE)
         made("fabric controller stop")
+        log = made.root / ".local" / "share" / "fabric" / "fabric.db-wal"
+        # The controller goes a moment after it says so; the database is one file then.
+        wait_until(lambda: not log.exists(), "the controller to let go of the database", 30)
         yield made
 
 
