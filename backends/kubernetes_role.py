@@ -42,7 +42,8 @@ RIGHTS: Final = (
         "",
         "pods/exec",
         ("create", "get"),
-        "output comes by the log API alone, code above 900 kB and files cannot be brought in or home, and there "
+        "output comes when a learner has ended (kubectl logs has it before), larger code and files cannot be "
+        "brought in or home, and there "
         "is no fabric exec",
         needed=False,
     ),

@@ -87,7 +87,7 @@ class Journals:
                 chunks = self.host(ref, pod).read(wanted, limit_bytes=limit_bytes)
                 return {name: chunks[path] for name, path in paths.items() if path in chunks}
             except (PlaceUnreachable, Absent, Invalid, Denied) as error:
-                if NO_PYTHON in error.message or isinstance(error, Denied):
+                if NO_PYTHON in error.message:
                     self._ask(ref, {}, 0.0)
                     continue
                 if time.monotonic() > until:
@@ -172,7 +172,7 @@ class Journals:
                     self._sightings.wait(_LOOK_SECONDS)
                     continue
                 return self._ask(ref, offsets, 0.0)
-            except (PlaceUnreachable, Absent, Invalid):
+            except (PlaceUnreachable, Absent, Invalid, Denied):
                 if time.monotonic() > until:
                     raise
                 self._sightings.wait(_LOOK_SECONDS)
@@ -234,8 +234,9 @@ class Journals:
             news = self.host(ref, pod).follow(self._asker, {folder: offsets}, timeout_seconds=seconds)
             return news.get(folder, {})
         except (PlaceUnreachable, Absent, Invalid, Denied) as error:
-            if NO_PYTHON not in error.message and not isinstance(error, Denied):
-                time.sleep(_LOOK_SECONDS)  # its side-car ends, or is not there yet
+            if NO_PYTHON not in error.message:
+                # Its side-car ends, is not there yet, or may not be asked: then its log has all when it has ended.
+                time.sleep(_LOOK_SECONDS)
                 raise
             # The cluster's own log gives the output all the same.
             prepare_transcript(self._cluster, ref)

@@ -23,7 +23,9 @@ from tests.kubernetes.space import Space
 def running(fabric: Fabric, space: Space, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A job that runs in a pod; its id."""
     monkeypatch.setenv("KUBECONFIG", str(space.kubeconfig))
-    job = fabric("run", "-d", "-q", "-b", "k8s", "--image", DEBIAN, "--", "sleep", "600").stdout.strip()
+    job = fabric(
+        "run", "-d", "-q", "--accept-loss", "-b", "k8s", "--image", DEBIAN, "--", "sleep", "600"
+    ).stdout.strip()
     wait_until(
         lambda: fabric("exec", job, "--", "true", expect=None).returncode == 0, "a command", seconds=60
     )
