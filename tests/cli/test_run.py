@@ -146,7 +146,9 @@ def test_detached_prints_the_id_and_goes_on(fabric: Fabric) -> None:
     ran = fabric("run", "-d", "--", "echo first; while [ ! -e $RESULT_DIR/go ]; do sleep 0.02; done; exit 4")
     job_id = ran.stdout.strip()
     shown = fabric.json("show", job_id, "--json")
-    (Path(shown["results"]) / "go").write_text("")
+    results = Path(shown["results"])
+    wait_until(results.is_dir, "the job to have its folder")
+    (results / "go").write_text("")
 
     attached = fabric("attach", expect=4)
 
