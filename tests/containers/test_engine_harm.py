@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -221,8 +222,10 @@ def test_a_job_waits_while_the_engine_has_no_addresses_for_another_network(
 def test_an_engine_whose_disk_is_full_refuses_in_a_sentence_and_leaves_nothing(
     tmp_path: Path, start: Callable[[OwnEngine], Start]
 ) -> None:
-    image, folder = tmp_path / "disk.img", tmp_path / "d"
-    folder.mkdir()
+    image = tmp_path / "disk.img"
+    folder = Path(
+        tempfile.mkdtemp(prefix="fab-d", dir="/var/tmp")
+    )  # a short path: sockets allow 100 characters
     with image.open("wb") as file:
         file.truncate(96 << 20)
     subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True, capture_output=True)
@@ -243,3 +246,4 @@ def test_an_engine_whose_disk_is_full_refuses_in_a_sentence_and_leaves_nothing(
             wait_until(lambda: engine.docker("ps", "-aq") == "", "the containers to be gone")
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+        folder.rmdir()

@@ -36,7 +36,10 @@ def log_in(home: Home, options: BackendOptions, answer: Answerer, accept: Ask) -
         TryAgain: no controller could be told.
     """
     with_person(home, answer)
-    load_backend(options).introduce(accept)
+    try:
+        load_backend(options).introduce(accept)
+    finally:
+        ANSWERS.be_asked_by(None)  # what connects later on, in the background, asks nobody
     hand_over(home)
 
 
