@@ -6,7 +6,6 @@ jobs, and compares what came home with what was printed. ``--chaos-rounds 200`` 
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import random
@@ -34,11 +33,11 @@ import random, sys, time, os
 open(os.environ["RESULT_DIR"] + "/starts", "a").write("x")
 draw = random.Random(11)
 for part in range({PARTS}):
-    sys.stdout.buffer.write(draw.randbytes({PART_BYTES}))
+    sys.stdout.buffer.write(draw.randbytes({PART_BYTES}).replace(bytes([13]), b"."))
     sys.stdout.flush()
     time.sleep(0.06)
 """
-"""Prints 2 MB in six seconds or so."""
+"""Prints 2 MB in six seconds or so, without carriage returns: the cluster's log keeps none before a newline."""
 
 OPTIONS = {"default_memory": "200Mi", "journal_hold_seconds": HOLD_SECONDS, "results_hold_seconds": 90}
 FIRST = int(os.environ.get("FABRIC_TEST_SEED", "0"))
@@ -47,13 +46,11 @@ FIRST = int(os.environ.get("FABRIC_TEST_SEED", "0"))
 AT_ONCE = len(JOB) + 1
 HARMS_A_ROUND = 5
 BUDGET_SECONDS = 110.0
-CONTAINERD_BYTES = 1 << 18
-"""What containerd may hold of a container's output in its memory and pipes."""
 
 
 def printed() -> bytes:
     draw = random.Random(11)
-    return b"".join(draw.randbytes(PART_BYTES) for _ in range(PARTS))
+    return b"".join(draw.randbytes(PART_BYTES).replace(b"\r", b".") for _ in range(PARTS))
 
 
 @pytest.fixture
@@ -90,7 +87,7 @@ def test_nothing_is_lost_doubled_or_left_whatever_is_done_to_a_cluster(
     world: World, chaos_rounds: int | None
 ) -> None:
     if not chaos_rounds:
-        # Not every round passes: one of a side-car that was killed ended with bytes that are not those printed.
+        # Not every round has passed: two whose side-car was killed ended with bytes that were not those printed.
         pytest.skip("rounds of harm to a cluster are done when --chaos-rounds asks for them")
     for seed, to_all, to_one in rounds(chaos_rounds):
         world.dice = random.Random(seed)
@@ -154,14 +151,9 @@ def check(world: World, job_id: str, own: harms.Harm | None, here: str) -> None:
         assert row.attempt == 1, f"{here}: {[one.reason for one in attempts(ground.store, job_id)]}"
     got = ground.learner(job_id, row.attempt).output.read_bytes()
     whole = printed()
-    if own is JOB["its side-car is killed"] and "containerd is killed" in here:
-        # Nobody serves the pod's volume any more, and containerd took with it what the cluster's log did not have
-        # yet: a known limit, in docs/kubernetes.md. All else is there, in its order.
-        assert len(whole) - len(got) <= CONTAINERD_BYTES, here
-        assert alike(whole, got) + alike(whole[::-1], got[::-1]) >= len(got), here
-    else:
-        assert len(got) == len(whole), here
-        assert hashlib.sha256(got).digest() == hashlib.sha256(whole).digest(), here
+    assert len(got) == len(whole), here
+    at = next((at for at, (one, other) in enumerate(zip(got, whole, strict=True)) if one != other), None)
+    assert at is None, f"{here}: from byte {at} on it is {got[at : at + 200]!r}"
     starts = ground.home.job(job_id).results / "starts"
     assert starts.exists(), f"{here}: no results: {[one.reason for one in attempts(ground.store, job_id)]}"
     # What earlier attempts made goes on with the next.
@@ -169,12 +161,6 @@ def check(world: World, job_id: str, own: harms.Harm | None, here: str) -> None:
     for attempt in range(1, row.attempt):
         early = ground.learner(job_id, attempt).output
         assert not early.exists() or whole.startswith(early.read_bytes()), f"{here}: attempt {attempt}"
-
-
-def alike(one: bytes, other: bytes) -> int:
-    """Return how many bytes at their beginnings are the same."""
-    unlike = (at for at, (mine, its) in enumerate(zip(one, other, strict=False)) if mine != its)
-    return next(unlike, min(len(one), len(other)))
 
 
 def until_gone(space: Space, here: str) -> None:
