@@ -335,7 +335,7 @@ class Backend(ABC):
 
     @abstractmethod
     def runners(self) -> Sequence[str]:
-        """Name the runners that can work here, the preferred first."""
+        """Name the runners that can work here, the preferred first, without looking whether they do now."""
 
     def why_not(self, runner: str) -> FabricError | None:
         """Say what keeps one of :meth:`runners` from working here now, None when nothing does.

@@ -70,8 +70,8 @@ class LocalBackend(Backend):
         return LocalHost(self._home(), engine=str(self.options.options.get("engine") or ""))
 
     def runners(self) -> Sequence[str]:
-        """Name the runners that can work here: containers first, where an engine answers that sees our files."""
-        return ("process", "container") if self.why_not("container") else ("container", "process")
+        """Name the runners that can work here, containers first: :meth:`why_not` knows whether an engine answers."""
+        return ("container", "process")
 
     def why_not(self, runner: str) -> FabricError | None:
         """Say what keeps a runner from working here now."""

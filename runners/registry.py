@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from runners.interface import Runner
 from workbench.errors import RunnerError, UnknownName
 from workbench.plugins import load_class, plugins
+
+if TYPE_CHECKING:
+    from runners.interface import Runner
 
 GROUP: Final = "fabric.runners"
 
@@ -23,6 +25,8 @@ def load_runner(name: str) -> type[Runner]:
         UnknownName: no runner of that name is installed; names those that are.
         RunnerError: it is installed and broken.
     """
+    from runners.interface import Runner
+
     value = plugins(GROUP).get(name)
     if value is None:
         raise UnknownName(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.metrics.test_ingesting import JOB, take_all
 from tests.metrics.writing import Records
-from workbench.metrics import table
+from workbench.metrics.table import table
 from workbench.paths import Home
 from workbench.store.database import Store
 

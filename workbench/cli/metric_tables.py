@@ -13,7 +13,8 @@ from workbench.cli.documents import print_document
 from workbench.cli.tables import Column, render
 from workbench.cli.words import MICROSECONDS, iso, number
 from workbench.job import nine
-from workbench.metrics import series, table
+from workbench.metrics import series
+from workbench.metrics.table import table
 
 if TYPE_CHECKING:
     from workbench.metrics import MetricRow

@@ -9,6 +9,7 @@ from workbench.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
     from backends.interface import Backend, BackendOptions, Finding
+    from workbench.errors import FabricError
     from workbench.manifest.model import JobSpec
     from workbench.store.rows import PlaceRef
 
@@ -124,34 +125,32 @@ def _choose_runner(there: Backend, wanted: str, spec: JobSpec) -> tuple[str, lis
         )
     if wanted and (refusal := there.why_not(wanted)):
         raise refusal
-    chosen = wanted or _preferred(offered, spec)
+    chosen, passed_over = (wanted, None) if wanted else _preferred(there, offered, spec)
     notes = []
     if spec.image and not load_runner(chosen).capabilities.uses_image:
-        why = "" if wanted else _why_not_used(there, offered)
         said = f"the image {spec.image} is not used: learners are plain processes at '{options.name}'"
-        notes.append(f"{said}, since {why}" if why else said)
+        notes.append(f"{said}, since {_reason(passed_over)}" if passed_over else said)
     return chosen, notes
 
 
-def _why_not_used(backend: Backend, offered: list[str]) -> str:
+def _preferred(there: Backend, offered: list[str], spec: JobSpec) -> tuple[str, FabricError | None]:
+    """Choose a runner that works now; say why the first that uses images was passed over, if one was."""
     from runners.registry import load_runner
 
-    for name in offered:
-        refusal = backend.why_not(name) if load_runner(name).capabilities.uses_image else None
-        if refusal is not None:
-            return refusal.message[:1].lower() + refusal.message[1:].rstrip(".")
-    return ""
-
-
-def _preferred(offered: list[str], spec: JobSpec) -> str:
+    refusal = None
     # A job that names no image has nothing to run in a container.
-    from runners.registry import load_runner
+    for name in sorted(
+        offered, key=lambda name: load_runner(name).capabilities.uses_image and not spec.image
+    ):
+        why_not = there.why_not(name)
+        if why_not is None:
+            return name, refusal
+        refusal = refusal or why_not
+    raise refusal or UsageError(f"no runner works at '{there.options.name}'")
 
-    with_image = [name for name in offered if load_runner(name).capabilities.uses_image]
-    without = [name for name in offered if name not in with_image]
-    if not spec.image and without:
-        return without[0]
-    return offered[0]
+
+def _reason(refusal: FabricError) -> str:
+    return refusal.message[:1].lower() + refusal.message[1:].rstrip(".")
 
 
 def known_backends() -> list[str]:

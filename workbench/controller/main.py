@@ -150,6 +150,7 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: Log) -> int:
         server.start()
         _warm(home)
         from workbench.controller.loop import Loop, Settings
+        from workbench.controller.warming import warm_up
 
         store = _open(home, process, log)
         if store is None:
@@ -159,6 +160,7 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: Log) -> int:
             settings = Settings(linger=_linger, door=process.door, is_ours=lock.is_ours)
             loop = Loop(home, store, log, settings)
             process.set_loop(loop)
+            warm_up()
             log.say(f"version {VERSION} looks after {home.path}")
             why = loop.run()
         log.say(f"ends: {why}")

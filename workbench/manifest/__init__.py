@@ -6,8 +6,9 @@ Everything here is loaded when it is first used: who only works with stored jobs
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from workbench.lazy import offered
 
 if TYPE_CHECKING:
     from workbench.manifest.json_schema import schema as schema
@@ -35,10 +36,4 @@ _HOMES = {
 }
 __all__ = sorted(_HOMES)
 
-
-def __getattr__(name: str) -> Any:  # what it returns depends on the name
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = offered(__name__, _HOMES)
