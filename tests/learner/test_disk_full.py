@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.learner.agent import Learner, kill, until
@@ -100,6 +102,20 @@ def test_agents_that_are_killed_on_a_full_disk_lose_nothing(
     assert one.output() == b"".join(b"n=%d %s\n" % (n, b"x" * 90) for n in range(40_000)) + b"end\n"
     values = [value for record in one.records("metrics") for value in record["values"]["n"]]
     assert values == list(range(40_000))
+
+
+def test_an_end_that_a_full_disk_does_not_take_is_tried_now_and_then(learner: Make, small: Path) -> None:
+    one = learner(f"head -c 2000000 /dev/zero > {small}/filling; exit 3")
+    guard = psutil.Process(one.start().pid)
+    until(lambda: (small / "filling").exists() and not one.left())
+    before, since = sum(guard.cpu_times()[:2]), time.monotonic()
+
+    until(lambda: time.monotonic() - since > 2)
+
+    assert sum(guard.cpu_times()[:2]) - before < 0.3
+    assert one.state()["phase"] != "exited"
+    (small / "filling").unlink()
+    assert one.wait()["exit_code"] == 3
 
 
 def test_a_halt_keeps_what_was_printed_until_there_is_room(

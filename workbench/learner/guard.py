@@ -60,6 +60,7 @@ class Guard:
         self._scribe = ScribeProcess(folder, launch, Mask(masked(secrets)), self._pipes)
         self._beside: Beside | None = None
         self._scribe_at = 0.0
+        self._again_at = 0.0
         self._act = ""
         self._main: command.Held | None = None
         self._held_back = False
@@ -104,8 +105,8 @@ class Guard:
         )
         if not self._scribe.pid and not self._kept:
             times.append(self._scribe_at - now)
-        if self._held_back or self._deciding or not self._state.written:
-            times.append(_RETRY_SECONDS)
+        if self._refused():
+            times.append(self._again_at - now)
         return min(times)
 
     def _turn(self) -> None:
@@ -117,14 +118,24 @@ class Guard:
             self._reap()  # the command itself may be dead and not yet buried
             if self._concluded:
                 self._finish()
+        if self._refused() and system.elapsed_seconds() >= self._again_at:
+            self._try_again()
+        if not self._scribe.pid and not self._kept and system.elapsed_seconds() >= self._scribe_at:
+            self._start_scribe()
+
+    def _refused(self) -> bool:
+        """Say whether a full disk keeps something from being done."""
+        return self._held_back or self._deciding or not self._state.written
+
+    def _try_again(self) -> None:
+        if not self._state.written:
+            self._state.write(durable=False)
         if self._held_back:
             self._let_go()
         if self._deciding:
             self._decide()
-        if not self._state.written:
-            self._state.write(durable=False)
-        if not self._scribe.pid and not self._kept and system.elapsed_seconds() >= self._scribe_at:
-            self._start_scribe()
+        # A try makes files and removes them, which wakes us: without a rest it would be tried without end.
+        self._again_at = system.elapsed_seconds() + _RETRY_SECONDS
 
     def _listen_for_signals(self) -> None:
         self._woken, wake = os.pipe()
