@@ -10,6 +10,7 @@ import pytest
 
 from tests.containers.images import BUSYBOX, USER
 from tests.controller.real import Ground
+from tests.controller.waiting import wait_for
 from tests.stores.servers import SECRET, Server
 from workbench.job import State
 from workbench.learner.mounting import why_not
@@ -122,7 +123,9 @@ def volume(engine: None) -> Iterator[str]:
     name = "fabric-test-volume"
     subprocess.run(["docker", "volume", "create", name], check=True, capture_output=True)
     yield name
-    subprocess.run(["docker", "volume", "rm", "-f", name], check=True, capture_output=True)
+    # A job's state may be told a moment before the engine has removed its container, which holds the volume.
+    remove = ["docker", "volume", "rm", "-f", name]
+    wait_for(lambda: subprocess.run(remove, capture_output=True).returncode == 0, seconds=30)
 
 
 def test_a_volume_is_used_where_it_is(volume: str, containers: Ground) -> None:

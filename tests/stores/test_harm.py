@@ -77,7 +77,14 @@ def _name(pid: int) -> str:
 
 def filling(ground: Ground) -> bool:
     """Say whether data is being copied in just now."""
-    return any(path.stat().st_size > 0 for path in ground.home.data.rglob("*.partial"))
+    return any(_size(path) for path in ground.home.data.rglob("*.partial"))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # it is whole by now, and has its own name
+        return 0
 
 
 def half_files(folder: Path) -> list[Path]:
