@@ -84,7 +84,8 @@ def emetrics(
     One for each step of each group. `fabric metrics` prints a table, and follows.
     """
     from workbench.cli.open_store import store_with
-    from workbench.metrics import series, table
+    from workbench.metrics import series
+    from workbench.metrics.table import table
 
     with store_with(job) as (store, row):
         rows = table(store, row.id, learner=learner).rows
