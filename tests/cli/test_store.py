@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -282,7 +283,14 @@ def test_results_that_could_not_be_stored_are_stored_when_the_store_is_back(
 
     told = fabric.json("store", "retry", job["id"], "--json")
 
-    assert told["missing_files"] == 0
+    assert (told["missing_files"], told["state"]) == (0, "COMPLETED")
+    mended = fabric.json("show", job["id"], "--json")
+    assert (mended["state"], mended["reason_code"], mended["exit_code"]) == ("COMPLETED", "", 0)
+    said = [
+        each["text"] for each in fabric.json("events", job["id"], "--json") if each["state"] == "COMPLETED"
+    ]
+    assert said == ["its results are in the store after all"]
+    assert json.loads((learner.path / "state.json").read_text())["reason"] is None
     assert (folder / "tf_trained_model" / job["id"] / "model").read_text() == "late\n"
     assert [path for path in home.path.rglob("*") if path.parent.name == "secrets"] == [
         home.secrets / f"{job['id']}.json"

@@ -25,6 +25,7 @@ from workbench.store.jobs import (
     job,
     list_jobs,
     mark_deleted,
+    mend_end,
     new_attempt,
     open_jobs,
     set_intent,
@@ -35,7 +36,7 @@ from workbench.store.learners import save_learner
 from workbench.store.rebuild import rebuild
 from workbench.store.recovering import reconcile
 from workbench.store.requests import add_request, pending_requests, settle_request
-from workbench.store.rows import LearnerRow
+from workbench.store.rows import JobRow, LearnerRow
 
 TABLES = ("jobs", "attempts", "learners", "transitions", "requests")
 
@@ -82,11 +83,20 @@ class Life:
         row = job(self.store, self.some_job())
         assert row is not None
         if not LEGAL_STEPS[row.state]:
-            new_attempt(self.store, row.id, self.words(), restarts=self.random.randint(0, 3))
+            if self.random.random() < 0.3:
+                self.mend(row)
+            else:
+                new_attempt(self.store, row.id, self.words(), restarts=self.random.randint(0, 3))
             return
         state = self.random.choice(sorted(LEGAL_STEPS[row.state]))
         code = self.random.choice([None, 0, 3])
         step(self.store, row.id, row.attempt, state, self.words(), exit_code=code, node="box", ended_us=5)
+
+    def mend(self, row: JobRow) -> None:
+        state = self.random.choice([State.COMPLETED, State.HALTED])
+        mend_end(
+            self.store, row.id, row.attempt, state, self.words(), exit_code=0, exit_by="job", text="mended"
+        )
 
     def reason(self) -> None:
         set_reason(self.store, self.some_job(), self.words(), self.random.choice([None, 12]))

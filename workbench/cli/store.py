@@ -49,7 +49,8 @@ def serve(folder: Folder = "", port: Port = 0, manifest: Manifests = None, json:
 def retry(job: Job, json: Json = False) -> int:
     """Store a job's results again, where its end could not: from its place, or from here if they came home.
 
-    The exit code is 75 while something is still missing. The job's state stays what it was.
+    A job that failed for this alone has completed then: its state is that of its command's own exit. The exit
+    code is 75 while something is still missing.
     """
     from workbench.cli.open_store import store_with
     from workbench.cli.storing_again import retry as again

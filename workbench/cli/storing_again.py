@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from workbench.store.rows import JobDetail
 
 EXIT_NOT_STORED = 75
+ORIGIN = "cli"
 
 
 def retry(store: Store, job_id: str, *, json: bool) -> int:
@@ -28,6 +29,7 @@ def retry(store: Store, job_id: str, *, json: bool) -> int:
         InputMissing: its results are neither at its place nor here.
     """
     from workbench.cli.job_store import result_store
+    from workbench.controller.mending import put_right
     from workbench.store.jobs import detail
 
     whole = detail(store, job_id)
@@ -43,10 +45,12 @@ def retry(store: Store, job_id: str, *, json: bool) -> int:
     reasons = [str(each["reason"]["text"]) for each in summaries if each.get("reason")]
     files = max(int(each.get("files") or 0) for each in summaries)
     size_bytes = max(int(each.get("bytes") or 0) for each in summaries)
+    state = whole.row.state if missing or reasons else put_right(store, whole, ORIGIN)
     if json:
         from workbench.cli.documents import print_document
 
         told = {"where": stored.words, "files": files, "size_bytes": size_bytes, "missing_files": missing}
+        told |= {"state": state.value}
         print_document({"schema": "fabric.stored/1", "id": job_id, **told, "reasons": reasons})
     elif missing or reasons:
         narrate(
@@ -55,6 +59,8 @@ def retry(store: Store, job_id: str, *, json: bool) -> int:
         narrate("they stay where they are; try again once that is mended")
     else:
         narrate(f"{stored.words} has {count(files, 'file')} of {nine(job_id)}, {size(size_bytes)}")
+        if state is not whole.row.state:
+            narrate(f"{nine(job_id)} was {whole.row.state} for it and is {state} now")
     return EXIT_NOT_STORED if missing or reasons else 0
 
 

@@ -37,6 +37,8 @@ EXIT_REFUSED: Final = 65
 UNSTORED: Final = "S303"
 """The code of results that could not be stored."""
 
+RESUMES: Final = "fabric resume goes on from its last checkpoint"
+
 _STOP_CODES: Final = frozenset({EXIT_HALTED, EXIT_KILLED})
 
 
@@ -141,10 +143,11 @@ def _stopped(seen: Iterable[Seen], intent: Intent, asked_by: str) -> Outcome:
     verb = "killed" if killed else "halted"
     suffix = ", to be deleted" if intent is Intent.DELETE else ""
     text = f"{verb} by {asked_by}{suffix}" if asked_by else f"{verb}{suffix}"
-    hint = "" if intent is Intent.DELETE else "fabric resume goes on from its last checkpoint"
+    hint = "" if intent is Intent.DELETE else RESUMES
     unstored = next((one.reason for one in seen if _is_unstored(one)), None)
     if unstored is not None and unstored.text not in text:
-        text, hint = f"{text}; {unstored.text}", unstored.hint
+        text = unstored.text if unstored.text.startswith(text) else f"{text}; {unstored.text}"
+        hint = unstored.hint
     if killed:
         return Outcome(State.HALTED, Reason(text, hint=hint), EXIT_KILLED, "kill", final=True)
     return Outcome(State.HALTED, Reason(text, hint=hint), EXIT_HALTED, "halt", final=True)

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 
-from workbench.learner import state, store_sources, system
+from workbench.learner import reasons, state, store_sources, system
 from workbench.learner.rclone import Rclone
 from workbench.learner.store_trouble import StoreTrouble
 from workbench.learner.stores import Stores, remotes_of
@@ -167,8 +167,7 @@ def _reason_of(
 ) -> dict[str, Any] | None:
     """Return the reason of a learner whose results are not stored; how its command ended goes before it."""
     why = document.get("reason")
-    count = summary["missing_files"]
-    text = "%s of its files %s not stored" % (count, "is" if count == 1 else "are")
+    text = reasons.unstored(summary["missing_files"])
     if not trouble.code:
         return why if why is None else {**why, "text": "%s; %s" % (why["text"], text)}
     told = "%s: %s" % (text, trouble.text)
@@ -226,5 +225,18 @@ def store_again(folder: str) -> int:
         trouble = StoreTrouble("the results could not be stored: %s" % (error.strerror or error), "S303")
     summary = storing.summary(trouble)
     write_summary(folder, summary)
+    if trouble is None:
+        _mend(file)
     sys.stdout.write(json.dumps(summary) + "\n")
     return 0 if trouble is None else 1
+
+
+def _mend(file: state.StateFile) -> None:
+    """Take out of a learner's end that its results were not stored: they are."""
+    why = file.document.get("reason")
+    if not why or (text := reasons.without_unstored(str(why.get("text")))) == why.get("text"):
+        return
+    if why.get("code") == "S303":
+        why = reasons.reason(text)
+    file.update(reason={**why, "text": text} if text else None)
+    file.clear()

@@ -26,6 +26,19 @@ _ESCAPES = re.compile(
 )
 
 
+_UNSTORED = re.compile(r"(?:^|; )\d+ of its files (?:is|are) not stored(?:: .*)?$", re.DOTALL)
+
+
+def unstored(count: int) -> str:
+    """Say that files of a learner are not in the result store."""
+    return "%d of its files %s not stored" % (count, "is" if count == 1 else "are")
+
+
+def without_unstored(text: str) -> str:
+    """Return a reason's text without what was not stored, and why: it has been since."""
+    return _UNSTORED.sub("", text)
+
+
 def reason(text: str, code: str = "", hint: str = "") -> dict[str, Any]:
     """Return a reason as the state file has it."""
     return {"text": text, "code": code, "hint": hint}

@@ -122,6 +122,20 @@ def _step(store: Store, job_id: str, event: Event) -> None:
     _transition(store, job_id, attempt, event, "state", state)
 
 
+def _mend(store: Store, job_id: str, event: Event) -> None:
+    """An end that was written down wrongly, or holds no more: what else is known of it stays."""
+    state = State(event["state"])
+    shared = (state, *_reason(event), event.get("exit_code"), event.get("exit_by", ""))
+    sets = "state = ?, reason = ?, reason_code = ?, reason_hint = ?, exit_code = ?, exit_by = ?"
+    attempt = event["attempt"]
+    store.execute(f"UPDATE attempts SET {sets} WHERE job_id = ? AND attempt = ?", (*shared, job_id, attempt))
+    store.execute(
+        f"UPDATE jobs SET {sets}, changed_us = ? WHERE id = ? AND attempt = ?",
+        (*shared, event["time"], job_id, attempt),
+    )
+    _transition(store, job_id, attempt, event, "state", state)
+
+
 def _step_attempt(store: Store, job_id: str, event: Event, shared: tuple[Any, ...]) -> None:
     state = State(event["state"])
     time_us = event["time"]
@@ -273,6 +287,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Store, str, Event], None]]] = {
     "submit": _submit,
     "attempt": _attempt,
     "step": _step,
+    "mend": _mend,
     "reason": _set_reason,
     "intent": _set_intent,
     "learner": _learner,

@@ -19,7 +19,7 @@ from workbench.store.applying import apply
 from workbench.store.database import Store
 from workbench.store.failures import write_failure
 
-DURABLE: Final = frozenset({"submit", "step", "attempt", "intent", "request", "settle", "annotate"})
+DURABLE: Final = frozenset({"submit", "step", "mend", "attempt", "intent", "request", "settle", "annotate"})
 """Kinds that are on the disk before they are in the store: they cannot be found out again. The others can."""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from workbench.clock import now_us
 from workbench.errors import FabricError, UnknownName
-from workbench.job import Intent, Reason, State, may_step
+from workbench.job import TERMINAL, Intent, Reason, State, may_step
 from workbench.store.database import Store
 from workbench.store.events import catch_up, record
 from workbench.store.job_file import write_job_file
@@ -112,6 +112,39 @@ def step(
         }
         told = {"node": node, "started_us": started_us, "ended_us": ended_us, "next_try_us": next_try_us}
         record(store, job_id, event | {key: value for key, value in told.items() if value})
+
+
+def mend_end(
+    store: Store,
+    job_id: str,
+    attempt: int,
+    state: State,
+    reason: Reason,
+    *,
+    exit_code: int | None,
+    exit_by: str,
+    text: str,
+    who: str = "",
+    origin: str = "",
+) -> None:
+    """Change how an attempt ended: what was wrong with its end has been put right since. ``text`` says what.
+
+    Raises:
+        FabricError: the attempt has not ended, or is to go on: a bug of the caller's.
+    """
+    with store.atomic():
+        before = _attempt_state(store, _existing(store, job_id).id, attempt)
+        if before not in TERMINAL or state not in TERMINAL:
+            raise FabricError(f"the end of attempt {attempt} of {job_id} cannot go from {before} to {state}")
+        event = {
+            "do": "mend",
+            "attempt": attempt,
+            "state": state.value,
+            "reason": _plain(reason),
+            "text": text,
+        }
+        event |= {"exit_code": exit_code, "exit_by": exit_by, "who": who or who_am_i(), "origin": origin}
+        record(store, job_id, event)
 
 
 def set_reason(store: Store, job_id: str, reason: Reason, next_try_us: int | None = None) -> None:
