@@ -123,6 +123,8 @@ class Acting:
             tracked.note = tracked.verdict.note
         self._refresh(tracked)
         board.queue_stale |= state is State.QUEUED
+        if state is State.STORING:
+            board.jobs_changed()  # what it held may be had
         board.watch(tracked)
 
     def _finish(self, tracked: Tracked, finish: Finish) -> None:

@@ -147,8 +147,8 @@ class Tracked:
         )
 
     def wish(self) -> Wish:
-        """Return what the job wants of its place."""
-        count = self.spec.learners
+        """Return what the job wants of its place: nothing once its commands are over and it stores its results."""
+        count = 0 if self.row.state is State.STORING else self.spec.learners
         cpus, slots = (self.spec.cpus or 0.0) * count, self.spec.gpus * count
         return Wish(self.row.id, self.row.seq, cpus, slots, self.busy)
 

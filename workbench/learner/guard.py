@@ -382,6 +382,7 @@ class Guard:
         beside.end()
         for mount in self._mounts:
             mount.end()
+        self._scribe.let_slots_go()
         self._state.update(reason=why)
 
         def write(record: dict[str, Any]) -> None:

@@ -83,6 +83,24 @@ def take(names: Sequence[str], folder: str, text: str) -> Optional[Lease]:
         os.close(mutex)
 
 
+def let_go(names: Iterable[str]) -> None:
+    """Close what this process was handed of these names' leases: another job may have them.
+
+    They are known by their files alone; whoever else was handed them holds them on.
+    """
+    files = {file_name(name) for name in names}
+    try:
+        descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        return  # they go with the process
+    for descriptor in descriptors:
+        try:
+            if descriptor > 2 and os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")) in files:
+                os.close(descriptor)
+        except OSError:
+            continue  # that of the listing itself
+
+
 def holders(folder: str, names: Iterable[str]) -> Dict[str, Dict[str, Any]]:
     """Return those of the names that are held, each with what its holder says of itself (maybe nothing)."""
     found = {}

@@ -85,8 +85,10 @@ class Orphan:
 
     def _store(self) -> dict[str, Any] | None:
         """Store what the learner leaves behind; its records are left to who reads them."""
+        from workbench.learner import leases
         from workbench.learner.putting_away import put_away
 
+        leases.let_go(self._launch.slots)
         try:
             values = self._launch.secret_values()
         except (OSError, ValueError):

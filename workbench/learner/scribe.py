@@ -217,10 +217,18 @@ class Scribe:
             self._finishing_since = time.monotonic()
         elif word == "give-up":
             self._given_up = True
+        elif word == "slots":
+            self._let_slots_go()
         elif word == "record":
             self._keep(json.loads(rest))
         elif word == "note":
             self._keep({"time": system.now_us(), "kind": "note", "level": "warning", "text": rest})
+
+    def _let_slots_go(self) -> None:
+        """Let other jobs have the GPUs: nothing of the learner runs any more, only its results go to their store."""
+        from workbench.learner import leases
+
+        leases.let_go(self._launch.slots)
 
     def _tell(self, line: str) -> None:
         if self._report is not None and self._orphan is None:

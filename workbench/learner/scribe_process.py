@@ -126,6 +126,14 @@ class ScribeProcess:
         self._faults = self._faults + 1 if quickly and not killed else 0
         return _PAUSE_SECONDS if self._faults else 0.0
 
+    def let_slots_go(self) -> None:
+        """Let other jobs have the GPUs: no process of the learner is left. The scribe was handed them, too."""
+        if self._launch.slots:
+            from workbench.learner import leases
+
+            self.tell("slots")
+            leases.let_go(self._launch.slots)
+
     def let_go(self, patience_seconds: float) -> None:
         """Let it end, now that the end is recorded, and wait for that: with it the learner's lock is free."""
         if self._control is not None:

@@ -1,0 +1,45 @@
+"""GPUs are free when a job's command has ended: storing its results keeps no other job from them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.controller.real import Ground
+from tests.stores.servers import Server
+from tests.stubs import pretend
+from workbench.job import State
+from workbench.learner import leases
+from workbench.paths import leases_folder
+
+HERE = "echo model > $RESULT_DIR/model.bin; echo here; while [ ! -e $LOG_DIR/go ]; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize("agent_dies", [False, True])
+def test_another_job_has_the_gpu_while_results_are_stored(
+    agent_dies: bool, ground: Ground, s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(tmp_path / "gpus", monkeypatch).add("GPU-1")
+    first = ground.submit(HERE, gpus=1, cpus=1000.0, data_stores=(s3.store(),))
+    ground.prints(first, "here")
+    second = ground.submit("echo $CUDA_VISIBLE_DEVICES", gpus=1, cpus=1000.0)
+    ground.reaches(second, State.QUEUED)
+    assert leases.holders(str(leases_folder()), ["GPU-1"])
+    s3.stop()
+
+    if agent_dies:
+        os.kill(int(leases.holders(str(leases_folder()), ["GPU-1"])["GPU-1"]["pid"]), signal.SIGKILL)
+    else:
+        (ground.home.job(first).attempt(1).logs / "go").touch()
+
+    ground.reaches(first, State.STORING)
+    ended = ground.ends(second)
+    assert (ended.state, ground.output(second)) == (State.COMPLETED, "GPU-1\n")
+    assert ground.row(first).state is State.STORING
+    s3.start()
+    stored = ground.ends(first)
+    assert stored.state is (State.FAILED if agent_dies else State.COMPLETED), stored.reason
+    assert (s3.results(first) / "model.bin").read_text() == "model\n"
