@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from backends.answers import ANSWERS
 from backends.interface import Ask, Backend, BackendOptions, Cluster, Finding, Host, Inventory, Node, Slot
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from backends.ssh_arrival import Wanted
     from backends.ssh_connection import Pipe, SshConnection
     from backends.ssh_facts import Facts
+    from backends.ssh_way import Way
 
 OPTIONS: Final = {
     "transport": "paramiko (the default) or openssh, which runs the system's ssh",
@@ -146,29 +147,40 @@ class SshBackend(Backend):
         return facts
 
     def _open(self) -> Host:
+        from backends.ssh_way import forget_way, remember_way, remembered_way
+
+        home, key = self._home(), self._key()
+        way = remembered_way(home, key)
+        try:
+            host, found = self._open_by(way)
+        except PlaceUnreachable:
+            # Whatever it was: an interpreter that does not start any more would fail like that, too.
+            forget_way(home, key)
+            raise
+        if found:
+            remember_way(home, key, found, self._wanted().home_uuid)
+        return host
+
+    def _open_by(self, way: Way | None) -> tuple[Host, Mapping[str, Any]]:
+        """Reach the host, and say what was found on the way."""
         from backends.ssh_arrival import OnlyShell, arrive
         from backends.ssh_host import SshHost
 
-        pipe, connection = self._reach(wanted := self._wanted())
+        pipe, connection = self._reach(wanted := self._wanted(), way)
         name = self._address.host if connection is None else connection.name
         try:
-            arrive(pipe, wanted, name)
+            found = arrive(pipe, wanted, name)
         except OnlyShell:
             from backends.shell_host import ShellHost
 
-            return ShellHost(pipe, wanted.root, connection)
+            return ShellHost(pipe, wanted.root, connection), {}
         except BaseException:
             pipe.close()
             if connection is not None:
                 connection.close()
             raise
-        return SshHost(
-            pipe,
-            wanted,
-            connection,
-            silent_seconds=self._silent_seconds(),
-            engine=self._option("engine"),
-        )
+        silent_seconds, engine = self._silent_seconds(), self._option("engine")
+        return SshHost(pipe, wanted, connection, silent_seconds=silent_seconds, engine=engine), found
 
     def _wanted(self) -> Wanted:
         from backends.ssh_arrival import Wanted
@@ -184,10 +196,10 @@ class SshBackend(Backend):
             setup=self._option("setup"),
         )
 
-    def _reach(self, wanted: Wanted) -> tuple[Pipe, SshConnection | None]:
+    def _reach(self, wanted: Wanted, way: Way | None) -> tuple[Pipe, SshConnection | None]:
         from backends.ssh_arrival import command_of
 
-        command = command_of(wanted)
+        command = command_of(wanted, way)
         if self._option("transport") == "openssh":
             from backends.ssh_openssh import OpenSshPipe
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import errno
 import json
-import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from backends.ssh_connection import Pipe
+from backends.ssh_way import HERE, SAFE, Way
 from workbench.errors import BackendError, CannotWrite, ConfigError, NotAllowed, PlaceUnreachable
 from workbench.learner import arrival
 
@@ -22,8 +22,6 @@ NO_PYTHON: Final = b"no-python"
 _NOISE_BYTES: Final = 256 * 1024
 _CHUNK_BYTES: Final = 1 << 16
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_SAFE: Final = re.compile(r"[A-Za-z0-9_./~+@%-]+")
-"""What needs no quoting in any shell."""
 
 
 class OnlyShell(Exception):
@@ -50,13 +48,17 @@ class Wanted:
     """Commands whose changes of the environment hold for all that is done there."""
 
 
-def command_of(wanted: Wanted) -> str:
+def command_of(wanted: Wanted, way: Way | None = None) -> str:
     """Return the command line for whatever shell the host's user has: sh, csh and fish read it alike.
+
+    Args:
+        wanted: what is to run there.
+        way: how it was started the last time, which is tried first.
 
     Raises:
         ConfigError: the Python's name would not mean the same in every shell.
     """
-    if wanted.python and not _SAFE.fullmatch(wanted.python):
+    if wanted.python and not SAFE.fullmatch(wanted.python):
         raise ConfigError(f"{wanted.python!r} is no path of a Python", hint="letters, digits and ./_+- only")
     told = {
         "home": wanted.home_uuid,
@@ -69,8 +71,11 @@ def command_of(wanted: Wanted) -> str:
     loader = base64.b64encode(_loader().encode()).decode()
     arguments = base64.b64encode(json.dumps(told).encode()).decode()
     pythons = wanted.python or " ".join(PYTHONS)
+    shortcut = ""
+    if way is not None and not wanted.setup:
+        shortcut = way.shortcut(wanted.agent.stem, wanted.home_uuid, python_first=bool(wanted.python))
     return (
-        f"exec sh -c 'for p in {pythons}; do "
+        f"exec sh -c '{shortcut}for p in {pythons}; do "
         '"$p" -ISc "import sys;sys.exit(sys.version_info<(3,8))" >/dev/null 2>&1 && '
         'exec "$p" -ISc "import sys,base64;exec(base64.b64decode(sys.argv[1]))" '
         f"{loader} {arguments}; done; "
@@ -79,8 +84,8 @@ def command_of(wanted: Wanted) -> str:
     )
 
 
-def arrive(pipe: Pipe, wanted: Wanted, name: str) -> None:
-    """Bring the agent, whose frames follow.
+def arrive(pipe: Pipe, wanted: Wanted, name: str) -> dict[str, Any]:
+    """Bring the agent, whose frames follow; return what was found, nothing where the way was the remembered one.
 
     Raises:
         PlaceUnreachable: the host hung up, or does not answer.
@@ -96,6 +101,7 @@ def arrive(pipe: Pipe, wanted: Wanted, name: str) -> None:
         found = _first_words(pipe, wanted, name)
         if not found["here"]:
             _send(wanted.agent, pipe.writer)
+        return {} if found.get("known") else found
     except (OSError, ValueError) as error:
         raise PlaceUnreachable(f"{name} hung up: {pipe.explain() or error}.") from error
     finally:
@@ -129,6 +135,8 @@ def _first_words(pipe: Pipe, wanted: Wanted, name: str) -> dict[str, Any]:
             f"On {name} {wanted.python} is no Python 3.8 or newer ({machine}).",
             hint="name another one with -o python=, or none: jobs run there without it",
         )
+    if line.strip() == HERE:
+        return {"here": True, "known": True}
     found: dict[str, Any] = json.loads(line)
     if "setup" in found:
         raise ConfigError(

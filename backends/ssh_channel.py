@@ -41,6 +41,11 @@ class _Reader(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def read(self, size: int = -1, /) -> bytes:
+        """Read what is there, at most so much, without a buffer in between that is made for each call."""
+        data: bytes = self._channel.recv(size if size >= 0 else READ_BYTES)
+        return data
+
     def readinto(self, buffer: Any) -> int:  # a writable buffer has no name in typing
         data = self._channel.recv(len(buffer))
         buffer[: len(data)] = data

@@ -89,6 +89,7 @@ def prepare(
     from workbench.cli.places import find_place
     from workbench.cli.store_checks import check_folders, check_stores, ready_stores
     from workbench.config.secrets import find_secrets
+    from workbench.controller.expecting import announce
 
     words = sort_out(words)
     git = _GitLook(_likely_folder(words))
@@ -101,6 +102,8 @@ def prepare(
     place, notes = find_place(
         words.backend, words.runner, loaded.spec, context=words.context, namespace=words.namespace
     )
+    if launch and place.type == "ssh":
+        announce(home, place)
     check_place(said_of_parents, place)
     check_folders([*words.data, *([words.results] if words.results else [])], place)
     check_stores(loaded.spec, place, home, launch=launch)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backends.answers import ANSWERS
 from workbench.clock import now_us
+from workbench.controller.expecting import expect
 from workbench.controller.lock import RETRY_SECONDS, ControllerLock
 from workbench.controller.log import Log
 from workbench.controller.reaching import status
@@ -35,8 +36,9 @@ LINGER_SECONDS: Final = 60.0
 HOLDING_LINGER_SECONDS: Final = 8 * 3600.0
 """How long one stays that holds what a person typed: it would have to be typed again."""
 
-WORDS: Final = ("wake", "status", "stop", "hold", "recall")
-"""``hold`` keeps ``answers`` in memory, ``recall`` tells them; whoever reaches the socket is the user."""
+WORDS: Final = ("wake", "status", "stop", "hold", "recall", "expect")
+"""``hold`` keeps ``answers`` in memory, ``recall`` tells them, ``expect`` names a ``place`` that a job is about to
+need; whoever reaches the socket is the user."""
 
 STORE_AGAIN_SECONDS: Final = 0.5
 
@@ -70,6 +72,8 @@ class Process:
                 ANSWERS.hold({str(key): str(value) for key, value in dict(said["answers"]).items()})
             elif what == "recall":
                 about["answers"] = dict(ANSWERS.held())
+            elif what == "expect":
+                expect(said["place"])
             jobs = self.loop.open_jobs() if self.loop is not None else 0
             return {"ok": True, **about, "open_jobs": jobs, "started_us": self._began_us}
 

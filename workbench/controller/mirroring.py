@@ -10,13 +10,14 @@ import contextlib
 import os
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from backends.interface import Chunk
 from runners.interface import AttemptRef, LearnerRef, Runner
 from workbench.controller.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
+from workbench.controller.turns import Turns
 from workbench.errors import CannotWrite, InputMissing
 from workbench.learner.host_journals import FILES
 from workbench.paths import Home
@@ -137,6 +138,7 @@ class Mirrors:
         self._home = home
         self._lock = threading.Lock()
         self._mirrors: dict[LearnerRef, LearnerMirror] = {}
+        self._claimed: set[LearnerRef] = set()
 
     def of(self, ref: LearnerRef) -> LearnerMirror:
         """Return the mirror of a learner."""
@@ -153,14 +155,22 @@ class Mirrors:
             for ref in set(self._mirrors) - kept:
                 del self._mirrors[ref]
 
-    def turn(self, runner: Runner, refs: Iterable[LearnerRef], timeout_seconds: float) -> bool:
-        """Ask once for what is new and keep it; return whether there was anything."""
-        known = {ref: self.of(ref).known() for ref in refs}
-        news = runner.follow(known, timeout_seconds=timeout_seconds)
-        for ref, parts in news.items():
-            with contextlib.suppress(InputMissing):  # the job was deleted meanwhile
-                self.of(ref).take(parts)
-        return bool(news)
+    @contextlib.contextmanager
+    def claim(self, refs: Iterable[LearnerRef]) -> Iterator[None]:
+        """Keep :meth:`unclaimed` from naming these: what two ask for crosses the link twice."""
+        claimed = set(refs)
+        with self._lock:
+            self._claimed |= claimed
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._claimed -= claimed
+
+    def unclaimed(self, refs: Iterable[LearnerRef]) -> list[LearnerRef]:
+        """List those whose journals nobody else asks for."""
+        with self._lock:
+            return [ref for ref in refs if ref not in self._claimed]
 
 
 def bring_all(
@@ -177,8 +187,11 @@ def bring_all(
     """
     refs = learners_of([attempt])
     job = home.job(attempt.job_id)
-    while job.path.is_dir() and mirrors.turn(runner, refs, 0.0):
-        alive()
+    turns = Turns(mirrors, runner)
+    with mirrors.claim(refs):
+        while job.path.is_dir() and turns.turn(refs, 0.0):
+            alive()
+        turns.finish()
     if job.path.is_dir():
         runner.bring_home(attempt, job)
 
@@ -202,6 +215,7 @@ class Mirroring:
         self._changed = threading.Condition()
         self._wanted: tuple[LearnerRef, ...] = ()
         self._runner: Runner | None = None
+        self._turns: Turns | None = None
         self._ended = False
         self._thread: threading.Thread | None = None
 
@@ -257,15 +271,17 @@ class Mirroring:
         runner = self._runner
         if runner is None:
             runner = self._make_runner()
+            self._turns = Turns(self._mirrors, runner)
             with self._changed:
                 self._runner = runner
                 if wanted != self._wanted or self._ended:
                     return True
-        if runner.journals_in_place:
+        if runner.journals_in_place or self._turns is None:
             return False
         interruptible = type(runner).interrupt_follow is not Runner.interrupt_follow
         self._mirrors.keep(wanted)
-        self._mirrors.turn(runner, wanted, LONG_SECONDS if interruptible else SHORT_SECONDS)
+        refs = self._mirrors.unclaimed(wanted)
+        self._turns.turn(refs, LONG_SECONDS if interruptible else SHORT_SECONDS)
         return True
 
     def _drop_runner(self) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from backends.interface import Backend, Cluster, Host
+from workbench.clock import elapsed_seconds
+from workbench.errors import FabricError
 from workbench.store.rows import PlaceRef
 
 _OF_A_RUNNER: Final = frozenset({"engine"})
@@ -30,14 +32,19 @@ class SharedPlaces:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _opening: dict[str, threading.Lock] = field(default_factory=dict)
     _open: dict[str, Shared] = field(default_factory=dict)
+    _failed: dict[str, tuple[float, FabricError]] = field(default_factory=dict)
+    """When a place could not be opened last, and why."""
 
     def open(self, ref: PlaceRef, backend: Backend) -> Shared:
         """Return the place, reached anew unless it is open and answers.
+
+        Who waited while another could not open it is told the same: each try is a login that the host counts.
 
         Raises:
             FabricError: it cannot be reached.
         """
         key = _key(ref)
+        asked = elapsed_seconds()
         with self._lock:
             opening = self._opening.setdefault(key, threading.Lock())
         with opening:
@@ -47,7 +54,14 @@ class SharedPlaces:
                     found.users += 1
                     _say_engine(found.place, ref)
                     return found
-            place = backend.open()
+                when, failure = self._failed.get(key, (0.0, None))
+            if failure is not None and when >= asked:
+                raise failure
+            try:
+                place = backend.open()
+            except FabricError as error:
+                self._failed[key] = (elapsed_seconds(), error)
+                raise
             opened = Shared(key, place)
             with self._lock:
                 self._open[key] = opened

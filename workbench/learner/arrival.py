@@ -1,20 +1,17 @@
 """The first words at a place that is reached by a shell: sent there as text, it fetches the agent and becomes it.
 
 It stands alone: nothing of fabric is there yet. It says in one line what it found, takes the agent's archive
-from stdin unless that is there by its content's name, and runs it on the same stdin and stdout.
+from stdin unless that is there by its content's name, and runs it on the same stdin and stdout. What only some
+hosts need is imported there alone: these imports take longer than all the rest.
 """
 
 from __future__ import annotations
 
 import base64
 import errno
-import hashlib
 import json
 import os
-import subprocess
 import sys
-import threading
-import uuid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +35,8 @@ def machine_id() -> str:
             continue
         if text and text != "uninitialized":
             return text
+    import uuid
+
     return uuid.uuid5(uuid.NAMESPACE_DNS, str(uuid.getnode())).hex
 
 
@@ -50,6 +49,8 @@ def say(**document: Any) -> None:
 
 def take(size: int, path: str, sha256: str) -> None:
     """Take so many bytes from stdin and put them where they belong, whole or not at all."""
+    import hashlib
+
     beside = "%s.new-%d" % (path, os.getpid())
     digest = hashlib.sha256()
     with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
@@ -109,6 +110,9 @@ def set_up(commands: str) -> None:
 
     A login shell runs them: only there is ``module`` known. What they changed is told to the agent by name.
     """
+    import subprocess
+    import threading
+
     shell = next((one for one in ("/bin/bash", "/usr/bin/bash") if os.access(one, os.X_OK)), "/bin/sh")
     dump = "import json,os;os.write(1,json.dumps(dict(os.environ)).encode())"
     script = '{ %s\n} >/dev/null || exit 1; exec "$0" -ISc "$1"' % commands
@@ -155,7 +159,7 @@ def arrive(told: dict[str, Any]) -> None:
     except OSError as error:
         say(problem=error.strerror, folder=folder, errno=error.errno)
         sys.exit(73)
-    say(here=here, python=sys.executable)
+    say(here=here, python=sys.executable, machine=machine_id(), folder=folder)
     if not here:
         take(told["size"], path, told["sha256"])
     if told["python"]:

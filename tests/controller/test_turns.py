@@ -1,0 +1,101 @@
+"""Journals are asked for while what came before is still written down; each byte once, in order, whatever fails."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runners.interface import AttemptRef, LearnerRef
+from runners.process import ProcessRunner
+from tests.controller.test_mirroring import Elsewhere, Journal
+from workbench.controller.mirroring import Mirrors, bring_all, learners_of
+from workbench.controller.turns import MUCH_BYTES, Turns
+from workbench.errors import CannotWrite
+from workbench.learner.host_journals import SHARE_BYTES
+from workbench.paths import Home
+
+ATTEMPT = AttemptRef("there", "training-aaaaaaaaa", 1, 1)
+REF = learners_of([ATTEMPT])[0]
+
+
+@pytest.fixture
+def elsewhere(home: Home, tmp_path: Path) -> Iterator[Elsewhere]:
+    """A place in another folder of this machine, and a job."""
+    made = Elsewhere(home, tmp_path / "elsewhere")
+    home.job(ATTEMPT.job_id).path.mkdir(parents=True)
+    yield made
+    for host in made.hosts:
+        host.close()
+
+
+@pytest.fixture
+def runner(elsewhere: Elsewhere) -> ProcessRunner:
+    """A runner there."""
+    return elsewhere.runner()
+
+
+@pytest.fixture
+def journal(elsewhere: Elsewhere, runner: ProcessRunner) -> Journal:
+    """A journal there of several turns, which has ended."""
+    made = Journal(elsewhere.folder(runner, REF))
+    draw = random.Random(5)
+    for _ in range(3):
+        made.prints(draw.randbytes(SHARE_BYTES))
+    made.prints(draw.randbytes(MUCH_BYTES // 2))
+    made.exits()
+    return made
+
+
+def folder_here(elsewhere: Elsewhere) -> Path:
+    """Return where the journal is mirrored."""
+    return elsewhere.home.job(REF.job_id).attempt(1).learner(1).path
+
+
+def test_all_of_a_long_journal_comes_in_turns_and_its_end_last(
+    elsewhere: Elsewhere, runner: ProcessRunner, journal: Journal
+) -> None:
+    turns, state = Turns(Mirrors(elsewhere.home), runner), folder_here(elsewhere) / "state.json"
+    came = 0
+    while turns.turn([REF], 0.0):
+        came += 1
+        if state.exists():
+            assert (folder_here(elsewhere) / "output.log").stat().st_size == len(journal.written)
+    turns.finish()
+
+    assert came == 4
+    assert (folder_here(elsewhere) / "output.log").read_bytes() == journal.written
+    assert (folder_here(elsewhere) / "output.idx").read_bytes() == journal.index.read_bytes()
+    assert state.exists()
+
+
+def test_what_could_not_be_written_is_told_and_asked_for_again(
+    elsewhere: Elsewhere, runner: ProcessRunner, journal: Journal
+) -> None:
+    turns, output = Turns(Mirrors(elsewhere.home), runner), folder_here(elsewhere) / "output.log"
+    output.mkdir(parents=True)
+    assert turns.turn([REF], 0.0)
+    with pytest.raises(CannotWrite):
+        turns.turn([REF], 0.0)
+    assert not (output.parent / "state.json").exists()
+    output.rmdir()
+    while turns.turn([REF], 0.0):
+        pass
+    turns.finish()
+
+    assert output.read_bytes() == journal.written
+    assert (output.parent / "state.json").exists()
+
+
+def test_what_one_brings_home_nobody_else_asks_for(
+    elsewhere: Elsewhere, runner: ProcessRunner, journal: Journal
+) -> None:
+    mirrors, other = Mirrors(elsewhere.home), LearnerRef("there", "training-bbbbbbbbb", 1, 1)
+    seen: list[list[LearnerRef]] = []
+    bring_all(mirrors, runner, ATTEMPT, elsewhere.home, lambda: seen.append(mirrors.unclaimed([REF, other])))
+
+    assert seen
+    assert all(refs == [other] for refs in seen)
+    assert mirrors.unclaimed([REF, other]) == [REF, other]

@@ -1,0 +1,130 @@
+"""The second arrival at a host goes by what the first one found, and by nothing that has changed since."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.interface import Host
+from tests.ssh.conftest import Box
+from tests.ssh.daemon import wait_until
+from workbench.controller.expecting import expect
+from workbench.controller.sharing import SHARED, SharedPlaces
+from workbench.errors import NotAllowed, PlaceUnreachable
+from workbench.paths import default_home
+from workbench.store.rows import PlaceRef
+
+
+def ways() -> list[Path]:
+    """List what is remembered of the ways to hosts."""
+    return sorted(Path(default_home()).glob("places/*.way.json"))
+
+
+def change(**values: str) -> None:
+    """Have something remembered that is not so."""
+    (path,) = ways()
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def words_of(host: Host) -> list[str]:
+    """Return the words that the agent there was started with."""
+    ran = host.run(["sh", "-c", "tr '\\0' '\\n' </proc/$PPID/cmdline"])
+    return ran.stdout.decode().split()
+
+
+@pytest.mark.parametrize("transport", ["paramiko", "openssh"])
+def test_the_second_arrival_starts_the_agent_at_once(box: Box, transport: str) -> None:
+    backend = box.backend("ssh://box", transport=transport, config=str(box.config))
+    with closing(backend.open()) as host:
+        first = words_of(host)
+    (path,) = ways()
+    path.chmod(0o400)
+    remembered = path.read_text()
+    with closing(backend.open()) as host:
+        again = words_of(host)
+        assert host.run(["sh", "-c", "command -v python"]).exit_code == 0
+
+    assert first[-1] == again[-1] == "host"
+    assert again[-2].endswith("/__main__.py"), "it did not start from the unpacked copy"
+    assert path.read_text() == remembered
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"machine": "0" * 32},
+        {"python": "/nowhere/python3"},
+        {"folder": "/nowhere/agents"},
+        {"home_uuid": "another"},
+    ],
+    ids=str,
+)
+def test_what_is_not_as_it_was_is_found_out_anew(box: Box, changed: dict[str, str]) -> None:
+    box.backend().open().close()
+    (path,) = ways()
+    right = path.read_text()
+    change(**changed)
+    with closing(box.backend().open()) as host:
+        assert host.identity().user == box.user.name
+
+    assert path.read_text() == right
+
+
+def test_an_interpreter_that_does_not_start_any_more_costs_one_try(box: Box) -> None:
+    box.backend().open().close()
+    broken = box.user.home / "broken"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    change(python=str(broken))
+
+    with pytest.raises(PlaceUnreachable):
+        box.backend().open()
+    box.backend().open().close()
+
+
+def test_what_a_shell_would_read_otherwise_is_never_said_to_one(box: Box) -> None:
+    box.backend().open().close()
+    change(python="/bin/sh -c 'touch ~/oops';")
+    box.backend().open().close()
+
+    assert not (box.user.home / "oops").exists()
+
+
+def test_an_expected_host_is_open_when_its_job_comes(box: Box) -> None:
+    told: dict[str, Any] = {"backend": "box", "type": "ssh", "runner": "process", "address": box.address}
+    expect(told)
+    wait_until(lambda: "Accepted publickey" in box.daemon.log(), "the host to be reached")
+    shared = SHARED.open(PlaceRef(**told), box.backend())
+    SHARED.close(shared)
+
+    assert box.daemon.log().count("Accepted publickey") == 1
+    wait_until(lambda: not box.daemon.sessions(), "it to be given back when no job came", 30)
+
+
+def test_who_waits_for_a_host_that_lets_nobody_in_does_not_knock_again(box: Box) -> None:
+    (box.daemon.folder / "keys" / box.user.name).write_text("")
+    places, refused = SharedPlaces(), []
+    ref = PlaceRef("box", "ssh", "process", address=box.address)
+    backend = box.backend()
+    gate = threading.Barrier(3)
+
+    def knock() -> None:
+        gate.wait()
+        try:
+            places.open(ref, backend)
+        except NotAllowed as error:
+            refused.append(error.message)
+
+    threads = [threading.Thread(target=knock) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(refused) == 3
+    assert box.daemon.log().count("Failed publickey") <= 1
