@@ -12,6 +12,7 @@ import os
 import time
 
 from workbench.learner import host_files
+from workbench.learner.listing import shown
 from workbench.learner.store_trouble import StoreTrouble
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
@@ -84,11 +85,7 @@ class Entry:
         found = _seal(target)
         wanted = (len(self._listing.files), self._listing.bytes)
         if found != wanted:
-            raise StoreTrouble(
-                "%d files of %d bytes were to come, %d of %d did: the data changed while it was copied"
-                % (*wanted, *found),
-                passing=True,
-            )
+            raise _incomplete(self._listing, wanted, found)
         document = {"files": found[0], "bytes": found[1], "fingerprint": self._listing.fingerprint}
         with open(os.path.join(self.filling, COMPLETE), "w", encoding="utf-8") as file:
             json.dump(document, file)
@@ -194,6 +191,16 @@ def size_words(count: float) -> str:
         if count >= size:
             return "%.1f %s" % (count / size, unit)
     return "%d bytes" % count
+
+
+def _incomplete(listing: Listing, wanted: tuple[int, int], found: tuple[int, int]) -> StoreTrouble:
+    told = "%d files of %d bytes were to come, %d of %d did" % (*wanted, *found)
+    if found[0] < wanted[0] and (alike := listing.alike()):
+        return StoreTrouble(
+            "%s: this disk has one file for names that differ in case alone: %s" % (told, shown(alike)),
+            hint="rename those objects, or run where the disk tells them apart",
+        )
+    return StoreTrouble("%s: the data changed while it was copied" % told, passing=True, lacking=True)
 
 
 def _seal(folder: str) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from functools import partial
 
 from workbench.learner import journal, reasons, state, system
 from workbench.learner.data_cache import Entry
-from workbench.learner.listing import Listing, list_store, missing
+from workbench.learner.listing import Listing, list_store, missing, shown
 from workbench.learner.rclone import TRIES, Rclone
 from workbench.learner.records_header import records_header
 from workbench.learner.restoring import begin_with, restore
@@ -57,6 +57,8 @@ class Fetching:
         self._records: journal.Records | None = None
         self._teller = Teller(self._write, self._say)
         self._entries: list[Entry] = []
+        self._lacking: set[str] = set()
+        """Listings of which not everything came."""
         self.mounts: list[Mount] = []
         """What is mounted for the learner; its guard takes it away at the end."""
 
@@ -162,12 +164,24 @@ class Fetching:
             self._teller.note("%s of the data store %s holds no files" % (told["path"], told["id"]))
         if told.get("mode") == "mount" and (point := self._mount(told)):
             return point
+        if names := listing.no_names():
+            raise StoreTrouble(
+                "the data store %s has objects in %s that cannot be files: %s"
+                % (told["id"], told["path"], shown(names)),
+                hint="rename them, or name a folder without them: path:",
+            )
         entry = Entry(self._stores.cache, told["key"], listing, told["container"])
         self._entries.append(entry)
         if entry.take(self.look):
             return entry.data
         try:
             entry.fill(lambda target: self._copy(told, listing, target), self._stores.cache_bytes)
+        except StoreTrouble as trouble:
+            entry.let_go()
+            if trouble.lacking and listing.fingerprint in self._lacking:
+                trouble.passing = False  # nothing has changed since, and nothing will
+            self._lacking.add(listing.fingerprint)
+            raise
         except BaseException:
             entry.let_go()
             raise

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from workbench.learner.rclone import Look, Rclone
 
 _NAMES_SHOWN = 8
+_SEGMENT_BYTES, _PATH_BYTES = 255, 3500
+_NO_SEGMENTS = ("", ".", "..", "\uff0e", "\uff0e\uff0e")
+"""No name of a file; rclone writes dots that would lead elsewhere with full width."""
 
 
 class Listing:
@@ -29,6 +32,32 @@ class Listing:
             size, tag = files[path]
             digest.update(("%s\0%d\0%s\n" % (path, size, tag)).encode("utf-8", "surrogatepass"))
         self.fingerprint = digest.hexdigest()
+
+    def no_names(self) -> list[str]:
+        """Return the objects whose names no file can have: absolute, leading elsewhere, too long, a folder's name."""
+        folders: set[str] = set()
+        for path in self.files:
+            head = path.rpartition("/")[0]
+            while head and head not in folders:
+                folders.add(head)
+                head = head.rpartition("/")[0]
+        return sorted(path for path in self.files if path in folders or not _is_name(path))
+
+    def alike(self) -> list[str]:
+        """Return objects whose names differ in upper and lower case alone: some disks cannot hold both."""
+        known: dict[str, str] = {}
+        found: set[str] = set()
+        for path in self.files:
+            other = known.setdefault(path.casefold(), path)
+            if other is not path:
+                found.update((other, path))
+        return sorted(found)
+
+
+def shown(names: list[str]) -> str:
+    """Say some names, shortened, each on the same line as the others."""
+    told = [repr(name if len(name) <= 60 else name[:57] + "...") for name in names[:3]]
+    return ", ".join(told) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")
 
 
 def list_store(rclone: Rclone, told: Mapping[str, Any], look: Look | None = None) -> Listing:
@@ -77,3 +106,12 @@ def missing(rclone: Rclone, told: Mapping[str, Any], look: Look | None = None) -
 def _tag(item: Mapping[str, Any]) -> str:
     hashes = item.get("Hashes") or {}
     return str(hashes.get("md5") or item.get("ModTime") or "")
+
+
+def _is_name(path: str) -> bool:
+    if "\0" in path or "\u2400" in path or len(path.encode("utf-8", "replace")) > _PATH_BYTES:
+        return False
+    return all(
+        part not in _NO_SEGMENTS and len(part.encode("utf-8", "replace")) <= _SEGMENT_BYTES
+        for part in path.split("/")
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
     from typing import Any, Sequence
@@ -10,13 +12,17 @@ if TYPE_CHECKING:
 class StoreTrouble(Exception):
     """Data could not be moved."""
 
-    def __init__(self, text: str, code: str = "S302", hint: str = "", *, passing: bool = False) -> None:
+    def __init__(
+        self, text: str, code: str = "S302", hint: str = "", *, passing: bool = False, lacking: bool = False
+    ) -> None:
         super().__init__(text)
         self.text = text
         self.code = code
         self.hint = hint
         self.passing = passing
         """Whether it may go away by itself: worth trying again."""
+        self.lacking = lacking
+        """Whether the store does not give what it lists: it changed meanwhile, or it never does."""
 
     def reason(self) -> dict[str, Any]:
         """Return it as a state file has it."""
@@ -47,6 +53,20 @@ _CREDENTIALS = (
 )  # fmt: skip
 _HOST_KEY = ("knownhosts: key is unknown", "knownhosts: key mismatch", "known_hosts", "host key")
 _FULL = ("no space left on device", "disk quota exceeded")
+_REFUSED = re.compile(r"statuscode: (3\d\d|4\d\d)|\b(400 bad request|414 request-uri)")
+_NOT_FOR_EVER = ("404", "408", "409", "412", "423", "425", "429")
+_OF_THE_MOMENT = (
+    "requesttimeout",
+    "baddigest",
+    "incompletebody",
+    "invaliddigest",
+    "contentsha256mismatch",
+    "slowdown",
+)
+"""What S3 answers with 400 and would not a moment later."""
+
+_LACKS = "look at those objects: fabric data put brings them anew"
+
 _NAMES = (
     "file name too long",
     "is a directory",
@@ -96,9 +116,27 @@ def explain(messages: Sequence[str], *, store: str, address: str, writing: bool 
             "some names in %s cannot be files here: %s" % (where, last), "S302", "rename those objects"
         )
     code = "S303" if writing else "S302"
+    if _is_for_ever(said):
+        return StoreTrouble(
+            "%s refuses it, and would again: %s" % (where, last),
+            code,
+            "check the names of what is %s, and the store's address and region"
+            % ("stored" if writing else "read"),
+        )
+    if not writing and "object not found" in said:
+        return StoreTrouble(
+            "%s lists what it does not give: %s" % (where, last), code, _LACKS, passing=True, lacking=True
+        )
     return StoreTrouble(
         "%s cannot be %s: %s" % (where, "written" if writing else "read", last), code, passing=True
     )
+
+
+def _is_for_ever(said: str) -> bool:
+    """Say whether a store has refused something that it will refuse each time."""
+    if any(word in said for word in _OF_THE_MOMENT):
+        return False
+    return any(code not in _NOT_FOR_EVER for code, _ in _REFUSED.findall(said))
 
 
 def is_missing(messages: Sequence[str]) -> bool:

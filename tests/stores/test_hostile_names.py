@@ -1,0 +1,109 @@
+"""Objects whose names no file can have, and stores that never give what they list: one sentence, and soon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.controller.real import Ground
+from tests.stores.hostile import Hostile, serving
+from workbench.job import State
+from workbench.learner.data_cache import Entry
+from workbench.learner.listing import Listing
+from workbench.learner.store_trouble import StoreTrouble
+
+PATIENT = "FABRIC_STORE_PATIENCE_SECONDS"
+
+
+@pytest.fixture(autouse=True)
+def long_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tried again in vain would not end in the time of a test."""
+    monkeypatch.setenv(PATIENT, "600")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["/etc/absolute", "\uff0e\uff0e/outside", "a/\uff0e\uff0e/x", "\uff0e\uff0e", "\uff0e/here", "x" * 1000,
+     "nul\u2400name", "folder/", "a//b", "../outside", "d/" * 2000 + "deep"],
+)  # fmt: skip
+def test_names_that_no_file_can_have_are_found_in_a_listing(name: str) -> None:
+    assert Listing({name: (1, ""), "ok": (1, ""), "d/...": (1, "")}).no_names() == [name]
+
+
+@pytest.mark.parametrize("name", ["/etc/absolute", "a/../../outside", "x" * 1000])
+def test_an_object_that_can_be_no_file_is_named_and_nothing_is_copied(ground: Ground, name: str) -> None:
+    with serving(Hostile({name: b"content", "ok": b"fine"})) as hostile:
+        row = ground.ends(ground.submit("true", data_stores=(hostile.store(),)))
+
+    assert (row.state, row.reason.code) == (State.FAILED, "S302")
+    assert "the data store bad has objects in hostile that cannot be files: '" in row.reason.text
+    assert "\n" not in row.reason.text and len(row.reason.text) < 300
+    assert "path:" in row.reason.hint
+    assert "ok" not in hostile.asked
+    assert not [path for path in ground.home.data.rglob("*") if path.name in ("absolute", "outside", "ok")]
+
+
+def test_a_name_that_is_a_file_and_a_folder_is_named(ground: Ground) -> None:
+    with serving(Hostile({"a": b"1", "a/b": b"2"})) as hostile:
+        row = ground.ends(ground.submit("true", data_stores=(hostile.store(),)))
+
+    assert row.reason.text.endswith("cannot be files: 'a'")
+
+
+def test_names_that_are_only_odd_come_as_they_are(ground: Ground) -> None:
+    names = {"line\nbreak": b"1", "Case": b"2", "case": b"3", "back\\slash": b"4", "deep/" + "y" * 250: b"5"}
+    with serving(Hostile({**names, "marker/": b""})) as hostile:
+        job_id = ground.submit(
+            "cd $DATA_DIR; cat line*break Case case back* deep/*", data_stores=(hostile.store(),)
+        )
+        row = ground.ends(job_id)
+
+    assert row.state is State.COMPLETED, row.reason
+    assert ground.output(job_id) == "12345"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "words"),
+    [
+        ((400, "InvalidArgument"), "refuses it, and would again: InvalidArgument"),
+        ((404, "NoSuchKey"), "lists what it does not give"),
+    ],
+)
+def test_an_object_that_is_refused_every_time_is_not_tried_without_end(
+    ground: Ground, refusal: tuple[int, str], words: str
+) -> None:
+    with serving(Hostile({"a": b"1"}, {"a": refusal})) as hostile:
+        row = ground.ends(ground.submit("true", data_stores=(hostile.store(),)))
+
+    assert row.state is State.FAILED
+    assert words in row.reason.text
+    assert row.reason.hint
+    assert hostile.asked.count("a") <= 6
+
+
+@pytest.mark.parametrize("refusal", [(301, "PermanentRedirect"), (400, "InvalidBucketName")])
+def test_a_store_that_refuses_every_listing_is_not_asked_without_end(
+    ground: Ground, refusal: tuple[int, str]
+) -> None:
+    with serving(Hostile({"a": b"1"}, always=refusal)) as hostile:
+        row = ground.ends(ground.submit("true", data_stores=(hostile.store(),)))
+
+    assert (row.state, row.reason.code) == (State.FAILED, "S302")
+    assert f"refuses it, and would again: {refusal[1]}" in row.reason.text
+    assert "region" in row.reason.hint
+
+
+def test_names_that_a_disk_takes_for_one_are_named(tmp_path: Path) -> None:
+    entry = Entry(str(tmp_path), "key", Listing({"Case": (3, ""), "case": (3, "")}), "set")
+    assert not entry.take(lambda: None)
+
+    with pytest.raises(StoreTrouble, match="differ in case alone: 'Case', 'case'") as trouble:
+        entry.fill(lambda target: _write(Path(target) / "Case"), 0)
+
+    assert not trouble.value.passing
+    entry.let_go()
+
+
+def _write(path: Path) -> None:
+    path.write_text("abc")
