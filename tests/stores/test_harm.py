@@ -20,7 +20,6 @@ from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.stores.servers import Server, serving
 from workbench.job import State
-from workbench.paths import Home
 from workbench.store.jobs import detail
 
 MEGABYTE = 1 << 20
@@ -188,7 +187,14 @@ def test_credentials_that_are_withdrawn_in_mid_run_are_said_and_nothing_is_lost(
 
     assert (row.state, row.reason.code) == (State.FAILED, "S303")
     assert "does not accept the credentials" in row.reason.text
-    assert (ground.home.job(job_id).results / "model.bin").exists()
+    model = ground.home.job(job_id).results / "model.bin"
+    summary = json.loads((ground.learner(job_id).path / "storing.json").read_text())
+    assert str(model) in summary["missing"]
+    assert not (s3.results(job_id) / "model.bin").exists()
+    s3.start()
+    (told,) = again(ground, job_id)
+    assert (told["missing_files"], told["reason"]) == (0, None)
+    assert (s3.results(job_id) / "model.bin").read_text() == model.read_text() == "m\n"
 
 
 def test_a_data_mover_that_is_killed_is_started_again(ground: Ground, slow: Server) -> None:
@@ -254,36 +260,6 @@ def test_a_job_that_is_stopped_while_data_is_copied_ends_at_once(ground: Ground,
 
     assert ground.ends(job_id).state is State.HALTED
     assert ground.output(job_id) == ""
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 90 MB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=90m", "tmpfs", str(folder)], capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("no right to mount a tmpfs")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def test_data_that_does_not_fit_is_refused_before_it_is_copied(
-    small_disk: Path, s3: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    big(s3, megabytes=40)
-    monkeypatch.setenv("FABRIC_HOME", str(small_disk / "home"))
-    ground = Ground(Home(small_disk / "home"))
-    try:
-        job_id = ground.submit("echo never", data_stores=(s3.store(),))
-        row = ground.ends(job_id)
-    finally:
-        ground.clean_up()
-
-    assert (row.state, row.reason.code) == (State.FAILED, "S204")
-    assert "there is no room for the data: 41.9 MB are needed" in row.reason.text
 
 
 @pytest.mark.chaos

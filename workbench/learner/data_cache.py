@@ -6,6 +6,7 @@ use when the cache grows above its limit or the disk has no room for another.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -80,15 +81,16 @@ class Entry:
             host_files.remove([self.folder])  # somebody has changed it
         target = os.path.join(self.filling, self._container)
         os.makedirs(target, mode=0o755, exist_ok=True)
+        _chmod_folders(target, 0o755)  # a try before may have come as far as to close them
         self._make_room(_size_of(self.filling), limit_bytes)
         copy(target)
-        found = _seal(target)
+        found = _measure(target, seal=True)
         wanted = (len(self._listing.files), self._listing.bytes)
         if found != wanted:
             raise _incomplete(self._listing, wanted, found)
+        _chmod_folders(target, _READ_ONLY_FOLDER)
         document = {"files": found[0], "bytes": found[1], "fingerprint": self._listing.fingerprint}
-        with open(os.path.join(self.filling, COMPLETE), "w", encoding="utf-8") as file:
-            json.dump(document, file)
+        _write(os.path.join(self.filling, COMPLETE), document)
         os.rename(self.filling, self.folder)
         fcntl.flock(self._lock, fcntl.LOCK_SH)
 
@@ -203,12 +205,9 @@ def _incomplete(listing: Listing, wanted: tuple[int, int], found: tuple[int, int
     return StoreTrouble("%s: the data changed while it was copied" % told, passing=True, lacking=True)
 
 
-def _seal(folder: str) -> tuple[int, int]:
-    """Take away the right to write, and return how many files of how many bytes there are."""
-    found = _measure(folder, seal=True)
+def _chmod_folders(folder: str, mode: int) -> None:
     for path, _, _ in os.walk(folder, topdown=False):
-        os.chmod(path, _READ_ONLY_FOLDER)
-    return found
+        os.chmod(path, mode)
 
 
 def _measure(folder: str, *, seal: bool = False) -> tuple[int, int]:
@@ -273,3 +272,13 @@ def _read(path: str) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def _write(path: str, document: dict[str, Any]) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(document, file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.remove(path)  # half of it says nothing
+        raise

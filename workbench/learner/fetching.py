@@ -17,7 +17,7 @@ from workbench.learner.listing import Listing, list_store, missing, shown
 from workbench.learner.rclone import TRIES, Rclone
 from workbench.learner.records_header import records_header
 from workbench.learner.restoring import begin_with, restore
-from workbench.learner.store_trouble import StoreTrouble, explain, is_missing
+from workbench.learner.store_trouble import StoreTrouble, explain, is_missing, of_system
 from workbench.learner.stores import Stores, remotes_of
 from workbench.learner.telling import Teller
 
@@ -72,8 +72,7 @@ class Fetching:
         except StoreTrouble as trouble:
             self._end("", trouble.reason())
         except OSError as error:
-            text = "the data could not be brought in: %s" % (error.strerror or error)
-            self._end("", reasons.reason(text, "S302"))
+            self._end("", of_system(error).reason())
         else:
             return variables
         finally:

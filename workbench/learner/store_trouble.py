@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
@@ -41,6 +42,8 @@ _SKEW = (
     "too skewed",
     "request is not yet valid",
     "difference between the request time",
+    "signature expired",
+    "signature not yet current",
 )
 _DENIED = (
     "accessdenied", "access denied", "statuscode: 403", "403 forbidden", "permission denied", "read-only", "read only",
@@ -52,7 +55,7 @@ _CREDENTIALS = (
     "invalid_grant", "the access key id you provided does not exist", "access key not found",
 )  # fmt: skip
 _HOST_KEY = ("knownhosts: key is unknown", "knownhosts: key mismatch", "known_hosts", "host key")
-_FULL = ("no space left on device", "disk quota exceeded")
+_FULL = ("no space left on device", "disk quota exceeded", "too big for remaining disk space")
 _REFUSED = re.compile(r"statuscode: (3\d\d|4\d\d)|\b(400 bad request|414 request-uri)")
 _NOT_FOR_EVER = ("404", "408", "409", "412", "423", "425", "429")
 _OF_THE_MOMENT = (
@@ -65,6 +68,7 @@ _OF_THE_MOMENT = (
 )
 """What S3 answers with 400 and would not a moment later."""
 
+_FREE = "free some space, and try again"
 _LACKS = "look at those objects: fabric data put brings them anew"
 
 _NAMES = (
@@ -93,7 +97,7 @@ def explain(messages: Sequence[str], *, store: str, address: str, writing: bool 
             "%s refuses this machine's clock" % where, "C103", "set the clock: timedatectl set-ntp true"
         )
     if any(word in said for word in _FULL):
-        return StoreTrouble("the disk is full: %s" % last, "S204", "free some space, and try again")
+        return StoreTrouble("the disk is full: %s" % last, "S204", _FREE)
     if any(word in said for word in _CREDENTIALS):
         return StoreTrouble(
             "%s does not accept the credentials: %s" % (where, last),
@@ -137,6 +141,14 @@ def _is_for_ever(said: str) -> bool:
     if any(word in said for word in _OF_THE_MOMENT):
         return False
     return any(code not in _NOT_FOR_EVER for code, _ in _REFUSED.findall(said))
+
+
+def of_system(error: OSError) -> StoreTrouble:
+    """Say what the place itself refused while data was brought in."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = " of %s" % error.filename if error.filename else ""
+        return StoreTrouble("the disk%s is full" % where, "S204", _FREE)
+    return StoreTrouble("the data could not be brought in: %s" % (error.strerror or error))
 
 
 def is_missing(messages: Sequence[str]) -> bool:
