@@ -135,7 +135,7 @@ def stores_document(
     told: dict[str, Any] = {
         "rclone": CHOSEN,
         "cache": str(site.home.data),
-        "cache_bytes": None,
+        "cache_bytes": request.recorded.get("data_cache_bytes"),
         "upload_seconds": request.spec.upload_seconds,
         "patience_seconds": None,
         "fetch": fetch,

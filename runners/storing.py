@@ -28,7 +28,7 @@ PATIENCE: Final = "FABRIC_STORE_PATIENCE_SECONDS"
 """How long a store that does not answer is tried again, in the controller's environment, for tests."""
 
 CACHE_BYTES: Final = "FABRIC_DATA_CACHE_BYTES"
-"""How large a place's cache of data may grow, in the controller's environment; half of its disk otherwise."""
+"""How large a place's cache of data may grow, in the controller's environment, whatever a job's submit said."""
 
 _SECRET_OPTIONS: Final = (
     "secret_access_key", "session_token", "key", "pass", "service_account_credentials", "sas_url", "bearer_token",
@@ -67,7 +67,8 @@ def with_stores(request: LaunchRequest, host: Host, site: Site, document: dict[s
     stores = {**document["stores"], "rclone": bring_rclone(host, site)}
     if told := os.environ.get(PATIENCE):
         stores["patience_seconds"] = float(told)
-    stores["cache_bytes"] = int(os.environ.get(CACHE_BYTES) or 0) or None
+    if told := os.environ.get(CACHE_BYTES):
+        stores["cache_bytes"] = int(told)
     return {**document, "stores": stores}
 
 

@@ -256,6 +256,20 @@ def test_copies_of_data_are_listed_and_pruned(fabric: Fabric, home: Home, serve:
     assert "--to lots" in fabric("data", "prune", "--to", "lots", "--yes", expect=64).stderr
 
 
+def test_copies_of_data_keep_to_the_limit_of_the_configuration(fabric: Fabric, serve: Serve) -> None:
+    serve(str(fabric.folder / "store"))
+    fabric("config", "set", "data.cache", "1MB")
+    for name in ("one", "two"):
+        (fabric.folder / name).mkdir()
+        (fabric.folder / name / "file").write_bytes(name.encode() * 200_000)
+        fabric("data", "put", name, f"served:{name}", "--create")
+        fabric("run", "--quiet", "--data", f"served:{name}", "--", "wc -c <$DATA_DIR/file")
+
+    assert [each["container"] for each in fabric.json("data", "list", "--json")] == ["two"]
+    assert fabric.json("show", "@last", "--json")["recorded"]["data_cache_bytes"] == 1 << 20
+    assert "a size" in fabric("config", "set", "data.cache", "lots", expect=64).stderr
+
+
 def test_results_that_could_not_be_stored_are_stored_when_the_store_is_back(
     fabric: Fabric, home: Home, serve: Serve
 ) -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.data.support import unprivileged
-from workbench.config import backend, load_config, type_of_address
+from workbench.config import Config, backend, load_config, type_of_address
+from workbench.config.data import cache_bytes
+from workbench.config.reading import read_config
 from workbench.errors import ConfigError, UnknownName
 
 GOOD = """\
@@ -183,3 +185,30 @@ def test_a_backend_s_options_are_the_caller_s_own(file: Path) -> None:
     backend("gpubox", config)["options"]["transport"] = "other"
 
     assert config.backends["gpubox"]["options"]["transport"] == "openssh"
+
+
+def test_a_limit_of_copies_counts_at_every_place_and_another_one_at_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[data]\ncache = "2GB"\n\n[data.cache_at]\ngpubox = "1GiB"\n')
+
+    config = read_config(file)
+
+    assert [cache_bytes(name, config) for name in ("local", "gpubox")] == [2000 << 20, 1 << 30]
+    assert cache_bytes("local", Config()) == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ("cache = 7", r":2: data.cache must be a size in quotes"),
+        ("cache = '7'", r":2: data.cache cannot be: 7 has no unit"),
+        ("cache_at = '7GB'", r":2: data.cache_at must be a table"),
+        ("cache_at.box = 'x'", r"data.cache_at.box cannot be"),
+    ],
+)
+def test_a_limit_that_is_no_size_is_named_with_its_line(tmp_path: Path, said: str, problem: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(f"[data]\n{said}\n")
+
+    with pytest.raises(ConfigError, match=problem):
+        read_config(file)

@@ -24,7 +24,7 @@ MORE_IS_BETTER: Final = (
     "accuracy", "acc", "f1", "auc", "precision", "recall", "score", "bleu", "rouge", "map", "iou", "dice", "reward",
 )  # fmt: skip
 
-NOT_COMPARED: Final = ("argv", "packages", "rerun_of", "data")
+NOT_COMPARED: Final = ("argv", "packages", "rerun_of", "data", "data_cache_bytes")
 """Recorded, but no setting: how the command was worded; packages are compared by themselves."""
 
 

@@ -72,6 +72,7 @@ def config_keys(incomplete: str) -> list[str]:
 
         names = [f"defaults.{name}" for name in (*MANIFEST.known(), *RUN_OPTIONS)]
         names += [f"retention.{name}" for name in RETENTION]
+        names += ["data.cache"]
         names += list(load_config().origins)
     except Exception:  # anything at all: a shell is waiting
         return []

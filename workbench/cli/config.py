@@ -144,6 +144,7 @@ def said(config: Config) -> Iterator[tuple[str, Any, str]]:
     tables = (
         ("defaults", config.defaults),
         ("retention", config.retention),
+        ("data", config.data),
         ("stores", config.stores),
         ("store_alias", config.store_alias),
     )

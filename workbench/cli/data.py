@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from workbench.cli.command import Family, command
 from workbench.cli.console import narrate
-from workbench.cli.options import Json, Yes
+from workbench.cli.options import Backend, Json, Yes
 from workbench.errors import InputMissing, UsageError
 
 if TYPE_CHECKING:
@@ -87,32 +86,28 @@ def mkbucket(target: Target, json: Json = False) -> None:
     narrate(f"{target} " + ("was there already" if was_there else "is made"))
 
 
-@command("list", "fabric data list", "fabric data list --json")
-def list_(json: Json = False) -> None:
-    """List the copies of stores' data that jobs on this machine share."""
-    from workbench.cli.data_cache import documents_of, table_of
+@command("list", "fabric data list", "fabric data list --backend gpubox", "fabric data list --json")
+def list_(backend: Backend = "", json: Json = False) -> None:
+    """List the copies of stores' data that jobs of a place share, here and at every host of the configuration."""
+    from workbench.cli.data_cache import show_copies
 
-    documents = documents_of()
-    if json:
-        from workbench.cli.documents import print_document
-
-        print_document(documents)
-        return
-    if not documents:
-        narrate("no job has brought data of a store to this machine yet")
-        return
-    sys.stdout.write(table_of(documents))
+    show_copies(backend, json=json)
 
 
-@command("prune", "fabric data prune --yes", "fabric data prune --to 20GB --json")
-def prune(to: Down = "", yes: Yes = False, json: Json = False) -> int:
-    """Remove copies of stores' data that no job uses now, the longest unused first.
+@command(
+    "prune",
+    "fabric data prune --yes",
+    "fabric data prune --backend gpubox --to 20GB --yes",
+    "fabric data prune --to 20GB --json",
+)
+def prune(backend: Backend = "", to: Down = "", yes: Yes = False, json: Json = False) -> int:
+    """Remove copies of stores' data that no job uses now, the longest unused first; of every place, or of one.
 
-    They are brought again when a job asks for them.
+    They are brought again when a job asks for them. [data] of the configuration limits how large they grow.
     """
-    from workbench.cli.data_cache import prune_cache
+    from workbench.cli.data_cache import prune_copies
 
-    return prune_cache(to, yes=yes, json=json)
+    return prune_copies(backend, to, yes=yes, json=json)
 
 
 def make_container(to: Named) -> None:

@@ -1,49 +1,138 @@
-"""The copies of stores' data on this machine: what they are, and their end."""
+"""The copies of stores' data at places: what they are, and their end."""
 
 from __future__ import annotations
 
+import sys
 import time
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from workbench.cli.console import confirm, narrate, person_present, width
 from workbench.cli.words import ago, count, iso, size
+from workbench.errors import FabricError, UsageError
 from workbench.paths import Home, default_home
+
+if TYPE_CHECKING:
+    from backends.interface import BackendOptions
 
 LOOKED_AT = 500
 """How many of the newest jobs are asked which store a copy is of."""
 
 
-def documents_of() -> list[dict[str, Any]]:
-    """Return the copies as ``--json`` gives them, the one used last first."""
-    from workbench.learner.data_cache import entries
+@dataclass(frozen=True, slots=True)
+class CopiesAt:
+    """What one place has."""
+
+    backend: str
+    documents: list[dict[str, Any]]
+    """As ``--json`` gives them, the one used last first."""
+    drop: Callable[[int], Sequence[str]]
+    """Removes what no job uses, the longest unused first, until so many bytes are left; returns the folders."""
+
+
+def look_at_places(backend: str = "") -> list[CopiesAt]:
+    """Look at the copies of one place, or of this machine and every host of the configuration.
+
+    One that cannot be asked is named, and is no error unless it is the only one.
+
+    Raises:
+        FabricError: the place that was named cannot be asked.
+    """
+    from workbench.cli.places import DEFAULT, backend_options, known_backends
+
+    if backend:
+        return list(_at(backend_options(backend), named=True))
+    found: list[CopiesAt] = []
+    for name in known_backends():
+        try:
+            found += _at(backend_options(name))
+        except FabricError as error:
+            if name == DEFAULT:
+                raise
+            narrate(f"{name} could not be asked: {error}")
+    return found
+
+
+def _at(options: BackendOptions, *, named: bool = False) -> Iterator[CopiesAt]:
+    if options.type == "local":
+        yield from _here(options.name)
+        return
+    if options.options.get("on_demand") and not named:
+        return  # it would be started for this
+    from backends.interface import Host
+    from runners.data_copies import copies_at, drop_copies
+    from workbench.cli.open_store import existing_store
+    from workbench.cli.places import open_backend
+    from workbench.store.database import home_uuid
+
+    with existing_store() as store:
+        if store is None:
+            return
+        uuid = home_uuid(store.home)
+    place = open_backend(options).open()
+    if not isinstance(place, Host):
+        place.close()
+        if named:
+            raise UsageError(f"{options.name} is a cluster; its pods keep no copies that they share")
+        return
+    with closing(place):
+        home = _home_at(place.folder(uuid))
+        documents = _documents(options.name, copies_at(place, home))
+
+    def drop(keep_bytes: int) -> Sequence[str]:
+        again = open_backend(options).open()
+        assert isinstance(again, Host)
+        with closing(again):
+            return drop_copies(again, home, keep_bytes)
+
+    yield CopiesAt(options.name, documents, drop)
+
+
+def _here(name: str) -> Iterator[CopiesAt]:
+    from workbench.learner.data_cache import entries, evict
 
     home = Home(default_home())
-    if not home.data.is_dir():
-        return []
-    stores = _stores_by_key()
-    return [_document(each, stores.get(str(each["key"]), "")) for each in reversed(entries(str(home.data)))]
+    if home.data.is_dir():
+        drop = partial(_evict, evict, str(home.data))
+        yield CopiesAt(name, _documents(name, entries(str(home.data))), drop)
 
 
-def _document(entry: dict[str, Any], store: str) -> dict[str, Any]:
-    folder = Path(str(entry["folder"]))
-    inside = sorted(each.name for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
-    return {
-        "schema": "fabric.data/1",
-        "container": inside[0] if inside else "",
-        "store": store,
-        "files": int(entry["files"]),
-        "size_bytes": int(entry["bytes"]),
-        "fingerprint": str(entry["fingerprint"]),
-        "used": iso(int(entry["used_us"])),
-        "in_use": bool(entry["in_use"]),
-        "whole": bool(entry["whole"]),
-        "folder": str(folder),
-    }
+def _evict(evict: Callable[..., list[str]], cache: str, keep_bytes: int) -> list[str]:
+    return evict(cache, until=lambda used: used <= keep_bytes)
+
+
+def _home_at(folder: str) -> Home:
+    from pathlib import Path
+
+    return Home(Path(folder))
+
+
+def _documents(backend: str, found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    stores = _stores_by_key() if found else {}
+    return [
+        {
+            "schema": "fabric.data/1",
+            "backend": backend,
+            "container": str(each.get("container") or ""),
+            "store": stores.get(str(each["key"]), ""),
+            "files": int(each["files"]),
+            "size_bytes": int(each["bytes"]),
+            "fingerprint": str(each["fingerprint"]),
+            "used": iso(int(each["used_us"])),
+            "used_us": int(each["used_us"]),
+            "in_use": bool(each["in_use"]),
+            "whole": bool(each["whole"]),
+            "folder": str(each["folder"]),
+        }
+        for each in reversed(found)
+    ]
 
 
 def _stores_by_key() -> dict[str, str]:
-    """Return the address of each store whose data may be here, by the key that copies are kept by."""
+    """Return the address of each store whose data may be at a place, by the key that copies are kept by."""
     from workbench.cli.open_store import existing_store
     from workbench.data.stores import stores_of
     from workbench.store.reading import detail, list_jobs
@@ -66,6 +155,7 @@ def table_of(documents: list[dict[str, Any]]) -> str:
 
     columns = [
         Column("CONTAINER"),
+        Column("WHERE"),
         Column("STORE", stretch=True),
         Column("FILES", right=True),
         Column("SIZE", right=True),
@@ -75,42 +165,53 @@ def table_of(documents: list[dict[str, Any]]) -> str:
     rows = [
         [
             each["container"] + ("" if each["whole"] else " (not whole)"),
+            each["backend"],
             each["store"] or "-",
             str(each["files"]),
             size(each["size_bytes"]),
-            "now" if each["in_use"] else _ago(each["folder"], now),
+            "now" if each["in_use"] else ago(each["used_us"], now) if each["used_us"] else "-",
         ]
         for each in documents
     ]
     return render(columns, rows, width=width(120))
 
 
-def _ago(folder: str, now_us: int) -> str:
-    try:
-        return ago(Path(folder + ".lock").stat().st_mtime_ns // 1000, now_us)
-    except OSError:
-        return "-"
+def show_copies(backend: str, *, json: bool) -> None:
+    """Print the copies of a place, or of all."""
+    documents = [each for place in look_at_places(backend) for each in place.documents]
+    if json:
+        from workbench.cli.documents import print_document
+
+        print_document(documents)
+        return
+    if not documents:
+        narrate(f"no job has brought data of a store to {backend or 'a place'} yet")
+        return
+    sys.stdout.write(table_of(documents))
 
 
-def prune_cache(to: str, *, yes: bool, json: bool) -> int:
+def prune_copies(backend: str, to: str, *, yes: bool, json: bool) -> int:
     """Remove copies that no job uses; return the exit code.
 
     Raises:
         UsageError: ``to`` is no size.
     """
     from workbench.cli.documents import print_document
-    from workbench.learner.data_cache import evict
 
     limit = _limit(to)
-    before = documents_of()
-    free = [each for each in before if not each["in_use"]]
+    places = look_at_places(backend)
+    free = [each for place in places for each in place.documents if not each["in_use"]]
+    names = ", ".join(sorted({str(each["backend"]) for each in free}))
+    question = f"Remove {'up to ' if to else ''}{count(len(free), 'cached container')} at {names}?"
     if not free:
         narrate("there is no copy that no job uses")
     elif not yes and not person_present():
-        narrate(f"--yes removes up to {count(len(free), 'cached container')}")
-    elif confirm(f"Remove {'up to ' if to else ''}{count(len(free), 'cached container')}?", yes=yes):
-        dropped = set(evict(str(Home(default_home()).data), lambda used: used <= limit))
-        gone = [each for each in before if each["folder"] in dropped]
+        narrate(f"--yes removes up to {count(len(free), 'cached container')} at {names}")
+    elif confirm(question, yes=yes):
+        gone: list[dict[str, Any]] = []
+        for place in places:
+            dropped = set(place.drop(limit)) if place.documents else set()
+            gone += [each for each in place.documents if each["folder"] in dropped]
         if json:
             print_document([{**each, "removed": True} for each in gone])
         else:
@@ -125,7 +226,6 @@ def prune_cache(to: str, *, yes: bool, json: bool) -> int:
 def _limit(to: str) -> int:
     if not to:
         return -1
-    from workbench.errors import UsageError
     from workbench.manifest.units import size_bytes
 
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.cli.command import command
-from workbench.cli.options import Json, SomeJobs, Where
+from workbench.cli.options import Backend, Json, SomeJobs, Where
 
 if TYPE_CHECKING:
     from workbench.cli.space import Cache, Use
@@ -20,12 +20,21 @@ SHOWN = 20
 All = Annotated[bool, typer.Option("--all", "-a", help=f"All jobs, not only the {SHOWN} largest.")]
 
 
-@command("du", "fabric du", "fabric du digits", "fabric du --where 'age>30d' --json")
-def du(jobs: SomeJobs = None, where: Where = None, all: All = False, json: Json = False) -> None:
-    """Show what jobs and caches take up on this machine's disk.
+@command(
+    "du", "fabric du", "fabric du digits", "fabric du --where 'age>30d' --json", "fabric du --backend gpubox"
+)
+def du(
+    jobs: SomeJobs = None, where: Where = None, backend: Backend = "", all: All = False, json: Json = False
+) -> None:
+    """Show what jobs and caches take up on this machine's disk, or with --backend which copies of data a host has.
 
     The largest jobs come first. `fabric prune` frees space.
     """
+    if backend:
+        from workbench.cli.data_cache import show_copies
+
+        show_copies(backend, json=json)
+        return
     from workbench.cli.open_store import existing_store
     from workbench.cli.space import caches, use_of
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from workbench.data.snapshot import Snapshot
     from workbench.job import JobId
     from workbench.manifest import Loaded
+    from workbench.manifest.model import JobSpec
     from workbench.paths import Home
     from workbench.store.rows import PlaceRef
 
@@ -117,6 +118,7 @@ def prepare(
         environment.active_interpreter(), struck_out(words.argv, secrets.values()), passed
     )
     recorded["seed"] = loaded.spec.seed
+    recorded |= data_limit(loaded.spec, place.backend)
     if words.checkpoint:
         from workbench.cli.beginning import beginning
 
@@ -197,3 +199,14 @@ def _describe_git(folder: Path) -> dict[str, Any]:
     from workbench.data.git import describe
 
     return describe(folder)
+
+
+def data_limit(spec: JobSpec, backend: str) -> dict[str, int]:
+    """Return how large a job may let the copies of data at its place grow, where the configuration says so."""
+    if not spec.data_stores:
+        return {}
+    from workbench.config import load_config
+    from workbench.config.data import cache_bytes
+
+    limit = cache_bytes(backend, load_config())
+    return {"data_cache_bytes": limit} if limit else {}

@@ -10,7 +10,7 @@ import typer
 
 from workbench.cli.command import command
 from workbench.cli.console import confirm, narrate
-from workbench.cli.options import Json, Where, Yes
+from workbench.cli.options import Backend, Json, Where, Yes
 
 if TYPE_CHECKING:
     from workbench.cli.prune_choice import Rule, Thing
@@ -38,6 +38,7 @@ Caches = Annotated[bool, typer.Option("--caches", help="Only caches that no job 
     "fabric prune --older-than 30d --keep-failed --keep-last 20 --yes",
     "fabric prune --where 'state:failed' --logs-only --dry-run --json",
     "fabric prune --caches --yes",
+    "fabric prune --caches --backend gpubox --yes",
 )
 def prune(
     older_than: OlderThan = None,
@@ -46,6 +47,7 @@ def prune(
     where: Where = None,
     logs_only: LogsOnly = False,
     caches: Caches = False,
+    backend: Backend = "",
     dry_run: DryRun = False,
     yes: Yes = False,
     json: Json = False,
@@ -54,10 +56,11 @@ def prune(
 
     Nothing goes by itself and nothing goes unsaid: it is listed, and asked for unless --yes is said. Without
     options [retention] of the configuration says what goes. Jobs that are open, that others come after, or that
-    have the tag `keep` stay. Caches are code, environments, copies of data, and images built of jobs' code.
+    have the tag `keep` stay. Caches are code, environments, copies of data, and images built of jobs' code; with
+    --backend the copies of data that a host has.
     """
     from workbench.cli.open_store import existing_store
-    from workbench.cli.prune_choice import chosen, rule_of, unused
+    from workbench.cli.prune_choice import chosen, copies_at, rule_of, unused
     from workbench.cli.space import use_of
     from workbench.config import load_config
 
@@ -72,11 +75,12 @@ def prune(
         if store is None:
             narrate("there is nothing: no job was ever started from this home")
             return 0
-        _check(rule, caches=caches)
+        _check(rule, caches=caches, backend=backend)
         uses = [] if caches else [use_of(store.home, row) for row in chosen(store, rule)]
         if rule.logs_only:
             uses = [use for use in uses if use.logs]
-        things = [] if rule.logs_only else list(unused(store, {use.row.id for use in uses}))
+        things = [] if rule.logs_only or backend else list(unused(store, {use.row.id for use in uses}))
+        things += copies_at(backend) if backend else []
         if json and (dry_run or not yes):
             _print_document(uses, things, rule, removed=False)
             return 0
@@ -95,9 +99,13 @@ def prune(
     return 0
 
 
-def _check(rule: Rule, *, caches: bool) -> None:
+def _check(rule: Rule, *, caches: bool, backend: str) -> None:
     from workbench.errors import UsageError
 
+    if backend and not caches:
+        raise UsageError(
+            "--backend says where caches are; jobs are chosen by --where 'backend:NAME'", hint="--caches"
+        )
     if caches and (rule.says_which or rule.logs_only):
         raise UsageError("--caches removes no job, so nothing chooses among them")
     if not caches and not rule.says_which:

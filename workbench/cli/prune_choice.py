@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -141,6 +141,24 @@ def unused(store: Store, gone: set[str]) -> Iterator[Thing]:
     if all(is_over(row) for row in kept):
         yield from _data(home)
         yield from _images()
+
+
+def copies_at(backend: str) -> list[Thing]:
+    """Return the copies of data at a place that no job uses, as one thing: they go together."""
+    from workbench.cli.data_cache import look_at_places
+
+    found = []
+    for place in look_at_places(backend):
+        free = [int(each["size_bytes"]) for each in place.documents if not each["in_use"]]
+        if free:
+            found.append(
+                Thing("data", f"{len(free)} at {place.backend}", sum(free), partial(_drop_all, place.drop))
+            )
+    return found
+
+
+def _drop_all(drop: Callable[[int], Sequence[str]]) -> None:
+    drop(-1)
 
 
 def _environments_of(home: Home, row: JobRow) -> Iterator[str]:

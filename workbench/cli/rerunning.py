@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli import environment
-from workbench.cli.launching import Prepared
+from workbench.cli.launching import Prepared, data_limit
 from workbench.errors import InputMissing
 from workbench.job import nine
 
@@ -68,6 +68,7 @@ def prepare_again(store: Store, whole: JobDetail, *, name: str, argv: Sequence[s
     recorded = environment.record(python, list(argv), old.get("environment") or {})
     kept = {key: old[key] for key in ("git", "code", "seed", "cwd") if key in old}
     data = recorded_data(store.home.job(whole.row.id), whole.row.attempt)
+    recorded |= data_limit(whole.spec, whole.row.place.backend)
     recorded |= {**kept, "rerun_of": whole.row.id, **({"data": dict(data)} if data else {})}
     loaded = Loaded(
         spec=replace(whole.spec, name=name) if name else whole.spec,

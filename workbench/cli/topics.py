@@ -94,6 +94,7 @@ fabric.toml, the user's config.toml, the default. A profile (--profile) lies ove
 
   [defaults]      keys of a manifest, and options of run
   [backends.X]    places; `fabric backend add`
+  [data]          how large copies of stores' data may grow
   [retention]     what `fabric prune` does when nothing is said
   [profiles.X.defaults]
 

@@ -103,6 +103,7 @@ def _joined(parts: list[tuple[str, Config]]) -> Config:
     backends: dict[str, Any] = {LOCAL: local_backend()}
     defaults: dict[str, Any] = {}
     retention: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     keys: dict[str, tuple[str, ...]] = {}
     stores: dict[str, Any] = {}
     aliases: dict[str, str] = {}
@@ -115,9 +116,11 @@ def _joined(parts: list[tuple[str, Config]]) -> Config:
                 origins[f"backends.{name}"] = origin
         defaults |= config.defaults
         retention |= config.retention
+        data |= config.data
         keys |= config.keys
         origins |= {f"defaults.{name}": origin for name in config.defaults}
         origins |= {f"retention.{name}": origin for name in config.retention}
+        origins |= {f"data.{name}": origin for name in config.data}
         origins |= {f"keys.{name}": origin for name in config.keys}
         stores |= config.stores
         aliases |= config.store_alias
@@ -130,6 +133,7 @@ def _joined(parts: list[tuple[str, Config]]) -> Config:
         file=parts[0][1].file,
         warnings=tuple(warning for _, config in parts for warning in config.warnings),
         retention=retention,
+        data=data,
         keys=keys,
         stores=stores,
         store_alias=aliases,

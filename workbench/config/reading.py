@@ -17,7 +17,7 @@ SCHEMES: Final[Mapping[str, str]] = {"ssh": "ssh", "k8s": "kubernetes", "kuberne
 CLUSTERS: Final = ("k8s", "kubernetes")
 """Names that mean the kubeconfig's current context where no backend has them."""
 
-TABLES: Final = ("backends", "defaults", "keys", "profiles", "retention", "store_alias", "stores")
+TABLES: Final = ("backends", "data", "defaults", "keys", "profiles", "retention", "store_alias", "stores")
 RUN_OPTIONS: Final[Mapping[str, type]] = {
     "detach": bool,
     "on_interrupt": str,
@@ -70,6 +70,8 @@ class Config:
     """Each named data store: ``type`` and what a manifest's ``connection`` says; passwords only by reference."""
     store_alias: Mapping[str, str] = field(default_factory=dict)
     """For an address as manifests write it another one, or the name of a store."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of :mod:`workbench.config.data`."""
     profiles: Mapping[str, Config] = field(default_factory=dict)
     """Parts of the file that only count when they are asked for by name."""
     layers: tuple[Layer, ...] = ()
@@ -186,10 +188,14 @@ class Reader:
         stores, aliases = self._table(document, "stores"), self._table(document, "store_alias")
         if stores or aliases:
             self._check_stores(stores, aliases, prefix)
+        data = self._table(document, "data")
+        if data:
+            self._check_data(data, prefix)
         return Config(
             backends,
             defaults,
             self._path,
+            data=data,
             retention=retention,
             keys=keys,
             stores=stores,
@@ -206,6 +212,16 @@ class Reader:
         for address, target in aliases.items():
             if problem := fault_of_alias(address, target):
                 raise self._error(address, f"{prefix}store_alias.{address} {problem}")
+
+    def _check_data(self, data: Mapping[str, Any], prefix: str) -> None:
+        from workbench.config.data import KEYS, fault_of
+
+        for name in data:
+            if name not in KEYS:
+                self._warn_unknown(name, KEYS, f"{prefix}data.")
+        key, problem = fault_of(data)
+        if key:
+            raise self._error(key.rpartition(".")[2], f"{prefix}data.{key} {problem}")
 
     def _check_retention(self, retention: Mapping[str, Any], prefix: str) -> None:
         for name, value in retention.items():

@@ -133,7 +133,11 @@ class Entry:
 
 
 def entries(cache: str) -> list[dict[str, Any]]:
-    """Say what is cached, the longest unused first: ``folder``, ``bytes``, ``files``, ``used_us``, ``in_use``."""
+    """Say what is cached, the longest unused first.
+
+    Of each: ``folder``, ``key`` of the store, ``container``, ``bytes``, ``files``, ``fingerprint``, ``whole``,
+    ``used_us``, ``in_use``.
+    """
     found = []
     for key in host_files.children(cache):
         for name in host_files.children(os.path.join(cache, key)):
@@ -147,6 +151,7 @@ def entries(cache: str) -> list[dict[str, Any]]:
                 {
                     "folder": folder,
                     "key": key,
+                    "container": _container_in(folder),
                     "bytes": told.get("bytes", 0) if told else _size_of(folder),
                     "files": told.get("files", 0),
                     "fingerprint": told.get("fingerprint", ""),
@@ -228,6 +233,11 @@ def _measure(folder: str, *, seal: bool = False) -> tuple[int, int]:
                 if seal:
                     os.chmod(item.path, _READ_ONLY_FILE)
     return files, count
+
+
+def _container_in(folder: str) -> str:
+    inside = [name for name in host_files.children(folder) if os.path.isdir(os.path.join(folder, name))]
+    return min(inside, default="")
 
 
 def _size_of(folder: str) -> int:

@@ -69,6 +69,8 @@ class Place:
             "unpack_agent": _unpack_agent,
             "inventory": _inventory,
             "prospects": _prospects,
+            "data_copies": _data_copies,
+            "drop_data_copies": _drop_data_copies,
         }
 
     def call(self, operation: str, arguments: Mapping[str, Any]) -> Any:
@@ -155,3 +157,15 @@ def _prospects(engine: str = "") -> Dict[str, Any]:
     from workbench.learner.host_prospects import prospects
 
     return prospects(engine)
+
+
+def _data_copies(cache: str) -> List[Dict[str, Any]]:
+    from workbench.learner.data_cache import entries
+
+    return entries(cache)
+
+
+def _drop_data_copies(cache: str, keep_bytes: int) -> List[str]:
+    from workbench.learner.data_cache import evict
+
+    return evict(cache, until=lambda used: used <= keep_bytes)

@@ -1,0 +1,71 @@
+"""Copies of stores' data at a host: no larger than the configuration says, listed and pruned from here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Fabric
+from tests.controller.real import Ground
+from tests.ssh.conftest import Box
+from tests.stores.servers import Server
+from workbench.job import State
+from workbench.paths import Home
+from workbench.store.rows import PlaceRef
+
+LIMIT_BYTES = 1_000_000
+
+
+@pytest.fixture
+def there(home: Home, box: Box) -> Iterator[Ground]:
+    """A home whose jobs run at the host."""
+    made = Ground(home, PlaceRef("box", "ssh", "process", address=box.address))
+    yield made
+    made.clean_up()
+
+
+def read(ground: Ground, s3: Server, container: str) -> str:
+    """Have a job read a container; return what it said."""
+    job_id = ground.submit(
+        "wc -c <$DATA_DIR/file",
+        data_stores=(s3.store(training_data=container, training_results=""),),
+        recorded={"data_cache_bytes": LIMIT_BYTES},
+    )
+    row = ground.ends(job_id)
+    assert row.state is State.COMPLETED, row.reason
+    return ground.output(job_id)
+
+
+def test_copies_at_a_host_keep_to_their_limit_and_are_listed_and_pruned_from_here(
+    there: Ground, box: Box, s3: Server, clean_environment: Path
+) -> None:
+    names = ("first", "second", "third")
+    for name in names:
+        s3.write(f"{name}/file", name.encode() * (400_000 // len(name)))
+    for name in names:
+        assert int(read(there, s3, name)) > 390_000
+
+    folder = clean_environment / "work"
+    folder.mkdir()
+    fabric = Fabric(folder)
+    fabric("backend", "add", "box", box.address)
+    listed = fabric.json("data", "list", "--backend", "box", "--json")
+    # What was used longest ago had to go for the third.
+    assert [each["container"] for each in listed] == ["third", "second"]
+    assert {(each["backend"], each["in_use"], each["whole"]) for each in listed} == {("box", False, True)}
+    assert all(each["folder"].startswith(str(box.user.home)) for each in listed)
+    assert s3.address in fabric("data", "list").stdout
+    assert [each["container"] for each in fabric.json("du", "--backend", "box", "--json")] == [
+        "third",
+        "second",
+    ]
+    (gone,) = fabric.json("data", "prune", "--backend", "box", "--to", "0.5MB", "--yes", "--json")
+    assert gone["container"] == "second"
+    assert fabric.json("data", "prune", "--backend", "local", "--yes", "--json") == []
+    pruned = fabric.json("prune", "--caches", "--backend", "box", "--yes", "--json")
+    assert [each["name"] for each in pruned["caches"]] == ["1 at box"]
+    assert fabric.json("data", "list", "--json") == []
+    assert not (Path(gone["folder"])).exists()
+    assert "'backend:NAME'" in fabric("prune", "--backend", "box", "--older-than", "1d", expect=64).stderr
