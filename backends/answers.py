@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from workbench.values import dataclass
 
 Answerer = Callable[["Question"], str | None]
 """Asks a person; None when nobody answers."""

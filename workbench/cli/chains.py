@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from workbench.cli.parents import JOB_STORE, split_reference
 from workbench.cli.run_words import Words, read_manifest
 from workbench.errors import UsageError
 from workbench.job import JobId, new_job_id
+from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.manifest import Loaded

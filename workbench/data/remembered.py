@@ -6,9 +6,11 @@ import json
 import os
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from workbench.values import dataclass
 
 FORMAT: Final = 1
 

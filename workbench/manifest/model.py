@@ -7,8 +7,10 @@ a YAML parser.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Final, Literal
+
+from workbench.values import dataclass
 
 IMAGES: Final[Mapping[str, str]] = {
     "caffe": "bvlc/caffe",
