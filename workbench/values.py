@@ -52,10 +52,14 @@ def _made_later(cls: type[Value], *, frozen: bool) -> type[Value]:
 
 
 def _first(value: type[Any], name: str) -> Any:
-    """Return a method that makes all of a class's methods, and hands over to the one of that name."""
+    """Return a method that makes the one of that name, or all that come with it, and hands over to it."""
 
     def method(*arguments: Any, **named: Any) -> Any:
-        _make(value)
+        # Two threads may come here at once: then both make the same.
+        made = {name: _constructor(value)} if name == "__init__" else _comparing(value)
+        for each, function in made.items():
+            if hasattr(vars(value).get(each), _FIRST):
+                setattr(value, each, function)
         return getattr(value, name)(*arguments, **named)
 
     method.__name__, method.__qualname__ = name, f"{value.__qualname__}.{name}"
@@ -63,20 +67,45 @@ def _first(value: type[Any], name: str) -> Any:
     return method
 
 
-def _make(value: type[Any]) -> None:
-    """Have ``dataclasses`` make the methods for a class of the same fields, and take them over.
+def _constructor(value: type[Any]) -> Any:
+    """Compile ``__init__`` alone: of ``dataclasses`` it would come with what makes a class frozen, at thrice the cost."""
+    names: dict[str, Any] = {"value_set": object.__setattr__, "value_left_out": object()}
+    positional, named, lines = ["self"], list[str](), list[str]()
+    for field in dataclasses.fields(value):
+        name, usual = field.name, f"value_{field.name}"
+        has_default = field.default is not dataclasses.MISSING
+        has_factory = field.default_factory is not dataclasses.MISSING
+        names[usual] = field.default if has_default else field.default_factory
+        if field.init:
+            parameter = (
+                f"{name}={usual}" if has_default else f"{name}=value_left_out" if has_factory else name
+            )
+            (named if field.kw_only else positional).append(parameter)
+            given = f"{usual}() if {name} is value_left_out else {name}" if has_factory else name
+        elif has_default or has_factory:
+            given = f"{usual}()" if has_factory else usual
+        else:
+            continue
+        lines.append(f"value_set(self, {name!r}, {given})")
+    if hasattr(value, "__post_init__"):
+        lines.append("self.__post_init__()")
+    head = ", ".join([*positional, *(["*", *named] if named else [])])
+    exec(f"def __init__({head}):\n " + "\n ".join(lines or ["pass"]), names)
+    made = names["__init__"]
+    made.__qualname__ = f"{value.__qualname__}.__init__"
+    return made
 
-    Two threads may come here at once: then both make the same.
-    """
+
+def _comparing(value: type[Any]) -> dict[str, Any]:
+    """Have ``dataclasses`` make the other methods for a class of the same fields."""
     twin = dataclasses.make_dataclass(
         value.__name__,
         [(field.name, field.type, _again(field)) for field in dataclasses.fields(value)],
-        namespace={"__post_init__": value.__post_init__} if hasattr(value, "__post_init__") else {},
+        namespace={"__doc__": value.__doc__},
+        init=False,
         frozen=value.__dataclass_params__.frozen,
     )
-    for name in MADE_LATER:
-        if hasattr(vars(value).get(name), _FIRST):
-            setattr(value, name, vars(twin)[name])
+    return {name: vars(twin)[name] for name in MADE_LATER if name != "__init__"}
 
 
 def _again(field: dataclasses.Field[Any]) -> Any:
