@@ -68,7 +68,7 @@ def _first(value: type[Any], name: str) -> Any:
 
 
 def _constructor(value: type[Any]) -> Any:
-    """Compile ``__init__`` alone: of ``dataclasses`` it would come with what makes a class frozen, at thrice the cost."""
+    """Compile ``__init__`` alone: from ``dataclasses`` it comes with what makes a class frozen."""
     names: dict[str, Any] = {"value_set": object.__setattr__, "value_left_out": object()}
     positional, named, lines = ["self"], list[str](), list[str]()
     for field in dataclasses.fields(value):

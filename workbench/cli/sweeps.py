@@ -6,7 +6,6 @@ import itertools
 import os
 import re
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Final
 
 from workbench.cli.expressions import pointing
@@ -17,7 +16,7 @@ JOBS_MOST: Final = 1000
 """More than that at once is a mistake more often than a wish."""
 
 _NUMBER: Final = r"-?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
-_RANGE: Final = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(?:\.\.({_NUMBER}))?")
+_RANGE: Final = rf"({_NUMBER})\.\.({_NUMBER})(?:\.\.({_NUMBER}))?"
 _OPENING: Final = {"[": "]", "{": "}", "(": ")"}
 
 
@@ -91,9 +90,11 @@ def _parts(value: str) -> list[tuple[int, str]]:
 
 def _ranged(text: str, start: int, part: str) -> list[str]:
     """Return the values of a range, both ends included; any other part is a value."""
-    match = _RANGE.fullmatch(part.strip())
+    match = re.fullmatch(_RANGE, part.strip())
     if match is None:
         return [part]
+    from decimal import Decimal
+
     first, last = Decimal(match[1]), Decimal(match[2])
     is_whole = first == first.to_integral_value() and last == last.to_integral_value()
     if match[3] is None and not is_whole:

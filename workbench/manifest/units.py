@@ -18,11 +18,10 @@ SIZE_UNITS: Final = {
 }
 DURATION_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
-_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(m|g|t|mi|gi|ti)b?", re.IGNORECASE)
-_NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
-_DURATION_PART: Final = re.compile(
-    r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)(?![a-z])\s*"
-)
+# Compiled when they are first used: few commands read a size, and all load this.
+_SIZE: Final = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(m|g|t|mi|gi|ti)b?"
+_NUMBER: Final = r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+"
+_DURATION_PART: Final = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)(?![a-z])\s*"
 _LONGEST: Final = 40
 _SIZE_MAX: Final = 1 << 60
 DURATION_MAX_SECONDS: Final = 10 * 365 * 86_400
@@ -35,7 +34,7 @@ def size_bytes(text: str) -> int:
         ValueError: it is none; the message says what was found and what would be right.
     """
     trimmed = text.strip()
-    found = _SIZE.fullmatch(trimmed) if len(trimmed) <= _LONGEST else None
+    found = re.fullmatch(_SIZE, trimmed, re.IGNORECASE) if len(trimmed) <= _LONGEST else None
     if found is None:
         raise ValueError(_bad_size(trimmed))
     size = round(float(found[1]) * SIZE_UNITS[found[2].lower()])
@@ -45,7 +44,7 @@ def size_bytes(text: str) -> int:
 
 
 def _bad_size(text: str) -> str:
-    if len(text) <= _LONGEST and _NUMBER.fullmatch(text):
+    if len(text) <= _LONGEST and re.fullmatch(_NUMBER, text):
         return _without_unit(text)
     return f"{_shown(text)} is not a size; write a number and a unit, such as 512MiB, 1Gb, 1.5GB, 8G or 16GiB"
 
@@ -80,11 +79,11 @@ def duration_seconds(text: str) -> float:
 
 
 def _seconds(text: str) -> float | None:
-    if _NUMBER.fullmatch(text):
+    if re.fullmatch(_NUMBER, text):
         return float(text)
-    total, position = 0.0, 0
+    duration_part, total, position = re.compile(_DURATION_PART), 0.0, 0
     while position < len(text):
-        part = _DURATION_PART.match(text, position)
+        part = duration_part.match(text, position)
         if part is None:
             return None
         total += float(part[1]) * DURATION_UNITS[part[2][0]]
