@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Self
 
+from workbench.cli.glances import Glances
 from workbench.cli.progress_words import is_over
+from workbench.clock import elapsed_seconds
 from workbench.errors import FabricError, UnknownName
 from workbench.job import nine
 
 if TYPE_CHECKING:
     from workbench.cli.views import View
-    from workbench.learner.watch import Watcher
     from workbench.logs.journal import JournalReader
     from workbench.paths import Home
     from workbench.store.database import Store
@@ -86,34 +87,26 @@ class Follower:
 
     def follow(self) -> JobRow:
         """Follow to the end; raises UnknownName when the job is deleted meanwhile."""
-        from workbench.clock import elapsed_seconds
-        from workbench.learner.watch import Watcher
-
-        began = elapsed_seconds()
         with ExitStack() as stack:
             keeper = Keeper(self._store.home, at_once=not self._fresh)
             if not is_over(self._row):
                 stack.enter_context(keeper)
-            watcher = Watcher()
-            try:
-                told = ""
-                while True:
-                    self._refresh()
-                    self._read_metrics(elapsed_seconds())
-                    over = is_over(self._row)
-                    moved = self._copy(watcher)
-                    if over and not moved:
-                        break
-                    if keeper.trouble != told:
-                        told = keeper.trouble
-                        if told:
-                            self._view.trouble(told)
-                    self._view.tick()
-                    if not moved:
-                        # A short job's end is seen at once, a long one's costs next to nothing to wait for.
-                        watcher.wait(0.01 if elapsed_seconds() - began < 2 else 0.04)
-            finally:
-                watcher.close()
+            glances = stack.enter_context(closing(Glances()))
+            told = ""
+            while True:
+                self._refresh()
+                self._read_metrics(elapsed_seconds())
+                over = is_over(self._row)
+                moved = self._copy(glances)
+                if over and not moved:
+                    break
+                if keeper.trouble != told:
+                    told = keeper.trouble
+                    if told:
+                        self._view.trouble(told)
+                self._view.tick()
+                if not moved:
+                    glances.wait()
         self._view.finish_output()
         self._metrics_stale = True
         self._read_metrics(math.inf)
@@ -165,7 +158,7 @@ class Follower:
         current = [each for each in progress(self._store, self._row.id) if each.attempt == self._row.attempt]
         return next((each.text for each in current if each.text and each.fraction is not None), "")
 
-    def _copy(self, watcher: Watcher) -> bool:
+    def _copy(self, glances: Glances) -> bool:
         """Copy what is published; an attempt is read to its end before the next one is begun."""
         from workbench.logs.copying import copy_published
 
@@ -179,11 +172,11 @@ class Follower:
                 self._view.output(self._attempt, learner, data)
             moved = moved or self._offsets[learner] > before
         if not moved and self._attempt < self._row.attempt:
-            self._begin_attempt(watcher)
+            self._begin_attempt(glances)
             moved = True
         return moved
 
-    def _begin_attempt(self, watcher: Watcher) -> None:
+    def _begin_attempt(self, glances: Glances) -> None:
         from workbench.logs.journal import JournalReader
 
         if self._journals:
@@ -194,5 +187,5 @@ class Follower:
             journal = JournalReader(folder.learner(learner))
             self._journals[learner] = journal
             self._offsets[learner] = 0 if self._tail is None else journal.tail_offset(self._tail)
-            watcher.add(str(folder.learner(learner).index))
+            glances.add(folder.learner(learner).index)
         self._tail = None

@@ -69,6 +69,8 @@ class Contained:
             return EXIT_NOT_STARTED
         # The first process in there waits for this, and then for nobody.
         self._control = self._open("control", os.O_RDWR)
+        if start:
+            self._find_processes()
         said = self._follow()
         while self._move():
             pass  # what was printed before the end
@@ -94,7 +96,6 @@ class Contained:
             target = "containers/%s/wait?condition=next-exit" % name
             self._ending = Asked(connected(engine), "POST", target)
             ask(engine, "POST", "containers/%s/start" % name, timeout_seconds=None)
-            self._find_processes()
             return True
         except EngineRefused as error:
             # Who began to start it may have heard why it is gone already.

@@ -39,7 +39,8 @@ def main(arguments: list[str]) -> int:
     if len(arguments) == 3 and arguments[0] == "contain":
         from workbench.learner.contained import main as contain
 
-        return contain(*arguments[1:])
+        # Nothing is left to be flushed, and the learner's end waits for this one's.
+        os._exit(contain(*arguments[1:]))
     if arguments[:1] == ["pod"]:
         from workbench.learner.pod_main import main as pod
 

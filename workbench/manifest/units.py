@@ -21,7 +21,10 @@ DURATION_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 # Compiled when they are first used: few commands read a size, and all load this.
 _SIZE: Final = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(m|g|t|mi|gi|ti)b?"
 _NUMBER: Final = r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+"
-_DURATION_PART: Final = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)(?![a-z])\s*"
+_DURATION_PART: Final = (
+    r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*"
+    r"(seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|w)(?![a-z])\s*"
+)
 _LONGEST: Final = 40
 _SIZE_MAX: Final = 1 << 60
 DURATION_MAX_SECONDS: Final = 10 * 365 * 86_400
