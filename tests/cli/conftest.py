@@ -125,11 +125,12 @@ def belonging_to(home: Home) -> list[psutil.Process]:
     return found
 
 
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
-    """Wait for a condition, and fail when it does not come true in time."""
+def wait_until(condition: Callable[[], object], what: str | Callable[[], str], seconds: float = 30.0) -> None:
+    """Wait for a condition, and fail when it does not come true in time, saying what was waited for."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"waited {seconds} s for {what() if callable(what) else what}")
         time.sleep(0.01)
 
 

@@ -128,8 +128,8 @@ def test_two_learners_find_each_other_by_name(pods: Pods) -> None:
 
 def test_a_halted_job_goes_on_from_its_checkpoint(pods: Pods) -> None:
     command = (
-        "trap 'exit 0' TERM; n=$(cat $CHECKPOINT_DIR/n 2>/dev/null || echo 0); echo from $n;"
-        " echo $((n + 1)) > $CHECKPOINT_DIR/n; [ $n = 1 ] || while :; do sleep 0.1; done"
+        "trap 'exit 0' TERM; n=$(cat $CHECKPOINT_DIR/n 2>/dev/null || echo 0);"
+        " echo $((n + 1)) > $CHECKPOINT_DIR/n; echo from $n; [ $n = 1 ] || while :; do sleep 0.1; done"
     )
     job = pods.start("--", "sh", "-c", command)
     pods.until(job, lambda _: b"from 0" in pods.fabric("logs", job).stdout.encode(), "the job to print")

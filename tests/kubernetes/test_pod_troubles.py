@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -102,20 +103,32 @@ def test_an_image_without_python_works_all_the_same(pods: Pods) -> None:
 
 
 def test_a_learners_failure_stops_the_others_with_nobody_watching(pods: Pods) -> None:
-    command = "[ $LEARNER_ID = 2 ] && { sleep 3; exit 5; }; while :; do sleep 0.1; done"
+    command = "until [ -e /tmp/fail ]; do sleep 0.1; done; exit 5"
     job = pods.start("--set", "learners=2", "--set", "ends_when=all", "--", "sh", "-c", command)
     pods.until_state(job, "PROCESSING")
     pods.fabric("controller", "stop")
-
     wait_until(
-        lambda: [pod["status"]["phase"] for pod in pods.pods()] == ["Failed", "Failed"],
-        "both pods to end",
-        seconds=60,
+        lambda: not pods.fabric.json("controller", "status", "--json", expect=None)["running"], "its end"
     )
+    second = next(pod["metadata"]["name"] for pod in pods.pods() if _index(pod) == 1)
+
+    assert pods.space.admin.exec(second, "learner", ["touch", "/tmp/fail"]).wait() == 0
+
+    phases: list[str] = []
+
+    def have_failed() -> bool:
+        phases[:] = [pod["status"]["phase"] for pod in pods.pods()]
+        return phases == ["Failed", "Failed"]
+
+    wait_until(have_failed, lambda: f"both pods to end: {phases}", seconds=60)
 
     pods.fabric("wait", job, expect=None)
     shown = pods.show(job)
     assert (shown["state"], shown["exit_code"]) == ("FAILED", 5)
+
+
+def _index(pod: dict[str, Any]) -> int:
+    return int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"])
 
 
 def test_learners_that_do_not_come_together_go_back_into_the_line(fabric: Fabric, space: Space) -> None:
