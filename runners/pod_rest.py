@@ -17,6 +17,7 @@ from workbench.learner.host_journals import SHARE_BYTES
 from workbench.learner.pod_rest import Part, parse
 
 STATE: Final = "state"
+ANCHOR_BYTES: Final = 4096
 _ORDER: Final = ("output", "index", "setup", "setup_index", "records")
 
 
@@ -92,12 +93,22 @@ def _fill_from_log(cluster: Cluster, pod: str, rest: Rest) -> None:
     output = rest.parts.get("output") or []
     if not output or output[0][0] == 0:
         return
-    first, end, _ = output[0]
+    first, end, data = output[0]
     printed = b"".join(_log(cluster, pod, LEARNER))
-    start = end - len(printed)
-    if start < first:
-        cut = printed[max(0, -start) : first - start]
-        rest.parts["output"] = [(max(0, start), end, cut), *output]
+    earlier = before(printed, bytes(data[:ANCHOR_BYTES]), end - first)[-first:]
+    if earlier:
+        rest.parts["output"] = [(first - len(earlier), end, earlier), *output]
+
+
+def before(printed: bytes, anchor: bytes, rest_bytes: int) -> bytes:
+    """Return what a log has before some bytes that are ``rest_bytes`` from the end of all that was printed.
+
+    The log may have fewer after them: most keep no carriage return at a line's end, and none what its writer held when that
+    was killed. So they are looked for, and where they are not found nothing is known of what is before them.
+    """
+    expected = max(0, len(printed) - rest_bytes)
+    found = (printed.find(sought, expected) for sought in (anchor, anchor.replace(b"\r\n", b"\n")))
+    return printed[: next((at for at in found if at > 0), 0)]
 
 
 def _filler(name: str, gap: int, later: int) -> bytes:

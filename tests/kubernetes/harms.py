@@ -100,6 +100,8 @@ CLUSTER: Mapping[str, Callable[[World], None]] = {
 }
 """Done to everybody; no job may notice."""
 
+LONGEST = "fabric's controller is absent"
+
 
 @dataclass(frozen=True, slots=True)
 class Harm:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.pod_rest import Rest
+from runners.pod_rest import ANCHOR_BYTES, Rest, before
 from workbench.learner.journal import ENTRY, HEADER, MAGIC
 from workbench.learner.pod_rest import BLOCK_BYTES, LINE_CHARACTERS, Unread, parse
 
@@ -86,3 +86,22 @@ def test_what_is_cut_off_in_the_middle_is_not_believed(tmp_path: Path) -> None:
 
     assert parse(lines[:-1]) == {}
     assert parse([b"another's line", *lines, b"Terminated"]) != {}
+
+
+@pytest.mark.parametrize("lost", [b"", b"\r"], ids=["whole", "without carriage returns"])
+@pytest.mark.parametrize("rotated_bytes", [0, 5000])
+def test_what_did_not_fit_is_found_in_the_clusters_log(rotated_bytes: int, lost: bytes) -> None:
+    output = b"".join(b"line %d\r\n" % number for number in range(20_000))
+    log = (output.replace(lost, b"") if lost else output)[rotated_bytes:]
+    first = 100_000
+
+    found = before(log, output[first : first + ANCHOR_BYTES], len(output) - first)
+
+    expected = output[:first].replace(lost, b"") if lost else output[:first]
+    assert found == expected[rotated_bytes:]
+
+
+def test_nothing_is_taken_from_a_log_that_has_not_the_place_any_more() -> None:
+    output = os.urandom(50_000)
+
+    assert before(output[30_000:], output[20_000:24_096], 30_000) == b""
