@@ -103,8 +103,8 @@ def _fill_from_log(cluster: Cluster, pod: str, rest: Rest) -> None:
 def before(printed: bytes, anchor: bytes, rest_bytes: int) -> bytes:
     """Return what a log has before some bytes that are ``rest_bytes`` from the end of all that was printed.
 
-    The log may have fewer after them: most keep no carriage return at a line's end, and none what its writer held when that
-    was killed. So they are looked for, and where they are not found nothing is known of what is before them.
+    The log may have fewer after them: most keep no carriage return at a line's end, and none what its writer held
+    when that was killed. So they are looked for, and where they are not found nothing is known of what is before.
     """
     expected = max(0, len(printed) - rest_bytes)
     found = (printed.find(sought, expected) for sought in (anchor, anchor.replace(b"\r\n", b"\n")))

@@ -16,6 +16,7 @@ from backends.kubernetes_api import Api, Request
 from backends.kubernetes_login import Login
 from tests.controller.processes import answers, kill
 from tests.controller.real import Ground
+from tests.kubernetes.pods import pod
 from tests.kubernetes.relay import Relay
 from tests.kubernetes.space import KUBECONFIG, USER, Space, control
 from workbench.controller.client import ensure_controller
@@ -49,8 +50,29 @@ def _component(name: str, signal: str) -> Callable[[World], None]:
         control("stop", name, signal)
         world.pause(0.2, 3.0)
         control("start", name)
+        _until_back(world)
 
     return harm
+
+
+def _until_back(world: World) -> None:
+    """Wait until the cluster runs pods again.
+
+    A kubelet that starts while etcd is stopped was seen to know nothing of a pod for ever: that is harm to the cluster
+    itself, of which no pod comes back.
+    """
+    name = f"back-{world.dice.randrange(1 << 32):x}"
+    until = time.monotonic() + 60
+    while True:
+        with suppress(FabricError):
+            if world.space.admin.read("Pod", name) is None:
+                world.space.admin.create(pod(name, "true"))
+            found = world.space.admin.read("Pod", name) or {}
+            if (found.get("status") or {}).get("phase") == "Succeeded":
+                world.space.admin.delete("Pod", name, grace_seconds=0)
+                return
+        assert time.monotonic() < until, "the cluster runs no pods any more"
+        time.sleep(0.1)
 
 
 def _kill_controller(world: World) -> None:
@@ -117,15 +139,15 @@ def _pods(space: Space, job_id: str) -> list[Any]:
 
 
 def _delete_pod(space: Space, job_id: str) -> None:
-    for pod in _pods(space, job_id):
-        space.admin.delete("Pod", pod["metadata"]["name"])
+    for each in _pods(space, job_id):
+        space.admin.delete("Pod", each["metadata"]["name"])
 
 
 def _evict(space: Space, job_id: str) -> None:
     access = space.admin.access
     api = Api(Login(access, {}), access.address)
-    for pod in _pods(space, job_id):
-        name = pod["metadata"]["name"]
+    for each in _pods(space, job_id):
+        name = each["metadata"]["name"]
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
         path = f"/api/v1/namespaces/{space.namespace}/pods/{name}/eviction"
         with suppress(Absent):
@@ -143,8 +165,8 @@ def _delete(kind: str) -> Callable[[Space, str], None]:
 
 def _kill_container(name: str) -> Callable[[Space, str], None]:
     def harm(space: Space, job_id: str) -> None:
-        for pod in _pods(space, job_id):
-            told = pod["status"]
+        for found in _pods(space, job_id):
+            told = found["status"]
             states = [*told.get("initContainerStatuses", ()), *told.get("containerStatuses", ())]
             for each in states:
                 if each["name"] == name and "running" in each.get("state", {}):
