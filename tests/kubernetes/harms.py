@@ -6,7 +6,7 @@ import random
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -145,14 +145,13 @@ def _delete_pod(space: Space, job_id: str) -> None:
 
 def _evict(space: Space, job_id: str) -> None:
     access = space.admin.access
-    api = Api(Login(access, {}), access.address)
-    for each in _pods(space, job_id):
-        name = each["metadata"]["name"]
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-        path = f"/api/v1/namespaces/{space.namespace}/pods/{name}/eviction"
-        with suppress(Absent):
-            api.call(Request("POST", path, "evict a pod", body=body))
-    api.close()
+    with closing(Api(Login(access, {}), access.address)) as api:
+        for each in _pods(space, job_id):
+            name = each["metadata"]["name"]
+            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+            path = f"/api/v1/namespaces/{space.namespace}/pods/{name}/eviction"
+            with suppress(Absent):
+                api.call(Request("POST", path, "evict a pod", body=body))
 
 
 def _delete(kind: str) -> Callable[[Space, str], None]:

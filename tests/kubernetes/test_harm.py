@@ -34,9 +34,9 @@ draw = random.Random(11)
 for part in range({PARTS}):
     sys.stdout.buffer.write(draw.randbytes({PART_BYTES}).replace(bytes([13]), b"."))
     sys.stdout.flush()
-    time.sleep(0.12)
+    time.sleep(0.3)
 """
-"""Prints 2 MB in twelve seconds or so, without carriage returns: the cluster's log keeps none before a newline."""
+"""Prints 2 MB in half a minute or so, without carriage returns: the cluster's log keeps none before a newline."""
 
 OPTIONS = {"default_memory": "200Mi", "journal_hold_seconds": HOLD_SECONDS, "results_hold_seconds": 90}
 FIRST = int(os.environ.get("FABRIC_TEST_SEED", "0"))
@@ -108,7 +108,7 @@ def do_round(world: World, to_all: list[str], to_one: list[str], here: str) -> N
 
 def do_harm(world: World, jobs: list[str], to_all: list[str], to_one: list[str]) -> None:
     """Do all of it, each at an instant of its own, from the jobs' launch on."""
-    instants = [(world.dice.uniform(0.0, 12.0), name) for name in to_one]
+    instants = [(world.dice.uniform(0.0, 30.0), name) for name in to_one]
     started = time.monotonic()
     troubles: list[BaseException] = []
 
