@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-
-from workbench.values import dataclass
+from dataclasses import dataclass
 
 Answerer = Callable[["Question"], str | None]
 """Asks a person; None when nobody answers."""

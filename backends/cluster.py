@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, Protocol
 
 from workbench.errors import BackendError, NotAllowed, PlaceUnreachable, TryAgain
-from workbench.values import dataclass
 
 Document = Mapping[str, Any]
 

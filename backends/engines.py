@@ -6,12 +6,12 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from workbench.errors import ConfigError, FabricError, NotAllowed, PlaceUnreachable
 from workbench.learner.engine import EngineRefused, ask
-from workbench.values import dataclass
 
 SOCKET: Final = "/var/run/docker.sock"
 PING_SECONDS: Final = 3.0

@@ -10,11 +10,10 @@ from __future__ import annotations
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Protocol
 
 from backends.cluster import Cluster as Cluster
-from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.errors import FabricError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from runners.container_engine import Engine
@@ -15,7 +16,6 @@ from runners.container_requirements import ImageEnvironment
 from runners.container_rights import is_guarded, relabelled
 from runners.process_agents import Agent
 from runners.process_environment import CHOSEN, gpus_seen
-from workbench.values import dataclass
 
 BY_ENVIRONMENT: Final = "FABRIC_CONTAINER_GPUS"
 """Set to ``environment`` it keeps GPUs out of what the engine is asked for, for tests and for such engines."""

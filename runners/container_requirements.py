@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from backends.interface import Host
@@ -21,7 +22,6 @@ from workbench.errors import LaunchRefused, RunnerError
 from workbench.learner.contained import why_not_started
 from workbench.learner.engine import EngineRefused
 from workbench.learner.survey import INSTALLERS
-from workbench.values import dataclass
 
 FORMAT: Final = 1
 TELL_SECONDS: Final = 2.0

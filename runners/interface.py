@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
 from backends.interface import Chunk, Cluster, Host
@@ -34,7 +34,6 @@ from workbench.errors import RunnerError
 from workbench.job import LearnerPhase, Reason
 from workbench.manifest.model import JobSpec
 from workbench.paths import JobFolder
-from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +12,6 @@ from backends.interface import Host
 from runners.interface import LaunchRequest
 from runners.process_site import Site
 from workbench.errors import LaunchRefused
-from workbench.values import dataclass
 
 KEPT: Final = frozenset(
     (

@@ -6,13 +6,13 @@ import json
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from backends.interface import Host, Lock, Slot
 from runners.interface import LaunchRequest
 from runners.process_site import Site
 from workbench.errors import LaunchRefused, SlotsBusy
-from workbench.values import dataclass
 
 TRIES: Final = 3
 """How often slots are chosen anew when somebody else was quicker."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -17,7 +18,6 @@ from workbench.data.store_types import TYPES
 from workbench.data.stores import ADDRESSING, Store, remote_name, stores_of
 from workbench.manifest.model import spec_to_json
 from workbench.paths import JobFolder
-from workbench.values import dataclass
 
 CHOSEN: Final = "<chosen at launch>"
 CHECKPOINTS: Final = "_checkpoints"

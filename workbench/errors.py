@@ -26,9 +26,8 @@ Foreign exceptions are wrapped where they come in; none reaches a user as a trac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
-
-from workbench.values import dataclass
 
 
 class FabricError(Exception):

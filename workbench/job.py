@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NewType
-
-from workbench.values import dataclass
 
 JobId = NewType("JobId", str)
 """``training-`` and nine characters of :data:`ID_ALPHABET`."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-
-from workbench.values import dataclass
 
 LEASES = Path("/tmp/fabric-leases")
 """Where GPUs are leased, mode 1777. ``FABRIC_LEASES`` overrides it in tests."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.cli.console import narrate
 from workbench.cli.interruption import Detached, Interruption, Policy
 from workbench.errors import FabricError
 from workbench.job import EXIT_LOST, nine
-from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.metrics.conditions import Condition

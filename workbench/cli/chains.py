@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,6 @@ from workbench.cli.parents import JOB_STORE, split_reference
 from workbench.cli.run_words import Words, read_manifest
 from workbench.errors import UsageError
 from workbench.job import JobId, new_job_id
-from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.manifest import Loaded

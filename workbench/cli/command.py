@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import typer
-
-from workbench.values import dataclass
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 SEPARATOR = "--"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from workbench.errors import InputMissing, UsageError
 from workbench.manifest.credentials import put_back
-from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.config import Config

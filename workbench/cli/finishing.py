@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from workbench.cli.console import narrate
 from workbench.errors import CannotWrite
-from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.metrics.conditions import Condition, Verdict

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from workbench.cli.run_words import Words, read_manifest, refuse_unbuilt, sort_out, templates_of
 from workbench.errors import FabricError, InputMissing, UsageError
-from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.data.snapshot import Snapshot

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from workbench.errors import UsageError
 from workbench.job import TERMINAL, JobId, State, nine
-from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.manifest import Loaded

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import UsageError
-from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.manifest import Loaded

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-
-from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.cli.attaching import Notices

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from workbench.cli.words import short
-from workbench.values import dataclass
 
 GAP = "  "
 

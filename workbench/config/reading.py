@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from workbench.errors import ConfigError, Fault
-from workbench.values import dataclass
 
 LOCAL: Final = "local"
 SCHEMES: Final[Mapping[str, str]] = {"ssh": "ssh", "k8s": "kubernetes", "kubernetes": "kubernetes"}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from workbench.job import TERMINAL, Intent, State
 from workbench.store.rows import JobRow
-from workbench.values import dataclass
 
 DONE: Final = "done"
 

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from workbench.clock import elapsed_seconds
 from workbench.controller.journals import Journals
@@ -19,7 +19,6 @@ from workbench.controller.view import StopSent
 from workbench.paths import Home
 from workbench.store.database import Store
 from workbench.store.rows import PlaceRef
-from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from workbench.clock import now_us
@@ -25,7 +25,6 @@ from workbench.store.failures import write_failure
 from workbench.store.jobs import insert_job, job, new_attempt, step, who_am_i
 from workbench.store.requests import add_request
 from workbench.store.rows import JobDetail, JobRow, PlaceRef
-from workbench.values import dataclass
 
 __all__ = [
     "ControllerStatus",

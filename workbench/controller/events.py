@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from runners.interface import AttemptRef, LearnerRef, Seen
 from workbench.controller.scheduling import Capacity
 from workbench.controller.view import Doing, Trouble
-from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from workbench.controller.transcripts import Transcript
 from workbench.paths import LearnerFolder
-from workbench.values import dataclass
 
 EVERY_SECONDS: Final = 0.1
 """How often a learner's records are committed while it records all the time."""

@@ -7,11 +7,10 @@ import fcntl
 import json
 import os
 import socket
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Self
 
 from workbench.paths import Home
-from workbench.values import dataclass
 from workbench.version import VERSION
 
 RETRY_SECONDS = 0.02

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
 from typing import Final
@@ -35,7 +35,6 @@ from workbench.store.jobs import detail, job, open_jobs
 from workbench.store.learners import learners
 from workbench.store.requests import pending_requests
 from workbench.store.rows import JobRow
-from workbench.values import dataclass
 
 HEARTBEAT_SECONDS: Final = 30.0
 """How often it looks up by itself: is its lock still its own, did a client fail to wake it?"""

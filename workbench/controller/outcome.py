@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from runners.interface import Seen
@@ -21,7 +22,6 @@ from workbench.job import (
     State,
     exit_code_of,
 )
-from workbench.values import dataclass
 
 ExitBy = Literal["job", "halt", "kill", "lost", "timeout", ""]
 """Whose code it is; empty for fabric's own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from backends.on_demand import read_demand
@@ -33,7 +33,6 @@ from workbench.errors import CannotWrite, ConfigError, FabricError, PlaceUnreach
 from workbench.job import Reason
 from workbench.paths import Home
 from workbench.store.rows import WATCHED, PlaceRef
-from workbench.values import dataclass
 
 LAUNCHES_AT_ONCE: Final = 4
 """One that builds an environment for minutes holds up no other."""

@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +22,6 @@ from typing import Any, Final
 from workbench.controller.lock import read_lock
 from workbench.errors import FabricError
 from workbench.paths import Home
-from workbench.values import dataclass
 from workbench.version import VERSION
 
 ANSWER_SECONDS: Final = 2.0

@@ -5,11 +5,11 @@ The delays grow, with jitter; faults of the user's (C) and of the platform's (S)
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from workbench.controller.outcome import Outcome
 from workbench.job import Fault, State
-from workbench.values import dataclass
 
 FIRST_DELAY_SECONDS: Final = 1.0
 LONGEST_DELAY_SECONDS: Final = 60.0

@@ -8,9 +8,8 @@ that asks for more CPUs than there are gets what there is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
-
-from workbench.values import dataclass
 
 NAMED_HOLDERS: Final = 3
 """How many jobs a reason names before it counts the rest."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
 from backends.interface import Backend, Cluster, Host
 from workbench.clock import elapsed_seconds
 from workbench.errors import FabricError
 from workbench.store.rows import PlaceRef
-from workbench.values import dataclass
 
 _OF_A_RUNNER: Final = frozenset({"engine"})
 """Options that only one runner looks at: they make no other connection."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from runners.interface import AttemptRef, LearnerRef, Seen
@@ -15,7 +15,6 @@ from workbench.controller.view import Doing, Preparing, StopSent, Trouble, View
 from workbench.job import TERMINAL, Intent, LearnerPhase, State
 from workbench.manifest.model import JobSpec
 from workbench.store.rows import JobRow, LearnerRow
-from workbench.values import dataclass
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
@@ -13,7 +13,6 @@ from workbench.controller.restarts import Restart
 from workbench.controller.scheduling import Verdict
 from workbench.job import Intent, Reason, State
 from workbench.manifest.model import JobSpec
-from workbench.values import dataclass
 
 
 class Doing(StrEnum):

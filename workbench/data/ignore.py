@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from workbench.errors import InputMissing
-from workbench.values import dataclass
 
 IGNORE_FILES: Final = (".gitignore", ".fabricignore")
 """In this order, so that the second can take back what the first leaves out."""

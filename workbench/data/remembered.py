@@ -6,11 +6,9 @@ import json
 import os
 import threading
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-
-from workbench.values import dataclass
 
 FORMAT: Final = 1
 

@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 import time
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,6 @@ from workbench.data.ignore import Rules, rules_of
 from workbench.data.links import link_target
 from workbench.data.remembered import FileFacts, Remembered
 from workbench.errors import InputMissing
-from workbench.values import dataclass
 
 _CHUNK_BYTES: Final = 1 << 20
 _NAMED_MAX: Final = 5

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +19,6 @@ from workbench.data.remembered import FileFacts, Remembered, recall, remember
 from workbench.data.scan import Scan, scan_folder
 from workbench.errors import CannotWrite, InputMissing, TryAgain
 from workbench.paths import Home
-from workbench.values import dataclass
 
 LARGE_BYTES: Final = 100_000_000
 """Above it the largest files are named: most often one of them was never meant to be sent."""

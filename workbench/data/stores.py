@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import Final, Literal
@@ -16,7 +16,6 @@ from typing import Final, Literal
 from workbench.data.store_types import FOLDERS, VOLUMES, is_read_only, options_of
 from workbench.errors import LaunchRefused
 from workbench.manifest.model import DataStore, JobSpec
-from workbench.values import dataclass
 
 REFERENCE: Final = re.compile(r"\$\{secret:([^}]+)\}")
 """Stands in a connection for a value that is kept with the job's secrets."""

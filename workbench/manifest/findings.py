@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from workbench.errors import Fault
 from workbench.manifest.nodes import Place
-from workbench.values import dataclass
 
 _FAULTS_MAX = 100
 """Nobody reads more, and a generated file could have a million."""

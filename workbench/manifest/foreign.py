@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from workbench.manifest.findings import Findings
 from workbench.manifest.nodes import Map
-from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,8 @@ a YAML parser.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal
-
-from workbench.values import dataclass
 
 IMAGES: Final[Mapping[str, str]] = {
     "caffe": "bvlc/caffe",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from workbench.manifest.scalars import ScalarValue, resolve
-from workbench.values import dataclass
 
 Style = Literal["plain", "single", "double", "folded", "literal"]
 

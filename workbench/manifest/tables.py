@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from workbench.manifest.findings import Findings, nearest
 from workbench.manifest.kinds import Kind, Passage
 from workbench.manifest.nodes import Entry, Items, Map, Node, Scalar, shortened
-from workbench.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal
-
-from workbench.values import dataclass
 
 Kind = Literal["value", "etime", "usage", "text"]
 

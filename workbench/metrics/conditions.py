@@ -6,11 +6,11 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from workbench.errors import UsageError
 from workbench.store.rows import SeriesRow
-from workbench.values import dataclass
 
 OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from workbench.errors import FabricError
@@ -11,7 +11,6 @@ from workbench.paths import Home
 from workbench.store.database import Store
 from workbench.store.deleting import bury, purge_metrics
 from workbench.store.events import catch_up
-from workbench.values import dataclass
 
 
 @dataclass(slots=True)

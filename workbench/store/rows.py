@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.job import Intent, JobId, LearnerPhase, Reason, State
-from workbench.values import dataclass
 
 if TYPE_CHECKING:
     from workbench.manifest.model import JobSpec  # lists do not need it, and it costs them 4 ms
