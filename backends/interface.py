@@ -344,3 +344,7 @@ class Backend(ABC):
         passed over.
         """
         return None
+
+    def why_not_gpus(self, count: int) -> FabricError | None:
+        """Say why a job can never be given so many GPUs here, None where it can, or where that is not known."""
+        return None

@@ -91,14 +91,14 @@ class SshBackend(Backend):
 
     def probe(self) -> Iterator[Finding]:
         """Say what is there, each lack with its consequence and remedy."""
-        from backends.ssh_facts import facts_of, remember
+        from backends.ssh_facts import facts_of, node_of, remember
         from backends.ssh_probe import findings
 
         with closing(self.open()) as host:
-            found = host.call("prospects", engine=self._engine_socket())
-            facts = facts_of(host, self.name, found)
+            found, node = host.call("prospects", engine=self._engine_socket()), node_of(host)
+            facts = facts_of(host, self.name, found, node)
             remember(self._home(), self._key(), facts)
-            yield from findings(host, found, facts)
+            yield from findings(host, found, facts, node)
 
     def inventory(self) -> Inventory:
         """Say what the host has and who uses it."""
@@ -132,17 +132,27 @@ class SshBackend(Backend):
         except FabricError:
             return self._facts().why_no_containers()
 
+    def why_not_gpus(self, count: int) -> FabricError | None:
+        """Say why a job can never be given so many GPUs there; what was lacking is looked for again."""
+        try:
+            facts = self._facts()
+            if facts.gpus is None or count > facts.gpus:
+                facts = self._look()
+        except PlaceUnreachable:
+            return None  # it is away, and the job waits for it
+        return facts.why_not_gpus(count)
+
     def _facts(self) -> Facts:
         from backends.ssh_facts import remembered
 
         return remembered(self._home(), self._key()) or self._look()
 
     def _look(self) -> Facts:
-        from backends.ssh_facts import facts_of, remember
+        from backends.ssh_facts import facts_of, node_of, remember
 
         with closing(self.open()) as host:
             found = host.call("prospects", engine=self._engine_socket())
-            facts = facts_of(host, self.name, found)
+            facts = facts_of(host, self.name, found, node_of(host))
         remember(self._home(), self._key(), facts)
         return facts
 

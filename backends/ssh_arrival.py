@@ -6,6 +6,7 @@ import base64
 import errno
 import json
 import threading
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,8 @@ def command_of(wanted: Wanted, way: Way | None = None) -> str:
         "python": bool(wanted.python),
         "setup": wanted.setup,
     }
-    loader = base64.b64encode(_loader().encode()).decode()
+    # csh takes no word of more than 8 KiB.
+    loader = base64.b64encode(zlib.compress(_loader().encode(), 9)).decode()
     arguments = base64.b64encode(json.dumps(told).encode()).decode()
     pythons = wanted.python or " ".join(PYTHONS)
     shortcut = ""
@@ -77,7 +79,7 @@ def command_of(wanted: Wanted, way: Way | None = None) -> str:
     return (
         f"exec sh -c '{shortcut}for p in {pythons}; do "
         '"$p" -ISc "import sys;sys.exit(sys.version_info<(3,8))" >/dev/null 2>&1 && '
-        'exec "$p" -ISc "import sys,base64;exec(base64.b64decode(sys.argv[1]))" '
+        'exec "$p" -ISc "import sys,zlib,base64;exec(zlib.decompress(base64.b64decode(sys.argv[1])))" '
         f"{loader} {arguments}; done; "
         # The shell itself then does what is written to it.
         f"echo; echo fabric-arrival; echo {NO_PYTHON.decode()}; uname -sm; exec sh'"

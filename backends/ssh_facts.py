@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from backends.engine_probe import OLDEST_API
-from backends.interface import Host
+from backends.interface import Host, Node
 from workbench.errors import BackendError, FabricError, NotAllowed
 from workbench.paths import Home
 
@@ -32,6 +32,10 @@ class Facts:
     lack_hint: str = ""
     forbidden: bool = False
     """Whether there is an engine that only others may use."""
+    gpus: int | None = None
+    """How many can be given at all; None where nobody has looked."""
+    gpu_lack: str = ""
+    """Why there are none, in words."""
 
     def why_no_containers(self) -> FabricError | None:
         """Say why containers cannot run there, None where they can."""
@@ -40,12 +44,42 @@ class Facts:
         kind = NotAllowed if self.forbidden else BackendError
         return kind(self.lack, hint=self.lack_hint)
 
+    def why_not_gpus(self, count: int) -> FabricError | None:
+        """Say that there are fewer GPUs than so many, None where there are enough."""
+        if self.gpus is None or count <= self.gpus:
+            return None
+        why = f": {self.gpu_lack}" if self.gpu_lack and not self.gpus else ""
+        return BackendError(
+            f"The job asks for {_gpus(count)}; {self.hostname} has {_gpus(self.gpus)}{why}.",
+            hint="Ask for fewer with --gpus, or run it at another place with --backend.",
+        )
 
-def facts_of(host: Host, name: str, prospects: Mapping[str, Any]) -> Facts:
+
+def node_of(host: Host) -> Node | FabricError:
+    """Ask an open host what machine it is; what cannot be found out is told with the rest."""
+    from backends.ssh import inventory_of
+
+    try:
+        return inventory_of(host).nodes[0]
+    except FabricError as error:
+        return error
+
+
+def facts_of(host: Host, name: str, prospects: Mapping[str, Any], node: Node | FabricError) -> Facts:
     """Sum up what an open host has."""
     identity = host.identity()
     engine, lack, hint, forbidden = _engine(prospects["sockets"], name)
-    return Facts(identity.machine_id, identity.hostname, identity.architecture, engine, lack, hint, forbidden)
+    return Facts(
+        identity.machine_id,
+        identity.hostname,
+        identity.architecture,
+        engine,
+        lack,
+        hint,
+        forbidden,
+        None if isinstance(node, FabricError) else sum(1 for slot in node.slots if slot.memory_bytes),
+        "" if isinstance(node, FabricError) else node.driver.removeprefix("none: "),
+    )
 
 
 def key_of(address: str, options: Mapping[str, Any]) -> str:
@@ -101,6 +135,10 @@ def _engine(sockets: list[Mapping[str, Any]], name: str) -> tuple[str, str, str,
         return "", lack, hint, True
     lack = f"The container engine on {name} does not answer at {first['path']}: {first['said']}."
     return "", lack, f"Have it started there, {as_process}.", False
+
+
+def _gpus(count: int) -> str:
+    return "none" if not count else f"{count} GPU{'' if count == 1 else 's'}"
 
 
 def _is_new_enough(api: str) -> bool:

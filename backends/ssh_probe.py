@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from backends.interface import Finding, Host, HostIdentity
+from backends.interface import Finding, Host, HostIdentity, Node
 from backends.ssh_facts import Facts
 from workbench.errors import FabricError
 
@@ -26,15 +26,17 @@ NETWORK: Final = (
 )
 
 
-def findings(host: Host, found: Mapping[str, Any], facts: Facts) -> Iterator[Finding]:
-    """Ask an open host for the rest, and word what was found."""
+def findings(
+    host: Host, found: Mapping[str, Any], facts: Facts, node: Node | FabricError
+) -> Iterator[Finding]:
+    """Word what was found at an open host."""
     identity = host.identity()
     yield Finding("reach", f"{identity.user}@{identity.hostname}, {found['system']}, {identity.architecture}")
     yield _python(identity, found)
     if identity.python:
         yield _environments(found)
     yield _shell(found)
-    yield from _machine(host)
+    yield from _machine(node)
     yield _disk(found)
     yield from _home(found)
     yield _engine(found, facts)
@@ -87,13 +89,9 @@ def _shell(found: Mapping[str, Any]) -> Finding:
     )
 
 
-def _machine(host: Host) -> Iterator[Finding]:
-    from backends.ssh import inventory_of
-
-    try:
-        node = inventory_of(host).nodes[0]
-    except FabricError as error:
-        yield Finding("machine", error.message, "lack", "what it has is not known", error.hint)
+def _machine(node: Node | FabricError) -> Iterator[Finding]:
+    if isinstance(node, FabricError):
+        yield Finding("machine", node.message, "lack", "what it has is not known", node.hint)
         return
     yield Finding("machine", f"{node.cpus} CPUs, {node.memory_bytes / (1 << 30):.1f} GiB of memory")
     if not node.slots:

@@ -63,8 +63,24 @@ def box_environment() -> list[str]:
 
 
 @pytest.fixture
+def box_within() -> list[str]:
+    """What sshd is started by, with its words after it; overridden by a test whose host is another kind of one."""
+    return []
+
+
+@pytest.fixture
+def box_home() -> Path | None:
+    """Where the home folder of its user is made; overridden by a test for which that matters."""
+    return None
+
+
+@pytest.fixture
 def box(
-    clean_environment: Path, tmp_path: Path, box_settings: list[str], box_environment: list[str]
+    clean_environment: Path,
+    box_settings: list[str],
+    box_environment: list[str],
+    box_within: list[str],
+    box_home: Path | None,
 ) -> Iterator[Box]:
     """An SSH host that lets us in and that we know."""
     if reason := why_not():
@@ -72,10 +88,11 @@ def box(
     leases = clean_environment / "leases"
     leases.chmod(0o1777)
     clean_environment.chmod(0o755)
-    user = make_user()
+    user = make_user(within=box_home)
     daemon = Daemon(
         clean_environment / "sshd",
         settings=[*box_settings, " ".join(["SetEnv", f"FABRIC_LEASES={leases}", *box_environment])],
+        within=box_within,
     )
     try:
         box = Box(daemon, user, clean_environment)

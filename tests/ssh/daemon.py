@@ -52,10 +52,10 @@ class User:
         os.chown(path, entry.pw_uid, entry.pw_gid)
 
 
-def make_user(shell: str = "/bin/bash") -> User:
-    """Make a user who can log in by key."""
+def make_user(shell: str = "/bin/bash", *, within: Path | None = None) -> User:
+    """Make a user who can log in by key; the home folder is made in the temporary one unless another is named."""
     name = f"fab{secrets.token_hex(4)}"
-    home = Path(tempfile.mkdtemp(prefix="fabuser-"))
+    home = Path(tempfile.mkdtemp(prefix="fabuser-", dir=within))
     home.rmdir()
     _run("useradd", "--no-log-init", "-m", "-d", str(home), "-s", shell, "-p", "*", name)
     home.chmod(0o755)

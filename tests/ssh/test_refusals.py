@@ -304,10 +304,13 @@ def test_what_a_host_has_not_got_is_said_before_a_job_is_made(box: Box, fabric: 
     assert "container engine" in refusal.stderr
     assert "--runner process" in refusal.stderr
 
-    started = fabric("run", "--backend", box.address, "--gpus", "1", "--", "true", expect=None)
-    assert started.returncode in (65, 69, 77, 78)
-    assert "GPU" in started.stderr
-    assert len(fabric.json("list", "--json")) == 2
+    for learners, said in (("1", "1 GPU"), ("2", "4 GPUs")):
+        more = ("--gpus", said[0] if learners == "1" else "2", "--set", f"learners={learners}")
+        refusal = fabric("run", "--backend", box.address, *more, "--", "true", expect=69)
+        assert f"The job asks for {said}; " in refusal.stderr
+        assert " has none" in refusal.stderr
+        assert "hint: Ask for fewer with --gpus" in refusal.stderr
+    assert len(fabric.json("list", "--json")) == 1
 
 
 def test_who_waits_at_a_terminal_for_a_host_that_is_away_is_told_once(box: Box, fabric: Fabric) -> None:

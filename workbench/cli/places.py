@@ -33,12 +33,15 @@ def find_place(
     Raises:
         UnknownName: there is no such backend or runner.
         UsageError: that runner does not work at that place.
+        BackendError: it has fewer GPUs than the job asks for.
     """
     from workbench.store.rows import PlaceRef
 
     wanted = runner or spec.runner
     there = open_backend(backend_options(name or spec.backend, context=context, namespace=namespace))
     chosen, notes = _choose_runner(there, wanted, spec)
+    if spec.gpus and (lack := there.why_not_gpus(spec.gpus * spec.learners)):
+        raise lack
     options = there.frozen(chosen)
     if options.type != DEFAULT:
         _let_controller_know()

@@ -1,0 +1,185 @@
+"""What a host is like that somebody may really have: each lack one sentence and one hint, and nothing left there."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Fabric, end_everything
+from tests.containers.images import DEBIAN
+from tests.ssh.conftest import Box
+from tests.ssh.daemon import make_user, remove_user
+from workbench.paths import Home
+
+EX_UNAVAILABLE, EX_NOPERM, EX_CONFIG = 69, 77, 78
+
+
+@pytest.fixture
+def fabric(box: Box, clean_environment: Path, home: Home) -> Iterator[Fabric]:
+    """The command line, with a working folder."""
+    folder = clean_environment / "work"
+    folder.mkdir()
+    yield Fabric(folder)
+    end_everything(home)
+
+
+def is_one_sentence_and_a_hint(stderr: str) -> bool:
+    """Say whether a refusal is as each should be."""
+    lines = [line for line in stderr.splitlines() if not line.startswith(("note:", "warning:"))]
+    return len(lines) == 2 and lines[1].startswith("hint: ") and "Traceback" not in stderr
+
+
+def left_at(box: Box) -> list[Path]:
+    """List the files that are at the host of ours."""
+    return [path for path in box.user.home.glob(".fabric/**/*") if path.is_file()]
+
+
+class TestNoexec:
+    @pytest.fixture
+    def box_within(self) -> list[str]:
+        script = 'mount --bind /tmp /tmp && mount -o remount,noexec,bind /tmp && exec "$@"'
+        return ["unshare", "--mount", "sh", "-c", script, "sh"]
+
+    @pytest.fixture
+    def box_home(self) -> Path:
+        return Path("/var/tmp")
+
+    def test_a_host_whose_tmp_is_mounted_noexec_runs_jobs_as_others_do(
+        self, box: Box, fabric: Fabric
+    ) -> None:
+        (fabric.folder / "train.sh").write_text("#!/bin/sh\necho trained in $PWD\n")
+        (fabric.folder / "train.sh").chmod(0o755)
+        probe = (
+            "file=/tmp/$JOB_ID.sh; printf '#!/bin/sh\\n' > $file; chmod +x $file; $file 2>/dev/null; echo $?;"
+        )
+        ran = fabric(
+            "run", "-q", "--backend", box.address, "--", "sh", "-c", f"{probe} rm $file; exec ./train.sh"
+        )
+
+        assert ran.stdout.splitlines()[0] == "126", "the folder is not mounted noexec"
+        assert "trained in" in ran.stdout
+
+
+class TestAnotherArchitecture:
+    @pytest.fixture
+    def box_within(self) -> list[str]:
+        return ["setarch", "i686"]  # what uname says of the kernel, to all that sshd starts
+
+    def test_a_process_runs_and_the_architecture_is_told(self, box: Box, fabric: Fabric) -> None:
+        tested = fabric.json("backend", "test", box.address, "--json")[0]
+        (reach,) = (one for one in tested["findings"] if one["subject"] == "reach")
+
+        assert "i686" in reach["found"]
+        assert fabric("run", "-q", "--backend", box.address, "--", "uname", "-m").stdout == "i686\n"
+
+    def test_an_image_that_is_made_for_another_machine_is_refused_before_it_is_started(
+        self, engine_box: Box, fabric: Fabric
+    ) -> None:
+        words = ("--runner", "container", "--image", DEBIAN, "--", "echo", "started")
+        refused = fabric("run", "--backend", engine_box.address, *words, expect=65)
+
+        assert refused.stdout == ""
+        assert "amd64" in refused.stderr
+        assert "hint: Take one that is made for" in refused.stderr
+        assert not list(engine_box.user.home.glob(".fabric/*/*/jobs/*/attempt-1/learner-*/output.log"))
+
+
+class TestReadOnly:
+    def test_a_home_that_is_mounted_read_only_is_refused(self, box: Box, fabric: Fabric) -> None:
+        home = str(box.user.home)
+        subprocess.run(["mount", "--bind", home, home], check=True)
+        try:
+            subprocess.run(["mount", "-o", "remount,ro,bind", home], check=True)
+            refused = fabric("run", "-q", "--backend", box.address, "--", "true", expect=EX_NOPERM)
+        finally:
+            subprocess.run(["umount", "-l", home], check=True)
+
+        assert "Read-only file system" in refused.stderr
+        assert "-o root=" in refused.stderr
+        assert is_one_sentence_and_a_hint(refused.stderr), refused.stderr
+        assert not left_at(box)
+        assert fabric.json("list", "--json") == []
+
+    def test_another_root_is_the_way_out(self, box: Box, tmp_path: Path, fabric: Fabric) -> None:
+        root = Path(f"{box.user.home}-scratch")
+        root.mkdir(mode=0o700)
+        box.user.owns(root)
+        box.user.home.chmod(0o500)
+        try:
+            options = ("-o", f"root={root}")
+            fabric("backend", "add", "box", box.address, *options)
+            assert fabric("run", "-q", "--backend", "box", "--", "echo", "here").stdout == "here\n"
+            fabric("delete", "--all", "--yes", "--wait", expect=None)
+        finally:
+            subprocess.run(["rm", "-rf", str(root)], check=True)
+
+
+@pytest.mark.parametrize("gone", ["file", "folder"])
+def test_without_known_hosts_the_key_is_refused_with_the_command_that_accepts_it(
+    box: Box, fabric: Fabric, gone: str
+) -> None:
+    box.known_hosts.unlink()
+    identity = ("-o", f"config={box.config}")
+    if gone == "folder":
+        elsewhere = box.folder / "ssh"
+        box.key.parent.rename(elsewhere)
+        config = elsewhere / "config"
+        config.write_text(config.read_text().replace(str(box.key.parent), str(elsewhere)))
+        config.write_text("\n".join(x for x in config.read_text().splitlines() if "KnownHosts" not in x))
+        identity = ("-o", f"config={config}")
+    refused = fabric("backend", "add", "box", "ssh://box", *identity, expect=EX_CONFIG)
+    assert is_one_sentence_and_a_hint(refused.stderr), refused.stderr
+    assert not box.known_hosts.exists()
+    fingerprint = next(word for word in refused.stderr.split() if word.startswith("SHA256:")).rstrip(".")
+
+    fabric("backend", "add", "box", "ssh://box", *identity, "--accept-key", fingerprint)
+    assert box.known_hosts.stat().st_mode & 0o777 == 0o600
+    assert box.known_hosts.parent.stat().st_mode & 0o777 == 0o700
+    assert fabric("run", "-q", "--backend", "box", "--", "echo", "in").stdout == "in\n"
+
+
+@pytest.mark.parametrize("shell", ["/usr/bin/fish", "/bin/csh", "/usr/bin/zsh", "/bin/bash"])
+def test_a_job_runs_whatever_the_login_shell_is_and_prints(box: Box, fabric: Fabric, shell: str) -> None:
+    if not Path(shell).exists():
+        pytest.skip(f"needs {shell}")
+    user = make_user(shell)
+    try:
+        for name in (".cshrc", ".zshenv", ".bashrc", ".config/fish/config.fish"):
+            (user.home / name).parent.mkdir(parents=True, exist_ok=True)
+            (user.home / name).write_text("echo 'Welcome!'\necho fabric-arrival-not\n")
+        box.daemon.authorize(user, Path(f"{box.key}.pub"))
+        address = box.address.replace(box.user.name, user.name)
+        with closing(box.backend(address).open()) as host:
+            assert host.identity().user == user.name
+        ran = fabric("run", "-q", "--backend", address, "--", "sh", "-c", "echo only this; exit 3", expect=3)
+        assert ran.stdout == "only this\n"
+    finally:
+        remove_user(user)
+
+
+@pytest.mark.parametrize("shell", ["/usr/sbin/nologin", "/bin/false"])
+def test_a_shell_that_runs_nothing_leaves_no_job(box: Box, fabric: Fabric, shell: str) -> None:
+    user = make_user(shell)
+    try:
+        box.daemon.authorize(user, Path(f"{box.key}.pub"))
+        address = box.address.replace(box.user.name, user.name)
+        refused = fabric("run", "-q", "--backend", address, "--", "true", expect=EX_UNAVAILABLE)
+        assert is_one_sentence_and_a_hint(refused.stderr), refused.stderr
+        assert fabric.json("list", "--json") == []
+        assert not (user.home / ".fabric").exists()
+    finally:
+        remove_user(user)
+
+
+def test_a_gpu_where_none_is_leaves_neither_job_nor_folder(box: Box, fabric: Fabric) -> None:
+    words = ("--backend", box.address, "--gpus", "1", "--", "true")
+    refused = fabric("run", "-q", *words, expect=EX_UNAVAILABLE)
+
+    assert is_one_sentence_and_a_hint(refused.stderr), refused.stderr
+    assert fabric.json("list", "--json") == []
+    assert not list(box.user.home.glob(".fabric/*/*/jobs/*"))
+    assert "has none" in fabric("plan", *words, expect=EX_UNAVAILABLE).stderr
