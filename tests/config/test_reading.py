@@ -212,3 +212,24 @@ def test_a_limit_that_is_no_size_is_named_with_its_line(tmp_path: Path, said: st
 
     with pytest.raises(ConfigError, match=problem):
         read_config(file)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "data_stores = [{id = 'a', type = 'mount_cos', connection = {user_name = 'me', password = 'canary-hush'}}]",
+        "framework = {image_location = {access_token = 'canary-hush'}}",
+    ],
+)
+@pytest.mark.parametrize("table", ["defaults", "profiles.ci.defaults"])
+def test_a_password_in_defaults_is_refused_and_not_repeated(tmp_path: Path, said: str, table: str) -> None:
+    file = tmp_path / "fabric.toml"
+    file.write_text(f"[{table}]\n{said}\n")
+
+    with pytest.raises(ConfigError, match="is written out") as error:
+        read_config(file)
+
+    assert "canary-hush" not in str(error.value)
+    assert "secrets.toml" in str(error.value)
+    file.write_text(f"[{table}]\n{said.replace('canary-hush', '${LAB_KEY}')}\n")
+    assert read_config(file)

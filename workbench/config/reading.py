@@ -273,7 +273,18 @@ class Reader:
         if not defaults:
             return
         # The table of keys is needed only where there are defaults.
+        from workbench.manifest.credentials import plain_in
         from workbench.manifest.keys import MANIFEST
+
+        if path := plain_in(
+            {name: defaults[name] for name in ("data_stores", "framework") if name in defaults}
+        ):
+            key = path.rpartition(".")[2]
+            raise self._error(
+                path.partition(".")[0],
+                f"{prefix}defaults.{path} is written out, and a project's file goes along with its code; write {key} ="
+                ' "${NAME}", and NAME into secrets.toml, which nobody else reads',
+            )
 
         known = (*MANIFEST.known(), *RUN_OPTIONS)
         for name, value in defaults.items():

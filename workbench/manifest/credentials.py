@@ -33,6 +33,20 @@ def spans(root: Node | None) -> set[tuple[int, int]]:
     }
 
 
+def plain_in(said: object, path: str = "") -> str:
+    """Return the path of the first credential that is written out in plain values of TOML; empty where none is."""
+    if isinstance(said, dict):
+        for key, value in said.items():
+            inside = f"{path}.{key}" if path else str(key)
+            if key in _NAMES and isinstance(value, str) and value and not _VARIABLE.fullmatch(value.strip()):
+                return inside
+            if found := plain_in(value, inside):
+                return found
+    elif isinstance(said, list):
+        return next((found for each in said if (found := plain_in(each, path))), "")
+    return ""
+
+
 def overwritten(text: str, found: Iterable[tuple[int, int]]) -> str:
     """Return a text whose credentials are stars; it reads as a manifest still."""
     for start, end in sorted(found, reverse=True):
