@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, wait_until
+from tests.cli.conftest import EXECUTABLE, Fabric, wait_until
 from tests.containers.images import BUSYBOX, ensure_images, why_not
+from tests.screens.test_real_terminal import TMUX, Terminal
 from tests.stores.servers import KEY, SECRET, Server, serving
 from workbench.data.rclone import find_rclone
 from workbench.errors import FabricError
@@ -20,6 +23,8 @@ from workbench.paths import Home
 
 TOKEN = "canary/token hush+0816"
 CANARIES = Mask([SECRET, TOKEN])
+
+OWN_WORDS = b"\0--set\0data_stores.0.connection.password="
 
 PRINTS = """\
       env; echo "$TOKEN"; echo "x$TOKEN" | base64; echo "xy$TOKEN" | base64; cat /proc/$PPID/cmdline;
@@ -104,14 +109,14 @@ def files_with_canaries(*roots: Path) -> list[Path]:
 
 
 def process_list() -> bytes:
-    """Return the words of every process, without those of the stores that tests serve, whose keys are their own."""
+    """Return the words of every process, without those that name a secret by the test's own doing."""
     said = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes()
         except OSError:
             continue
-        if b"\0serve\0" not in words:
+        if b"\0serve\0" not in words and OWN_WORDS not in words:
             said.append(words)
     return b"\n".join(said)
 
@@ -122,6 +127,81 @@ def inspected() -> bytes:
     if not listed:
         return b""
     return subprocess.run(["docker", "inspect", *listed], capture_output=True, check=False).stdout
+
+
+@contextlib.contextmanager
+def looking() -> Iterator[list[bytes]]:
+    """Look at processes all the time, and at containers now and then; return what told of a secret."""
+    found: list[bytes] = []
+    over = threading.Event()
+
+    def look() -> None:
+        turn = 0
+        while not over.wait(0.02):
+            told = process_list() + (inspected() if turn % 20 == 0 else b"")
+            if CANARIES.spans(told):
+                found.append(told)
+            turn += 1
+        assert turn
+
+    watching = threading.Thread(target=look, daemon=True)
+    watching.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        watching.join()
+
+
+@pytest.mark.skipif(TMUX is None, reason="tmux is not installed: no real terminal to look at")
+def test_a_secret_is_on_no_screen(
+    fabric: Fabric,
+    home: Home,
+    tmp_path: Path,
+    s3: Server,
+    clean_environment: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_code(fabric, s3, "process", "sleep 1; exit 3")
+    monkeypatch.setenv("TOKEN", TOKEN)
+    terminal = Terminal(clean_environment, home)
+    commands = (
+        "run manifest.yml",
+        "show @last",
+        "show @last --origin",
+        "events @last",
+        "logs @last",
+        "plan manifest.yml",
+    )
+    script = "; ".join(f"{EXECUTABLE} {words}" for words in commands)
+    try:
+        terminal(
+            "new-session",
+            "-d",
+            "-x",
+            "200",
+            "-y",
+            "60",
+            "-c",
+            str(fabric.folder),
+            "sh",
+            "-c",
+            f"{script}; echo all shown; sleep 600",
+        )
+        terminal.until(lambda _: "all shown" in terminal("capture-pane", "-p"))
+        shown = terminal("capture-pane", "-p", "-J", "-S", "-")
+        assert "ready" in shown and "*" * len(TOKEN) in shown
+        assert CANARIES.spans(shown.encode()) == []
+        subprocess.run([*terminal.base, "kill-server"], capture_output=True)
+        terminal = Terminal(tmp_path, home)
+        terminal.start(120, 40)
+        screens = [terminal.until_shown("canary")]
+        for key, word in (("Enter", "overview"), ("l", "ready")):
+            terminal.keys(key)
+            screens.append(terminal.until_shown(word))
+        assert CANARIES.spans("".join(screens).encode()) == []
+    finally:
+        subprocess.run([*terminal.base, "kill-server"], capture_output=True)
 
 
 @pytest.mark.parametrize(("end", "code"), [("true", 0), ("exit 3", 3), ("sleep 600", 137)])
@@ -137,33 +217,37 @@ def test_a_secret_is_nowhere_after_a_run_a_failure_and_a_kill(
 ) -> None:
     manifest = write_code(fabric, s3, runner, end)
     monkeypatch.setenv("TOKEN", TOKEN)
-    said = [fabric("plan", "manifest.yml"), fabric("plan", "--json", "manifest.yml")]
+    with looking() as shown:
+        said = [fabric("plan", "manifest.yml"), fabric("plan", "--json", "manifest.yml")]
 
-    said.append(fabric("run", "-d", "manifest.yml", "--set", f"data_stores.0.connection.password={SECRET}"))
-    job_id = said[-1].stdout.strip()
-    output = home.job(job_id).attempt(1).learner(1).output
-    wait_until(lambda: output.exists() and b"ready" in output.read_bytes(), "the command to print", 60)
-    running = process_list() + inspected()
-    if code == 137:
-        said.append(fabric("kill", job_id))
-    said.append(fabric("wait", job_id, expect=None))
-    assert fabric.json("show", job_id, "--json")["exit_code"] == code
-    said += [
-        fabric(words[0], job_id, *words[1:], expect=None)
-        for words in (
-            ["show"],
-            ["show", "--json"],
-            ["show", "--origin"],
-            ["logs"],
-            ["logs", "--json"],
-            ["attach"],
+        said.append(
+            fabric("run", "-d", "manifest.yml", "--set", f"data_stores.0.connection.password={SECRET}")
         )
-    ]
-    said += [fabric("list", "--json"), fabric("rerun", "-d", job_id), fabric("doctor", expect=None)]
-    again = fabric.json("list", "--json")[0]["id"]
-    fabric("kill", again, expect=None)
-    fabric("wait", again, expect=None)
+        job_id = said[-1].stdout.strip()
+        output = home.job(job_id).attempt(1).learner(1).output
+        wait_until(lambda: output.exists() and b"ready" in output.read_bytes(), "the command to print", 60)
+        running = process_list() + inspected()
+        if code == 137:
+            said.append(fabric("kill", job_id))
+        said.append(fabric("wait", job_id, expect=None))
+        assert fabric.json("show", job_id, "--json")["exit_code"] == code
+        said += [
+            fabric(words[0], job_id, *words[1:], expect=None)
+            for words in (
+                ["show"],
+                ["show", "--json"],
+                ["show", "--origin"],
+                ["logs"],
+                ["logs", "--json"],
+                ["attach"],
+            )
+        ]
+        said += [fabric("list", "--json"), fabric("rerun", "-d", job_id), fabric("doctor", expect=None)]
+        again = fabric.json("list", "--json")[0]["id"]
+        fabric("kill", again, expect=None)
+        fabric("wait", again, expect=None)
 
+    assert shown == []
     assert CANARIES.spans(running) == []
     for ran in said:
         assert CANARIES.spans(f"{ran.stdout}{ran.stderr}".encode(errors="surrogateescape")) == [], ran.args
