@@ -13,6 +13,7 @@ from tests.ssh.conftest import box as box
 from tests.ssh.conftest import box_environment as box_environment
 from tests.ssh.conftest import box_settings as box_settings
 from tests.stores.servers import Server, serving
+from tests.stores.small_disks import SmallDisk, small_disks
 from workbench.paths import Home
 from workbench.store.rows import PlaceRef
 
@@ -37,3 +38,10 @@ def ground(home: Home) -> Iterator[Ground]:
     made = Ground(home)
     yield made
     made.clean_up()
+
+
+@pytest.fixture
+def small_disk() -> Iterator[SmallDisk]:
+    """Puts small disks at paths."""
+    with small_disks() as made:
+        yield made

@@ -52,6 +52,15 @@ class Server:
             assert time.monotonic() < deadline, "the store does not answer"
             time.sleep(0.02)
 
+    def ask_other_keys(self) -> None:
+        """Believe nobody that it believed before, as when keys are withdrawn."""
+        self.stop()
+        before, self.login = self.login, ("somebody", "else-altogether")
+        try:
+            self.start()
+        finally:
+            self.login = before
+
     def stop(self) -> None:
         """Be gone at once, as a store is that is cut off."""
         if self._process is not None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,36 +10,10 @@ import pytest
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.stores.servers import Server, serving
+from tests.stores.small_disks import SmallDisk, fill
 from tests.stores.test_harm import MEGABYTE, PATIENCE, SLOW, again, big, filling, half_files
 from workbench.job import State
 from workbench.paths import Home
-
-SmallDisk = Callable[[Path, int], Path]
-
-
-@pytest.fixture
-def small_disk() -> Iterator[SmallDisk]:
-    """Put a disk of so many megabytes at a path."""
-    with ExitStack() as after:
-
-        def mount(folder: Path, megabytes: int) -> Path:
-            folder.mkdir(parents=True, exist_ok=True)
-            argv = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
-            if subprocess.run(argv, capture_output=True).returncode:
-                pytest.skip("no right to mount a tmpfs")
-            after.callback(lambda: subprocess.run(["umount", "-l", str(folder)], check=True))
-            return folder
-
-        yield mount
-
-
-def fill(folder: Path) -> Path:
-    """Take all that a disk has left."""
-    file = folder / "filler"
-    with contextlib.suppress(OSError), file.open("wb", buffering=0) as stream:
-        while stream.write(bytes(64 << 10)):
-            continue
-    return file
 
 
 def test_data_that_does_not_fit_is_refused_before_it_is_copied(

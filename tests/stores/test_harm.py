@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -176,14 +176,9 @@ def test_credentials_that_are_withdrawn_in_mid_run_are_said_and_nothing_is_lost(
 ) -> None:
     job_id = ground.submit("echo m >$RESULT_DIR/model.bin; echo up; sleep 2", data_stores=(s3.store(),))
     ground.prints(job_id, "up")
+    s3.ask_other_keys()
+    row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=60)
     s3.stop()
-    other = Server("s3", s3.folder)
-    other.port, other.login = s3.port, ("somebody", "else-altogether")
-    other.start()
-    try:
-        row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=60)
-    finally:
-        other.stop()
 
     assert (row.state, row.reason.code) == (State.FAILED, "S303")
     assert "does not accept the credentials" in row.reason.text
@@ -260,63 +255,3 @@ def test_a_job_that_is_stopped_while_data_is_copied_ends_at_once(ground: Ground,
 
     assert ground.ends(job_id).state is State.HALTED
     assert ground.output(job_id) == ""
-
-
-@pytest.mark.chaos
-def test_whatever_is_killed_results_are_complete_or_named(
-    ground: Ground, slow: Server, chaos_rounds: int | None
-) -> None:
-    big(slow, megabytes=4)
-    for seed in range(chaos_rounds or 5):
-        _one_round(ground, slow, random.Random(seed), seed)
-
-
-def _one_round(ground: Ground, store: Server, chance: random.Random, seed: int) -> None:
-    """One job with one harm at a random time; every kind of harm comes round."""
-    job_id = ground.submit(
-        f"head -c {4 * MEGABYTE} /dev/urandom >$RESULT_DIR/model.bin; cat $DATA_DIR/big.bin | wc -c; sleep 0.5",
-        data_stores=(store.store(),),
-        max_platform_restarts=3,
-        upload_seconds=0.3,
-    )
-    wait_for(lambda: "pid" in state_of(ground, job_id), seconds=30)
-    until = chance.uniform(0.0, 2.5)
-    subprocess.run(["sleep", str(until)], check=True)  # the moment of the harm is the point
-    kinds: list[Callable[[], None]] = [
-        lambda: _kill(rclones_of(ground, job_id)),
-        lambda: _kill([state_of(ground, job_id).get("pid") or 0]),
-        lambda: _kill([state_of(ground, job_id).get("scribe_pid") or 0]),
-        lambda: _kill(_controllers(ground)),
-        lambda: _restart(store),
-    ]
-    kinds[seed % len(kinds)]()
-    ground.ask(job_id, "submit")  # whoever looks next starts a controller again
-    row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=120)
-    here, there = ground.home.job(job_id).results / "model.bin", store.results(job_id) / "model.bin"
-    if row.state is State.COMPLETED:
-        assert there.read_bytes() == here.read_bytes(), (seed, row)
-    elif here.exists() and not there.exists():
-        summary = json.loads((ground.learner(job_id, row.attempt).path / "storing.json").read_text())
-        assert str(here) in summary["missing"], (seed, row)
-    assert half_files(store.folder) == [], seed
-
-
-def _kill(pids: list[int]) -> None:
-    for pid in pids:
-        if pid > 1:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-
-
-def _controllers(ground: Ground) -> list[int]:
-    from workbench.controller.lock import read_lock
-
-    found = read_lock(ground.home)
-    return [found.pid] if found is not None else []
-
-
-def _restart(store: Server) -> None:
-    store.stop()
-    store.start()
