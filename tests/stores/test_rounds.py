@@ -111,6 +111,7 @@ def store(tmp_path: Path, small_disk: SmallDisk, log: Path) -> Iterator[Server]:
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(3600)
 def test_whatever_is_harmed_results_are_complete_or_named_and_stored_once(
     ground: Ground, store: Server, small_disk: SmallDisk, log: Path, chaos_rounds: int | None
 ) -> None:
