@@ -1,20 +1,30 @@
-"""Streams into a waiting init container what is too large for a Secret: code, and what earlier attempts made."""
+"""Streams into a waiting init container what is too large for a Secret: code, rclone, what earlier attempts made."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import os
+import platform
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from backends.cluster import Cluster
 from backends.failures import translated
 from runners.pod_host import open_host
 from runners.pod_names import PREPARE
+from runners.storing import hash_of, theirs
+from workbench.data.rclone import find_rclone
+from workbench.errors import InputMissing, LaunchRefused
 from workbench.learner.pod_prepare import ARRIVED, MADE
+from workbench.learner.pod_told import RCLONE_PACKED
 from workbench.paths import Home, JobFolder, default_home
+
+PACKING: Final = 6
 
 
 def send_code(cluster: Cluster, pod: Mapping[str, Any], path: str) -> None:
@@ -56,3 +66,56 @@ def send_made(cluster: Cluster, pod: Mapping[str, Any], job: JobFolder) -> None:
             host.put(stream, MADE)
     finally:
         host.close()
+
+
+def send_rclone(cluster: Cluster, pod: Mapping[str, Any]) -> None:
+    """Send rclone to a pod whose init container waits for it, unless its image has one that is new enough.
+
+    Raises:
+        LaunchRefused: there is none here that runs there.
+        PlaceUnreachable: the connection broke; sent again it goes on where it was cut off.
+    """
+    host = open_host(cluster, pod["metadata"]["name"], container=PREPARE)
+    try:
+        if theirs(host):
+            return
+        packed = packed_rclone(host.identity().architecture)
+        with translated(), packed.open("rb") as stream:
+            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+            stream.seek(0)
+            host.put(stream, RCLONE_PACKED, sha256=sha256)
+    finally:
+        host.close()
+
+
+def packed_rclone(architecture: str) -> Path:
+    """Return this machine's rclone, packed; that takes seconds, once for each version of it.
+
+    Raises:
+        LaunchRefused: this machine has none, or one for other machines.
+    """
+    if (platform.system(), platform.machine()) != ("Linux", architecture):
+        raise LaunchRefused(
+            f"Data stores need rclone in the pod, and this machine's is for {platform.system()}"
+            f" {platform.machine()}, not for Linux {architecture}.",
+            hint="Take an image that has rclone 1.65 or newer.",
+            code="C104",
+        )
+    try:
+        source = Path(find_rclone().path).resolve()
+    except InputMissing as error:
+        raise LaunchRefused(error.message, hint=error.hint, code="C104") from error
+    with translated():
+        sha256 = hash_of(source, source.stat().st_mtime_ns)
+        packed = Home(default_home()).agents / f"rclone-{sha256}.gz"
+        if not packed.exists():
+            packed.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor, beside = tempfile.mkstemp(prefix=".rclone.", dir=packed.parent)
+            with (
+                os.fdopen(descriptor, "wb") as file,
+                gzip.GzipFile("", "wb", PACKING, file, 0) as target,
+                source.open("rb") as stream,
+            ):
+                shutil.copyfileobj(stream, target, 1 << 20)
+            Path(beside).rename(packed)
+    return packed

@@ -10,6 +10,7 @@ from runners.interface import LaunchRequest
 from runners.pod_code import made_before
 from runners.pod_names import stem_of
 from runners.pod_options import REST_BYTES, PodOptions
+from runners.pod_stores import pod_stores, secret_names
 from runners.pod_template import Results
 from runners.process_environment import CHOSEN
 from runners.process_plan import USAGE_SECONDS
@@ -35,6 +36,7 @@ def where_code_travels(request: LaunchRequest) -> str:
 
 def pod_document(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
     """Return what the pods' containers are told; one document for all learners."""
+    launch = launch_document(request, results)
     return {
         "format": 1,
         "stem": stem_of(request.attempt),
@@ -47,7 +49,8 @@ def pod_document(request: LaunchRequest, options: PodOptions, results: Results) 
         "results": results.kind,
         "restores": results.kind == "hold" and made_before(request.attempt.job_id) is not None,
         "token": CHOSEN,
-        "launch": launch_document(request, results),
+        "rclone": bool(launch["stores"]),
+        "launch": launch,
     }
 
 
@@ -67,7 +70,7 @@ def launch_document(request: LaunchRequest, results: Results) -> dict[str, Any]:
         "shell": "bash",
         "cwd": pod_told.MODEL,
         "env": {},
-        "secrets_file": f"{pod_told.SECRETS}/secrets.json" if spec.secrets or request.secrets else None,
+        "secrets_file": f"{pod_told.SECRETS}/secrets.json" if secret_names(request) else None,
         "secrets": list(spec.secrets),
         "grace_seconds": spec.grace_seconds,
         "settle_seconds": spec.settle_seconds,
@@ -81,4 +84,5 @@ def launch_document(request: LaunchRequest, results: Results) -> dict[str, Any]:
         "log_dir": pod_told.LOGS,
         "log_dir_shared": results.shared,
         "metrics": metrics_document(spec),
+        "stores": pod_stores(request),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from runners.interface import LaunchRequest
+from runners.pod_stores import store_variables
 from runners.process_environment import NO_GPU, SEED_MAX
 from workbench.job import attempt_stem
 from workbench.learner import pod_told
@@ -46,6 +47,7 @@ def _promises(request: LaunchRequest) -> dict[str, str]:
         "RESULT_BUCKET_DIR": pod_told.RESULTS,
         "CHECKPOINT_DIR": pod_told.CHECKPOINTS,
         "LOG_DIR": pod_told.LOGS,
+        **store_variables(request),
         "JOB_STATE_DIR": pod_told.STATE_DIR,
         "TRAINING_ID": attempt.job_id,
         "TRAINING_JOB": attempt.job_id,

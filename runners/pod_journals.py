@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from backends.interface import Chunk
 from runners.interface import LearnerRef
 from runners.pod_host import PodHost, open_host
 from runners.pod_names import LEARNER, ref_of
+from runners.pod_phases import says_more
 from runners.pod_plain import PlainLog, prepare_transcript
 from runners.pod_rest import Rest, read_rest
 from runners.pod_states import has_side_car_ended, is_over, is_side_car_running
@@ -232,6 +234,7 @@ class Journals:
                 return self._ask_log(pod, offsets, seconds)
             folder = folder_of(ref)
             news = self.host(ref, pod).follow(self._asker, {folder: offsets}, timeout_seconds=seconds)
+            self._hear(ref, pod, news.get(folder, {}))
             return news.get(folder, {})
         except (PlaceUnreachable, Absent, Invalid, Denied) as error:
             if NO_PYTHON not in error.message:
@@ -244,6 +247,12 @@ class Journals:
                 self._cluster, pod["metadata"]["name"], self._sightings.wake
             )
             return {}
+
+    def _hear(self, ref: LearnerRef, pod: Mapping[str, Any], parts: Parts) -> None:
+        """Pass on what a learner's agent says of how it is, where the cluster does not know that."""
+        if "state" in parts and says_more(pod):
+            with contextlib.suppress(ValueError):
+                self._sightings.take_said(ref, json.loads(parts["state"].data))
 
     def _ask_log(self, pod: Mapping[str, Any], offsets: Known, seconds: float) -> Parts:
         log = self._logs[pod["metadata"]["uid"]]

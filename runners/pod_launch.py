@@ -10,20 +10,21 @@ import base64
 import json
 import secrets as random_secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any, Final
 
 from backends.cluster import Absent, AlreadyThere, Cluster, Invalid, OverQuota
 from backends.failures import translated
 from runners.interface import LaunchRequest, Plan, Progress
-from runners.pod_code import made_before, send_code, send_made
+from runners.pod_code import made_before, send_code, send_made, send_rclone
 from runners.pod_names import is_same, stem_of
 from runners.pod_options import options_of
 from runners.pod_plain import scripts
 from runners.pod_plan import AGENT, PROGRAM, refusals
 from runners.pod_removal import remove_attempt
 from runners.pod_states import begun, failed_gang, is_finished, waits
+from runners.pod_stores import secret_values
 from runners.pod_watch import Sightings
 from runners.process_environment import CHOSEN
 from workbench.errors import InputMissing, LaunchRefused, RunnerError, SlotsBusy, TryAgain
@@ -62,8 +63,17 @@ class PodLaunching:
         if self._options.queue and job["spec"].get("suspend"):
             return  # its queue lets it begin
         told = next(json.loads(one) for one in self._documents())
-        if self._request.attempt.learners > 1 or told["code"] == "streamed" or told["restores"]:
-            self._gather(sends_code=told["code"] == "streamed", sends_made=told["restores"])
+        sends = {
+            name
+            for name, wanted in (
+                ("code", told["code"] == "streamed"),
+                ("made", told["restores"]),
+                ("rclone", told["rclone"]),
+            )
+            if wanted
+        }
+        if self._request.attempt.learners > 1 or sends:
+            self._gather(sends)
 
     def _refuse(self) -> None:
         """Refuse what cannot work however often it is tried."""
@@ -75,6 +85,7 @@ class PodLaunching:
                 hint=f"Give it when the job is given: fabric run -e {missing[0]}",
                 code="C103",
             )
+        secret_values(self._request)
         if self._request.code_file and not Path(self._request.code_file).is_file():
             raise InputMissing(f"The job's code {self._request.code_file} is gone.")
 
@@ -145,7 +156,7 @@ class PodLaunching:
         plain = scripts()
         for name, text in planned.items():
             if name == "secrets.json":
-                content[name] = json.dumps(dict(self._request.secrets)).encode()
+                content[name] = json.dumps(secret_values(self._request)).encode()
             elif name == "secrets.sh":
                 content[name] = self._exports()
             elif text == AGENT:
@@ -183,8 +194,8 @@ class PodLaunching:
             if "pod.json" in one.get("stringData", {})
         )
 
-    def _gather(self, *, sends_code: bool, sends_made: bool) -> None:
-        """Send the code to pods that wait for it, and wait until all learners have found each other."""
+    def _gather(self, sends: Set[str]) -> None:
+        """Send to pods what they wait for, and wait until all learners have found each other."""
         attempt = self._request.attempt
         sent: set[str] = set()
         until = time.monotonic() + 2 * self._options.gang_seconds
@@ -205,9 +216,9 @@ class PodLaunching:
                 return
             for pod in pods.values():
                 uid = pod["metadata"]["uid"]
-                if (sends_code or sends_made) and uid not in sent and is_preparing(pod):
-                    self._progress("sends code and what was made before", stage="preparing")
-                    self._send(pod, sends_code=sends_code, sends_made=sends_made)
+                if sends and uid not in sent and is_preparing(pod):
+                    self._progress("sends what its pods wait for", stage="preparing")
+                    self._send(pod, sends)
                     sent.add(uid)
             job = self._sightings.job_of(attempt)
             if job is not None and is_finished(job):
@@ -215,10 +226,12 @@ class PodLaunching:
             self._progress(self._words(pods), stage="waiting")
             self._sightings.wait(BEAT_SECONDS)
 
-    def _send(self, pod: Mapping[str, Any], *, sends_code: bool, sends_made: bool) -> None:
-        if sends_code:
+    def _send(self, pod: Mapping[str, Any], sends: Set[str]) -> None:
+        if "code" in sends:
             send_code(self._cluster, pod, self._request.code_file)
-        made = made_before(self._request.attempt.job_id) if sends_made else None
+        if "rclone" in sends:
+            send_rclone(self._cluster, pod)
+        made = made_before(self._request.attempt.job_id) if "made" in sends else None
         if made is not None:
             send_made(self._cluster, pod, made)
 

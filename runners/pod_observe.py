@@ -12,6 +12,7 @@ from backends.cluster import Cluster, Denied
 from runners.interface import AttemptRef, LearnerRef, Observation, Seen
 from runners.pod_endings import Endings
 from runners.pod_names import VERDICT, stem_of
+from runners.pod_phases import Phases
 from runners.pod_states import hopeless, seen_of, seen_without_pod, verdict_of, waits_for_image
 from runners.pod_watch import Sightings
 from workbench.errors import FabricError
@@ -35,6 +36,7 @@ class Observing:
         self._cluster = cluster
         self._sightings = sightings
         self._endings = Endings(cluster)
+        self._phases = Phases(sightings)
         self._attempts: frozenset[AttemptRef] | None = None
         self._seen: dict[LearnerRef, Seen] = {}
         self._since: dict[AttemptRef, float] = {}
@@ -61,7 +63,7 @@ class Observing:
                 self._interrupted = False
                 return Observation(tuple(changed), False)
             waits = left
-            if self._since or self._pulling or self._endings.asking:
+            if self._since or self._pulling or self._endings.asking or self._phases.waiting:
                 waits = min(left, EXPLAIN_SECONDS)
             turn = self._sightings.wait(waits, turn=turn)
             if not self._interrupted:
@@ -98,7 +100,7 @@ class Observing:
             pod = pods.get(number)
             seen = None
             if pod is not None and (job is None or verdict_of(job) is None):
-                seen = seen_of(ref, self._endings.completed(ref, pod))
+                seen = self._phases.refined(seen_of(ref, self._endings.completed(ref, pod)), pod)
             elif job is not None:
                 seen = seen_without_pod(ref, job, "")
             if seen is not None and seen.phase is LearnerPhase.STARTING and seen.reason is None:

@@ -43,6 +43,7 @@ def plain_texts(told: Mapping[str, Any]) -> dict[str, str]:
         "gang_seconds": round(told["gang_seconds"]),
         "code": told["code"],
         "restores": "yes" if told["restores"] else "no",
+        "stores": "yes" if launch["stores"] else "no",
         "setup": "yes" if launch["setup"] else "no",
         "marker": f"{launch['home']}/{launch['job']}/{launch['attempt']}",
         "placeholder": PLACEHOLDER,

@@ -12,6 +12,7 @@ from runners.pod_documents import pod_document, where_code_travels
 from runners.pod_names import claim_name, given_name, labels, secrets_name, stem_of
 from runners.pod_options import PodOptions
 from runners.pod_plain import plain_texts
+from runners.pod_stores import pod_refusals, pod_stores, secret_names, store_notes
 from runners.pod_template import Results, job
 from workbench.errors import LaunchRefused
 from workbench.job import learner_name
@@ -84,8 +85,7 @@ def _objects(request: LaunchRequest, options: PodOptions, results: Results) -> I
     if where_code_travels(request) == "given":
         given[pod_told.CODE] = f"<the code, {request.code_hash}>"
     yield _secret(given_name(attempt), named, given)
-    if request.spec.secrets or request.secrets:
-        names = sorted({*request.spec.secrets, *request.secrets})
+    if names := secret_names(request):
         values = json.dumps({name: f"<secret {name}>" for name in names})
         yield _secret(secrets_name(attempt), named, {"secrets.json": values, "secrets.sh": "<the same>"})
     yield {
@@ -114,7 +114,7 @@ def _secret(name: str, named: dict[str, str], content: dict[str, str]) -> dict[s
 
 def refusals(request: LaunchRequest) -> list[str]:
     """Say what cannot be done in a pod yet."""
-    lacks = list(not_built(request.spec, "pod"))
+    lacks = [*not_built(request.spec, "pod"), *pod_refusals(request)]
     if request.spec.python == "requirements" or request.spec.requirements:
         lacks.append(
             "requirements in a pod are not built yet; install them by setup: (pip install ...),"
@@ -139,13 +139,14 @@ def _notes(request: LaunchRequest, options: PodOptions, results: Results) -> Ite
         yield f"the pod runs {who} (run_as restricted); run_as image takes the image's own user"
     else:
         yield "the pod runs as the image's own user (run_as image)"
+    yield from store_notes(request, pod_stores(request))
     if results.kind == "hold":
         minutes = options.results_hold_seconds / 60
         yield (
             f"results lie in the pod and are lost {minutes:g} minutes after the end unless they are fetched:"
             " a claim or a storage class keeps them"
         )
-    else:
+    elif results.kind != "store":
         yield f"results lie on the claim {results.claim or claim_name(request.attempt.job_id)}"
     if request.attempt.learners > 1 and not results.shared:
         yield "/job is each learner's own: it would be shared on a ReadWriteMany claim"

@@ -17,6 +17,7 @@ from runners.pod_journals import Journals
 from runners.pod_names import LEARNER, SIDE_CAR, labels, stem_of
 from runners.pod_options import PodOptions
 from runners.pod_states import has_side_car_ended, is_side_car_running
+from runners.pod_stores import stored_results
 from runners.pod_template import Results
 from runners.pod_watch import Sightings
 from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable, RunnerError
@@ -39,6 +40,7 @@ def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions
         LaunchRefused: the place's claim is not there.
     """
     attempt = request.attempt
+    stored = stored_results(request) is not None
     if options.claim:
         claim = cluster.read("PersistentVolumeClaim", options.claim)
         if claim is None:
@@ -51,9 +53,9 @@ def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions
         if shared or attempt.learners == 1:
             folder = f"{attempt.home}/{attempt.job_id}"
             return Results("claim", options.claim, folder, shared)
-    elif attempt.learners == 1 and _may_claim(cluster, options):
+    elif not stored and attempt.learners == 1 and _may_claim(cluster, options):
         return Results("owned")
-    return Results("hold")
+    return Results("store" if stored else "hold")
 
 
 def bring_home(

@@ -22,10 +22,15 @@ from runners.pod_names import (
 )
 from runners.pod_options import PodOptions, gpu_labels
 from runners.pod_patch import patched
+from runners.pod_stores import ANNOTATION, pod_stores, secret_names
 from workbench.learner import pod_told
 
 SIDE_CAR_CPUS: Final = "250m"
 SIDE_CAR_MEMORY: Final = "128Mi"
+STORING_CPUS: Final = "500m"
+STORING_MEMORY: Final = "512Mi"
+"""What it gets where it moves data."""
+
 END_SECONDS: Final = 30
 """How much longer than its learner's grace and the journal's hold a pod may take to end."""
 
@@ -37,7 +42,8 @@ class Results:
     """Where a job's results lie."""
 
     kind: str
-    """``claim`` (the place's), ``owned`` (a claim of the job's own), ``hold`` (the pod's own volume)."""
+    """``claim`` (the place's), ``owned`` (a claim of the job's own), ``hold`` (the pod's own volume), ``store``
+    (the same, from where they go to a data store)."""
     claim: str = ""
     folder: str = ""
     """The path within the claim."""
@@ -76,7 +82,11 @@ def template(request: LaunchRequest, options: PodOptions, results: Results) -> d
         pod["tolerations"] = list(options.tolerations)
     metadata: dict[str, Any] = {
         "labels": {**options.labels, **labels(request.attempt)},
-        "annotations": {"fabric.owner": request.owner, **({"fabric.setup": "yes"} if spec.setup else {})},
+        "annotations": {
+            "fabric.owner": request.owner,
+            **({"fabric.setup": "yes"} if spec.setup else {}),
+            **({ANNOTATION: results.kind} if pod_stores(request) else {}),
+        },
     }
     return patched({"metadata": metadata, "spec": pod}, options.pod_patch)
 
@@ -115,9 +125,15 @@ def _container(
         "imagePullPolicy": _PULL[request.spec.image_pull],
         "command": ["sh", f"{pod_told.GIVEN}/pod.sh", role],
         "securityContext": _security(options),
-        "resources": _equal({"cpu": SIDE_CAR_CPUS, "memory": SIDE_CAR_MEMORY}),
+        "resources": _equal(_beside(request)),
         "volumeMounts": _mounts(request, options, results, role),
     }
+
+
+def _beside(request: LaunchRequest) -> dict[str, str]:
+    if pod_stores(request):
+        return {"cpu": STORING_CPUS, "memory": STORING_MEMORY}
+    return {"cpu": SIDE_CAR_CPUS, "memory": SIDE_CAR_MEMORY}
 
 
 def _learner(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
@@ -171,10 +187,10 @@ def _volumes(request: LaunchRequest, options: PodOptions, results: Results) -> l
             "emptyDir": {"medium": "Memory", "sizeLimit": str(spec.shm_size_bytes or SHM_BYTES)},
         },
     ]
-    if spec.secrets or request.secrets:
+    if secret_names(request):
         source = {"secretName": secrets_name(attempt), "defaultMode": 0o440}
         volumes.append({"name": "secrets", "secret": source})
-    if results.kind == "hold":
+    if results.kind in ("hold", "store"):
         volumes.append({"name": "results", "emptyDir": {}})
     else:
         name = results.claim or claim_name(attempt.job_id)
@@ -201,7 +217,7 @@ def _mounts(request: LaunchRequest, options: PodOptions, results: Results, role:
         mounts.append(mount("job", pod_told.MODEL))
     else:
         mounts.append(mount("job", pod_told.STATE_DIR))
-    if (request.spec.secrets or request.secrets) and role != "prepare":
+    if secret_names(request) and role != "prepare":
         mounts.append(mount("secrets", pod_told.SECRETS, readOnly=True))
     if role == "learner":
         mounts += [mount("data", pod_told.DATA), mount("shm", "/dev/shm")]
@@ -222,5 +238,5 @@ def _of_user(volumes: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _hold_seconds(options: PodOptions, results: Results) -> float:
-    held = options.results_hold_seconds if results.kind == "hold" else 0.0
+    held = options.results_hold_seconds if results.kind in ("hold", "store") else 0.0
     return max(options.journal_hold_seconds, held)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from backends.cluster import Cluster, Expired, Watch
-from runners.interface import AttemptRef
+from runners.interface import AttemptRef, LearnerRef
 from runners.pod_names import HOME, attempt_of, ref_of
 from runners.pod_states import is_over
 from workbench.errors import FabricError, PlaceUnreachable
@@ -33,6 +33,8 @@ class Sightings:
         self._pods: dict[Key, dict[int, Document]] = {}
         self._graves: dict[Key, dict[int, Document]] = {}
         """Pods that ended and were deleted, while their Job is there: how they ended is still to be told."""
+        self._said: dict[LearnerRef, Document] = {}
+        """How learners are by their agents, where somebody reads their journals."""
         self._ready = {"Job": False, "Pod": False}
         self._trouble: dict[str, FabricError] = {}
         self._watches: dict[str, Watch] = {}
@@ -62,6 +64,18 @@ class Sightings:
         """Return a learner's pod, None where there is none."""
         with self._changed:
             return self._pods.get((home, job_id, attempt), {}).get(learner)
+
+    def said_of(self, ref: LearnerRef) -> Document | None:
+        """Return what a learner's agent said last of how it is; None where nobody has read it."""
+        with self._changed:
+            return self._said.get(ref)
+
+    def take_said(self, ref: LearnerRef, said: Document) -> None:
+        """Take what a learner's agent says of how it is."""
+        with self._changed:
+            self._said[ref] = said
+            self.turn += 1
+            self._changed.notify_all()
 
     def wait(self, timeout_seconds: float, *, turn: int | None = None) -> int:
         """Wait until something changes after a turn (now, if none is named); return the turn that it is.
@@ -210,6 +224,9 @@ class Sightings:
         if kind == "Job":
             self._jobs.pop(key, None)
             self._graves.pop(key, None)
+            self._said = {
+                ref: said for ref, said in self._said.items() if (ref.home, ref.job_id, ref.attempt) != key
+            }
             return
         ref = ref_of(item)
         pods = self._pods.get(key, {})

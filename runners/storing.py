@@ -107,7 +107,7 @@ def bring_rclone(host: Host, site: Site) -> str:
             return find_rclone().path
         except InputMissing as error:
             raise LaunchRefused(error.message, hint=error.hint, code="C104") from error
-    if path := _theirs(host):
+    if path := theirs(host):
         return path
     identity = host.identity()
     if (identity.system, identity.architecture) != (platform.system(), platform.machine()):
@@ -123,7 +123,7 @@ def bring_rclone(host: Host, site: Site) -> str:
     except InputMissing as error:
         raise LaunchRefused(error.message, hint=error.hint, code="C104") from error
     with translated():
-        sha256 = _hash_of(source, source.stat().st_mtime_ns)
+        sha256 = hash_of(source, source.stat().st_mtime_ns)
         path = str(site.home.agents / f"rclone-{sha256}")
         with source.open("rb") as stream:
             host.put(stream, path, sha256=sha256, mode=0o700)
@@ -131,13 +131,14 @@ def bring_rclone(host: Host, site: Site) -> str:
 
 
 @lru_cache(maxsize=4)  # 80 MB take a quarter of a second
-def _hash_of(path: Path, changed_ns: int) -> str:
+def hash_of(path: Path, changed_ns: int) -> str:
+    """Return what names a file by its content, worked out once as long as it is not changed."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _theirs(host: Host) -> str:
-    """Return the place's own rclone where it is new enough."""
+def theirs(host: Host) -> str:
+    """Return the path of the place's own rclone where it is new enough."""
     found = host.run(["sh", "-c", "command -v rclone && rclone version"], deadline_seconds=_VERSION_SECONDS)
     lines = found.stdout.decode("utf-8", "replace").splitlines()
     new_enough = found.exit_code == 0 and parse_version("\n".join(lines[1:])) >= VERSION_MIN

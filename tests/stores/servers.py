@@ -23,10 +23,11 @@ DEADLINE_SECONDS = 30.0
 class Server:
     """A store on loopback; its containers are the folders below ``folder``."""
 
-    def __init__(self, kind: str, folder: Path, *words: str) -> None:
+    def __init__(self, kind: str, folder: Path, *words: str, host: str = "127.0.0.1") -> None:
         self.kind = kind
         self.folder = folder
-        self.port = free_port()
+        self.host = host
+        self.port = free_port(host)
         self.login = (KEY, SECRET)
         self._words = words
         self._process: subprocess.Popen[bytes] | None = None
@@ -39,14 +40,14 @@ class Server:
             "sftp": ["--user", self.login[0], "--pass", self.login[1]],
         }[self.kind]
         self._process = subprocess.Popen(
-            [find_rclone().path, "serve", self.kind, "--addr", f"127.0.0.1:{self.port}", *login, *self._words,
+            [find_rclone().path, "serve", self.kind, "--addr", f"{self.host}:{self.port}", *login, *self._words,
              str(self.folder)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             env={"PATH": os.environ["PATH"], "HOME": str(self.folder.parent), "RCLONE_CONFIG": ""},
         )  # fmt: skip
         deadline = time.monotonic() + DEADLINE_SECONDS
         while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            with contextlib.suppress(OSError), socket.create_connection((self.host, self.port), 1):
                 return
             assert self._process.poll() is None, "the store ended at once"
             assert time.monotonic() < deadline, "the store does not answer"
@@ -71,7 +72,7 @@ class Server:
 
     @property
     def address(self) -> str:
-        return f"{'sftp' if self.kind == 'sftp' else 'http'}://127.0.0.1:{self.port}"
+        return f"{'sftp' if self.kind == 'sftp' else 'http'}://{self.host}:{self.port}"
 
     @property
     def type(self) -> str:
@@ -102,18 +103,18 @@ class Server:
         return file
 
 
-def free_port() -> int:
+def free_port(host: str = "127.0.0.1") -> int:
     """Return a port that nobody listens on."""
     with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
+        one.bind((host, 0))
         return int(one.getsockname()[1])
 
 
-def serving(kind: str, folder: Path, *words: str) -> Iterator[Server]:
+def serving(kind: str, folder: Path, *words: str, host: str = "127.0.0.1") -> Iterator[Server]:
     """Serve a folder with FfDL's two containers."""
     for name in ("tf_training_data", "tf_trained_model"):
         (folder / name).mkdir(parents=True)
-    server = Server(kind, folder, *words)
+    server = Server(kind, folder, *words, host=host)
     server.write("tf_training_data/train.txt", "one\ntwo\n")
     server.write("tf_training_data/sub/more.txt", "three\n")
     server.start()

@@ -107,6 +107,8 @@ class Fetching:
             where = self._patiently(partial(self._bring, told, data))
             if told.get("link"):
                 _lead(told["link"], where)
+            elif told.get("into"):
+                _move(where, told["into"])
             else:
                 variables.update(dict.fromkeys(told["variables"], where))
         if stores.results is not None:
@@ -258,6 +260,13 @@ class Fetching:
         while not self._file.write(durable=True) and not state.is_gone(self._folder):
             time.sleep(_LOOK_SECONDS)
         self._file.clear()
+
+
+def _move(folder: str, target: str) -> None:
+    """Put data where it is looked for, once it is whole."""
+    os.chmod(folder, 0o755)  # a folder that may not be written to cannot be moved
+    os.rename(folder, target)
+    os.chmod(target, 0o555)
 
 
 def _lead(link: str, target: str) -> None:

@@ -204,7 +204,8 @@ class Guard:
             from workbench.learner.putting_away import Beside
 
             self._beside = Beside(self._folder, self._launch, self._secrets)
-            self._beside.start()
+            if self._beside.is_ours:
+                self._beside.start()
             self._scribe.others = self._ours()[1:]
 
     def _ours(self) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from workbench.learner.watch import Watcher
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
     from workbench.learner.pod_told import Told
+    from workbench.learner.putting_away import Beside
 
 READER_SECONDS = 1.5
 """How long a reader that is there may take for the last bytes before they are printed."""
@@ -45,6 +46,9 @@ class SideCar:
         self._watcher = Watcher([told.folder + "/state.json"])
         self._ended = False
         self._listener = pod_peers.Listener(told) if told.learners > 1 else None
+        self._stores = bool(told.launch.get("stores"))
+        self._beside: Beside | None = None
+        self._has_told = False
 
     def run(self) -> int:
         """Wait for the learner's end; print what is left; go when the cluster says so, or has."""
@@ -52,11 +56,13 @@ class SideCar:
             signal.signal(number, self._hear)
         while not self._is_over() and not self._ended:
             self._watcher.wait(_WAIT_SECONDS)
+            self._store_beside()
+            self._tell_end()
+        if self._beside is not None:
+            self._beside.end()
         if not self._is_over():
             self._take_over()
-        if self._listener is not None:
-            pod_peers.reckon(self._told)
-            pod_peers.tell(self._told, TELL_SECONDS)
+        self._tell_end()
         self._print(self._await_reader())
         # The cluster would start it anew if it ended before the learner's container.
         while not self._ended:
@@ -68,7 +74,32 @@ class SideCar:
         self._watcher.wake()
 
     def _is_over(self) -> bool:
-        return bool(state.read(self._told.folder).get("phase") == "exited")
+        return self._phase() == "exited"
+
+    def _phase(self) -> str:
+        return str(state.read(self._told.folder).get("phase") or "")
+
+    def _store_beside(self) -> None:
+        """Store what is new as long as the command runs: the rest its own agent stores, at the end."""
+        if not self._stores:
+            return
+        phase = self._phase()
+        if phase == "running" and self._beside is None:
+            from workbench.learner.pod_stores import beside
+
+            self._beside = beside(self._told)
+            self._stores = self._beside is not None
+        elif phase == "storing" and self._beside is not None:
+            self._beside.end()
+            self._stores = False
+
+    def _tell_end(self) -> None:
+        """Tell the other side-cars how the learner ended, once: they need not wait for its results to be stored."""
+        if self._listener is None or self._has_told or self._phase() not in pod_peers.ENDED:
+            return
+        self._has_told = True
+        pod_peers.reckon(self._told)
+        pod_peers.tell(self._told, TELL_SECONDS)
 
     def _take_over(self) -> None:
         """Record the end of a learner whose container ended at once, agent and all: its journal is here."""
@@ -110,7 +141,10 @@ class SideCar:
 
     def _must_keep_results(self, until: float) -> bool:
         """Say whether results lie on the pod's own volume, and nobody has fetched them yet."""
-        if self._told.document["results"] != "hold" or time.monotonic() >= until:
+        kind = self._told.document["results"]
+        if kind not in ("hold", "store") or time.monotonic() >= until:
+            return False
+        if kind == "store" and not _not_stored(self._told.folder):
             return False
         return not os.path.exists(pod_told.FETCHED) and _has_files(
             (pod_told.RESULTS, pod_told.CHECKPOINTS, pod_told.LOGS)
@@ -124,6 +158,12 @@ class SideCar:
                 data = data[os.write(1, data) :]
         except OSError:
             return
+
+
+def _not_stored(folder: str) -> bool:
+    """Say whether something of a learner could not be sent to its data store."""
+    summary = state.read_object(folder + "/storing.json")
+    return bool(summary.get("missing_files"))
 
 
 def _has_files(folders: tuple[str, ...]) -> bool:

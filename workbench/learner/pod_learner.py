@@ -30,6 +30,10 @@ def keep() -> int:
     """Keep the learner; return its exit code."""
     told = pod_told.read()
     write_launch(told, dict(os.environ))
+    if told.launch.get("stores"):
+        from workbench.learner.pod_stores import spare_memory
+
+        spare_memory()
     return First(told).run()
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from workbench.learner.pod_told import Told
 
+ENDED = ("storing", "exited")
+"""Phases of a learner whose command has ended."""
+
 _SECONDS = 2.0
 _LIMIT_BYTES = 16384
 _RETRY_SECONDS = 0.3
@@ -133,7 +136,7 @@ def _ends(told: Told) -> list[tuple[int, int, dict[str, Any], bool]]:
     ends = []
     for learner in range(1, told.learners + 1):
         found = state.read("%s/learner-%d" % (pod_told.ATTEMPT, learner))
-        if found.get("phase") == "exited" and found.get("stopped") in ("", "max_runtime", "memory"):
+        if found.get("phase") in ENDED and found.get("stopped") in ("", "max_runtime", "memory"):
             failed = found.get("exit_code") != 0
             ends.append((int(found.get("ended_us") or 0), learner, found, failed))
     return ends

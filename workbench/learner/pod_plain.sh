@@ -52,6 +52,8 @@ prepare() {
     esac
     [ "$told_restores" = no ] || fail "to go on from what was made before needs Python 3.8 in the image" C104 \
         "use a claim or a storage class for results"
+    [ "$told_stores" = no ] || fail "data stores need Python 3.8 in the image, which brings the data in" C104 \
+        "take an image with Python, or leave the data to a volume"
     await_peers
 }
 

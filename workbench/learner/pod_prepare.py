@@ -34,6 +34,10 @@ def prepare() -> int:
         _make_folders(told)
         unpack_agent()
         unpack_code(told)
+        if told.document.get("rclone"):
+            from workbench.learner.pod_stores import get_rclone
+
+            get_rclone(told)
         restore(told)
         missing = await_peers(told)
     except (OSError, Failure) as error:
@@ -71,7 +75,7 @@ def unpack_code(told: Told) -> None:
     where = told.document["code"]
     archive = {"": "", "given": pod_told.GIVEN + "/" + pod_told.CODE, "streamed": ARRIVED}[where]
     if where == "streamed":
-        _await(told, ARRIVED, "the code")
+        await_file(told, ARRIVED, "the code")
     if not os.path.isdir(pod_told.MODEL):
         unpack(archive, pod_told.MODEL)
         return
@@ -94,7 +98,7 @@ def restore(told: Told) -> None:
         return
     import shutil
 
-    _await(told, MADE, "what earlier attempts made")
+    await_file(told, MADE, "what earlier attempts made")
     unpacked = pod_told.JOURNAL + "/made"
     unpack(MADE, unpacked)
     for name, target in (("results", pod_told.RESULTS), ("checkpoints", pod_told.CHECKPOINTS)):
@@ -117,7 +121,12 @@ def await_peers(told: Told) -> list[int]:
         pause = min(pause * 1.3, _LOOK_LONGEST_SECONDS)
 
 
-def _await(told: Told, path: str, what: str) -> None:
+def await_file(told: Told, path: str, what: str) -> None:
+    """Wait until something has been sent.
+
+    Raises:
+        Failure: it did not come in time.
+    """
     seconds = told.number("code_seconds")
     until = time.monotonic() + seconds
     while not os.path.exists(path):

@@ -38,12 +38,18 @@ class Beside:
         self._folder = folder
         self._stores = Stores(launch)
         self._secrets = secrets
+        self.wanted = self._stores.results is not None and self._stores.upload_seconds > 0
         self.pid = 0
         """0 where there is none."""
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether the learner's own guard has it; else a pod's side-car does."""
+        return self._stores.uploads_beside
+
     def start(self) -> None:
         """Start it; where there is no room for a process all is stored at the end."""
-        if self._stores.results is None or self._stores.upload_seconds <= 0:
+        if not self.wanted:
             return
         guard = os.getpid()
         with contextlib.suppress(OSError):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PASSED = (
     "PATH", "HOME", "TMPDIR", "LANG", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR",
-    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+    "RCLONE_BUFFER_SIZE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 )  # fmt: skip
 """What of our own environment it sees."""
 

@@ -10,9 +10,11 @@ The document::
      "result_dir": ..., "checkpoint_dir": ..., "checkpoints": "bucket/training-.../_checkpoints",
      "keep": {"last": 0, "best": 0, "metric": "", "smaller": true},
      "inside": {"/mnt/checkpoints": ".../checkpoints"},     # a container's paths, as this side has them
+     "uploads_elsewhere": false,                            # a pod's side-car stores what is new meanwhile
      "about": {...}}                                        # what a checkpoint says of its job
 
-``link`` is a path that is to lead to the data (containers, which bind it); without one the variables are set.
+``link`` is a path that is to lead to the data (containers, which bind it), ``into`` one that it is moved to (pods,
+which share it with nobody); without either the variables are set.
 Credentials are in the file of secrets alone, under the name :data:`REMOTES`, which can be no variable's.
 """
 
@@ -43,6 +45,8 @@ class Stores:
         self.cache_bytes = int(told.get("cache_bytes") or 0)
         self.upload_seconds = _seconds(told.get("upload_seconds"), UPLOAD_SECONDS)
         self.patience_seconds = _seconds(told.get("patience_seconds"), PATIENCE_SECONDS)
+        self.uploads_beside = not told.get("uploads_elsewhere")
+        """Whether the guard has it stored what is new while the command runs; else somebody else does."""
         self.fetch: list[dict[str, Any]] = list(told.get("fetch") or ())
         self.origin: dict[str, Any] = dict(told.get("from") or {})
         self.results: dict[str, Any] | None = told.get("results")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from workbench.manifest.model import JobSpec
+from workbench.manifest.store_keys import FOLDER_STORES
 
 _MPI_FRAMEWORKS: Final = ("horovod", "pytorchmpi")
 
@@ -26,12 +27,12 @@ def not_built(spec: JobSpec, runner: str = "") -> list[str]:
 
 
 def _stores(spec: JobSpec, runner: str) -> str:
-    if not spec.data_stores or runner != "pod":
+    mounted = [store.id for store in spec.data_stores if store.mount and store.type not in FOLDER_STORES]
+    if not mounted or runner != "pod":
         return ""
-    types = ", ".join(dict.fromkeys(store.type for store in spec.data_stores))
     return (
-        f"data stores ({types}) of a {runner} are not built yet; run without them by --set data_stores=[],"
-        " and let the command read its data from a path of its own"
+        f"the data store {mounted[0]} cannot be mounted in a pod, which has no FUSE; leave mount: out, and its"
+        " data is copied"
     )
 
 
