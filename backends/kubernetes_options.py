@@ -136,6 +136,12 @@ def _toleration(item: Any) -> dict[str, Any]:
     return {**({"key": key} if key else {}), **toleration, **({"effect": effect} if effect else {})}
 
 
+def _yes(value: Any) -> bool:
+    if str(value).lower() not in ("true", "false"):
+        raise ValueError("write true or false")
+    return str(value).lower() == "true"
+
+
 def _table(value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         try:
@@ -182,6 +188,9 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "queue": Option(_name, "", "the Kueue LocalQueue that jobs wait in"),
     "volumes": Option(
         volumes, (), "claims and folders for every pod: claim:/path[:ro], /host/path:/path[:ro]"
+    ),
+    "host_paths": Option(
+        _yes, False, "true lets data stores be folders of the nodes (host_path), which must all have them"
     ),
     "storage_class": Option(
         _name, "", "the StorageClass of claims that jobs make; the cluster's default if empty"

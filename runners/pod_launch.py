@@ -77,7 +77,7 @@ class PodLaunching:
 
     def _refuse(self) -> None:
         """Refuse what cannot work however often it is tried."""
-        if lacks := refusals(self._request):
+        if lacks := refusals(self._request, self._options):
             raise LaunchRefused(f"{lacks[0][0].upper()}{lacks[0][1:]}.", code="C104")
         if missing := [name for name in self._request.spec.secrets if name not in self._request.secrets]:
             raise LaunchRefused(

@@ -30,6 +30,8 @@ class PodOptions:
     image_pull_secrets: Sequence[str] = ()
     priority_class: str = ""
     queue: str = ""
+    host_paths: bool = False
+    """Whether data stores may be folders of the nodes."""
     volumes: Sequence[Mapping[str, Any]] = ()
     """Each ``source`` (as a pod has it), ``path``, ``read_only``, ``sub_path``."""
     storage_class: str = ""
@@ -64,6 +66,7 @@ def options_of(told: Mapping[str, Any]) -> PodOptions:
         image_pull_secrets=tuple(get("image_pull_secrets")),
         priority_class=str(get("priority_class")),
         queue=str(get("queue")),
+        host_paths=bool(told.get("host_paths")),
         volumes=tuple(get("volumes")),
         storage_class=str(get("storage_class")),
         claim=str(get("claim")),

@@ -50,7 +50,7 @@ def make_plan(request: LaunchRequest, options: PodOptions, results: Results) -> 
         learners=learners,
         slots_per_learner=spec.gpus,
         cpus_per_learner=spec.cpus or 0.0,
-        warnings=tuple(warnings_of(request)),
+        warnings=tuple(warnings_of(request, options)),
         notes=tuple(_notes(request, options, results)),
         objects=tuple(_objects(request, options, results)),
         results_lost_after_seconds=options.results_hold_seconds if results.kind == "hold" else 0.0,
@@ -112,9 +112,9 @@ def _secret(name: str, named: dict[str, str], content: dict[str, str]) -> dict[s
     }
 
 
-def refusals(request: LaunchRequest) -> list[str]:
+def refusals(request: LaunchRequest, options: PodOptions) -> list[str]:
     """Say what cannot be done in a pod yet."""
-    lacks = [*not_built(request.spec, "pod"), *pod_refusals(request)]
+    lacks = [*not_built(request.spec, "pod"), *pod_refusals(request, options)]
     if request.spec.python == "requirements" or request.spec.requirements:
         lacks.append(
             "requirements in a pod are not built yet; install them by setup: (pip install ...),"
@@ -123,9 +123,9 @@ def refusals(request: LaunchRequest) -> list[str]:
     return lacks
 
 
-def warnings_of(request: LaunchRequest) -> Iterator[str]:
+def warnings_of(request: LaunchRequest, options: PodOptions) -> Iterator[str]:
     """Say what will not work, or not as the manifest means it."""
-    yield from refusals(request)
+    yield from refusals(request, options)
     platform = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", "CHECKPOINT_DIR")
     if hidden := sorted(set(request.spec.env) & set(platform)):
         yield f"env: cannot change {', '.join(hidden)}: fabric sets it"
@@ -147,7 +147,8 @@ def _notes(request: LaunchRequest, options: PodOptions, results: Results) -> Ite
             " a claim or a storage class keeps them"
         )
     elif results.kind != "store":
-        yield f"results lie on the claim {results.claim or claim_name(request.attempt.job_id)}"
+        where = results.words or f"on the claim {results.claim or claim_name(request.attempt.job_id)}"
+        yield f"results lie {where}"
     if request.attempt.learners > 1 and not results.shared:
         yield "/job is each learner's own: it would be shared on a ReadWriteMany claim"
     if where_code_travels(request) == "streamed":

@@ -12,6 +12,7 @@ from backends.cluster import Absent, AlreadyThere, Cluster, Conflict, Denied, Do
 from backends.interface import Host
 from runners.homecoming import bring_folder
 from runners.interface import AttemptRef, LaunchRequest, LearnerRef
+from runners.pod_bound import bound_results, claims_of
 from runners.pod_host import open_host
 from runners.pod_journals import Journals
 from runners.pod_names import LEARNER, SIDE_CAR, labels, stem_of
@@ -41,21 +42,37 @@ def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions
     """
     attempt = request.attempt
     stored = stored_results(request) is not None
+    for claim, store in claims_of(request).items():
+        if _claim(cluster, claim) is None:
+            raise LaunchRefused(
+                f"The data store {store} is the claim {claim}, and there is none in the namespace"
+                f" {cluster.namespace}.",
+                hint="kubectl get pvc shows those that are there: connection.name is one of them.",
+                code="C104",
+            )
+    if bound := bound_results(request):
+        source, folder, checkpoints = bound
+        where = next(str(next(iter(volume.values()))) for volume in source.values())
+        return Results("bound", source=source, own=(folder, checkpoints), words=f"in {folder} of {where}")
     if options.claim:
-        claim = cluster.read("PersistentVolumeClaim", options.claim)
-        if claim is None:
+        found = _claim(cluster, options.claim)
+        if found is None:
             raise LaunchRefused(
                 f"There is no claim {options.claim} in the namespace {cluster.namespace}.",
                 hint="Make it, or name another: claim of the backend.",
                 code="C104",
             )
-        shared = "ReadWriteMany" in (claim["spec"].get("accessModes") or ())
+        shared = "ReadWriteMany" in (found["spec"].get("accessModes") or ())
         if shared or attempt.learners == 1:
             folder = f"{attempt.home}/{attempt.job_id}"
             return Results("claim", options.claim, folder, shared)
     elif not stored and attempt.learners == 1 and _may_claim(cluster, options):
         return Results("owned")
     return Results("store" if stored else "hold")
+
+
+def _claim(cluster: Cluster, name: str) -> Document | None:
+    return cluster.read("PersistentVolumeClaim", name)
 
 
 def bring_home(

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from runners.interface import LaunchRequest
+from runners.pod_bound import bound_refusals, inside
+from runners.pod_options import PodOptions
 from runners.process_site import Site
 from runners.store_places import (
-    Data,
     data_of,
     results_of,
     results_store,
     stores_document,
-    used_remotes,
 )
 from runners.store_places import refusals as of_stores
 from runners.storing import PATIENCE, remotes_text
@@ -49,8 +49,14 @@ SITE: Final = Site(
 def pod_stores(request: LaunchRequest) -> dict[str, Any] | None:
     """Return what a learner's agent is told of data stores, without credentials; None where it has none to serve."""
     document = stores_document(request, SITE)
+    store = results_store(request)
     if document is None:
         return None
+    if store is not None and not store.is_copied:
+        # They are written where they are to be.
+        document = {**document, "results": None}
+        if not document["fetch"] and not document["from"]:
+            return None
     into = {data.store.id: inside(data) for data in data_of(request)}
     fetch = [{**one, "into": into[one["id"]]} for one in document["fetch"]]
     told = {
@@ -76,11 +82,6 @@ def store_variables(request: LaunchRequest) -> dict[str, str]:
     return told
 
 
-def inside(data: Data) -> str:
-    """Return where a store's data is seen."""
-    return f"{pod_told.DATA}/{data.name}"
-
-
 def stored_results(request: LaunchRequest) -> Store | None:
     """Return the store that results are sent to; None where they stay in the cluster."""
     store = results_store(request)
@@ -93,28 +94,27 @@ def secret_values(request: LaunchRequest) -> dict[str, str]:
     Raises:
         LaunchRefused: a credential has no value.
     """
-    if not used_remotes(request, SITE):
+    if not pod_stores(request):
         return dict(request.secrets)
     return {**request.secrets, REMOTES: remotes_text(request, SITE)}
 
 
 def secret_names(request: LaunchRequest) -> list[str]:
     """Name what that Secret holds; nothing where there is none."""
-    stores = [REMOTES] if used_remotes(request, SITE) else []
+    stores = [REMOTES] if pod_stores(request) else []
     return sorted({*request.spec.secrets, *request.secrets, *stores})
 
 
-def pod_refusals(request: LaunchRequest) -> Iterator[str]:
+def pod_refusals(request: LaunchRequest, options: PodOptions) -> Iterator[str]:
     """Say what of a job's stores cannot be in a pod."""
     yield from of_stores(request, runner="pod", agent_kind="python")
-    for data in data_of(request):
-        if data.store.is_folder:
-            yield _no_folder(data.store)
-        elif data.store.is_volume:
-            yield _no_volume(data.store)
-    results = results_store(request)
-    if results is not None and not results.is_copied:
-        yield _no_volume(results) if results.is_volume else _no_folder(results)
+    yield from bound_refusals(request, options)
+    origin = request.recorded.get("from") or {}
+    if origin.get("local"):
+        yield (
+            f"the checkpoint of {origin.get('job')} is on a machine that pods do not reach; give both jobs the same"
+            " result store"
+        )
 
 
 def store_notes(request: LaunchRequest, stores: Mapping[str, Any] | None) -> Iterator[str]:
@@ -122,25 +122,14 @@ def store_notes(request: LaunchRequest, stores: Mapping[str, Any] | None) -> Ite
     if stores is None:
         return
     for data in data_of(request):
+        if not data.store.is_copied:
+            continue
         yield f"{data.store.data_path} of the data store {data.store.id} is copied into each pod: {inside(data)}"
     found = results_of(request, SITE)
-    if found is not None:
+    if found is not None and found.store.is_copied:
         every = f"every {request.spec.upload_seconds:g} s and " if request.spec.upload_seconds > 0 else ""
         yield (
             f"results are stored {every}at the end in {found.path} of the data store {found.store.id},"
             " from the pod; its GPUs are held until that is done"
         )
     yield "rclone, about 30 MB packed, is sent to each pod that waits for it, unless its image has it"
-
-
-def _no_folder(store: Store) -> str:
-    return (
-        f"the data store {store.id} is a folder of a machine, and which machine a pod gets is not known;"
-        " name a claim (type: volume), or a store that is reached over the network"
-    )
-
-
-def _no_volume(store: Store) -> str:
-    return (
-        f"the data store {store.id} is a volume, which pods cannot use yet; name it in volumes of the backend"
-    )

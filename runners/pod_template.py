@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from runners.container_plan import DROPPED, SHM_BYTES, image_of
 from runners.interface import LaunchRequest
+from runners.pod_bound import RESULTS, bound_mounts, bound_volumes
 from runners.pod_environment import pod_environment
 from runners.pod_names import (
     LEARNER,
@@ -49,6 +50,18 @@ class Results:
     """The path within the claim."""
     shared: bool = False
     """Whether several learners may write at once, and so share ``/job``."""
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """The volume as a pod has it, where it is a data store of the job."""
+    own: tuple[str, str] | None = None
+    """The folders of results and checkpoints in it, where they are not our choice."""
+    words: str = ""
+    """Where that is, where it is not said by the claim alone."""
+
+    @property
+    def folders(self) -> tuple[str, str]:
+        """The folders of results and of checkpoints in the volume."""
+        base = f"{self.folder}/" if self.folder else ""
+        return self.own or (f"{base}results", f"{base}checkpoints")
 
 
 def template(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
@@ -190,11 +203,14 @@ def _volumes(request: LaunchRequest, options: PodOptions, results: Results) -> l
     if secret_names(request):
         source = {"secretName": secrets_name(attempt), "defaultMode": 0o440}
         volumes.append({"name": "secrets", "secret": source})
-    if results.kind in ("hold", "store"):
-        volumes.append({"name": "results", "emptyDir": {}})
+    if results.source:
+        volumes.append({"name": RESULTS, **results.source})
+    elif results.kind in ("hold", "store"):
+        volumes.append({"name": RESULTS, "emptyDir": {}})
     else:
         name = results.claim or claim_name(attempt.job_id)
-        volumes.append({"name": "results", "persistentVolumeClaim": {"claimName": name}})
+        volumes.append({"name": RESULTS, "persistentVolumeClaim": {"claimName": name}})
+    volumes += bound_volumes(request)
     volumes += [{"name": f"user-{place}", **told["source"]} for place, told in enumerate(options.volumes)]
     return volumes
 
@@ -208,12 +224,12 @@ def _mounts(request: LaunchRequest, options: PodOptions, results: Results, role:
     mounts = [
         mount("given", pod_told.GIVEN, readOnly=True),
         mount("journal", pod_told.JOURNAL),
-        mount("results", pod_told.RESULTS, subPath=f"{folder}results"),
-        mount("results", pod_told.CHECKPOINTS, subPath=f"{folder}checkpoints"),
+        mount(RESULTS, pod_told.RESULTS, subPath=results.folders[0]),
+        mount(RESULTS, pod_told.CHECKPOINTS, subPath=results.folders[1]),
     ]
     if results.shared:
         shared = f"{folder}attempt-{request.attempt.attempt}"
-        mounts.append(mount("results", pod_told.STATE_DIR, subPath=shared))
+        mounts.append(mount(RESULTS, pod_told.STATE_DIR, subPath=shared))
         mounts.append(mount("job", pod_told.MODEL))
     else:
         mounts.append(mount("job", pod_told.STATE_DIR))
@@ -221,7 +237,7 @@ def _mounts(request: LaunchRequest, options: PodOptions, results: Results, role:
         mounts.append(mount("secrets", pod_told.SECRETS, readOnly=True))
     if role == "learner":
         mounts += [mount("data", pod_told.DATA), mount("shm", "/dev/shm")]
-        mounts += _of_user(options.volumes)
+        mounts += [*bound_mounts(request), *_of_user(options.volumes)]
     return mounts
 
 

@@ -108,7 +108,7 @@ def test_a_job_is_seen_to_bring_data_in_and_to_store_results_and_its_failure_is_
 
     job = pods.show()["id"]
     assert states(pods, job)[-4:] == ["DOWNLOADING", "PROCESSING", "STORING", "FAILED"]
-    assert pods.show()["reason"]["code"] == "C201"
+    assert pods.show()["reason_code"] == "C201"
     assert (s3.results(job) / "large").stat().st_size == 40_000_000
     records = (s3.results(job) / "learner-1" / "records.jsonl").read_text()
     assert "brings in tf_training_data" in records
@@ -154,8 +154,8 @@ def test_what_cannot_be_had_or_written_is_said_before_the_command_starts(pods: P
     ran = pods.run("--set", "data_stores.0.training_data.container=nothing", path, expect=None)
 
     shown = pods.show()
-    assert (shown["state"], shown["reason"]["code"]) == ("FAILED", "C103")
-    assert "tf_training_data" in shown["reason"]["text"] + shown["reason"]["hint"]
+    assert (shown["state"], shown["reason_code"]) == ("FAILED", "C103")
+    assert "tf_training_data" in shown["reason"]
     assert "ran" not in ran.stdout
 
 
