@@ -14,11 +14,11 @@ from runners.homecoming import bring_folder
 from runners.interface import AttemptRef, LaunchRequest, LearnerRef
 from runners.pod_bound import bound_results, claims_of
 from runners.pod_host import open_host
-from runners.pod_journals import Journals
+from runners.pod_journals import Journals, folder_of
 from runners.pod_names import LEARNER, SIDE_CAR, labels, stem_of
 from runners.pod_options import PodOptions
 from runners.pod_states import has_side_car_ended, is_side_car_running
-from runners.pod_stores import stored_results
+from runners.pod_stores import FETCH_ANNOTATION, RESULTS_ANNOTATION, stored_results
 from runners.pod_template import Results
 from runners.pod_watch import Sightings
 from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable, RunnerError
@@ -80,23 +80,38 @@ def bring_home(
 ) -> None:
     """Copy results, checkpoints and logs into a job's folder here.
 
-    From the pods that still hold them; from a claim by a small pod. What was lost with a pod is lost.
+    From the pods that still hold them; from a claim by a small pod. What was lost with a pod is lost, what is in a
+    data store stays there.
     """
     pods = sightings.pods_of(attempt)
     here = job.attempt(attempt.attempt)
     here.path.mkdir(parents=True, exist_ok=True)
     for number, pod in sorted(pods.items()):
         ref = LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number)
-        host = _served(ref, pod, sightings, journals)
-        if host is not None:
+        host = None if _stays(pod) else _served(ref, pod, sightings, journals)
+        if host is not None and not _is_stored(host, ref, pod):
             _bring(host, job, attempt, number)
             host.call("write_files", files={pod_told.FETCHED: "\n"})
     if pods:
         _record_image(next(iter(pods.values())), here.path / "environment.json")
-    claimed = next((pod for pod in pods.values() if _claim_of(pod)), None)
+    claimed = next((pod for pod in pods.values() if _claim_of(pod) and not _stays(pod)), None)
     if claimed is not None and has_side_car_ended(claimed):
         with _reader(cluster, attempt, claimed) as host:
             _bring(host, job, attempt, 1)
+
+
+def _stays(pod: Mapping[str, Any]) -> bool:
+    """Say whether results are where their data store has them, and nobody wants them here."""
+    told = pod["metadata"].get("annotations") or {}
+    return told.get(RESULTS_ANNOTATION) == "bound" and FETCH_ANNOTATION not in told
+
+
+def _is_stored(host: Host, ref: LearnerRef, pod: Mapping[str, Any]) -> bool:
+    """Say whether all that a learner made was sent to its data store."""
+    if (pod["metadata"].get("annotations") or {}).get(RESULTS_ANNOTATION) != "store":
+        return False
+    summary = host.call("read_object", path=f"{folder_of(ref)}/storing.json") or {}
+    return bool(summary) and not summary.get("missing_files")
 
 
 def _bring(host: Host, job: JobFolder, attempt: AttemptRef, number: int) -> None:

@@ -30,6 +30,12 @@ from workbench.paths import Home
 ANNOTATION: Final = "fabric.stores"
 """Of a pod whose learner brings data in or stores results: its agent says more of it than the cluster does."""
 
+RESULTS_ANNOTATION: Final = "fabric.results"
+"""Of a pod: where its results lie, by the kind of it."""
+
+FETCH_ANNOTATION: Final = "fabric.fetch"
+"""Of a pod whose results come home though they are in a data store."""
+
 SITE: Final = Site(
     home=Home(Path(pod_told.JOURNAL)),
     here=False,

@@ -23,7 +23,7 @@ from runners.pod_names import (
 )
 from runners.pod_options import PodOptions, gpu_labels
 from runners.pod_patch import patched
-from runners.pod_stores import ANNOTATION, pod_stores, secret_names
+from runners.pod_stores import ANNOTATION, FETCH_ANNOTATION, RESULTS_ANNOTATION, pod_stores, secret_names
 from workbench.learner import pod_told
 
 SIDE_CAR_CPUS: Final = "250m"
@@ -44,7 +44,7 @@ class Results:
 
     kind: str
     """``claim`` (the place's), ``owned`` (a claim of the job's own), ``hold`` (the pod's own volume), ``store``
-    (the same, from where they go to a data store)."""
+    (the same, from where they go to a data store), ``bound`` (a data store that is a volume)."""
     claim: str = ""
     folder: str = ""
     """The path within the claim."""
@@ -98,7 +98,9 @@ def template(request: LaunchRequest, options: PodOptions, results: Results) -> d
         "annotations": {
             "fabric.owner": request.owner,
             **({"fabric.setup": "yes"} if spec.setup else {}),
-            **({ANNOTATION: results.kind} if pod_stores(request) else {}),
+            RESULTS_ANNOTATION: results.kind,
+            **({FETCH_ANNOTATION: "yes"} if spec.fetch_results else {}),
+            **({ANNOTATION: "yes"} if pod_stores(request) else {}),
         },
     }
     return patched({"metadata": metadata, "spec": pod}, options.pod_patch)

@@ -22,6 +22,7 @@ from workbench.controller.events import (
     Unmeasured,
     Unreachable,
 )
+from workbench.controller.fetching_results import fetch_stored
 from workbench.controller.lanes import Call, Lane, Post
 from workbench.controller.mirroring import Mirroring, Mirrors, bring_all
 from workbench.controller.observing import Observing
@@ -225,6 +226,7 @@ class Place:
                 runner = self._runner()
                 if not runner.journals_in_place:
                     bring_all(self._mirrors, runner, attempt, self._home, call.heartbeat)
+                    fetch_stored(self._home, attempt.job_id)
                 return
             except (PlaceUnreachable, TryAgain, CannotWrite):
                 tries = 0  # the place's watch tells why

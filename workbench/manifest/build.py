@@ -62,6 +62,7 @@ _ALIKE: Final = (
     "grace_seconds",
     "settle_seconds",
     "upload_seconds",
+    "fetch_results",
     "ends_when",
     "priority",
     "labels",

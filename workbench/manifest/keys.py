@@ -11,7 +11,7 @@ from workbench.manifest.kinds import Choice, OneOf, Passage, Script, Text, is_li
 from workbench.manifest.metric_keys import EVALUATION_METRICS
 from workbench.manifest.store_keys import CHECKPOINTS, DATA_STORE
 from workbench.manifest.tables import Key, ListOf, MapOf, Table
-from workbench.manifest.value_kinds import Duration, Number, Plain, Size, Whole
+from workbench.manifest.value_kinds import Duration, Number, Plain, Size, Whole, Yes
 
 VARIABLE_NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 IMAGE_PULLS: Final = ("missing", "always", "never")
@@ -140,6 +140,13 @@ MANIFEST: Final = Table(
         default="30",
         variable=True,
         example="2m",
+    ),
+    Key(
+        "fetch_results",
+        Yes(),
+        "Whether results and checkpoints that go to a data store come to this machine at the end, too.",
+        default="false",
+        example="true",
     ),
     Key(
         "evaluation_metrics",

@@ -142,6 +142,8 @@ class JobSpec:
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     upload_seconds: float = 30.0
     """How often new results are stored while the command runs; 0 stores them at its end."""
+    fetch_results: bool = False
+    """Whether results that go to a data store come to this machine at the end, too."""
     evaluation_metrics: EvaluationMetrics | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()

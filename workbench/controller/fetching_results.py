@@ -1,0 +1,48 @@
+"""``fetch_results``: what a job has put into a data store comes into its folder on this machine, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from workbench.data.stores import stores_of
+from workbench.errors import PlaceUnreachable, RunnerError
+from workbench.paths import Home
+from workbench.store.database import Store
+from workbench.store.jobs import detail
+
+OURS: Final = ("/learner-[0-9]*/**", "/_checkpoints/**")
+"""What lies beside a job's results in a store and is no result of its."""
+
+CHECKPOINTS: Final = "_checkpoints"
+
+
+def fetch_stored(home: Home, job_id: str) -> None:
+    """Copy a job's results and checkpoints from its store, if it wants that; what is here already is left.
+
+    Raises:
+        FabricError: the store does not give them.
+    """
+    with Store.open(home) as store:
+        spec = detail(store, job_id).spec
+    if not spec.fetch_results:
+        return
+    stored = next((each for each in stores_of(spec) if each.results_container), None)
+    if stored is None or not stored.is_copied:
+        return
+    from workbench.controller.secrets import read_secrets
+    from workbench.data.moving import Moving
+
+    job = home.job(job_id)
+    wanted: list[tuple[str, Path, tuple[str, ...]]] = [(stored.results_path(job_id), job.results, OURS)]
+    if not spec.checkpoints.shared:
+        wanted.append((stored.results_path(job_id, CHECKPOINTS), job.checkpoints, ()))
+    try:
+        moving = Moving(stored, read_secrets(home, job_id))
+        for path, target, exclude in wanted:
+            if moving.files(path):
+                target.mkdir(mode=0o700, parents=True, exist_ok=True)
+                moving.get(path, target, exclude=exclude)
+    except PlaceUnreachable as error:
+        # A place that does not answer is waited for; a store that does not has its own command: fabric download.
+        raise RunnerError(error.message, hint=error.hint) from error
