@@ -24,7 +24,8 @@ from workbench.learner.pod_prepare import ARRIVED, MADE
 from workbench.learner.pod_told import RCLONE_PACKED
 from workbench.paths import Home, JobFolder, default_home
 
-PACKING: Final = 6
+PACKING: Final = 1
+"""gzip's level: more costs three times the seconds and saves a tenth."""
 
 
 def send_code(cluster: Cluster, pod: Mapping[str, Any], path: str) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +19,10 @@ from tests.cli.conftest import Fabric, wait_until
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
 from tests.stores.servers import KEY, SECRET, Server, serving
+from workbench.paths import Home
+
+FFDL: Final = Path(__file__).parents[2] / "examples" / "ffdl"
+FFDL_STORE: Final = "http://s3.default.svc.cluster.local"
 
 HOST: Final = os.environ.get("FABRIC_TEST_STORE_HOST", "")
 """An address of this machine that pods reach; found where the node is this machine."""
@@ -28,9 +35,15 @@ def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
 
 
 @pytest.fixture
-def s3(tmp_path: Path, space: Space) -> Iterator[Server]:
+def s3_words() -> list[str]:
+    """More words of the store's command line; overridden by a test that wants some."""
+    return []
+
+
+@pytest.fixture
+def s3(tmp_path: Path, space: Space, s3_words: list[str]) -> Iterator[Server]:
     """S3 over a folder, for pods to reach."""
-    yield from serving("s3", tmp_path / "s3", host=_host(space))
+    yield from serving("s3", tmp_path / "s3", *s3_words, host=_host(space))
 
 
 def _host(space: Space) -> str:
@@ -97,6 +110,7 @@ def test_data_is_there_when_the_command_starts_and_results_are_in_the_store_when
     assert (results / "learner-1" / "output.log").read_text() == ran.stdout
 
 
+@pytest.mark.parametrize("s3_words", [["--bwlimit", "8M"]])
 def test_a_job_is_seen_to_bring_data_in_and_to_store_results_and_its_failure_is_told_all_the_same(
     pods: Pods, s3: Server
 ) -> None:
@@ -155,7 +169,8 @@ def test_what_cannot_be_had_or_written_is_said_before_the_command_starts(pods: P
 
     shown = pods.show()
     assert (shown["state"], shown["reason_code"]) == ("FAILED", "C103")
-    assert "tf_training_data" in shown["reason"]
+    assert "has no container nothing" in shown["reason"]
+    assert "tf_training_data" in ran.stderr  # those that are there
     assert "ran" not in ran.stdout
 
 
@@ -196,3 +211,71 @@ def test_credentials_are_in_no_pod_event_log_or_plan(pods: Pods, s3: Server) -> 
     assert "done" in ran.stdout
     assert [text for text in said if KEY in text or SECRET in text] == []
     assert [text for text in said if "canary" in text] == []
+
+
+def test_what_a_store_does_not_take_is_named_comes_home_and_is_stored_when_it_is_asked_for(
+    pods: Pods, s3: Server, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FABRIC_STORE_PATIENCE_SECONDS", "2")
+    command = (
+        "echo model >$RESULT_DIR/model.bin; echo ready; while [ ! -e $RESULT_DIR/go ]; do sleep 0.1; done"
+    )
+    job = pods.start(manifest(pods, s3, command, upload_seconds=0))
+    pods.until(job, lambda _: "ready" in pods.fabric("logs", job).stdout, "the job to print")
+
+    s3.stop()
+    pods.fabric("exec", job, "--", "touch", "/mnt/results/go")
+    shown = pods.wait(job)
+
+    assert (shown["state"], shown["reason_code"]) == ("FAILED", "S303")
+    assert "not stored" in shown["reason"]
+    assert (home.job(job).results / "model.bin").read_text() == "model\n"
+    s3.start()
+    pods.fabric("store", "retry", job)
+    assert (s3.results(job) / "model.bin").read_text() == "model\n"
+
+
+def test_learners_bring_their_own_copy_and_none_waits_for_anothers_storing(pods: Pods, s3: Server) -> None:
+    command = "cat $DATA_DIR/train.txt; echo $LEARNER_ID >$RESULT_DIR/from-$LEARNER_ID; sleep $((LEARNER_ID * 3 - 3))"
+
+    pods.run(manifest(pods, s3, command, learners=2, ends_when="all"))
+
+    results = s3.results(pods.show()["id"])
+    assert {path.name for path in results.iterdir()} == {"from-1", "from-2", "learner-1", "learner-2"}
+    assert (results / "learner-2" / "output.log").read_text() == "one\ntwo\n"
+
+
+def test_results_that_are_wanted_here_come_home_from_the_store(pods: Pods, s3: Server, home: Home) -> None:
+    command = "mkdir $RESULT_DIR/sub; echo model >$RESULT_DIR/sub/model.bin; echo c >$CHECKPOINT_DIR/c"
+
+    pods.run(manifest(pods, s3, command, fetch_results=True))
+
+    job = home.job(pods.show()["id"])
+    assert (job.results / "sub" / "model.bin").read_text() == "model\n"
+    assert (job.checkpoints / "c").read_text() == "c\n"
+    assert sorted(path.name for path in job.results.iterdir()) == ["sub"]
+
+
+def test_ffdls_first_manifest_runs_in_a_pod_byte_for_byte(pods: Pods, s3: Server, home: Home) -> None:
+    with Path(os.environ["FABRIC_CONFIG"]).open("a") as file:
+        file.write(
+            f'\n[store_alias]\n"{FFDL_STORE}" = "lab"\n[stores.lab]\ntype = "s3_datastore"\n'
+            f'auth_url = "{s3.address}"\nuser_name = "{KEY}"\npassword = "${{LAB_KEY}}"\n'
+        )
+    made = subprocess.run(
+        [sys.executable, FFDL / "make_data.py", s3.folder / "tf_training_data"], capture_output=True
+    )
+    assert made.returncode == 0, made.stderr
+    shutil.copytree(FFDL, pods.fabric.folder / "ffdl")
+
+    os.environ["LAB_KEY"] = SECRET
+    try:
+        ran = pods.run("ffdl/manifest.yml")
+    finally:
+        del os.environ["LAB_KEY"]
+
+    shown = pods.show()
+    assert shown["state"] == "COMPLETED", shown["reason"]
+    results = s3.results(shown["id"])
+    assert (results / "learner-1" / "output.log").read_text() == ran.stdout
+    assert [path for path in results.rglob("*") if path.is_file() and "learner-1" not in path.parts]
