@@ -5,7 +5,7 @@ import pytest
 from tests.manifest.support import SMALL, loaded, spec_of
 from workbench.manifest import not_built
 
-STORE = "data_stores: [{type: host_path, training_data: {container: /data}}]\n"
+STORE = "data_stores: [{type: http, training_data: {container: data}, connection: {auth_url: http://a}}]\n"
 
 
 def test_an_ordinary_job_lacks_nothing() -> None:
@@ -31,11 +31,11 @@ def test_what_is_not_built_names_a_way_out_that_works(extra: str, way_out: list[
     assert not_built(spec_of(extra, *way_out)) == []
 
 
-def test_data_stores_of_a_pod_name_a_way_out_that_works() -> None:
-    (sentence,) = not_built(spec_of(STORE), "pod")
+def test_a_data_store_that_is_to_be_mounted_in_a_pod_names_a_way_out_that_works() -> None:
+    (sentence,) = not_built(spec_of(STORE, "data_stores.0.mount=true"), "pod")
 
-    assert "--set data_stores=[]" in sentence
-    assert not_built(spec_of(STORE, "data_stores=[]"), "pod") == []
+    assert "leave mount: out" in sentence
+    assert not_built(spec_of(STORE), "pod") == []
 
 
 @pytest.mark.parametrize("framework", ["horovod", "pytorchmpi"])

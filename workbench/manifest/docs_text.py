@@ -157,8 +157,8 @@ UNBUILT: Final = """
 ## Valid, but not built yet
 
 These validate and are shown by `fabric plan`; `fabric run` refuses them in a sentence with the way out:
-data stores (`--set data_stores=[]`), a `launcher` other than `none`, `horovod` and `pytorchmpi` with
-several learners or GPUs, `ports` of a process, and a `priority`.
+a `launcher` other than `none`, `horovod` and `pytorchmpi` with several learners or GPUs, `ports` of a process,
+and a `priority`. A data store with `mount: true` cannot be in a pod.
 """
 
 FAULTS: Final = """
