@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from backends.interface import Chunk, Cluster, Host
 from runners.interface import (
@@ -106,6 +106,10 @@ class PodRunner(Runner):
     def bring_home(self, attempt: AttemptRef, job: JobFolder) -> None:
         """Copy what an attempt made into the job's folder here."""
         bring_home(self._cluster, self._sightings(), self._reader(), attempt, job)
+
+    def store_again(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
+        """Return nothing: what a store did not take came home before its pods went, and is stored from here."""
+        return ()
 
     def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
         """Ask all learners of an attempt to stop; what has not begun is deleted."""
