@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 Answerer = Callable[["Question"], str | None]
@@ -27,6 +28,7 @@ class Answers:
         self._lock = threading.Lock()
         self._held: dict[str, str] = {}
         self._answerer: Answerer | None = None
+        self._mine = threading.local()
         self.generation = 0
         """Grows whenever there is something new: what needed an answer may be tried again."""
 
@@ -34,10 +36,23 @@ class Answers:
         """Name who can be asked from now on."""
         self._answerer = answerer
 
+    @contextlib.contextmanager
+    def asking(self, answerer: Answerer) -> Iterator[None]:
+        """Name who can be asked by what this thread does."""
+        self._mine.answerer = answerer
+        try:
+            yield
+        finally:
+            self._mine.answerer = None
+
+    def answerer(self) -> Answerer | None:
+        """Return who can be asked by what this thread does; None when nobody is there."""
+        return getattr(self._mine, "answerer", None) or self._answerer
+
     @property
     def someone_is_there(self) -> bool:
         """Whether a person can be asked."""
-        return self._answerer is not None
+        return self.answerer() is not None
 
     def held(self) -> Mapping[str, str]:
         """Return all that is known."""
@@ -57,7 +72,8 @@ class Answers:
 
     def ask(self, question: Question) -> str | None:
         """Ask a person, whatever is known; None when nobody is there."""
-        return None if self._answerer is None else self._answerer(question)
+        answerer = self.answerer()
+        return None if answerer is None else answerer(question)
 
     def keep(self, question: Question, answer: str) -> None:
         """Keep an answer that was right."""

@@ -345,6 +345,16 @@ class Backend(ABC):
         """
         return None
 
+    def kept_open(self) -> BackendOptions | None:
+        """Return what the controller is to open where a person logs in, since a login serves that connection alone.
+
+        None where it is enough that the controller holds the answers.
+        """
+        return None
+
+    def get_to_know(self, opened: Host | Cluster) -> None:  # noqa: B027 - a backend may leave it out
+        """Remember of the place, which is open, what giving jobs to it takes."""
+
     def why_not_gpus(self, count: int) -> FabricError | None:
         """Say why a job can never be given so many GPUs here, None where it can, or where that is not known."""
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -132,14 +133,24 @@ class SshBackend(Backend):
         except FabricError:
             return self._facts().why_no_containers()
 
+    def kept_open(self) -> BackendOptions | None:
+        """Return how jobs reach the host; ``ssh`` itself keeps its connections by its own means."""
+        return None if self._option("transport") == "openssh" else self.frozen("process")
+
+    def get_to_know(self, opened: Host | Cluster) -> None:
+        """Remember what there is, for jobs that are given while nobody can log in."""
+        assert isinstance(opened, Host)
+        self._learn(opened)
+
     def why_not_gpus(self, count: int) -> FabricError | None:
         """Say why a job can never be given so many GPUs there; what was lacking is looked for again."""
         try:
             facts = self._facts()
-            if facts.gpus is None or count > facts.gpus:
-                facts = self._look()
         except PlaceUnreachable:
-            return None  # it is away, and the job waits for it
+            return None  # it is started on demand, and the job waits for it
+        if facts.gpus is None or count > facts.gpus:
+            with contextlib.suppress(FabricError):
+                facts = self._look()
         return facts.why_not_gpus(count)
 
     def _facts(self) -> Facts:
@@ -148,11 +159,14 @@ class SshBackend(Backend):
         return remembered(self._home(), self._key()) or self._look()
 
     def _look(self) -> Facts:
+        with closing(self.open()) as host:
+            return self._learn(host)
+
+    def _learn(self, host: Host) -> Facts:
         from backends.ssh_facts import facts_of, node_of, remember
 
-        with closing(self.open()) as host:
-            found = host.call("prospects", engine=self._engine_socket())
-            facts = facts_of(host, self.name, found, node_of(host))
+        found = host.call("prospects", engine=self._engine_socket())
+        facts = facts_of(host, self.name, found, node_of(host))
         remember(self._home(), self._key(), facts)
         return facts
 

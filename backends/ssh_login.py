@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from backends.answers import ANSWERS, Question
@@ -12,6 +13,18 @@ TRIES: Final = 3
 """How often a person is asked the same before it is given up, as ssh does."""
 
 TYPED: Final = ("keyboard-interactive", "password")
+
+TYPING_SECONDS: Final = 300.0
+"""How long a person may take to type; the host gives up sooner, as a rule."""
+
+ONE_TIME: Final = re.compile(
+    r"\b(code|otp|token|passcode|one-time|verification|duo|authenticator)\b", re.IGNORECASE
+)
+"""Questions whose answer is worth nothing the next time: it is not kept, and a wrong try less is made."""
+
+
+class _Unanswered(Exception):
+    """Nobody answers: nothing is sent, since an empty answer counts as a wrong one, and locks accounts."""
 
 
 def methods_of(transport: Any, hop: Hop) -> tuple[str, ...]:
@@ -38,12 +51,16 @@ def log_in_typed(transport: Any, hop: Hop, methods: tuple[str, ...]) -> bool:
     """
     import paramiko
 
+    if ANSWERS.someone_is_there:
+        transport.auth_timeout = TYPING_SECONDS
     for method in (one for one in TYPED if one in methods):
         log_in = _interactive if method == TYPED[0] else _password
         for number in range(TRIES):
             round_ = _Round(hop, use_known=number == 0)
             try:
                 missing = log_in(transport, hop, round_)
+            except _Unanswered:
+                return False
             except paramiko.AuthenticationException:
                 round_.was_wrong()
                 if not transport.is_active() or not (round_.asked or round_.was_known):
@@ -75,27 +92,29 @@ class _Round:
     def __init__(self, hop: Hop, *, use_known: bool) -> None:
         self._hop = hop
         self._use_known = use_known
+        # Questions come in a thread of paramiko's.
+        self._ask = ANSWERS.answerer()
         self._given: list[tuple[Question, str]] = []
         self.asked = False
         self.was_known = False
 
     def answer(self, prompt: str, shown: bool) -> str:
-        """Answer a prompt by what is known, else by asking; empty when nobody answers."""
+        """Answer a prompt by what is known, else by asking."""
         question = Question(f"{prompt} of {self._hop.user}@{self._hop.alias}", shown)
         found = ANSWERS.known(question) if self._use_known else None
         self.was_known |= found is not None
         if found is None:
-            found = ANSWERS.ask(question)
+            found = None if self._ask is None else self._ask(question)
             self.asked |= found is not None
         if found is None:
-            return ""
+            raise _Unanswered
         self._given.append((question, found))
         return found
 
     def was_right(self) -> None:
-        """Keep what was answered. What may be seen while it is typed is a code that works once."""
+        """Keep what was answered, but for codes that work once: they are asked for so, or may be seen when typed."""
         for question, answer in self._given:
-            if not question.shown:
+            if not question.shown and not ONE_TIME.search(question.text):
                 ANSWERS.keep(question, answer)
 
     def was_wrong(self) -> None:

@@ -13,7 +13,7 @@ from backends.interface import BackendOptions
 from backends.ssh import SshBackend
 from tests.containers.images import ensure_images
 from tests.containers.images import why_not as no_images
-from tests.ssh.daemon import Daemon, User, let_use_docker, make_user, remove_user, why_not
+from tests.ssh.daemon import SSHD, Daemon, User, let_use_docker, make_user, remove_user, why_not
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,19 @@ def box_home() -> Path | None:
 
 
 @pytest.fixture
+def box_program() -> str:
+    """Which sshd is started; PAM goes by its name. Overridden by a test that has rules of its own there."""
+    return SSHD
+
+
+@pytest.fixture
 def box(
     clean_environment: Path,
     box_settings: list[str],
     box_environment: list[str],
     box_within: list[str],
     box_home: Path | None,
+    box_program: str,
 ) -> Iterator[Box]:
     """An SSH host that lets us in and that we know."""
     if reason := why_not():
@@ -93,6 +100,7 @@ def box(
         clean_environment / "sshd",
         settings=[*box_settings, " ".join(["SetEnv", f"FABRIC_LEASES={leases}", *box_environment])],
         within=box_within,
+        program=box_program,
     )
     try:
         box = Box(daemon, user, clean_environment)

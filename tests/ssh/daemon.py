@@ -115,8 +115,10 @@ class Daemon:
         *,
         settings: Sequence[str] = (),
         within: Sequence[str] = (),
+        program: str = SSHD,
     ) -> None:
         self._within = within
+        self._program = program
         self.folder = folder
         self.address = address
         self.port = 22 if within[:1] == ["ip"] else _free_port(address)
@@ -161,7 +163,7 @@ class Daemon:
         """Start, and wait until it listens."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._within, SSHD, "-D", "-e", "-f", str(self._config)],
+                [*self._within, self._program, "-D", "-e", "-f", str(self._config)],
                 stdin=subprocess.DEVNULL,
                 stderr=log,
                 stdout=log,
@@ -183,7 +185,7 @@ class Daemon:
         """List its processes that serve connections."""
         if self._process is None:
             return []
-        return _descendants_named(self._process.pid, "sshd")
+        return _descendants_named(self._process.pid, Path(self._program).name[:15])
 
     def kill_sessions(self) -> int:
         """Kill what serves its connections, as a crash would; return how many there were."""

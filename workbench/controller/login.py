@@ -1,19 +1,23 @@
 """Logs in to a place that wants something typed: where a person is, for the controller that works without one.
 
-What was typed goes to the controller over its socket, which is the user's alone, and is kept in memory only.
+What was typed goes to the controller over its socket, which is the user's alone, and is kept in memory only. Where
+a login serves one connection alone, the controller makes that itself, and what it is asked is asked here.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Final
+from dataclasses import asdict
+from typing import Any, Final
+from uuid import uuid4
 
 from backends.answers import ANSWERS, Answerer, Question
 from backends.interface import Ask, BackendOptions
 from backends.registry import load_backend
 from workbench.controller.reaching import ensure_controller, say
-from workbench.errors import TryAgain
+from workbench.errors import ConfigError, NotAllowed, PlaceUnreachable, TryAgain
 from workbench.paths import Home
+from workbench.store.rows import PlaceRef
 
 HOLD_SECONDS: Final = 15.0
 """How long a controller that is just being started may take to hear."""
@@ -35,12 +39,43 @@ def log_in(home: Home, options: BackendOptions, answer: Answerer, accept: Ask) -
         PlaceUnreachable: it does not answer.
         TryAgain: no controller could be told.
     """
+    backend = load_backend(options)
+    kept = backend.kept_open()
+    if kept is not None and _log_in_there(home, kept, answer):
+        return
     with_person(home, answer)
     try:
-        load_backend(options).introduce(accept)
+        backend.introduce(accept)
     finally:
         ANSWERS.be_asked_by(None)  # what connects later on, in the background, asks nobody
     hand_over(home)
+    if kept is not None:
+        _log_in_there(home, kept, answer)
+
+
+def _log_in_there(home: Home, options: BackendOptions, answer: Answerer) -> bool:
+    """Have the controller log in, and ask what it wants to know; False when the place is not known yet."""
+    place = PlaceRef(options.name, options.type, "process", options.address, options.options)
+    name = uuid4().hex
+    _tell(home, "login", name=name, place=asdict(place))
+    number, typed = 0, None
+    while True:
+        told = say(home, "asked", name=name, number=number, answer=typed)
+        stands = (told or {}).get("login")
+        if stands is None:
+            raise TryAgain("The controller ended in the middle of the login.", hint="try again")
+        number, typed = 0, None
+        if stands["done"]:
+            return True
+        if failure := stands["failure"]:
+            if failure["exit_code"] == ConfigError.exit_code:
+                return False
+            kind = PlaceUnreachable if failure["exit_code"] == PlaceUnreachable.exit_code else NotAllowed
+            raise kind(failure["message"], hint=failure["hint"])
+        if question := stands["question"]:
+            number, typed = stands["asked"], answer(Question(question["text"], question["shown"]))
+        else:
+            time.sleep(_AGAIN_SECONDS)
 
 
 def with_person(home: Home, answer: Answerer) -> None:
@@ -66,14 +101,17 @@ def hand_over(home: Home) -> None:
         TryAgain: none answers.
     """
     answers = dict(ANSWERS.held())
-    if not answers:
-        return
+    if answers:
+        _tell(home, "hold", answers=answers)
+        say(home, "wake")
+
+
+def _tell(home: Home, what: str, **more: Any) -> None:
     until = time.monotonic() + HOLD_SECONDS
     while True:
         ensure_controller(home)
-        told = say(home, "hold", answers=answers)
+        told = say(home, what, **more)
         if told is not None and told.get("ok"):
-            say(home, "wake")
             return
         if time.monotonic() > until:
             raise TryAgain("No controller could be told what was typed.", hint="fabric doctor")

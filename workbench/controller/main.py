@@ -17,6 +17,7 @@ from workbench.clock import now_us
 from workbench.controller.expecting import expect
 from workbench.controller.lock import RETRY_SECONDS, ControllerLock
 from workbench.controller.log import Log
+from workbench.controller.logging_in import LOGINS
 from workbench.controller.reaching import status
 from workbench.controller.server import Server, socket_path
 from workbench.errors import CannotWrite, FabricError, TryAgain, UsageError
@@ -36,9 +37,10 @@ LINGER_SECONDS: Final = 60.0
 HOLDING_LINGER_SECONDS: Final = 8 * 3600.0
 """How long one stays that holds what a person typed: it would have to be typed again."""
 
-WORDS: Final = ("wake", "status", "stop", "hold", "recall", "expect")
+WORDS: Final = ("wake", "status", "stop", "hold", "recall", "expect", "login", "asked")
 """``hold`` keeps ``answers`` in memory, ``recall`` tells them, ``expect`` names a ``place`` that a job is about to
-need; whoever reaches the socket is the user."""
+need, ``login`` one that a person wants to log in to, by whom ``asked`` is said again and again; whoever reaches the
+socket is the user."""
 
 STORE_AGAIN_SECONDS: Final = 0.5
 
@@ -74,8 +76,16 @@ class Process:
                 about["answers"] = dict(ANSWERS.held())
             elif what == "expect":
                 expect(said["place"])
+            elif what == "login":
+                LOGINS.begin(str(said["name"]), said["place"], self._wake)
+            elif what == "asked":
+                about["login"] = LOGINS.look_in(str(said["name"]), int(said["number"]), said["answer"])
             jobs = self.loop.open_jobs() if self.loop is not None else 0
             return {"ok": True, **about, "open_jobs": jobs, "started_us": self._began_us}
+
+    def _wake(self) -> None:
+        if self.loop is not None:
+            self.loop.wake()
 
     def door(self, is_open: bool) -> None:
         """Let clients in, or send them away to start another."""
@@ -229,4 +239,4 @@ def _linger() -> float:
     try:
         return float(os.environ["FABRIC_LINGER_SECONDS"])
     except (KeyError, ValueError):
-        return HOLDING_LINGER_SECONDS if ANSWERS.held() else LINGER_SECONDS
+        return HOLDING_LINGER_SECONDS if ANSWERS.held() or LOGINS.holds() else LINGER_SECONDS

@@ -12,8 +12,8 @@ from workbench.clock import elapsed_seconds
 from workbench.errors import FabricError
 from workbench.store.rows import PlaceRef
 
-_OF_A_RUNNER: Final = frozenset({"engine"})
-"""Options that only one runner looks at: they make no other connection."""
+_OF_NO_CONNECTION: Final = frozenset({"engine", "agent"})
+"""Options that only one runner looks at, or that say how one logs in: they make no other connection."""
 
 
 @dataclass(slots=True)
@@ -23,6 +23,11 @@ class Shared:
     key: str
     place: Host | Cluster
     users: int = 1
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the way there is gone."""
+        return isinstance(self.place, Host) and self.place.lost
 
 
 @dataclass(slots=True)
@@ -50,7 +55,7 @@ class SharedPlaces:
         with opening:
             with self._lock:
                 found = self._open.get(key)
-                if found is not None and not _is_lost(found.place):
+                if found is not None and not found.is_lost:
                     found.users += 1
                     _say_engine(found.place, ref)
                     return found
@@ -83,12 +88,8 @@ SHARED: Final = SharedPlaces()
 
 
 def _key(ref: PlaceRef) -> str:
-    options = {name: value for name, value in ref.options.items() if name not in _OF_A_RUNNER}
+    options = {name: value for name, value in ref.options.items() if name not in _OF_NO_CONNECTION}
     return json.dumps([ref.type, ref.address or ref.backend, options], sort_keys=True)
-
-
-def _is_lost(place: Host | Cluster) -> bool:
-    return isinstance(place, Host) and place.lost
 
 
 def _say_engine(place: Host | Cluster, ref: PlaceRef) -> None:

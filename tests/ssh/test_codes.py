@@ -1,0 +1,131 @@
+"""A second factor that works once is worth one connection: the controller makes it, and waits for the next login."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backends.ssh_login import ONE_TIME
+from tests.cli.conftest import Fabric, end_everything
+from tests.cli.terminal import OnTerminal
+from tests.ssh.conftest import Box
+from tests.ssh.daemon import SSHD, wait_until
+from workbench.paths import Home
+
+CHECK = """#!/bin/sh
+# What PAM asks: is this code one that was not used yet?
+read -r code
+echo "$code" >> {folder}/tried
+grep -qxF "$code" {folder}/codes && sed -i "/^$code\\$/d" {folder}/codes
+"""
+HOLD = "echo began; until [ -e ~/end ]; do sleep 0.1; done; echo ended"
+QUIET_SECONDS = 8.0
+"""Longer than the longest pause between tries of a place that does not answer."""
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_kept"),
+    [
+        ("Password", True),
+        ("Verification code", False),
+        ("Enter your OTP", False),
+        ("Duo passcode or option (1-3)", False),
+        ("One-time password (OATH) for `me'", False),
+        ("Encode", True),
+    ],
+)
+def test_what_works_once_is_not_kept(asked: str, is_kept: bool) -> None:
+    assert bool(ONE_TIME.search(asked)) is not is_kept
+
+
+@pytest.fixture
+def codes(clean_environment: Path) -> Path:
+    """Where the codes are that were not used yet, and those that were tried."""
+    folder = clean_environment / "codes"
+    folder.mkdir()
+    (folder / "codes").write_text("111111\n222222\n333333\n")
+    (folder / "check").write_text(CHECK.format(folder=folder))
+    (folder / "check").chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def box_settings() -> list[str]:
+    return [
+        "UsePAM yes",
+        "KbdInteractiveAuthentication yes",
+        "AuthenticationMethods publickey,keyboard-interactive",
+    ]
+
+
+@pytest.fixture
+def box_program(clean_environment: Path, codes: Path) -> Iterator[str]:
+    """An sshd of another name, for which PAM has rules of ours."""
+    name = f"fabsshd{secrets.token_hex(3)}"
+    rules = Path("/etc/pam.d") / name
+    rules.write_text(
+        f"auth required pam_exec.so quiet expose_authtok {codes}/check\n"
+        "auth required pam_permit.so\naccount required pam_permit.so\nsession required pam_permit.so\n"
+    )
+    program = clean_environment / name
+    program.symlink_to(SSHD)
+    yield str(program)
+    rules.unlink()
+
+
+@pytest.fixture
+def fabric(
+    box: Box, clean_environment: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Fabric]:
+    """The command line, with a working folder, and a person at it."""
+    monkeypatch.delenv("CI", raising=False)
+    folder = clean_environment / "work"
+    folder.mkdir()
+    yield Fabric(folder)
+    end_everything(home)
+
+
+def log_in(fabric: Fabric, box: Box, code: str) -> None:
+    """Log in at a terminal."""
+    terminal = OnTerminal(fabric.folder, "backend", "login", box.address)
+    terminal.read_until(b"Password of")
+    terminal.press(code.encode() + b"\r")
+    assert terminal.wait(60) == 0, (terminal.shown, box.daemon.log())
+    assert b"lets you in" in terminal.shown
+
+
+def reason(fabric: Fabric, job: str) -> str:
+    """Return why a job is as it is."""
+    return str(fabric.json("show", job, "--json")["reason"])
+
+
+def test_a_job_goes_on_with_the_connection_of_each_login_and_knocks_no_more_without_one(
+    box: Box, fabric: Fabric, codes: Path
+) -> None:
+    refused = fabric("run", "--backend", box.address, "--", "true", expect=77)
+    assert f"needs login: `fabric backend login {box.address}`" in refused.stderr
+    assert not (codes / "tried").exists(), "an answer was sent that nobody gave"
+
+    log_in(fabric, box, "111111")
+    job = fabric("run", "-d", "-q", "--backend", box.address, "--", "sh", "-c", HOLD).stdout.strip()
+    wait_until(lambda: fabric("logs", job).stdout == "began\n", "the first line", 60)
+    assert (codes / "tried").read_text() == "111111\n"
+
+    assert box.daemon.kill_sessions()
+    wait_until(lambda: "needs login: `fabric backend login" in reason(fabric, job), "the reason", 60)
+    knocked, tried = box.daemon.log().count("Connection from"), (codes / "tried").read_text()
+    assert tried.count("\n") <= 2, "an old code was tried more than once"
+    time.sleep(QUIET_SECONDS)
+    assert box.daemon.log().count("Connection from") == knocked
+    assert (codes / "tried").read_text() == tried
+
+    log_in(fabric, box, "222222")
+    wait_until(lambda: "needs login" not in reason(fabric, job), "the job to go on", 30)
+    (box.user.home / "end").touch()
+    fabric("wait", job)
+    assert fabric("logs", job).stdout == "began\nended\n"
+    assert (codes / "tried").read_text() == f"{tried}222222\n"
