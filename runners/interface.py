@@ -141,6 +141,8 @@ class Seen:
     """Whether trying again cannot mend how it ended: an image that nobody has."""
     doing: str = ""
     """What it does while it brings data in or stores results, in words."""
+    cut_off: bool = False
+    """Whether it waits for what a launch brings it: the one that began it may be over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,6 +53,12 @@ def pod_document(request: LaunchRequest, options: PodOptions, results: Results) 
         "rclone": bool(launch["stores"]),
         "launch": launch,
     }
+
+
+def sent_once_they_run(told: Mapping[str, Any]) -> frozenset[str]:
+    """Name what pods are sent once their init containers run: ``code``, ``made`` before, ``rclone``."""
+    sent = {"code": told["code"] == "streamed", "made": told["restores"], "rclone": told["rclone"]}
+    return frozenset(name for name, wanted in sent.items() if wanted)
 
 
 def launch_document(request: LaunchRequest, results: Results) -> dict[str, Any]:

@@ -18,12 +18,13 @@ from backends.cluster import Absent, AlreadyThere, Cluster, Invalid, OverQuota
 from backends.failures import translated
 from runners.interface import LaunchRequest, Plan, Progress
 from runners.pod_code import made_before, send_code, send_made, send_rclone
+from runners.pod_documents import sent_once_they_run
 from runners.pod_names import is_same, stem_of
 from runners.pod_options import options_of
 from runners.pod_plain import scripts
 from runners.pod_plan import AGENT, PROGRAM, refusals
 from runners.pod_removal import remove_attempt
-from runners.pod_states import begun, failed_gang, is_finished, waits
+from runners.pod_states import begun, failed_gang, is_finished, is_preparing, waits
 from runners.pod_stores import secret_values
 from runners.pod_watch import Sightings
 from runners.process_environment import CHOSEN
@@ -63,15 +64,7 @@ class PodLaunching:
         if self._options.queue and job["spec"].get("suspend"):
             return  # its queue lets it begin
         told = next(json.loads(one) for one in self._documents())
-        sends = {
-            name
-            for name, wanted in (
-                ("code", told["code"] == "streamed"),
-                ("made", told["restores"]),
-                ("rclone", told["rclone"]),
-            )
-            if wanted
-        }
+        sends = sent_once_they_run(told)
         if self._request.attempt.learners > 1 or sends:
             self._gather(sends)
 
@@ -254,12 +247,6 @@ def begun_pod(pod: Mapping[str, Any]) -> bool:
 def is_placed(pod: Mapping[str, Any]) -> bool:
     """Say whether a pod has a node."""
     return bool((pod.get("spec") or {}).get("nodeName"))
-
-
-def is_preparing(pod: Mapping[str, Any]) -> bool:
-    """Say whether a pod's init container runs."""
-    told = (pod.get("status") or {}).get("initContainerStatuses") or ()
-    return any(one["name"] == "prepare" and "running" in (one.get("state") or {}) for one in told)
 
 
 def agent_archive() -> Path:

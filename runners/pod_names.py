@@ -15,6 +15,9 @@ OWNER: Final = "fabric.owner"
 VERDICT: Final = "fabric.verdict"
 """Annotation of a Job: why it was ended before its learners could begin, as JSON."""
 
+AWAITS: Final = "fabric.awaits"
+"""Annotation of a pod whose init container waits for what is sent once it runs."""
+
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 GPU_TYPE: Final = "nvidia.com/gpu.product"

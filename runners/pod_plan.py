@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from runners.container_plan import image_of
 from runners.interface import LaunchRequest, LearnerPlan, Plan
-from runners.pod_documents import pod_document, where_code_travels
-from runners.pod_names import claim_name, given_name, labels, secrets_name, stem_of
+from runners.pod_documents import pod_document, sent_once_they_run, where_code_travels
+from runners.pod_names import AWAITS, claim_name, given_name, labels, secrets_name, stem_of
 from runners.pod_options import PodOptions
 from runners.pod_plain import plain_texts
 from runners.pod_stores import pod_refusals, pod_stores, secret_names, store_notes
@@ -75,13 +75,13 @@ def _objects(request: LaunchRequest, options: PodOptions, results: Results) -> I
                 **({"storageClassName": options.storage_class} if options.storage_class else {}),
             },
         }
-    yield job(request, options, results)
-    given = {
-        "agent.pyz": AGENT,
-        "pod.sh": PROGRAM,
-        "pod.json": json.dumps(pod_document(request, options, results), indent=1, sort_keys=True),
-    }
-    given |= plain_texts(pod_document(request, options, results))
+    told = pod_document(request, options, results)
+    whole = job(request, options, results)
+    if sent_once_they_run(told):
+        whole["spec"]["template"]["metadata"].setdefault("annotations", {})[AWAITS] = "yes"
+    yield whole
+    given = {"agent.pyz": AGENT, "pod.sh": PROGRAM, "pod.json": json.dumps(told, indent=1, sort_keys=True)}
+    given |= plain_texts(told)
     if where_code_travels(request) == "given":
         given[pod_told.CODE] = f"<the code, {request.code_hash}>"
     yield _secret(given_name(attempt), named, given)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from runners.interface import LearnerRef, Seen
-from runners.pod_names import LEARNER, PREPARE, QUEUE, SIDE_CAR, VERDICT
+from runners.pod_names import AWAITS, LEARNER, PREPARE, QUEUE, SIDE_CAR, VERDICT
 from workbench.job import LearnerPhase, Reason
 from workbench.learner.pod_told import BY_CLUSTER, EXIT_GANG
 
@@ -72,7 +72,8 @@ def seen_of(ref: LearnerRef, pod: Pod) -> Seen:
     if _is_deleted(pod):
         return Seen(ref, LearnerPhase.STOPPING, node=node)
     text = waits(pod)
-    return Seen(ref, LearnerPhase.STARTING, reason=Reason(text) if text else None, node=node)
+    reason = Reason(text) if text else None
+    return Seen(ref, LearnerPhase.STARTING, reason=reason, node=node, cut_off=_awaits(pod))
 
 
 def seen_without_pod(ref: LearnerRef, job: Pod, why: str) -> Seen | None:
@@ -164,10 +165,17 @@ def waits(pod: Pod) -> str:
             return f"waits for its image: {_short(str(waiting.get('message') or reason))}"
         if reason not in _QUIET:
             return f"waits: {_short(str(waiting.get('message') or reason))}"
-    prepare = _container(status.get("initContainerStatuses"), PREPARE)
-    if "running" in (prepare.get("state") or {}):
-        return "its pod is being prepared"
-    return ""
+    return "its pod is being prepared" if is_preparing(pod) else ""
+
+
+def is_preparing(pod: Pod) -> bool:
+    """Say whether a pod's init container runs."""
+    prepare = _container((pod.get("status") or {}).get("initContainerStatuses"), PREPARE)
+    return "running" in (prepare.get("state") or {})
+
+
+def _awaits(pod: Pod) -> bool:
+    return is_preparing(pod) and AWAITS in (pod["metadata"].get("annotations") or {})
 
 
 def failed_gang(pods: Iterable[Pod]) -> bool:

@@ -95,6 +95,14 @@ def test_a_learner_that_fell_before_its_first_word_is_launched_again_by_who_did_
     assert decide(view(State.PENDING, seen=fallen, launches=1, launched_at=NOW)).actions == (Drain(),)
 
 
+def test_a_learner_that_waits_for_what_its_launch_brings_is_launched_again_by_who_did_not_launch_it() -> None:
+    waiting = those(learner(1, LearnerPhase.STARTING, cut_off=True))
+
+    assert decide(view(State.PENDING, seen=waiting)).actions == (Launch(),)
+    assert Launch() not in decide(view(State.PENDING, seen=waiting, launches=1, launched_at=NOW)).actions
+    assert decide(view(State.PENDING, seen=waiting, trouble=AWAY, not_before=NOW + 9)).until == NOW + 9
+
+
 def test_the_setup_command_is_shown_as_downloading() -> None:
     starting = those(learner(1, LearnerPhase.SETUP))
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from runners.pod_states import is_preparing
 from tests.cli.conftest import Fabric, wait_until
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
@@ -197,6 +198,18 @@ def test_a_controller_that_is_killed_in_a_launch_starts_nothing_twice(pods: Pods
 
     assert pods.fabric("logs", job).stdout == "s\n"
     assert len(pods.pods()) == 1
+
+
+def test_a_controller_that_is_killed_before_a_pod_has_its_code_sends_it_when_it_is_back(pods: Pods) -> None:
+    (pods.fabric.folder / "big.bin").write_bytes(os.urandom(3_000_000))
+    job = pods.start("--", "sh", "-c", "wc -c <big.bin")
+    wait_until(pods.pods, "the pod to be made")
+    _kill_controller(pods)
+    wait_until(lambda: any(map(is_preparing, pods.pods())), "the pod to wait for its code")
+
+    assert pods.wait(job)["state"] == "COMPLETED"
+
+    assert pods.fabric("logs", job).stdout == "3000000\n"
 
 
 def _stop_controller(pods: Pods) -> None:

@@ -167,7 +167,8 @@ def _missing(view: View) -> list[int]:
         if learner is None:
             return True
         # Cut off between its start and its first word: it is launched again, and its lock sorts out the rest.
-        return starting and learner.phase is LearnerPhase.LOST and learner.started_us is None
+        lost = learner.phase is LearnerPhase.LOST and learner.started_us is None
+        return starting and (lost or learner.cut_off)
 
     return [number for number in range(1, view.spec.learners + 1) if absent(number)]
 
