@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,6 +96,51 @@ def test_gc_names_what_is_of_another_laptop_and_leaves_it_alone(
     first("gc", "--backend", "box", "--yes", FABRIC_HOME=there)
     assert first.json("show", job, "--json")["state"] == "PROCESSING"
     first("kill", job)
+
+
+SECRET_PRINT = (
+    "echo $SESAME | tr a-z n-za-m; echo ready; while [ ! -e $JOB_STATE_DIR/end ]; do sleep 0.05; done; exit 0"
+)
+
+
+def test_secrets_are_found_again_by_the_second_laptop_or_its_restart_is_refused_by_name(
+    box: Box, first: Fabric, second_home: Home
+) -> None:
+    words = ("-e", "SESAME", "--set", "max_platform_restarts=2", "--", "sh", "-c", SECRET_PRINT)
+    job = first("run", "-d", "-q", "--backend", box.address, *words, SESAME="nopq").stdout.strip()
+    wait_until(lambda: first("logs", job).stdout == "abcd\nready\n", "the job to run", 60)
+    first("controller", "stop")
+    there = str(second_home.path)
+    adopted = first("adopt", box.address, job, FABRIC_HOME=there)
+    assert "SESAME" in adopted.stderr
+    wait_until(lambda: first("logs", job, FABRIC_HOME=there).stdout == "abcd\nready\n", "its output", 60)
+
+    _end_agents(box)
+    wait_until(lambda: _state(first, job, there) == "FAILED", "the restart to be refused", 60)
+    shown = first.json("show", job, "--json", FABRIC_HOME=there)
+    assert shown["reason"] == "The secret SESAME of this job is not on this machine."
+    assert "fabric resume" in shown["hint"]
+    refused = first("resume", job, FABRIC_HOME=there, expect=66)
+    assert "SESAME" in refused.stderr
+
+    first("resume", job, FABRIC_HOME=there, SESAME="nopq")
+    wait_until(lambda: _state(first, job, there) == "PROCESSING", "the job to go on", 60)
+    wait_until(
+        lambda: first("logs", job, FABRIC_HOME=there).stdout.endswith("abcd\nready\n"), "its output", 60
+    )
+    first("kill", job, FABRIC_HOME=there)
+
+
+def _end_agents(box: Box) -> None:
+    """Have all that runs there crash at once."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in processes_of(box.user):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def _state(laptop: Fabric, job: str, home: str) -> str:
+    return str(laptop.json("show", job, "--json", FABRIC_HOME=home)["state"])
 
 
 def _environment(pid: int) -> bytes:

@@ -38,19 +38,32 @@ def adopt(
     from workbench.cli.adopting import adopt as take_up
     from workbench.cli.adopting import chosen, find
     from workbench.cli.open_store import open_store
+    from workbench.controller.client import ensure_controller
 
     with open_store() as store:
         found = find(store, place)
         if jobs or all:
             found = chosen(found, jobs or [])
             for each in found:
-                take_up(store, each, watch=watch)
+                if missing := take_up(store, each, watch=watch):
+                    _warn_of(each, missing)
+            ensure_controller(store.home)
         if json:
             _print_document(found, adopted=bool(jobs or all))
         elif jobs or all:
             narrate(f"adopted {len(found)}; `fabric list` shows them")
         else:
             _print_table(found)
+
+
+def _warn_of(found: Found, missing: list[str]) -> None:
+    from workbench.cli.failures import warn
+    from workbench.job import nine
+
+    names = ", ".join(missing)
+    warn(
+        f"{nine(found.job_id)} cannot be started again from here: its secrets ({names}) are not on this machine"
+    )
 
 
 def _print_table(found: list[Found]) -> None:

@@ -72,12 +72,13 @@ def chosen(found: Sequence[Found], words: Sequence[str]) -> list[Found]:
     return [each for each in found if not words or any(_is_named(each, word) for word in words)]
 
 
-def adopt(store: Store, found: Found, *, watch: bool) -> None:
-    """Take a job up: from now on this home's controller looks after it.
+def adopt(store: Store, found: Found, *, watch: bool) -> list[str]:
+    """Take a job up: from now on this home's controller looks after it. Return the secrets that a restart would lack.
 
     Raises:
         CannotWrite: the home takes no more.
     """
+    from workbench.cli.secrets_again import find_again
     from workbench.controller.client import Submission, take_up
     from workbench.store.rows import OF_HOME, WATCHED, PlaceRef
 
@@ -97,6 +98,7 @@ def adopt(store: Store, found: Found, *, watch: bool) -> None:
         job_id=JobId(found.job_id),
     )
     take_up(store, submission, found.attempt, origin=ORIGIN)
+    return [] if watch else find_again(store.home, found.job_id, spec)
 
 
 def _jobs(host: Host, options: BackendOptions, ours: str) -> Iterator[Found]:

@@ -63,6 +63,7 @@ def resume(
 
     with store_with(job) as (store, row):
         _check_resumable(row)
+        _find_secrets(store, row)
         request = _ask(store, row, "resume", _moved(store, row, backend, runner))
         if not no_wait and not attach:
             _wait_for_answer(store, row, request)
@@ -78,6 +79,20 @@ def resume(
         else:
             narrate(f"{nine(row.id)} {row.name}: resumed; `fabric attach {nine(row.id)}` follows it")
     return 0
+
+
+def _find_secrets(store: Store, row: JobRow) -> None:
+    """Look anew for secrets that are not here.
+
+    Raises:
+        InputMissing: one is nowhere.
+    """
+    from workbench.cli.secrets_again import find_again
+    from workbench.controller.secrets import refusal_of
+    from workbench.store.reading import detail
+
+    if missing := find_again(store.home, row.id, detail(store, row.id).spec):
+        raise refusal_of(missing)
 
 
 def _moved(store: Store, row: JobRow, backend: str, runner: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from workbench.controller.board import AwaitedLook, Board
 from workbench.controller.events import CallFailed
 from workbench.controller.places import LaunchOrder, Place
 from workbench.controller.removal import forget
-from workbench.controller.secrets import read_secrets
+from workbench.controller.secrets import all_secrets
 from workbench.controller.tracked import Tracked
 from workbench.controller.troubles import trouble_of
 from workbench.controller.view import (
@@ -192,7 +192,7 @@ class Acting:
                 code_hash=code,
                 code_file=str(home.snapshot(code)) if code else "",
                 recorded=found.recorded,
-                secrets=read_secrets(home, job_id),
+                secrets=all_secrets(home, job_id, found.spec),
             )
 
         order = board.orders[job_id] = LaunchOrder(attempt, request)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from workbench.errors import InputMissing
+from workbench.manifest.credentials import needed_by
+from workbench.manifest.model import JobSpec
 from workbench.paths import Home
 from workbench.store.failures import read_failure, write_failure
 
@@ -54,6 +56,29 @@ def read_secrets(home: Home, job_id: str) -> dict[str, str]:
         raise read_failure(error, file) from error
     except (ValueError, AttributeError) as error:
         raise InputMissing(f"{file} does not hold the job's secrets any more") from error
+
+
+def all_secrets(home: Home, job_id: str, spec: JobSpec) -> dict[str, str]:
+    """Read the secret values of a job, none of which may be missing.
+
+    Raises:
+        InputMissing: one is not there: an adopted job comes without them. Names it.
+    """
+    found = read_secrets(home, job_id)
+    missing = [name for name in needed_by(spec) if name not in found]
+    if missing:
+        raise refusal_of(missing)
+    return found
+
+
+def refusal_of(missing: Sequence[str]) -> InputMissing:
+    """Say that a job cannot be started without secrets that are not here."""
+    what = "secret" if len(missing) == 1 else "secrets"
+    verb = "is" if len(missing) == 1 else "are"
+    return InputMissing(
+        f"The {what} {', '.join(missing)} of this job {verb} not on this machine.",
+        hint=f"export {missing[0]}=..., then fabric resume JOB: it looks for them anew",
+    )
 
 
 def forget_secrets(home: Home, job_id: str) -> None:

@@ -100,6 +100,13 @@ def paths_in(text: str) -> list[str]:
     return _REFERENCE.findall(text)
 
 
+def needed_by(spec: JobSpec) -> list[str]:
+    """List what a job's secrets have to hold: those it names, and the paths of credentials that its manifest had."""
+    texts = [text for store in spec.data_stores for text in store.connection.values()]
+    texts.append(spec.framework.image_location.get("access_token") or "")
+    return list(dict.fromkeys([*spec.secrets, *(path for text in texts for path in paths_in(text))]))
+
+
 def is_reference(text: str) -> bool:
     """Say whether a value names variables, as ``${NAME}``."""
     return _VARIABLE.search(text) is not None
