@@ -97,16 +97,26 @@ class ContainerRunner(ProcessRunner):
         self._files(learner).put(path, stream, mode)
 
     def leftovers(self) -> Iterator[LearnerRef]:
-        """Name every learner that has a container at the place, of all homes."""
-        from runners.container_plan import LABEL_LEARNER, ref_of_labels
+        """Name every learner that has a container at the place, of all homes; one of those that left a network only."""
+        from runners.container_plan import LABEL_LEARNER, ref_of_labels, ref_of_network
 
-        engine = self._engine()
+        engine, known = self._engine(), set[tuple[str, str, int]]()
         for container in engine.containers(LABEL_LEARNER):
             ref = ref_of_labels(container.get("Labels") or {})
             if ref is None or container.get("State") == "removing":
                 continue
+            known.add((ref.home, ref.job_id, ref.attempt))
             if ref.home == self.home_uuid and self._is_ending(ref):
                 engine.remove(self._name(ref))
+                continue
+            yield ref
+        # An engine that hung as the learners ended kept it.
+        for network in engine.networks(LABEL_LEARNER):
+            ref = ref_of_network(network.get("Labels") or {})
+            if ref is None or (ref.home, ref.job_id, ref.attempt) in known:
+                continue
+            if ref.home == self.home_uuid and self._is_ending(ref):
+                engine.remove_network(str(network["Name"]))
                 continue
             yield ref
 

@@ -16,6 +16,9 @@ from workbench.errors import FabricError
 from workbench.job import LearnerPhase, learner_name
 from workbench.learner.contained import EXIT_GONE, EXIT_NOT_STARTED
 
+ORDER_SECONDS: Final = 10.0
+"""How long an end is not told while the engine hangs: the news of all other learners waits behind it."""
+
 _OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
 
 
@@ -26,6 +29,7 @@ class After:
         self._host = host
         self._over: dict[AttemptRef, set[int]] = {}
         self._done: set[AttemptRef] = set()
+        self._hurried: Engine | None = None
 
     def put_in_order(
         self,
@@ -43,16 +47,17 @@ class After:
             name = learner_name(attempt.job_id, attempt.attempt, seen.ref.learner)
             try:
                 self._forget_secrets(attempt, seen.ref.learner)
+                asked = self._asked(engine)
                 by_itself = not seen.stopped and seen.exit_code not in (None, EXIT_GONE, EXIT_NOT_STARTED)
-                if not by_itself or not engine().may_remove_by_itself:
-                    engine().remove(name)
+                if not by_itself or not asked.may_remove_by_itself:
+                    asked.remove(name)
                 over = self._over.setdefault(attempt, set())
                 over.add(seen.ref.learner)
                 if len(over) == attempt.learners:
-                    self._last(attempt, site, engine)
+                    self._last(attempt, site, asked)
                     self._done.add(attempt)
             except FabricError:
-                continue  # remove() does it again
+                continue  # whoever removes the attempt, or sweeps up, does it again
         self._over = {attempt: over for attempt, over in self._over.items() if attempt in attempts}
         self._done &= set(attempts)
 
@@ -61,14 +66,19 @@ class After:
         for number in range(1, attempt.learners + 1):
             engine().remove(learner_name(attempt.job_id, attempt.attempt, number))
             self._forget_secrets(attempt, number)
-        self._last(attempt, site, engine)
+        self._last(attempt, site, engine())
 
-    def _last(self, attempt: AttemptRef, site: Site, engine: Callable[[], Engine]) -> None:
+    def _asked(self, engine: Callable[[], Engine]) -> Engine:
+        if self._hurried is None:
+            self._hurried = engine().within(ORDER_SECONDS)
+        return self._hurried
+
+    def _last(self, attempt: AttemptRef, site: Site, engine: Engine) -> None:
         network = network_name(attempt)
-        if network and not engine().remove_network(network):
+        if network and not engine.remove_network(network):
             for number in range(1, attempt.learners + 1):
-                engine().remove(learner_name(attempt.job_id, attempt.attempt, number))
-            engine().remove_network(network)
+                engine.remove(learner_name(attempt.job_id, attempt.attempt, number))
+            engine.remove_network(network)
         job = site.home.job(attempt.job_id)
         folder = job.attempt(attempt.attempt)
         models = [str(folder.model(number)) for number in range(1, attempt.learners + 1)]
@@ -76,7 +86,7 @@ class After:
         image = str((told.get("image") or {}).get("id") or "")
         if image:
             shared = [str(job.results), str(job.checkpoints), str(job.data), str(folder.job_state)]
-            give_back(self._host, engine(), [*shared, *models], image)
+            give_back(self._host, engine, [*shared, *models], image)
 
     def _forget_secrets(self, attempt: AttemptRef, learner: int) -> None:
         stem = secrets_stem(self._host.call("secret_folder"), attempt, learner)

@@ -26,9 +26,10 @@ CONFLICT: Final = 409
 class Engine:
     """One engine, by its socket at a place. Calls may be made from several threads at once."""
 
-    def __init__(self, host: Host, path: str) -> None:
+    def __init__(self, host: Host, path: str, *, answer_seconds: float | None = None) -> None:
         self.host = host
         self.path = path
+        self._answer_seconds = answer_seconds
         self._looking = threading.Lock()
         self._info: dict[str, Any] | None = None
 
@@ -40,7 +41,7 @@ class Engine:
             PlaceUnreachable: it does not answer.
             NotAllowed: we may not ask it.
         """
-        seconds = ANSWER_SECONDS if seconds is None else seconds
+        seconds = self._answer_seconds or ANSWER_SECONDS if seconds is None else seconds
         try:
             return self.begin(method, target, body, seconds=seconds).answer()
         except TimeoutError as error:
@@ -60,6 +61,12 @@ class Engine:
             raise no_engine(self.path) from error
         stream.settimeout(ANSWER_SECONDS if seconds is None else seconds)
         return Asked(stream, method, target, body)
+
+    def within(self, seconds: float) -> Engine:
+        """Return the same engine, which is given up on sooner."""
+        hurried = Engine(self.host, self.path, answer_seconds=seconds)
+        hurried._info = self._info
+        return hurried
 
     @property
     def info(self) -> Mapping[str, Any]:
@@ -148,6 +155,12 @@ class Engine:
         return True
 
     # Networks
+
+    def networks(self, label: str) -> list[dict[str, Any]]:
+        """List the networks with a label."""
+        filters = quote(json.dumps({"label": [label]}))
+        found: list[dict[str, Any]] = self.ask("GET", f"networks?filters={filters}")
+        return found
 
     def create_network(self, name: str, labels: Mapping[str, str]) -> None:
         """Create a network unless it is there.

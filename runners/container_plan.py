@@ -204,6 +204,12 @@ def ref_of_labels(told: Mapping[str, str]) -> LearnerRef | None:
     return LearnerRef(told.get("fabric.home", ""), told.get("fabric.job", ""), int(attempt), int(learner))
 
 
+def ref_of_network(told: Mapping[str, str]) -> LearnerRef | None:
+    """Name the second learner of the attempt that a network's labels speak of: only those of several have one."""
+    ref = ref_of_labels(told)
+    return ref and LearnerRef(ref.home, ref.job_id, ref.attempt, 2)
+
+
 def launch_document(request: LaunchRequest, learner: int, site: Site) -> dict[str, Any]:
     """Return the launch document of a learner's agent, which runs outside and keeps what stands for the command."""
     spec, attempt = request.spec, request.attempt

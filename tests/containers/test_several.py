@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 
+import pytest
+
+from runners.container_plan import labels, network_name
 from tests.containers.conftest import MakeJob
 from workbench.job import attempt_stem
 
@@ -55,6 +58,28 @@ def test_four_learners_are_exactly_four_containers(make_job: MakeJob) -> None:
     job.stop().until_over()
 
     assert sorted(names) == [f"{attempt_stem(job.ref().job_id, 1)}-{number}" for number in range(4)]
+
+
+def test_a_network_that_an_engine_kept_is_found_and_goes(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job("true", learners=2, ends_when="all").launch()
+    job.until_over()
+    attempt = job.request.attempt
+    kept = network_name(attempt)
+    told = labels(attempt, 0, "somebody")
+    words = [word for name, value in told.items() for word in ("--label", f"{name}={value}")]
+    subprocess.run(["docker", "network", "create", *words, kept], check=True, capture_output=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(job.runner, "home_uuid", "00000000-0000-4000-8000-000000000000")
+        seen_by_others = list(job.runner.leftovers())
+    there = network_of(kept)
+    seen_by_us = [one for one in job.runner.leftovers() if one.job_id == attempt.job_id]
+
+    assert [one for one in seen_by_others if one.job_id == attempt.job_id] == [job.ref(2)]
+    assert there
+    assert seen_by_us == []
+    assert network_of(kept) == ""
 
 
 def network_of(name: str) -> str:
