@@ -7,6 +7,7 @@ from typing import Final
 
 from backends.interface import Host
 from runners.container_engine import Engine
+from runners.container_limits import Limits, is_refused
 from runners.container_plan import network_name
 from runners.container_rights import give_back
 from runners.interface import AttemptRef, Observation
@@ -48,6 +49,9 @@ class After:
             try:
                 self._forget_secrets(attempt, seen.ref.learner)
                 asked = self._asked(engine)
+                if seen.exit_code == EXIT_NOT_STARTED and seen.reason and is_refused(seen.reason.text):
+                    # It is another engine than it was: the next attempt finds out anew.
+                    Limits(self._host, site, asked).remember(None)
                 by_itself = not seen.stopped and seen.exit_code not in (None, EXIT_GONE, EXIT_NOT_STARTED)
                 if not by_itself or not asked.may_remove_by_itself:
                     asked.remove(name)

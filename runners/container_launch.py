@@ -203,8 +203,6 @@ class ContainerLaunching:
             try:
                 asked.answer()
             except EngineRefused as error:
-                if is_refused(error.message):
-                    self._limits.remember(None)  # another engine than it was: the next attempt finds out anew
                 if error.status not in (NOT_FOUND, CONFLICT):
                     self._say_why(learner, error)
             except OSError:

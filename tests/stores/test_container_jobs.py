@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.stores.servers import SECRET, Server
 from workbench.job import State
 from workbench.learner.mounting import why_not
 from workbench.manifest.model import DataStore
+from workbench.paths import Home
 
 
 def test_data_is_bound_read_only_and_results_are_stored_from_outside(containers: Ground, s3: Server) -> None:
@@ -41,6 +43,26 @@ def test_data_is_bound_read_only_and_results_are_stored_from_outside(containers:
     assert (results / "model.bin").read_text() == "model\n"
     assert (results / "_checkpoints" / "c").read_text() == "c\n"
     assert (results / "learner-1" / "output.log").exists()
+
+
+def test_a_limit_that_an_engine_does_not_raise_any_more_costs_one_attempt(
+    containers: Ground, s3: Server, home: Home
+) -> None:
+    containers.ends(containers.submit("true", image=BUSYBOX))
+    file = home.path / "engine-limits.json"
+    found = json.loads(file.read_text())
+    if "memlock" in next(iter(found.values())):
+        pytest.skip("the engine here may raise all limits")
+    file.write_text(json.dumps({key: ["memlock", "stack"] for key in found}))
+    # With data that is bound the agent starts the container, and nobody who launches hears of it.
+    job_id = containers.submit(
+        "cat $DATA_DIR/train.txt", image=BUSYBOX, data_stores=(s3.store(),), max_platform_restarts=1
+    )
+
+    row = containers.ends(job_id)
+
+    assert (row.state, row.attempt) == (State.COMPLETED, 2), row.reason
+    assert json.loads(file.read_text()) == found
 
 
 def test_an_image_with_a_user_of_its_own_reads_and_writes(containers: Ground, s3: Server) -> None:
