@@ -1,4 +1,4 @@
-"""Copies of stores' data at a host: no larger than the configuration says, listed and pruned from here."""
+"""Copies of stores' data here and at a host: no larger than the configuration says, listed and pruned."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.conftest import Fabric
 from tests.controller.real import Ground
+from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
 from tests.stores.servers import Server
 from workbench.job import State
@@ -69,3 +70,34 @@ def test_copies_at_a_host_keep_to_their_limit_and_are_listed_and_pruned_from_her
     assert fabric.json("data", "list", "--json") == []
     assert not (Path(gone["folder"])).exists()
     assert "'backend:NAME'" in fabric("prune", "--backend", "box", "--older-than", "1d", expect=64).stderr
+
+
+def test_copies_here_are_pruned_but_for_those_that_a_job_reads(
+    ground: Ground, s3: Server, clean_environment: Path
+) -> None:
+    for name in ("first", "second"):
+        s3.write(f"{name}/file", name.encode() * 1000)
+    read(ground, s3, "first")
+    reading = ground.submit(
+        "echo up; while [ ! -e end ]; do sleep 0.05; done; wc -c <$DATA_DIR/file",
+        data_stores=(s3.store(training_data="second", training_results=""),),
+    )
+    wait_for(lambda: ground.output(reading) == "up\n", lambda: ground.output(reading))
+    folder = clean_environment / "work"
+    folder.mkdir()
+    fabric = Fabric(folder)
+
+    shown = fabric.json("prune", "--caches", "--dry-run", "--json")
+    there = fabric.json("data", "list", "--json")
+    fabric("prune", "--caches", "--yes")
+    kept = fabric.json("data", "list", "--json")
+    (ground.home.job(reading).attempt(1).model(1) / "end").touch()
+    row = ground.ends(reading)
+
+    assert [(each["kind"], each["name"]) for each in shown["caches"]] == [("data", "1 at local")]
+    assert {each["container"]: each["in_use"] for each in there} == {"first": False, "second": True}
+    assert [each["container"] for each in kept] == ["second"]
+    assert row.state is State.COMPLETED
+    assert ground.output(reading) == "up\n6000\n"
+    assert fabric.json("prune", "--caches", "--yes", "--json")["caches"] != []
+    assert fabric.json("data", "list", "--json") == []

@@ -81,7 +81,7 @@ def prune(
             uses = [use for use in uses if use.logs]
         things = [] if rule.logs_only or backend else list(unused(store, {use.row.id for use in uses}))
         things += copies_at(backend) if backend else []
-        if json and (dry_run or not yes):
+        if json and (dry_run or not yes or not (uses or things)):
             _print_document(uses, things, rule, removed=False)
             return 0
         if not json:

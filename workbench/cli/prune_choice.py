@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -127,6 +125,7 @@ def _needed(store: Store, rows: list[JobRow]) -> set[str]:
 
 def unused(store: Store, gone: set[str]) -> Iterator[Thing]:
     """Yield what no job would use any more when those of ``gone`` were deleted: code, environments, data, images."""
+    from workbench.cli.places import DEFAULT
     from workbench.store.jobs import list_jobs
 
     home, kept = store.home, [row for row in list_jobs(store) if row.id not in gone]
@@ -138,8 +137,8 @@ def unused(store: Store, gone: set[str]) -> Iterator[Thing]:
             yield Thing(
                 "environment", path.name[:12], disk_bytes(path), partial(_remove_environment, home, path)
             )
+    yield from copies_at(DEFAULT)
     if all(is_over(row) for row in kept):
-        yield from _data(home)
         yield from _images()
 
 
@@ -187,39 +186,6 @@ def _remove_environment(home: Home, path: Path) -> None:
         remove_environment(path.name, look_at(host, home_uuid(home)), host)
 
 
-def _data(home: Home) -> Iterator[Thing]:
-    """Copies of data that no learner holds."""
-    for store_folder in _folders(home.data):
-        for entry in _folders(store_folder):
-            if entry.suffix != ".filling" and not _is_held(Path(f"{entry}.lock")):
-                yield Thing(
-                    "data",
-                    f"{store_folder.name[:8]}/{entry.name[:8]}",
-                    disk_bytes(entry),
-                    partial(_remove_data, entry),
-                )
-
-
-def _is_held(lock: Path) -> bool:
-    try:
-        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def _remove_data(entry: Path) -> None:
-    from workbench.learner.host_files import remove
-
-    remove([str(entry), f"{entry}.lock"])
-
-
 def _images() -> Iterator[Thing]:
     """Images that fabric built of jobs' code; they are built again when they are needed."""
     from backends.engines import find_engine
@@ -228,7 +194,7 @@ def _images() -> Iterator[Thing]:
     filters = '{"label":["fabric.build"]}'
     try:
         path = find_engine().path
-        listed = ask(path, "GET", f"/images/json?filters={_quoted(filters)}", timeout_seconds=ENGINE_SECONDS)
+        listed = ask(path, "GET", f"images/json?filters={_quoted(filters)}", timeout_seconds=ENGINE_SECONDS)
     except (FabricError, OSError, EngineRefused):
         return  # no engine, no images of ours
     for image in listed or ():
@@ -242,7 +208,7 @@ def _remove_image(path: str, name: str) -> None:
     from workbench.learner.engine import EngineRefused, ask
 
     try:
-        ask(path, "DELETE", f"/images/{_quoted(name)}", timeout_seconds=60.0)
+        ask(path, "DELETE", f"images/{_quoted(name)}", timeout_seconds=60.0)
     except (OSError, EngineRefused) as error:
         raise UsageError(f"the image {name} stays: {error}") from None
 
