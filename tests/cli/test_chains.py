@@ -8,10 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Fabric, wait_until
-from workbench.cli.parents import check_place
-from workbench.errors import UsageError
-from workbench.manifest import load_text
-from workbench.store.rows import PlaceRef
 
 CHAIN = """\
 name: prepare
@@ -141,15 +137,3 @@ def test_documents_that_say_so_start_at_once(fabric: Fabric) -> None:
 
     assert states(fabric)["a"] in ("PENDING", "PROCESSING")
     fabric("kill", "a")
-
-
-def test_another_jobs_results_cannot_be_read_elsewhere() -> None:
-    text = (
-        "name: x\nframework: {command: 'true'}\n"
-        "data_stores: [{type: job, training_data: {container: first}}]\n"
-    )
-    loaded = load_text(text, "m.yml", environ={}, defaults={})
-
-    check_place(loaded, PlaceRef("local", "local", "process"))
-    with pytest.raises(UsageError, match="on this machine; this one goes to box"):
-        check_place(loaded, PlaceRef("box", "ssh", "process"))

@@ -13,6 +13,7 @@ from workbench.cli.run_words import Words, read_manifest, refuse_unbuilt, sort_o
 from workbench.errors import FabricError, InputMissing, UsageError
 
 if TYPE_CHECKING:
+    from workbench.cli.parents import Parent
     from workbench.data.snapshot import Snapshot
     from workbench.job import JobId
     from workbench.manifest import Loaded
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from workbench.store.rows import PlaceRef
 
 
-NO_CHAIN: Final[Mapping[str, JobId]] = {}
+NO_CHAIN: Final[Mapping[str, Parent]] = {}
 
 
 class Code(Protocol):
@@ -70,13 +71,13 @@ def prepare(
     home: Home,
     *,
     launch: bool = False,
-    chain: Mapping[str, JobId] = NO_CHAIN,
+    chain: Mapping[str, Parent] = NO_CHAIN,
     job_id: JobId | None = None,
 ) -> Prepared:
     """Read the manifest, find the place, snap the code, record where the command was given.
 
     ``launch`` refuses what a plan still shows: keys that are not built yet. ``chain`` names the jobs that are
-    submitted together with this one, whose id ``job_id`` then is.
+    submitted together with this one and before it; ``job_id`` then is its own id.
 
     Raises:
         UsageError: the words contradict each other.
@@ -96,7 +97,7 @@ def prepare(
     git = _GitLook(_likely_folder(words))
     git.start()
     said_of_parents = read_manifest(words)
-    loaded = with_parents(said_of_parents, home, chain)
+    loaded, passed_on = with_parents(said_of_parents, home, chain)
     hidden = plain_values(loaded)
     loaded, reached = ready_stores(loaded, home)
     loaded, said = with_values(loaded)
@@ -105,14 +106,14 @@ def prepare(
     )
     if launch and place.type == "ssh":
         announce(home, place)
-    check_place(said_of_parents, place)
+    check_place(said_of_parents, place, home, chain)
     check_folders([*words.data, *([words.results] if words.results else [])], place)
     check_stores(loaded.spec, place, home, launch=launch)
     if launch:
         refuse_unbuilt(loaded, place.runner)
     code = _code_of(words, loaded)
     passed, proxies = environment.passed_environment()
-    secrets = {**proxies, **loaded.credentials, **find_secrets(loaded.spec.secrets)}
+    secrets = {**proxies, **loaded.credentials, **passed_on, **find_secrets(loaded.spec.secrets)}
     snapshot = _snap(code, home, _with_passwords(loaded, hidden, words)) if code else None
     recorded = environment.record(
         environment.active_interpreter(), struck_out(words.argv, secrets.values()), passed

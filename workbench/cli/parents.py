@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from workbench.errors import UsageError
@@ -11,7 +11,7 @@ from workbench.job import TERMINAL, JobId, State, nine
 
 if TYPE_CHECKING:
     from workbench.manifest import Loaded
-    from workbench.manifest.model import DataStore
+    from workbench.manifest.model import DataStore, JobSpec
     from workbench.paths import Home
     from workbench.store.rows import JobRow, PlaceRef
 
@@ -24,7 +24,10 @@ class Parent:
     """A job that comes before."""
 
     id: JobId
-    row: JobRow | None
+    spec: JobSpec
+    place: PlaceRef
+    secrets: Mapping[str, str] = field(repr=False)
+    row: JobRow | None = None
     """None for one that is submitted together with this one."""
 
 
@@ -46,8 +49,8 @@ def split_reference(text: str) -> tuple[str, str]:
     raise UsageError(f"after {text}: there is nothing such as '{mode}' to wait for", hint=hint)
 
 
-def with_parents(loaded: Loaded, home: Home, chain: Mapping[str, JobId]) -> Loaded:
-    """Return a manifest with every job that it names by its id.
+def with_parents(loaded: Loaded, home: Home, chain: Mapping[str, Parent]) -> tuple[Loaded, dict[str, str]]:
+    """Return a manifest with every job that it names by its id, and the credentials that it has from those.
 
     Args:
         loaded: the manifest.
@@ -56,11 +59,12 @@ def with_parents(loaded: Loaded, home: Home, chain: Mapping[str, JobId]) -> Load
 
     Raises:
         UnknownName: there is no such job.
-        UsageError: it has failed already, or a reference cannot be read.
+        UsageError: it has failed already, a reference cannot be read, or its results cannot.
+        InputMissing: the credentials of the store of its results are not kept any more.
     """
     stores = loaded.spec.data_stores
     if not loaded.spec.after and not any(store.type == JOB_STORE for store in stores):
-        return loaded
+        return loaded, {}
     after: dict[str, str] = {}
     for reference in loaded.spec.after:
         name, mode = split_reference(reference)
@@ -68,49 +72,55 @@ def with_parents(loaded: Loaded, home: Home, chain: Mapping[str, JobId]) -> Load
         _refuse_failed(parent, mode)
         after[parent.id] = mode
     kept: list[DataStore] = []
-    for store in stores:
+    credentials: dict[str, str] = {}
+    for number, store in enumerate(stores):
         if store.type == JOB_STORE:
+            from workbench.cli.parent_results import results_of
+
             parent = _parent(store.training_data, home, chain)
             _refuse_failed(parent, after.setdefault(parent.id, MODES[0]))
-            store = _results_of(store, parent, home)
+            store, passed_on = results_of(store, number, parent, home)
+            credentials |= passed_on
         kept.append(store)
     spec = replace(
         loaded.spec,
         after=tuple(f"{job_id}:{mode}" for job_id, mode in after.items()),
         data_stores=tuple(kept),
     )
-    return replace(loaded, spec=spec)
+    return replace(loaded, spec=spec), credentials
 
 
-def check_place(before: Loaded, place: PlaceRef) -> None:
-    """See that the results of another job can be read where this one goes.
+def check_place(before: Loaded, place: PlaceRef, home: Home, chain: Mapping[str, Parent]) -> None:
+    """See that the results of other jobs can be read where this one goes.
 
     Raises:
-        UsageError: they lie on this machine, and it goes to another.
+        UsageError: they lie on a machine, and it goes to another.
     """
-    if place.type != "local" and any(store.type == JOB_STORE for store in before.spec.data_stores):
-        raise UsageError(
-            f"another job's results are read where they are kept, on this machine; this one goes to {place.backend}",
-            hint="fabric download JOB results, and --data FOLDER, bring them there",
-        )
+    for store in before.spec.data_stores:
+        if store.type == JOB_STORE:
+            from workbench.cli.parent_results import check_results
+
+            check_results(_parent(store.training_data, home, chain), place)
 
 
-def _parent(name: str, home: Home, chain: Mapping[str, JobId]) -> Parent:
+def _parent(name: str, home: Home, chain: Mapping[str, Parent]) -> Parent:
     if name in chain:
-        return Parent(chain[name], None)
+        return chain[name]
+    from workbench.controller.secrets import read_secrets
     from workbench.errors import UnknownName
     from workbench.store.database import Store
-    from workbench.store.jobs import resolve
+    from workbench.store.jobs import detail, resolve
 
     try:
         with Store.open(home) as store:
             row = resolve(store, name)
+            spec = detail(store, row.id).spec
     except UnknownName as error:
         from workbench.manifest.findings import nearest
 
         close = nearest(name, chain)
         raise UnknownName(error.message, hint=f"did you mean {close}?" if close else error.hint) from None
-    return Parent(row.id, row)
+    return Parent(JobId(row.id), spec, row.place, read_secrets(home, row.id), row)
 
 
 def _refuse_failed(parent: Parent, mode: str) -> None:
@@ -122,17 +132,3 @@ def _refuse_failed(parent: Parent, mode: str) -> None:
             f"{nine(row.id)} {row.name} did not complete: it is {row.state.lower()}",
             hint=f"--after {nine(row.id)}:ended starts all the same; fabric resume {nine(row.id)} lets it go on",
         )
-
-
-def _results_of(store: DataStore, parent: Parent, home: Home) -> DataStore:
-    folder = home.job(parent.id)
-    # What is checked before a launch is to be there, though the job has not begun.
-    folder.results.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return replace(
-        store,
-        type="host_path",
-        connection={"path": str(folder.path)},
-        training_data=folder.results.name,
-        read_only=True,
-        mount=True,
-    )

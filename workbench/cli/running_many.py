@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from workbench.cli.launching import Prepared
     from workbench.cli.run_words import Words
     from workbench.cli.running import Plan, Ways
+    from workbench.paths import Home
     from workbench.store.database import Store
     from workbench.store.rows import JobRow
 
@@ -94,7 +95,7 @@ def _sweep(words: Words, variants: Sequence[tuple[str, ...]]) -> Several:
 def _submit(store: Store, several: Several, *, quiet: bool) -> list[JobRow]:
     from workbench.cli.submitting import submit
 
-    prepared = _prepared(several, store)
+    prepared = _prepared(several, store.home)
     rows = []
     for number, (words, each) in enumerate(zip(several.each, prepared, strict=True), 1):
         made = _numbered(each, number, len(prepared)) if several.label else each
@@ -108,17 +109,19 @@ def _submit(store: Store, several: Several, *, quiet: bool) -> list[JobRow]:
     return rows
 
 
-def _prepared(several: Several, store: Store) -> list[Prepared]:
+def _prepared(several: Several, home: Home, *, launch: bool = True) -> list[Prepared]:
     """Prepare all before any is submitted: what is wrong with the last one starts none."""
     from workbench.cli.launching import prepare
+    from workbench.cli.parents import Parent
 
-    chain = {
-        name: job_id for name, job_id in zip(several.names, several.ids, strict=False) if job_id is not None
-    }
-    return [
-        prepare(words, store.home, launch=True, chain=chain, job_id=job_id)
-        for words, job_id in zip(several.each, several.ids, strict=True)
-    ]
+    chain: dict[str, Parent] = {}
+    found = []
+    for at, (words, job_id) in enumerate(zip(several.each, several.ids, strict=True)):
+        made = prepare(words, home, launch=launch, chain=chain, job_id=job_id)
+        if job_id is not None:
+            chain[several.names[at]] = Parent(job_id, made.loaded.spec, made.place, made.secrets)
+        found.append(made)
+    return found
 
 
 def _numbered(prepared: Prepared, number: int, total: int) -> Prepared:
@@ -186,15 +189,10 @@ def _follow(
 
 def _plans(several: Several, *, json: bool) -> int:
     from workbench.cli.documents import print_document
-    from workbench.cli.launching import prepare
     from workbench.cli.planning import plan_document, plan_of, show_prepared
     from workbench.paths import Home, default_home
 
-    home = Home(default_home())
-    chain = {
-        name: job_id for name, job_id in zip(several.names, several.ids, strict=False) if job_id is not None
-    }
-    prepared = [prepare(words, home, chain=chain) for words in several.each]
+    prepared = _prepared(several, Home(default_home()), launch=False)
     if json:
         print_document([plan_document(each, plan_of(each)) for each in prepared])
         return 0

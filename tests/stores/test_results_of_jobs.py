@@ -1,0 +1,130 @@
+"""Data stores of type ``job``: another job's results as data, wherever they are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Fabric
+from tests.cli.conftest import fabric as fabric
+from tests.ssh.conftest import Box
+from tests.stores.servers import KEY, SECRET, Server
+from workbench.cli.parent_results import check_results
+from workbench.cli.parents import Parent
+from workbench.errors import UsageError
+from workbench.job import JobId
+from workbench.manifest.model import DataStore, Framework, JobSpec
+from workbench.paths import Home
+from workbench.store.rows import PlaceRef
+
+CHILD = """\
+name: train
+framework: {name: custom, command: 'cat $DATA_DIR/d.txt'}
+data_stores:
+- {type: job, training_data: {container: prepare}}
+"""
+
+
+def parent_of(store: str) -> str:
+    return (
+        "name: prepare\nframework: {name: custom, command: 'echo data > $RESULT_DIR/d.txt'}\n"
+        f"data_stores:\n- {store}\n"
+    )
+
+
+def in_s3(s3: Server) -> str:
+    s3.write("results/.keep", "")
+    return (
+        "{id: far, type: mount_cos, training_results: {container: results}, connection:"
+        f" {{auth_url: '{s3.address}', user_name: {KEY}, password: {SECRET}}}}}"
+    )
+
+
+def parent(store: DataStore | None, place: PlaceRef) -> Parent:
+    spec = JobSpec(
+        name="prepare", framework=Framework(command="true"), data_stores=(store,) if store is not None else ()
+    )
+    return Parent(JobId("training-23456789a"), spec, place, {})
+
+
+def test_results_that_went_to_a_store_are_read_from_there(fabric: Fabric, home: Home, s3: Server) -> None:
+    (fabric.folder / "prepare.yml").write_text(parent_of(in_s3(s3)))
+    (fabric.folder / "train.yml").write_text(CHILD)
+    fabric("run", "prepare.yml", "-q")
+    before = fabric.json("show", "prepare", "--json")
+
+    ran = fabric("run", "train.yml", "-q")
+    child = fabric.json("show", "train", "--json")
+
+    assert ran.stdout == "data\n"
+    assert (s3.folder / "results" / before["id"] / "d.txt").read_text() == "data\n"
+    assert SECRET not in (home.job(child["id"]).path / "job.json").read_text()
+    assert SECRET not in ran.stderr
+    # The child's own results stay with it.
+    assert not (s3.folder / "results" / child["id"]).exists()
+
+
+def test_the_documents_of_one_file_pass_them_on_through_a_store(fabric: Fabric, s3: Server) -> None:
+    (fabric.folder / "chain.yml").write_text(f"{parent_of(in_s3(s3))}---\n{CHILD}")
+
+    planned = fabric("run", "chain.yml", "--plan")
+    fabric("run", "chain.yml", "-q")
+
+    assert "train" in planned.stdout
+    assert fabric("logs", "train").stdout == "data\n"
+
+
+def test_results_in_a_folder_are_read_in_it(fabric: Fabric, tmp_path: Path) -> None:
+    (tmp_path / "kept" / "results").mkdir(parents=True)
+    folder = (
+        "{id: near, type: host_path, training_results: {container: results}, connection:"
+        f" {{path: '{tmp_path}/kept'}}}}"
+    )
+    (fabric.folder / "chain.yml").write_text(f"{parent_of(folder)}---\n{CHILD}")
+
+    fabric("run", "chain.yml", "-q")
+
+    assert fabric("logs", "train").stdout == "data\n"
+
+
+def test_results_that_came_home_from_a_host_are_read_here_and_not_there(fabric: Fabric, box: Box) -> None:
+    (fabric.folder / "train.yml").write_text(CHILD)
+    fabric("backend", "add", "box", box.address)
+    fabric(
+        "run",
+        "-q",
+        "--backend",
+        "box",
+        "--name",
+        "prepare",
+        "--",
+        "sh",
+        "-c",
+        "echo data > $RESULT_DIR/d.txt",
+    )
+
+    here = fabric("run", "train.yml", "-q")
+    there = fabric("run", "train.yml", "--backend", "box", expect=64)
+
+    assert here.stdout == "data\n"
+    assert "read where they are kept, on this machine; this one goes to box" in there.stderr
+    assert "Traceback" not in there.stderr
+
+
+def test_a_place_that_does_not_reach_them_is_refused_in_a_sentence() -> None:
+    here, box = PlaceRef("local", "local", "process"), PlaceRef("box", "ssh", "process", address="ssh://box")
+    folder = DataStore("near", "host_path", training_results="results", connection={"path": "/kept"})
+    volume = DataStore("near", "volume", training_results="results", connection={"name": "v"})
+    far = DataStore("far", "mount_cos", training_results="results", connection={"auth_url": "http://x"})
+
+    check_results(parent(None, here), here)
+    check_results(parent(None, box), here)  # what a host has made came home
+    check_results(parent(folder, box), box)
+    check_results(parent(far, here), box)
+    with pytest.raises(UsageError, match="on this machine; this one goes to box"):
+        check_results(parent(None, here), box)
+    with pytest.raises(UsageError, match="lie in a folder at box; this one goes to local"):
+        check_results(parent(folder, box), here)
+    with pytest.raises(UsageError, match="lie in the volume results"):
+        check_results(parent(volume, here), here)
