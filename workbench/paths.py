@@ -155,6 +155,10 @@ class JobFolder:
         """The frozen manifest, the place, and what makes a rerun possible."""
         return self.path / "job.json"
 
+    def changed_spec(self, attempt: int) -> Path:
+        """What was said anew when an attempt was begun: ``spec-2.json``. Most attempts have none."""
+        return self.path / f"spec-{attempt}.json"
+
     @property
     def manifest(self) -> Path:
         """The manifest that was written for a job that was given as a command line."""

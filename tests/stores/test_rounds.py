@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -126,6 +127,7 @@ def test_whatever_is_harmed_results_are_complete_or_named_and_stored_once(
             _judge(one, log)
         except AssertionError as error:
             raise AssertionError(f"round {seed}, {kind.__name__}: {ground.row(one.job)}") from error
+        shutil.rmtree(store.results(one.job), ignore_errors=True)  # the disk is small
 
 
 def _judge(one: Round, log: Path) -> None:

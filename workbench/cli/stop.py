@@ -23,6 +23,10 @@ ORIGIN = "cli"
 
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is asked for.")]
 Runner = Annotated[str, typer.Option("--runner", metavar="NAME", help="Another way to start it.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Another value of params.NAME or env.NAME (repeatable)."),
+]
 Follow = Annotated[bool, typer.Option("--attach", "-a", help="Follow it, as `fabric attach` does.")]
 
 
@@ -42,11 +46,18 @@ def kill(jobs: SomeJobs = None, label: Labelled = "", no_wait: NoWait = False, j
     return _stop("kill", jobs or [], label, wait=not no_wait, json=json)
 
 
-@command("resume", "fabric resume @last", "fabric resume digits --attach", "fabric resume digits -b gpubox")
+@command(
+    "resume",
+    "fabric resume @last",
+    "fabric resume digits --attach",
+    "fabric resume digits -b gpubox",
+    "fabric resume digits --set params.epochs=20",
+)
 def resume(
     job: Job,
     backend: Backend = "",
     runner: Runner = "",
+    set: Changes = None,
     attach: Follow = False,
     no_wait: NoWait = False,
     json: Json = False,
@@ -54,17 +65,21 @@ def resume(
     """Start a halted or failed job again from its checkpoints.
 
     It is the same job with the same folders for results and checkpoints, and one attempt more. A job that has
-    a result store can go on at another place: what it stored is brought there.
+    a result store can go on at another place: what it stored is brought there. Its params and its env may be
+    others from now on; code and all else stay.
     """
     from workbench.cli.documents import job_document, print_document
     from workbench.cli.interruption import policy_of
     from workbench.cli.open_store import store_with
+    from workbench.cli.respecifying import respecified
+    from workbench.store.jobs import detail
     from workbench.store.jobs import job as current
 
     with store_with(job) as (store, row):
         _check_resumable(row)
-        _find_secrets(store, row)
-        request = _ask(store, row, "resume", _moved(store, row, backend, runner))
+_find_secrets(store, row)
+        changes = respecified(detail(store, row.id), set) if set else {}
+        request = _ask(store, row, "resume", {**_moved(store, row, backend, runner), **changes})
         if not no_wait and not attach:
             _wait_for_answer(store, row, request)
         row = current(store, row.id) or row

@@ -62,7 +62,10 @@ class Asking:
                 self._asked(job_id, request.who)
             case Resume():
                 with board.atomic():
-                    reason = Reason(f"resumed by {request.who}")
+                    said = request.payload.get("set") or []
+                    reason = Reason(
+                        f"resumed by {request.who}" + (f" with {', '.join(said)}" if said else "")
+                    )
                     new_attempt(
                         store,
                         job_id,
@@ -72,6 +75,7 @@ class Asking:
                         restarts=0,
                         platform_restarts=0,
                         place=_place_of(request),
+                        changed=request.payload.get("changed"),
                     )
                     settle_request(store, request.id, DONE)
                 self._begin(job_id)

@@ -221,7 +221,7 @@ def open_views(home: Home) -> Iterator[Asking]:
 
 
 def _teach(connection: sqlite3.Connection, home: Home) -> None:
-    from workbench.store.job_file import read_job_document
+    from workbench.store.job_file import read_job_document, with_changes
     from workbench.store.where import teach
 
     known: dict[str, Any] = {}
@@ -229,7 +229,7 @@ def _teach(connection: sqlite3.Connection, home: Home) -> None:
     def setting(job_id: str, path: str) -> Any:
         if job_id not in known:
             try:
-                known[job_id] = read_job_document(home, job_id)["spec"]
+                known[job_id] = with_changes(home, read_job_document(home, job_id))["spec"]
             except (FabricError, KeyError):
                 known[job_id] = {}
         node = known[job_id]

@@ -1,12 +1,14 @@
-"""``job.json``: what was submitted, frozen.
+"""``job.json``: what was submitted, frozen; and ``spec-2.json``, what a later attempt was begun with instead.
 
-Written once, whole or not at all, before the job's first event.
+Each is written once, whole or not at all, before the event that it belongs to.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from workbench.errors import ConfigError, InputMissing
@@ -25,14 +27,55 @@ def write_job_file(home: Home, detail: JobDetail) -> None:
         CannotWrite: the folder or file cannot be written; nothing half-made is left.
     """
     file = home.job(detail.row.id).job_file
-    if file.exists():
+    if not file.exists():
+        _write(file, _document(detail))
+
+
+def write_changed_spec(home: Home, job_id: str, attempt: int, changed: Mapping[str, Any] | None) -> None:
+    """Write what an attempt that is about to begin has instead: ``spec`` and ``origins``; None leaves it as it was.
+
+    Raises:
+        CannotWrite: the file cannot be written; nothing half-made is left.
+    """
+    file = home.job(job_id).changed_spec(attempt)
+    if changed is not None:
+        _write(file, {"format": FORMAT, "spec": changed["spec"], "origins": changed["origins"]})
         return
-    temporary = file.with_name(f".job.json.{os.getpid()}")
+    try:
+        file.unlink(missing_ok=True)  # of an attempt that was never begun
+    except OSError as error:
+        raise write_failure(error, file) from error
+
+
+def with_changes(home: Home, document: dict[str, Any], attempt: int | None = None) -> dict[str, Any]:
+    """Return a job's document as it is for an attempt: with what that, or one before it, was begun with instead.
+
+    Without an attempt it is that of the last one.
+    """
+    folder = home.job(document["id"])
+    if attempt is None:
+        attempt = max((int(file.stem[5:]) for file in folder.path.glob("spec-[0-9]*.json")), default=1)
+    for number in range(attempt, 1, -1):
+        try:
+            found = json.loads(folder.changed_spec(number).read_bytes())
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            file = folder.changed_spec(number)
+            raise InputMissing(
+                f"{file} cannot be read: {error}", hint="the job's folder was changed by someone"
+            ) from error
+        return {**document, "spec": found["spec"], "origins": found["origins"]}
+    return document
+
+
+def _write(file: Path, document: Mapping[str, Any]) -> None:
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             with temporary.open("w", encoding="utf-8") as stream:
-                json.dump(_document(detail), stream, ensure_ascii=False, separators=(",", ":"))
+                json.dump(document, stream, ensure_ascii=False, separators=(",", ":"))
                 stream.flush()
                 os.fsync(stream.fileno())
             temporary.rename(file)

@@ -16,7 +16,7 @@ from workbench.store.converting import (
     transition_row,
 )
 from workbench.store.database import Store
-from workbench.store.job_file import detail_from, read_job_document
+from workbench.store.job_file import detail_from, read_job_document, with_changes
 from workbench.store.rows import AttemptRow, JobDetail, JobRow, TransitionRow
 
 _OPEN: Final = "(state NOT IN ('COMPLETED', 'FAILED', 'HALTED') OR intent <> '' OR next_try_us IS NOT NULL)"
@@ -134,7 +134,7 @@ def revision(store: Store) -> int:
 
 
 def detail(store: Store, job_id: str) -> JobDetail:
-    """Return a job with all that was recorded when it was submitted.
+    """Return a job with all that was recorded when it was submitted, and what its attempt has instead.
 
     Raises:
         UnknownName: there is no such job.
@@ -143,7 +143,8 @@ def detail(store: Store, job_id: str) -> JobDetail:
     row = job(store, job_id)
     if row is None:
         raise UnknownName(f"there is no job {job_id}", hint="fabric list shows those there are")
-    return detail_from(read_job_document(store.home, job_id), row)
+    document = read_job_document(store.home, job_id)
+    return detail_from(with_changes(store.home, document, row.attempt), row)
 
 
 def attempts(store: Store, job_id: str) -> list[AttemptRow]:

@@ -16,7 +16,7 @@ from workbench.errors import FabricError, UnknownName
 from workbench.job import TERMINAL, Intent, Reason, State, may_step
 from workbench.store.database import Store
 from workbench.store.events import catch_up, record
-from workbench.store.job_file import write_job_file
+from workbench.store.job_file import write_changed_spec, write_job_file
 from workbench.store.reading import job
 from workbench.store.rows import JobDetail, JobRow, PlaceRef
 
@@ -176,10 +176,12 @@ def new_attempt(
     restarts: int | None = None,
     platform_restarts: int | None = None,
     place: PlaceRef | None = None,
+    changed: Mapping[str, Any] | None = None,
 ) -> int:
     """Start the next attempt of a job that ended, QUEUED.
 
-    Return its number. Counters that are left out stay, and so does the place.
+    Return its number. Counters that are left out stay, and so do the place and the spec; ``changed`` has another
+    ``spec`` with its ``origins``.
     """
     with store.atomic():
         row = _existing(store, job_id)
@@ -193,6 +195,7 @@ def new_attempt(
             "origin": origin,
             **({"place": asdict(place)} if place is not None else {}),
         }
+        write_changed_spec(store.home, job_id, row.attempt + 1, changed)
         record(store, job_id, event)
         return row.attempt + 1
 

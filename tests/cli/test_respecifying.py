@@ -1,0 +1,90 @@
+"""``fabric resume --set`` goes on with other params: further epochs from the last checkpoint."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Fabric
+from workbench.paths import Home
+
+MANIFEST = """\
+name: epochs
+framework:
+  name: custom
+  command: >-
+    last=$(ls $CHECKPOINT_DIR | tail -n 1); first=${last:-0};
+    for epoch in $(seq $((first + 1)) ${params.epochs}); do touch $CHECKPOINT_DIR/$epoch; echo epoch $epoch $LR; done;
+    echo of $FABRIC_PARAM_EPOCHS; exit ${params.code}
+params: {epochs: 2, code: 3}
+env: {LR: "0.1"}
+learners: 1
+"""
+
+
+def test_a_job_goes_on_with_more_epochs(fabric: Fabric, home: Home) -> None:
+    (fabric.folder / "manifest.yml").write_text(MANIFEST)
+    fabric("run", "--quiet", "manifest.yml", "--runner", "process", expect=3)
+
+    fabric(
+        "resume",
+        "@last",
+        "--set",
+        "params.epochs=4",
+        "--set",
+        "params.code=0",
+        "--set",
+        "env.LR=0.01",
+        "--attach",
+    )
+
+    job = fabric.json("show", "@last", "--json")
+    output = home.job(job["id"]).attempt(2).learner(1).output.read_text()
+    assert output == "epoch 3 0.01\nepoch 4 0.01\nof 4\n"
+    assert (job["state"], job["spec"]["params"]) == ("COMPLETED", {"epochs": 4, "code": 0})
+    history = fabric.json("events", "@last", "--json")
+    assert any("with params.epochs=4, params.code=0, env.LR=0.01" in each["text"] for each in history)
+    assert "resume --set" in fabric("show", "@last", "--origin").stdout
+    frozen = json.loads(home.job(job["id"]).job_file.read_text())
+    assert frozen["spec"]["params"] == {"epochs": 2, "code": 3}
+    (row,) = fabric.json("sql", f"select setting('{job['id']}', 'params.epochs') epochs", "--json")
+    assert row["epochs"] == 4
+    again = fabric.json("rerun", "@last", "-d", "--json")
+    assert fabric.json("show", again["id"], "--json")["spec"]["params"]["epochs"] == 4
+    fabric("wait", again["id"])
+    fabric("doctor", "--rebuild", "--yes", expect=None)
+    assert fabric.json("show", job["id"], "--json")["spec"]["params"]["epochs"] == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["gpus=2"], "other params and another env, nothing else"),
+        (["params.lrr"], "--set needs path=value"),
+        (["params.size=2GB"], "would change memory_bytes"),
+    ],
+)
+def test_what_a_job_that_goes_on_keeps_is_said(fabric: Fabric, words: list[str], said: str) -> None:
+    text = MANIFEST.replace("learners: 1", "memory: ${params.size}").replace("code: 3", "code: 3, size: 1GB")
+    (fabric.folder / "manifest.yml").write_text(text)
+    fabric("run", "--quiet", "manifest.yml", "--runner", "process", expect=3)
+
+    refused = fabric("resume", "@last", *(part for word in words for part in ("--set", word)), expect=64)
+
+    assert said in refused.stderr
+    assert fabric.json("show", "@last", "--json")["state"] == "FAILED"
+
+
+def test_a_command_of_the_command_line_has_no_params_in_it(fabric: Fabric) -> None:
+    (fabric.folder / "manifest.yml").write_text(MANIFEST)
+    fabric(
+        "run", "--quiet", "manifest.yml", "--runner", "process", "--set", "framework.command=exit 3", expect=3
+    )
+
+    assert (
+        "was given beside the manifest"
+        in fabric("resume", "@last", "--set", "params.epochs=4", expect=64).stderr
+    )
+    assert fabric("resume", "@last", "--set", "params.new=4").returncode == 0
+    fabric("wait", "@last", expect=3)
