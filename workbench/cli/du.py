@@ -26,9 +26,9 @@ All = Annotated[bool, typer.Option("--all", "-a", help=f"All jobs, not only the 
 def du(
     jobs: SomeJobs = None, where: Where = None, backend: Backend = "", all: All = False, json: Json = False
 ) -> None:
-    """Show what jobs and caches take up on this machine's disk, or with --backend which copies of data a host has.
+    """Show what jobs and caches take up on this machine's disk.
 
-    The largest jobs come first. `fabric prune` frees space.
+    The largest jobs come first. `fabric prune` frees space. With --backend it is the copies of data that a host has.
     """
     if backend:
         from workbench.cli.data_cache import show_copies
