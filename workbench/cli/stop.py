@@ -77,7 +77,7 @@ def resume(
 
     with store_with(job) as (store, row):
         _check_resumable(row)
-_find_secrets(store, row)
+        _find_secrets(store, row)
         changes = respecified(detail(store, row.id), set) if set else {}
         request = _ask(store, row, "resume", {**_moved(store, row, backend, runner), **changes})
         if not no_wait and not attach:
