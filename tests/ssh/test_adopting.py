@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 from tests.cli.conftest import Fabric, end_everything
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import processes_of, wait_until
-from workbench.paths import Home
+from workbench.paths import Home, config_file
 
 PRINT = (
     "trap 'echo saved; exit 0' TERM; i=0; "
@@ -96,6 +98,79 @@ def test_gc_names_what_is_of_another_laptop_and_leaves_it_alone(
     first("gc", "--backend", "box", "--yes", FABRIC_HOME=there)
     assert first.json("show", job, "--json")["state"] == "PROCESSING"
     first("kill", job)
+    first("wait", job, expect=None)
+    wait_until(lambda: not _learners(box), "its agents to end", 30)
+    listed = first.json("gc", "--backend", "box", "--json", FABRIC_HOME=there)
+    assert [(one["kind"], one["ours"]) for one in listed] == [("folder", False)]
+    first("gc", "--backend", "box", "--yes", FABRIC_HOME=there)
+    assert list(box.user.home.glob(f".fabric/*/*/jobs/{job}"))
+
+
+def test_gc_removes_the_folders_of_ones_own_jobs_that_are_gone_and_no_other(
+    box: Box, first: Fabric, home: Home
+) -> None:
+    kept, gone, lost = (_given(first, box) for _ in range(3))
+    first("backend", "add", "box", box.address)
+    first("controller", "stop")
+    (folder,) = box.user.home.glob(f".fabric/*/*/jobs/{gone}")
+    copy = folder.with_name("copy")
+    folder.rename(copy)
+    first("delete", gone, "--yes")
+    wait_until(lambda: not home.job(gone).path.exists(), "the job to be gone", 30)
+    copy.rename(folder)  # as a laptop leaves it that breaks in the middle of it
+    folder.with_name("training-zzzzzzzzz").mkdir()
+
+    listed = first.json("gc", "--backend", "box", "--json")
+    assert {(one["kind"], one["name"], one["ours"]) for one in listed} == {
+        ("folder", gone.removeprefix("training-"), True),
+        ("folder", "zzzzzzzzz", True),
+    }
+    first("gc", "--backend", "box", "--yes")
+    left = {path.name for path in box.user.home.glob(".fabric/*/*/jobs/*")}
+    assert left == {kept, lost}
+    assert first.json("gc", "--backend", "box", "--json") == []
+
+
+def test_doctor_asks_all_hosts_at_once_and_says_what_each_lacks(box: Box, first: Fabric) -> None:
+    first("backend", "add", "box", box.address)
+    first("backend", "add", "again", box.address)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        for name in ("mute", "muter"):
+            _configure(first, name, f"ssh://me@127.0.0.1:{port}")
+        began = time.monotonic()
+        found = first.json("doctor", "--json", expect=None)["findings"]
+        took = time.monotonic() - began
+    said = {
+        name: [one for one in found if one["subject"] == f"place {name}"] for name in ("box", "again", "mute")
+    }
+
+    assert took < 30, "they were asked one after the other"
+    for name in ("box", "again"):
+        assert box.user.name in said[name][0]["found"]
+        (gpu,) = (one for one in said[name] if one["found"].startswith("gpu: "))
+        assert gpu["remedy"] == "If the machine has one, install NVIDIA's driver."
+    assert said["mute"][0]["level"] == "lack"
+    assert said["mute"][0]["remedy"] == "fabric backend test mute"
+
+
+def _configure(laptop: Fabric, name: str, address: str) -> None:
+    """Write a backend into the configuration that nobody has reached."""
+    file = config_file()
+    if f"[backends.{name}]" not in file.read_text():
+        with file.open("a") as stream:
+            stream.write(f'\n[backends.{name}]\ntype = "ssh"\naddress = "{address}"\n')
+
+
+def _given(laptop: Fabric, box: Box) -> str:
+    """Return the id of a job that has run there."""
+    job = laptop.json("run", "-d", "--backend", box.address, "--json", "--", "true")["id"]
+    laptop("wait", job)
+    return str(job)
+
+
+def _learners(box: Box) -> list[int]:
+    return [pid for pid in processes_of(box.user) if b"FABRIC_LEARNER" in _environment(pid)]
 
 
 SECRET_PRINT = (

@@ -25,10 +25,11 @@ def all_findings() -> list[Finding]:
     """Run every check; one that fails is a finding, too."""
     found: list[Finding] = []
     from workbench.cli.checks_data import CHECKS as DATA
+    from workbench.cli.checks_hosts import CHECKS as HOSTS
     from workbench.cli.checks_machine import CHECKS as MACHINE
 
     home = Home(default_home())
-    for check in (*CHECKS, *DATA, *MACHINE):
+    for check in (*CHECKS, *HOSTS, *DATA, *MACHINE):
         try:
             found += check(home)
         except (FabricError, OSError) as error:

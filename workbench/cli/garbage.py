@@ -11,7 +11,7 @@ from workbench.cli.options import Backend, Json, Yes
 from workbench.cli.words import count, size
 
 if TYPE_CHECKING:
-    from workbench.cli.leftovers import Leftover
+    from workbench.cli.leftovers_there import Leftover
 
 
 @command("gc", "fabric gc", "fabric gc --json", "fabric gc --yes")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from workbench.cli.leftovers_there import Leftover, folders_left, job_folders
 from workbench.cli.progress_words import is_over
 from workbench.errors import FabricError
 from workbench.job import nine
@@ -24,20 +24,6 @@ HERE: Final = "this home"
 
 SETTLE_SECONDS: Final = 2.0
 """How long an agent may take to go after its learner has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leftover:
-    """One thing that belongs to nobody."""
-
-    kind: str
-    """``learner``, ``folder``, ``code``, ``secrets``."""
-    place: str
-    name: str
-    why: str
-    size_bytes: int | None = None
-    remove: Callable[[], None] | None = None
-    """None for what carries another home's mark."""
 
 
 def find(store: Store, backend: str) -> tuple[list[Leftover], list[str]]:
@@ -70,13 +56,17 @@ def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
 
     ours = home_uuid(store.home)
     backend = load_backend(options)
+    folders: dict[tuple[str, str], None] = {}
+    told: set[tuple[str, str]] = set()
     for runner_name in backend.runners():
         if backend.why_not(runner_name):
             continue  # no engine, so nothing of ours in it
         with closing(backend.open()) as place:
+            folders = folders or dict.fromkeys(job_folders(place, ours))
             runner: Runner = load_runner(runner_name)(place, home_uuid=ours)
             with closing(runner):
                 refs = _settled(store, runner, ours)
+        told |= {(ref.home, ref.job_id) for ref in refs}
         for ref in refs:
             name = f"{nine(ref.job_id)} attempt {ref.attempt} learner {ref.learner}"
             if ref.home != ours and not _is_adopted(store, ref):
@@ -84,6 +74,7 @@ def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
             elif why := _why_nobodys(store, ref):
                 action = partial(_remove_learner, options, runner_name, ref)
                 yield Leftover("learner", options.name, name, why, remove=action)
+    yield from folders_left(store, options, [one for one in folders if one not in told])
 
 
 def _is_adopted(store: Store, ref: LearnerRef) -> bool:
