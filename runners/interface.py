@@ -27,6 +27,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
 from backends.interface import Chunk, Cluster, Host
@@ -294,6 +295,13 @@ class Runner(ABC):
 
         Only asked of a runner whose journals are not in place.
         """
+
+    def bring_folder(self, folder: str, target: Path) -> None:
+        """Copy a folder of the place, which a job's data store is, into one here; what is only here stays.
+
+        Raises RunnerError where this cannot be done.
+        """
+        raise RunnerError(f"The runner {self.name} cannot copy folders of its place.")
 
     def store_again(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
         """Store what the learners of an attempt that is over could not store; return how it went for each.

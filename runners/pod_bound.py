@@ -81,7 +81,10 @@ def bound_results(request: LaunchRequest) -> tuple[dict[str, Any], str, str] | N
 
 def bound_refusals(request: LaunchRequest, options: PodOptions) -> Iterator[str]:
     """Say which folders of machines a pod may not use."""
+    results = results_store(request)
     if options.host_paths:
+        if request.spec.fetch_results and results is not None and results.is_folder:
+            yield "fetch_results of a folder of the nodes does not work in pods; name a claim or another store"
         return
     for store in stores_of(request.spec):
         if store.is_folder:

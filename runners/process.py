@@ -6,6 +6,7 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from backends.interface import Chunk, Cluster, Host
@@ -111,6 +112,12 @@ class ProcessRunner(Runner):
         from runners.homecoming import bring_home
 
         bring_home(self._host, self._site().home.job(attempt.job_id), job, attempt.attempt)
+
+    def bring_folder(self, folder: str, target: Path) -> None:
+        """Copy a folder of the place into one here."""
+        from runners.homecoming import bring_folder
+
+        bring_folder(self._host, folder, target)
 
     def store_again(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
         """Store what the learners of an attempt that is over could not store."""

@@ -5,27 +5,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-import yaml
 
 from tests.cli.conftest import Fabric, wait_until
+from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
+from tests.kubernetes.stores import all_said, claim_of, host_for, manifest, states
 from tests.stores.servers import KEY, SECRET, Server, serving
+from workbench.manifest.model import DataStore
 from workbench.paths import Home
 
 FFDL: Final = Path(__file__).parents[2] / "examples" / "ffdl"
 FFDL_STORE: Final = "http://s3.default.svc.cluster.local"
-
-HOST: Final = os.environ.get("FABRIC_TEST_STORE_HOST", "")
-"""An address of this machine that pods reach; found where the node is this machine."""
 
 
 @pytest.fixture
@@ -43,49 +41,7 @@ def s3_words() -> list[str]:
 @pytest.fixture
 def s3(tmp_path: Path, space: Space, s3_words: list[str]) -> Iterator[Server]:
     """S3 over a folder, for pods to reach."""
-    yield from serving("s3", tmp_path / "s3", *s3_words, host=_host(space))
-
-
-def _host(space: Space) -> str:
-    nodes = space.admin.list("Node").items
-    told = [one["address"] for node in nodes for one in node["status"]["addresses"]]
-    for address in (HOST, *told):
-        with socket.socket() as one:
-            try:
-                one.bind((address, 0))
-            except OSError:
-                continue
-            if address:
-                return str(address)
-    pytest.skip("no address of this machine is known that pods reach: set FABRIC_TEST_STORE_HOST")
-
-
-def manifest(pods: Pods, s3: Server, command: str, **keys: Any) -> str:
-    """Write a manifest with FfDL's two containers in the store, and return its path."""
-    store = s3.store()
-    document: Mapping[str, Any] = {
-        "name": "stores",
-        "data_stores": [
-            {
-                "id": store.id,
-                "type": store.type,
-                "training_data": {"container": store.training_data},
-                "training_results": {"container": store.training_results},
-                "connection": dict(store.connection),
-            }
-        ],
-        "framework": {"name": "custom", "version": "x", "command": command},
-        **keys,
-    }
-    path = pods.fabric.folder / "manifest.yml"
-    path.write_text(yaml.safe_dump(document))
-    return str(path)
-
-
-def states(pods: Pods, job: str) -> list[str]:
-    """Return the states that a job went through."""
-    events = pods.fabric.json("events", job, "--json")
-    return [str(told["state"]) for told in events if told.get("state")]
+    yield from serving("s3", tmp_path / "s3", *s3_words, host=host_for(space))
 
 
 def test_data_is_there_when_the_command_starts_and_results_are_in_the_store_when_it_ended(
@@ -196,12 +152,7 @@ def test_credentials_are_in_no_pod_event_log_or_plan(pods: Pods, s3: Server) -> 
 
     ran = pods.run(path)
 
-    said = [planned, ran.stdout, ran.stderr]
-    for kind in ("Job", "Pod", "Service", "Event"):
-        said += [json.dumps(dict(one)) for one in pods.space.admin.list(kind).items]
-    for pod in pods.pods():
-        name = pod["metadata"]["name"]
-        said += [pods.log(name, container).decode() for container in ("prepare", "journal", "learner")]
+    said = [planned, ran.stdout, ran.stderr, *all_said(pods)]
     job = pods.show()["id"]
     said += [
         path.read_text(errors="replace")
@@ -279,3 +230,112 @@ def test_ffdls_first_manifest_runs_in_a_pod_byte_for_byte(pods: Pods, s3: Server
     results = s3.results(shown["id"])
     assert (results / "learner-1" / "output.log").read_text() == ran.stdout
     assert [path for path in results.rglob("*") if path.is_file() and "learner-1" not in path.parts]
+
+
+def test_credentials_are_nowhere_after_a_failure_and_after_a_kill(pods: Pods, s3: Server) -> None:
+    pods.run(
+        "--set", "data_stores.0.training_data.container=nothing", manifest(pods, s3, "true"), expect=None
+    )
+    job = pods.start(manifest(pods, s3, "cat manifest.yml; env; echo ready; sleep 600", upload_seconds=0.3))
+    pods.until(job, lambda _: "ready" in pods.fabric("logs", job).stdout, "the job to print")
+
+    pods.fabric("kill", job)
+    pods.until_state(job, "HALTED")
+
+    said = [*all_said(pods), pods.fabric("show", job, "--json").stdout, pods.fabric("logs", job).stdout]
+    stored = [path for path in s3.folder.rglob("*") if path.is_file()]
+    assert [text for text in said if "canary" in text] == []
+    assert [path for path in stored if b"canary" in path.read_bytes()] == []
+
+
+def test_a_job_that_was_halted_here_goes_on_in_a_pod_from_its_checkpoint(pods: Pods, s3: Server) -> None:
+    command = (
+        "trap 'exit 0' TERM; n=$(cat $CHECKPOINT_DIR/n 2>/dev/null || echo 0); echo from $n;"
+        " echo $((n + 1)) >$CHECKPOINT_DIR/n; [ $n = 1 ] || while :; do sleep 0.1; done"
+    )
+    path = manifest(pods, s3, command)
+    job = pods.fabric("run", "-d", "--runner", "process", "--image", DEBIAN, path).stdout.split()[-1]
+    pods.until(job, lambda _: "from 0" in pods.fabric("logs", job).stdout, "the job to print")
+    pods.fabric("halt", job)
+    pods.until_state(job, "HALTED")
+
+    pods.fabric("resume", job, "--backend", "cluster")
+
+    assert pods.wait(job)["state"] == "COMPLETED"
+    assert "from 1\n" in pods.fabric("logs", job).stdout
+
+
+def test_results_are_stored_with_nobody_watching(pods: Pods, s3: Server) -> None:
+    command = "while [ ! -e /tmp/go ]; do sleep 0.1; done; echo model >$RESULT_DIR/model.bin; echo done"
+    job = pods.start(manifest(pods, s3, command, upload_seconds=0))
+    pods.until_state(job, "PROCESSING")
+    pods.fabric("exec", job, "--", "true")
+    pods.fabric("controller", "stop")
+
+    (pod,) = pods.pods()
+    exec_argv = ["sh", "-c", "touch /tmp/go"]
+    assert pods.space.admin.exec(pod["metadata"]["name"], "learner", exec_argv).wait() == 0
+    wait_until(lambda: pods.pods()[0]["status"]["phase"] == "Succeeded", "the pod to end", 60)
+
+    assert (s3.results(job) / "model.bin").read_text() == "model\n"
+    assert (s3.results(job) / "learner-1" / "output.log").read_text() == "done\n"
+    assert pods.wait(job)["state"] == "COMPLETED"
+
+
+def test_a_claim_is_used_where_it_is_and_results_on_it_stay_there(
+    pods: Pods, space: Space, home: Home
+) -> None:
+    store = DataStore(
+        id="lab",
+        type="volume",
+        training_data="digits/train",
+        training_results="out",
+        connection={"name": "lab"},
+    )
+    command = "cat $DATA_DIR/x; pwd -P >/dev/null; echo model >$RESULT_DIR/m; echo c >$CHECKPOINT_DIR/c"
+    with claim_of(space, "lab") as folder:
+        (folder / "digits" / "train").mkdir(parents=True)
+        (folder / "digits" / "train" / "x").write_text("there\n")
+
+        ran = pods.run(manifest(pods, store, command))
+
+        job = pods.show()["id"]
+        assert ran.stdout == "there\n"
+        assert (folder / "out" / job / "m").read_text() == "model\n"
+        assert (folder / "out" / job / "_checkpoints" / "c").read_text() == "c\n"
+        assert not home.job(job).results.exists() or not any(home.job(job).results.iterdir())
+
+        pods.run(manifest(pods, store, command, fetch_results=True))
+
+        assert (home.job(pods.show()["id"]).results / "m").read_text() == "model\n"
+
+
+def test_a_claim_that_is_not_there_is_said_before_anything_is_made(pods: Pods) -> None:
+    store = DataStore(id="lab", type="volume", training_data="x", connection={"name": "nowhere"})
+
+    ran = pods.run(manifest(pods, store, "true"), expect=None)
+
+    assert ran.returncode
+    assert "there is none in the namespace" in ran.stderr
+    assert pods.objects() == []
+
+
+def test_folders_of_nodes_are_used_where_the_place_allows_them(
+    fabric: Fabric, space: Space, tmp_path: Path
+) -> None:
+    configure(space, host_paths=True, run_as="image")
+    pods = Pods(fabric, space)
+    (tmp_path / "data" / "train").mkdir(parents=True)
+    (tmp_path / "data" / "train" / "x").write_text("there\n")
+    store = DataStore(
+        id="node",
+        type="host_path",
+        training_data="train",
+        training_results="out",
+        connection={"path": str(tmp_path / "data")},
+    )
+
+    ran = pods.run(manifest(pods, store, "cat $DATA_DIR/x; echo model >$RESULT_DIR/m"))
+
+    assert ran.stdout == "there\n"
+    assert (tmp_path / "data" / "out" / pods.show()["id"] / "m").read_text() == "model\n"

@@ -65,3 +65,19 @@ def test_a_host_path_that_only_this_machine_has_is_refused_before_anything_start
 
     assert (row.state, row.reason.code) == (State.FAILED, "C104")
     assert "and there is none on" in row.reason.text
+
+
+def test_results_in_a_folder_of_the_host_come_home_where_they_are_wanted(
+    there: Ground, box: Box, home: Home
+) -> None:
+    store = DataStore(
+        id="its",
+        type="host_path",
+        training_results="out",
+        connection={"path": str(box.user.home)},
+    )
+    command = "mkdir $RESULT_DIR/sub; echo model >$RESULT_DIR/sub/model.bin"
+    job_id = there.submit(command, data_stores=(store,), fetch_results=True)
+
+    assert there.ends(job_id).state is State.COMPLETED
+    assert (home.job(job_id).results / "sub" / "model.bin").read_text() == "model\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from runners.interface import Runner
 from workbench.data.stores import stores_of
 from workbench.errors import PlaceUnreachable, RunnerError
 from workbench.paths import Home
@@ -17,8 +18,10 @@ OURS: Final = ("/learner-[0-9]*/**", "/_checkpoints/**")
 CHECKPOINTS: Final = "_checkpoints"
 
 
-def fetch_stored(home: Home, job_id: str) -> None:
+def fetch_stored(home: Home, job_id: str, runner: Runner) -> None:
     """Copy a job's results and checkpoints from its store, if it wants that; what is here already is left.
+
+    Results in a claim or a container engine's volume are the runner's own business, which brings them home or not.
 
     Raises:
         FabricError: the store does not give them.
@@ -28,12 +31,15 @@ def fetch_stored(home: Home, job_id: str) -> None:
     if not spec.fetch_results:
         return
     stored = next((each for each in stores_of(spec) if each.results_container), None)
-    if stored is None or not stored.is_copied:
+    if stored is None or stored.is_volume:
+        return
+    job = home.job(job_id)
+    if stored.is_folder:
+        runner.bring_folder(stored.results_path(job_id), job.results)
         return
     from workbench.controller.secrets import read_secrets
     from workbench.data.moving import Moving
 
-    job = home.job(job_id)
     wanted: list[tuple[str, Path, tuple[str, ...]]] = [(stored.results_path(job_id), job.results, OURS)]
     if not spec.checkpoints.shared:
         wanted.append((stored.results_path(job_id, CHECKPOINTS), job.checkpoints, ()))

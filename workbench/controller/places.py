@@ -226,7 +226,7 @@ class Place:
                 runner = self._runner()
                 if not runner.journals_in_place:
                     bring_all(self._mirrors, runner, attempt, self._home, call.heartbeat)
-                    fetch_stored(self._home, attempt.job_id)
+                    fetch_stored(self._home, attempt.job_id, runner)
                 return
             except (PlaceUnreachable, TryAgain, CannotWrite):
                 tries = 0  # the place's watch tells why

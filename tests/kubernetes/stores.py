@@ -1,0 +1,112 @@
+"""Data stores for pods in tests: a server that pods reach, claims on folders of the node, manifests that name them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.cli.conftest import wait_until
+from tests.kubernetes.jobs import Pods
+from tests.kubernetes.space import Space
+from tests.stores.servers import Server
+from workbench.manifest.model import DataStore
+
+HOST: Final = os.environ.get("FABRIC_TEST_STORE_HOST", "")
+"""An address of this machine that pods reach; found where the node is this machine."""
+
+
+def host_for(space: Space) -> str:
+    """Return an address of this machine that pods reach."""
+    nodes = space.admin.list("Node").items
+    told = [str(one["address"]) for node in nodes for one in node["status"]["addresses"]]
+    for address in (HOST, *told):
+        with socket.socket() as one:
+            try:
+                one.bind((address, 0))
+            except OSError:
+                continue
+            if address:
+                return address
+    pytest.skip("no address of this machine is known that pods reach: set FABRIC_TEST_STORE_HOST")
+
+
+@contextmanager
+def claim_of(space: Space, name: str) -> Iterator[Path]:
+    """Make a claim that is bound to a folder of the node, which tests run on; give that folder."""
+    folder = Path(tempfile.mkdtemp(prefix="fabric-claim-", dir="/var/tmp"))
+    folder.chmod(0o777)
+    volume = f"fabric-{space.namespace}-{name}"
+    common: dict[str, Any] = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    bound = {"claimRef": {"namespace": space.namespace, "name": name}}
+    there = {"capacity": {"storage": "1Gi"}, "hostPath": {"path": str(folder)}, **bound, **common}
+    asked = {"resources": {"requests": {"storage": "1Gi"}}, "volumeName": volume, **common}
+    kinds = (("PersistentVolume", volume, there), ("PersistentVolumeClaim", name, asked))
+    for kind, named, spec in kinds:
+        space.admin.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": named}, "spec": spec})
+    try:
+        wait_until(
+            lambda: (space.admin.read("PersistentVolumeClaim", name) or {})["status"].get("phase") == "Bound",
+            "the claim to be bound",
+        )
+        yield folder
+    finally:
+        space.admin.delete("PersistentVolume", volume)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def manifest(pods: Pods, store: Server | DataStore, command: str, **keys: Any) -> str:
+    """Write a manifest with one data store, and return its path."""
+    told = store.store() if isinstance(store, Server) else store
+    document: Mapping[str, Any] = {
+        "name": "stores",
+        "data_stores": [
+            {
+                "id": told.id,
+                "type": told.type,
+                **({"training_data": {"container": told.training_data}} if told.training_data else {}),
+                **(
+                    {"training_results": {"container": told.training_results}}
+                    if told.training_results
+                    else {}
+                ),
+                "connection": dict(told.connection),
+                **({"read_only": True} if told.read_only else {}),
+            }
+        ],
+        "framework": {"name": "custom", "version": "x", "command": command},
+        **keys,
+    }
+    path = pods.fabric.folder / "manifest.yml"
+    path.write_text(yaml.safe_dump(document))
+    return str(path)
+
+
+def states(pods: Pods, job: str) -> list[str]:
+    """Return the states that a job went through."""
+    events = pods.fabric.json("events", job, "--json")
+    return [str(told["state"]) for told in events if told.get("state")]
+
+
+def all_said(pods: Pods) -> list[str]:
+    """Return all that the cluster says of a namespace's jobs, but the Secrets: objects, events, logs."""
+    said = [
+        json.dumps(dict(one))
+        for kind in ("Job", "Pod", "Service", "Event", "PersistentVolumeClaim")
+        for one in pods.space.admin.list(kind).items
+    ]
+    for pod in pods.pods():
+        name, status = pod["metadata"]["name"], pod["status"]
+        begun = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+        said += [pods.log(name, one["name"]).decode() for one in begun if one["restartCount"] or one["started"]
+                 or "terminated" in one["state"]]  # fmt: skip
+    return said
