@@ -196,6 +196,9 @@ OPTIONS: Final[Mapping[str, Option]] = {
         _name, "", "the StorageClass of claims that jobs make; the cluster's default if empty"
     ),
     "claim": Option(_name, "", "a PersistentVolumeClaim that jobs' results and checkpoints go to"),
+    "data_claim": Option(
+        _name, "", "a PersistentVolumeClaim that copies of stores' data are kept on, for all jobs to share"
+    ),
     "claim_size": Option(_quantity, "10Gi", "the size of a claim that a job makes"),
     "gang_seconds": Option(_seconds, 120.0, "how long a learner waits for the others with its GPUs held"),
     "journal_hold_seconds": Option(

@@ -37,7 +37,7 @@ def where_code_travels(request: LaunchRequest) -> str:
 
 def pod_document(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
     """Return what the pods' containers are told; one document for all learners."""
-    launch = launch_document(request, results)
+    launch = launch_document(request, options, results)
     return {
         "format": 1,
         "stem": stem_of(request.attempt),
@@ -61,7 +61,7 @@ def sent_once_they_run(told: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name, wanted in sent.items() if wanted)
 
 
-def launch_document(request: LaunchRequest, results: Results) -> dict[str, Any]:
+def launch_document(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
     """Return the learners' launch document; number and environment are added in the pod."""
     spec, attempt = request.spec, request.attempt
     return {
@@ -91,5 +91,5 @@ def launch_document(request: LaunchRequest, results: Results) -> dict[str, Any]:
         "log_dir": pod_told.LOGS,
         "log_dir_shared": results.shared,
         "metrics": metrics_document(spec),
-        "stores": pod_stores(request),
+        "stores": pod_stores(request, shares_data=bool(options.data_claim)),
     }

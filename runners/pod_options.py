@@ -36,6 +36,7 @@ class PodOptions:
     """Each ``source`` (as a pod has it), ``path``, ``read_only``, ``sub_path``."""
     storage_class: str = ""
     claim: str = ""
+    data_claim: str = ""
     claim_size: str = "10Gi"
     default_memory_bytes: int = 8 << 30
     gang_seconds: float = 120.0
@@ -70,6 +71,7 @@ def options_of(told: Mapping[str, Any]) -> PodOptions:
         volumes=tuple(get("volumes")),
         storage_class=str(get("storage_class")),
         claim=str(get("claim")),
+        data_claim=str(get("data_claim")),
         claim_size=str(get("claim_size")),
         default_memory_bytes=int(told.get("default_memory") or defaults.default_memory_bytes),
         gang_seconds=float(get("gang_seconds")),

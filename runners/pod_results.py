@@ -42,6 +42,12 @@ def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions
     """
     attempt = request.attempt
     stored = stored_results(request) is not None
+    if options.data_claim and _claim(cluster, options.data_claim) is None:
+        raise LaunchRefused(
+            f"There is no claim {options.data_claim} in the namespace {cluster.namespace}.",
+            hint="Make it, or name another: data_claim of the backend.",
+            code="C104",
+        )
     for claim, store in claims_of(request).items():
         if _claim(cluster, claim) is None:
             raise LaunchRefused(

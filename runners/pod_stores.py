@@ -21,7 +21,7 @@ from runners.store_places import (
     stores_document,
 )
 from runners.store_places import refusals as of_stores
-from runners.storing import PATIENCE, remotes_text
+from runners.storing import CACHE_BYTES, PATIENCE, remotes_text
 from workbench.data.stores import Store
 from workbench.learner import pod_told
 from workbench.learner.stores import REMOTES
@@ -52,8 +52,11 @@ SITE: Final = Site(
 """A pod as a place: its paths are the same for all."""
 
 
-def pod_stores(request: LaunchRequest) -> dict[str, Any] | None:
-    """Return what a learner's agent is told of data stores, without credentials; None where it has none to serve."""
+def pod_stores(request: LaunchRequest, *, shares_data: bool = False) -> dict[str, Any] | None:
+    """Return what a learner's agent is told of data stores, without credentials; None where it has none to serve.
+
+    With ``shares_data`` copies of data lie on a claim, for other jobs too.
+    """
     document = stores_document(request, SITE)
     store = results_store(request)
     if document is None:
@@ -64,11 +67,13 @@ def pod_stores(request: LaunchRequest) -> dict[str, Any] | None:
         if not document["fetch"] and not document["from"]:
             return None
     into = {data.store.id: inside(data) for data in data_of(request)}
-    fetch = [{**one, "into": into[one["id"]]} for one in document["fetch"]]
+    lead = "link" if shares_data else "into"
+    fetch = [{**one, lead: into[one["id"]]} for one in document["fetch"]]
     told = {
         **document,
         "rclone": pod_told.RCLONE,
-        "cache": pod_told.ARRIVING,
+        "cache": pod_told.CACHE if shares_data else pod_told.ARRIVING,
+        "cache_bytes": int(os.environ.get(CACHE_BYTES) or 0) or None,
         "fetch": fetch,
         "checkpoint_dir": pod_told.CHECKPOINTS,
         "patience_seconds": float(os.environ.get(PATIENCE) or 0) or None,

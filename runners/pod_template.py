@@ -213,6 +213,9 @@ def _volumes(request: LaunchRequest, options: PodOptions, results: Results) -> l
         name = results.claim or claim_name(attempt.job_id)
         volumes.append({"name": RESULTS, "persistentVolumeClaim": {"claimName": name}})
     volumes += bound_volumes(request)
+    if options.data_claim and pod_stores(request):
+        source = {"claimName": options.data_claim}
+        volumes.append({"name": "cache", "persistentVolumeClaim": source})
     volumes += [{"name": f"user-{place}", **told["source"]} for place, told in enumerate(options.volumes)]
     return volumes
 
@@ -239,6 +242,8 @@ def _mounts(request: LaunchRequest, options: PodOptions, results: Results, role:
         mounts.append(mount("secrets", pod_told.SECRETS, readOnly=True))
     if role == "learner":
         mounts += [mount("data", pod_told.DATA), mount("shm", "/dev/shm")]
+        if options.data_claim and pod_stores(request):
+            mounts.append(mount("cache", pod_told.CACHE, subPath="fabric-data"))
         mounts += [*bound_mounts(request), *_of_user(options.volumes)]
     return mounts
 

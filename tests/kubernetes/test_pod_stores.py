@@ -339,3 +339,35 @@ def test_folders_of_nodes_are_used_where_the_place_allows_them(
 
     assert ran.stdout == "there\n"
     assert (tmp_path / "data" / "out" / pods.show()["id"] / "m").read_text() == "model\n"
+
+
+def test_jobs_share_the_copy_on_a_claim_of_the_place(
+    fabric: Fabric, space: Space, s3: Server, home: Home
+) -> None:
+    configure(space, data_claim="copies")
+    pods = Pods(fabric, space)
+    path = manifest(pods, s3, "find $DATA_DIR -type f | wc -l; cat /mnt/data/tf_training_data/train.txt")
+    with claim_of(space, "copies") as folder:
+        said = [pods.run(path).stdout for _ in range(2)]
+
+        assert said == ["2\none\ntwo\n"] * 2
+        assert len(list(folder.rglob("complete.json"))) == 1
+    records = [
+        home.job(row["id"]).attempt(1).learner(1).records.read_text() for row in fabric.json("list", "--json")
+    ]
+    assert ["brings in" in told for told in records].count(True) <= 1
+
+
+def test_results_are_stored_of_a_learner_whose_container_was_ended_with_its_agent(
+    pods: Pods, s3: Server
+) -> None:
+    hog = "import time; time.sleep(1); kept = [bytearray(b'x' * (1 << 20)) for _ in range(4096)]"
+    command = f'echo model >$RESULT_DIR/model.bin; echo said; exec python3 -c "{hog}"'
+
+    pods.run("--set", "memory=200MiB", manifest(pods, s3, command), expect=None)
+
+    shown = pods.show()
+    assert (shown["state"], shown["reason_code"]) == ("FAILED", "C203")
+    results = s3.results(shown["id"])
+    wait_until((results / "model.bin").exists, "the results to be stored", 60)
+    wait_until((results / "learner-1" / "output.log").exists, "the output to be stored", 60)

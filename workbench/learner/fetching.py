@@ -107,9 +107,9 @@ class Fetching:
             where = self._patiently(partial(self._bring, told, data))
             if told.get("link"):
                 _lead(told["link"], where)
-            elif told.get("into"):
+            if told.get("into"):
                 _move(where, told["into"])
-            else:
+            elif not told.get("others"):
                 variables.update(dict.fromkeys(told["variables"], where))
         if stores.results is not None:
             self._patiently(lambda: restore(stores, self._rclone, self._teller, self.look))

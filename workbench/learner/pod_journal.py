@@ -107,8 +107,14 @@ class SideCar:
             return
         argv = [sys.executable, "-I", "-S", pod_told.AGENT + "/__main__.py", "guard", self._told.folder]
         quiet = subprocess.DEVNULL
+        seconds = _TAKE_OVER_SECONDS
+        if self._told.launch.get("stores"):
+            from workbench.learner.pod_stores import spare_memory
+
+            spare_memory()
+            seconds += self._told.number("results_hold_seconds")  # it stores what there is
         try:
-            subprocess.run(argv, stdin=quiet, stdout=quiet, stderr=quiet, timeout=_TAKE_OVER_SECONDS)
+            subprocess.run(argv, stdin=quiet, stdout=quiet, stderr=quiet, timeout=seconds)
         except (OSError, subprocess.SubprocessError):
             return
 
