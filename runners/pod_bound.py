@@ -79,6 +79,39 @@ def bound_results(request: LaunchRequest) -> tuple[dict[str, Any], str, str] | N
     return source, job_id, "/".join(checkpoints)
 
 
+def one_volume_a_claim(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod's spec with each claim as one volume: a kubelet mounts a claim once, and waits for the others."""
+    first: dict[str, str] = {}
+    instead: dict[str, str] = {}
+    kept = []
+    for volume in pod["volumes"]:
+        claim = volume.get("persistentVolumeClaim", {}).get("claimName", "")
+        if claim and first.setdefault(claim, volume["name"]) != volume["name"]:
+            instead[volume["name"]] = first[claim]
+        else:
+            kept.append(volume)
+    if not instead:
+        return pod
+
+    def renamed(containers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [
+            {
+                **one,
+                "volumeMounts": [
+                    {**each, "name": instead.get(each["name"], each["name"])} for each in one["volumeMounts"]
+                ],
+            }
+            for one in containers
+        ]
+
+    return {
+        **pod,
+        "volumes": kept,
+        "initContainers": renamed(pod["initContainers"]),
+        "containers": renamed(pod["containers"]),
+    }
+
+
 def bound_refusals(request: LaunchRequest, options: PodOptions) -> Iterator[str]:
     """Say which folders of machines a pod may not use."""
     results = results_store(request)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from runners.container_plan import DROPPED, SHM_BYTES, image_of
 from runners.interface import LaunchRequest
-from runners.pod_bound import RESULTS, bound_mounts, bound_volumes
+from runners.pod_bound import RESULTS, bound_mounts, bound_volumes, one_volume_a_claim
 from runners.pod_environment import pod_environment
 from runners.pod_names import (
     LEARNER,
@@ -103,7 +103,7 @@ def template(request: LaunchRequest, options: PodOptions, results: Results) -> d
             **({ANNOTATION: "yes"} if pod_stores(request) else {}),
         },
     }
-    return patched({"metadata": metadata, "spec": pod}, options.pod_patch)
+    return patched({"metadata": metadata, "spec": one_volume_a_claim(pod)}, options.pod_patch)
 
 
 def job(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
