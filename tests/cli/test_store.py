@@ -179,6 +179,25 @@ def test_a_manifest_of_ffdls_runs_as_it_is_and_its_results_are_in_the_store(
     assert "password: test" not in shown["manifest"]
 
 
+def test_a_rerun_says_that_the_data_is_another(fabric: Fabric, serve: Serve) -> None:
+    serve(str(fabric.folder / "store"))
+    (fabric.folder / "set").mkdir()
+    (fabric.folder / "set" / "file").write_text("one")
+    fabric("data", "put", "set", "served:my_set", "--create")
+    first = fabric.json("run", "-d", "--json", "--data", "served:my_set", "--", "cat $DATA_DIR/file")["id"]
+    fabric("wait", first)
+    assert "the data" not in fabric("rerun", first).stderr
+    (fabric.folder / "set" / "file").write_text("two")
+    fabric("data", "put", "set", "served:my_set")
+
+    again = fabric("rerun", first)
+
+    assert again.stdout == "two"
+    assert f"differs from {nine(first)}: the data in my_set of the data store data" in again.stderr
+    assert "is not what it was when this job ran first" in fabric("show", "@last").stdout
+    assert "data.data" in fabric("diff", first, "@last", expect=1).stdout
+
+
 def test_results_come_from_the_store_when_nothing_of_them_is_here(
     fabric: Fabric, home: Home, serve: Serve
 ) -> None:

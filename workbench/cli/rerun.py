@@ -12,6 +12,7 @@ from workbench.cli.options import Job, NoPrefix
 from workbench.cli.run import Detach, Json, OnInterrupt, Quiet
 
 if TYPE_CHECKING:
+    from workbench.store.database import Store
     from workbench.store.rows import JobDetail
 
 Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Another name than the first one's.")]
@@ -46,9 +47,24 @@ def rerun(
         again = submit(store, prepared, keep_manifest=False, quiet=quiet or json)
         if detach:
             return tell_detached(again, json=json, quiet=quiet)
-        return attach_to(
+        code = attach_to(
             store, again, policy=policy, json=json, prefix=not no_prefix, quiet=quiet, fresh=True
         )
+        _tell_changed_data(store, whole, again.id)
+        return code
+
+
+def _tell_changed_data(store: Store, whole: JobDetail, again: str) -> None:
+    """Say where the data is no longer what the first job read."""
+    from workbench.cli.failures import warn
+    from workbench.data.fingerprints import fingerprints
+    from workbench.job import nine
+
+    job = store.home.job
+    before = {each.store: each.fingerprint for each in fingerprints(job(whole.row.id), whole.row.attempt)}
+    for each in fingerprints(job(again), 1):
+        if before.get(each.store, each.fingerprint) != each.fingerprint:
+            warn(f"differs from {nine(whole.row.id)}: the data in {each.path} of the data store {each.store}")
 
 
 def _tell_differences(found: list[str], whole: JobDetail, *, quiet: bool) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MICROSECONDS = 1_000_000
 SHOWN_METRICS = 12
+SHOWN_NOTES = 5
 SHOWN_CHECKPOINTS = 3
 
 
@@ -106,7 +107,7 @@ def _data(store: Store, whole: JobDetail) -> Iterator[tuple[str, str]]:
 
 
 def _measured(store: Store, whole: JobDetail) -> Iterator[tuple[str, str]]:
-    from workbench.metrics import checkpoints, latest, progress
+    from workbench.metrics import checkpoints, latest, notes, progress
 
     values = latest(store, whole.row.id)
     if values:
@@ -116,6 +117,10 @@ def _measured(store: Store, whole: JobDetail) -> Iterator[tuple[str, str]]:
     for done in progress(store, whole.row.id)[:1]:
         fraction = f"{done.fraction:.0%}" if done.fraction is not None else ""
         yield "progress", f"{fraction} {done.text}".strip()
+    for note in [each for each in notes(store, whole.row.id) if each.attempt == whole.row.attempt][
+        -SHOWN_NOTES:
+    ]:
+        yield "note", note.text
     saved = checkpoints(store, whole.row.id)
     if saved:
         newest = [
