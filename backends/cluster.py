@@ -148,8 +148,8 @@ class Cluster(ABC):
         """The API's version, asked once: (1, 34)."""
 
     @abstractmethod
-    def create(self, document: Document) -> Document:
-        """Create an object and return it as it is there.
+    def create(self, document: Document, *, dry_run: bool = False) -> Document:
+        """Create an object and return it as it is there, or as it would be: with ``dry_run`` nothing is made.
 
         Raises:
             AlreadyThere: an object of that name is there (also when a first try got through unheard).

@@ -81,13 +81,14 @@ class KubernetesCluster(Cluster):
         request = Request("GET", "/version", "say its version", patience_seconds=patience_seconds)
         return self._api.call(request)
 
-    def create(self, document: Document) -> Document:
-        """Create an object."""
+    def create(self, document: Document, *, dry_run: bool = False) -> Document:
+        """Create an object, or ask whether it could be."""
         kind = kind_of_document(document)
         name = str(document.get("metadata", {}).get("name") or "")
         what = f"create {kind.name} {name}".rstrip()
         path = kind.path(self.namespace)
-        return self._api.call(Request("POST", path, what, body=document, creates=True))
+        query = [("dryRun", "All")] if dry_run else []
+        return self._api.call(Request("POST", path, what, query, document, creates=True))
 
     def read(self, kind: str, name: str) -> Document | None:
         """Return an object, None when there is none."""

@@ -207,6 +207,9 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "results_hold_seconds": Option(
         _seconds, 600.0, "how long an ended pod is held for results without a store"
     ),
+    "unfit_seconds": Option(
+        _seconds, 120.0, "how long a pod may wait that no node could hold, for a cluster to add one"
+    ),
     "code_seconds": Option(_seconds, 600.0, "how long a pod waits for code that is too large for a Secret"),
     "pod_patch": Option(_table, {}, "a strategic merge patch on every pod's template"),
     "environment": Option(_environment, {}, "variables that a credential plugin gets"),

@@ -65,7 +65,7 @@ RIGHTS: Final = (
         "",
         "resourcequotas",
         ("list",),
-        "the probe does not tell the quota",
+        "the probe does not tell the quota, and a job that is above it waits",
         needed=False,
     ),
     Right(
@@ -76,8 +76,14 @@ RIGHTS: Final = (
         needed=False,
     ),
 )
-CLAIM_PODS: Final = Right("", "pods", ("create",), "results on a claim cannot be brought home", needed=False)
-"""A small pod reads a claim once its job is over."""
+CLAIM_PODS: Final = Right(
+    "",
+    "pods",
+    ("create",),
+    "results on a claim cannot be brought home, and what the cluster refuses is told only when it makes the pods",
+    needed=False,
+)
+"""A small pod reads a claim once its job is over; before a launch one is asked for that is not made."""
 
 
 def all_rights() -> tuple[Right, ...]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, ClassVar
 
 from backends.interface import Chunk, Cluster, Host
 from runners.interface import (
     AttemptRef,
     Capabilities,
     ExecSession,
+    FileEntry,
     LaunchRequest,
     LearnerRef,
     Observation,
@@ -50,6 +51,7 @@ class PodRunner(Runner):
         uses_image=True,
         exec=True,
         shell=True,
+        copy=True,
         names_resolve=True,
         shared_job_folder=False,
     )
@@ -132,6 +134,24 @@ class PodRunner(Runner):
         from runners.pod_exec import PodExec
 
         return PodExec(self._cluster, learner, argv, terminal=terminal)
+
+    def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
+        """List what is at a path of a learner, and below it."""
+        from runners.pod_files import PodFiles
+
+        return PodFiles(self._cluster, learner).listed(path)
+
+    def fetch(self, learner: LearnerRef, path: str, receive: Callable[[BinaryIO], None]) -> None:
+        """Have what is at a path sent as one tar stream."""
+        from runners.pod_files import PodFiles
+
+        PodFiles(self._cluster, learner).fetch(path, receive)
+
+    def put(self, learner: LearnerRef, path: str, stream: BinaryIO, *, mode: int = 0o644) -> None:
+        """Write one file at a path of a learner."""
+        from runners.pod_files import PodFiles
+
+        PodFiles(self._cluster, learner).put(path, stream, mode)
 
     def close(self) -> None:
         """Give everything back; learners live on."""

@@ -17,11 +17,12 @@ from backends.cluster import Cluster
 from backends.failures import translated
 from runners.pod_host import open_host
 from runners.pod_names import PREPARE
+from runners.pod_plain_code import send_plain
 from runners.storing import hash_of, theirs
 from workbench.data.rclone import find_rclone
-from workbench.errors import InputMissing, LaunchRefused
+from workbench.errors import InputMissing, LaunchRefused, PlaceUnreachable
 from workbench.learner.pod_prepare import ARRIVED, MADE
-from workbench.learner.pod_told import RCLONE_PACKED
+from workbench.learner.pod_told import NO_PYTHON, RCLONE_PACKED
 from workbench.paths import Home, JobFolder, default_home
 
 PACKING: Final = 1
@@ -34,7 +35,15 @@ def send_code(cluster: Cluster, pod: Mapping[str, Any], path: str) -> None:
     Raises:
         PlaceUnreachable: the connection broke; sent again it goes on where it was cut off.
     """
-    host = open_host(cluster, pod["metadata"]["name"], container=PREPARE)
+    name = pod["metadata"]["name"]
+    try:
+        host = open_host(cluster, name, container=PREPARE)
+    except PlaceUnreachable as error:
+        if NO_PYTHON not in error.message:
+            raise
+        with translated():
+            send_plain(cluster, name, Path(path))
+        return
     try:
         with translated(), Path(path).open("rb") as stream:
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()

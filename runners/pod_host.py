@@ -24,7 +24,7 @@ class PodHost(FrameHost):
 
     def __init__(self, stream: ClusterStream) -> None:
         self._stream = stream
-        self._reader = _Reader(stream)
+        self._reader = Reader(stream)
         writer = cast(BinaryIO, _Writer(stream))
         super().__init__(FrameClient(cast(BinaryIO, self._reader), writer, self._explain))
         try:
@@ -55,18 +55,21 @@ def open_host(cluster: Cluster, pod: str, *, container: str = SIDE_CAR) -> PodHo
     return PodHost(cluster.exec(pod, container, argv, stdin=True))
 
 
-class _Reader(io.RawIOBase):
+class Reader(io.RawIOBase):
     """What the command prints, as a stream; its complaints are kept."""
 
     def __init__(self, stream: ClusterStream) -> None:
+        super().__init__()
         self._stream = stream
         self._waiting: deque[memoryview] = deque()
         self.complaints = b""
 
     def readable(self) -> bool:
+        """It is."""
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Wait for some bytes; 0 at the end."""
         while not self._waiting:
             try:
                 found = self._stream.read(_READ_SECONDS)

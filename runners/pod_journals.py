@@ -33,6 +33,9 @@ TURN_SECONDS: Final = 2.0
 END_SECONDS: Final = 20.0
 """How long a pod may be between its learner's end and its own before its journal is given up."""
 
+PAUSE_LONGEST_SECONDS: Final = 5.0
+"""How long a pod that does not answer is left alone at most."""
+
 _GATHER_SECONDS: Final = 0.002
 _LOOK_SECONDS: Final = 0.1
 
@@ -51,6 +54,8 @@ class Journals:
         self._hosts: dict[LearnerRef, PodHost] = {}
         self._rests: dict[str, Rest] = {}
         self._under_way: dict[LearnerRef, tuple[dict[str, int], Future[Parts]]] = {}
+        self._pauses: dict[LearnerRef, tuple[float, float]] = {}
+        """Of those that did not answer: when to ask again, and how long the pause was."""
         self._pool: ThreadPoolExecutor | None = None
         self._interrupted = threading.Event()
         self._turn = 0
@@ -65,6 +70,8 @@ class Journals:
         until = time.monotonic() + timeout_seconds
         for ref in set(self._under_way) - set(known):
             del self._under_way[ref]
+        for ref in set(self._pauses) - set(known):
+            del self._pauses[ref]
         while True:
             news = self._rests_of(known) or self._streams_of(known, until)
             if news or self._interrupted.is_set() or time.monotonic() >= until:
@@ -122,6 +129,8 @@ class Journals:
             hosts, self._hosts = list(self._hosts.values()), {}
         for host in hosts:
             host.close()
+        for log in self._logs.values():
+            log.close()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -144,6 +153,8 @@ class Journals:
         if uid not in self._rests:
             if len(self._rests) > STREAMS:
                 self._rests.clear()
+            if (log := self._logs.pop(uid, None)) is not None:
+                log.close()
             self._rests[uid] = rest = read_rest(self._cluster, pod)
             ref = ref_of(pod)
             if rest.plain and ref is not None:
@@ -183,7 +194,14 @@ class Journals:
 
     def _streams_of(self, known: Mapping[LearnerRef, Known], until: float) -> dict[LearnerRef, Parts]:
         """Ask side-cars for news, each in a thread of its own, and take what comes first."""
-        served = [ref for ref in known if (pod := self._pod(ref)) is not None and is_side_car_running(pod)]
+        now = time.monotonic()
+        served = [
+            ref
+            for ref in known
+            if self._pauses.get(ref, (0.0, 0.0))[0] <= now
+            and (pod := self._pod(ref)) is not None
+            and is_side_car_running(pod)
+        ]
         self._turn += 1
         begin = self._turn % len(served) if served else 0
         crowded = len(served) > STREAMS
@@ -219,10 +237,16 @@ class Journals:
             if not future.done():
                 continue
             del self._under_way[ref]
-            with contextlib.suppress(FabricError):  # its pod ends: what it printed is read then
+            try:
                 parts = future.result()
-                if parts and dict(known.get(ref, {})) == offsets:
-                    news[ref] = parts
+            except FabricError:  # its pod ends, and what it printed is read then; or its node does not answer
+                last = self._pauses.get(ref, (0.0, _LOOK_SECONDS / 2))[1]
+                pause = min(2 * last, PAUSE_LONGEST_SECONDS)
+                self._pauses[ref] = (time.monotonic() + pause, pause)
+                continue
+            self._pauses.pop(ref, None)
+            if parts and dict(known.get(ref, {})) == offsets:
+                news[ref] = parts
         return news
 
     def _ask(self, ref: LearnerRef, offsets: dict[str, int], seconds: float) -> Parts:
@@ -238,9 +262,7 @@ class Journals:
             return news.get(folder, {})
         except (PlaceUnreachable, Absent, Invalid, Denied) as error:
             if NO_PYTHON not in error.message:
-                # Its side-car ends, is not there yet, or may not be asked: then its log has all when it has ended.
-                time.sleep(_LOOK_SECONDS)
-                raise
+                raise  # its side-car ends, is not there yet, or may not be asked: its log has all when it has ended
             # The cluster's own log gives the output all the same.
             prepare_transcript(self._cluster, ref)
             self._logs[pod["metadata"]["uid"]] = PlainLog(
@@ -263,8 +285,12 @@ class Journals:
             if chunk is not None:
                 return {"output": chunk}
             left = until - time.monotonic()
-            if left <= 0 or log.ended:
+            if left <= 0:
                 return {}
+            if log.ended:
+                raise PlaceUnreachable(
+                    "The cluster's log has ended."
+                )  # asked again later, or its pod is over
             self._sightings.wait(left, turn=turn)
 
     def _threads(self) -> ThreadPoolExecutor:

@@ -10,13 +10,14 @@ import base64
 import json
 import secrets as random_secrets
 import time
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any, Final
 
 from backends.cluster import Absent, AlreadyThere, Cluster, Invalid, OverQuota
 from backends.failures import translated
 from runners.interface import LaunchRequest, Plan, Progress
+from runners.pod_checks import check
 from runners.pod_code import made_before, send_code, send_made, send_rclone
 from runners.pod_documents import sent_once_they_run
 from runners.pod_names import is_same, stem_of
@@ -24,8 +25,9 @@ from runners.pod_options import options_of
 from runners.pod_plain import scripts
 from runners.pod_plan import AGENT, PROGRAM, refusals
 from runners.pod_removal import remove_attempt
-from runners.pod_states import begun, failed_gang, is_finished, is_preparing, waits
+from runners.pod_states import begun, failed_gang, is_finished, is_preparing, verdict_of, waits
 from runners.pod_stores import secret_values
+from runners.pod_unfit import Unfit
 from runners.pod_watch import Sightings
 from runners.process_environment import CHOSEN
 from workbench.errors import InputMissing, LaunchRefused, RunnerError, SlotsBusy, TryAgain
@@ -63,8 +65,7 @@ class PodLaunching:
                 self._unsuspend(job)
         if self._options.queue and job["spec"].get("suspend"):
             return  # its queue lets it begin
-        told = next(json.loads(one) for one in self._documents())
-        sends = sent_once_they_run(told)
+        sends = sent_once_they_run(self._told())
         if self._request.attempt.learners > 1 or sends:
             self._gather(sends)
 
@@ -81,6 +82,13 @@ class PodLaunching:
         secret_values(self._request)
         if self._request.code_file and not Path(self._request.code_file).is_file():
             raise InputMissing(f"The job's code {self._request.code_file} is gone.")
+        if self._sends_code() and not self._cluster.may("create", "pods", "exec"):
+            raise LaunchRefused(
+                "The code is too large to travel with the job, and you may not run commands in pods (pods/exec).",
+                hint="leave what is large to a data store or a volume; fabric backend role prints the Role to ask for",
+                code="C103",
+            )
+        check(self._cluster, self._plan, self._options)
 
     # The objects
 
@@ -180,26 +188,31 @@ class PodLaunching:
 
     # What is done once pods are there
 
-    def _documents(self) -> Iterator[str]:
-        return (
-            one["stringData"]["pod.json"]
-            for one in self._plan.objects
-            if "pod.json" in one.get("stringData", {})
-        )
+    def _told(self) -> dict[str, Any]:
+        """Return what the containers are told."""
+        contents = (one.get("stringData", {}) for one in self._plan.objects)
+        found: dict[str, Any] = next(json.loads(one["pod.json"]) for one in contents if "pod.json" in one)
+        return found
+
+    def _sends_code(self) -> bool:
+        return bool(self._told()["code"] == "streamed")
 
     def _gather(self, sends: Set[str]) -> None:
         """Send to pods what they wait for, and wait until all learners have found each other."""
         attempt = self._request.attempt
         sent: set[str] = set()
         until = time.monotonic() + 2 * self._options.gang_seconds
+        unfit = Unfit(self._cluster, self._options.unfit_seconds)
         while True:
             pods = self._sightings.pods_of(attempt)
+            self._give_up(unfit, pods)
             if self._sightings.job_of(attempt) is None and not pods:
                 self._progress("is being started", stage="starting")
             if len(pods) == attempt.learners and all(is_placed(pod) for pod in pods.values()):
                 # From here on they end by themselves if they do not meet: images may take long.
                 until = time.monotonic() + 2 * self._options.gang_seconds
-            if failed_gang(pods.values()) or (attempt.learners > 1 and time.monotonic() > until):
+            late = attempt.learners > 1 and time.monotonic() > until and not unfit.waiting
+            if failed_gang(pods.values()) or late:
                 why = next((text for pod in pods.values() if (text := waits(pod))), "")
                 remove_attempt(self._cluster, attempt)
                 raise SlotsBusy(
@@ -214,10 +227,19 @@ class PodLaunching:
                     self._send(pod, sends)
                     sent.add(uid)
             job = self._sightings.job_of(attempt)
-            if job is not None and is_finished(job):
+            if job is not None and (is_finished(job) or verdict_of(job)):
                 return
             self._progress(self._words(pods), stage="waiting")
             self._sightings.wait(BEAT_SECONDS)
+
+    def _give_up(self, unfit: Unfit, pods: Mapping[int, Mapping[str, Any]]) -> None:
+        """Refuse what no node could hold, once a cluster that adds nodes has had its time."""
+        unfit.keep({str(pod["metadata"]["uid"]) for pod in pods.values()})
+        for pod in pods.values():
+            if reason := unfit.reason(pod):
+                remove_attempt(self._cluster, self._request.attempt)
+                text = f"{reason.text[0].upper()}{reason.text[1:]}."
+                raise LaunchRefused(text, hint=reason.hint, code=reason.code)
 
     def _send(self, pod: Mapping[str, Any], sends: Set[str]) -> None:
         if "code" in sends:

@@ -10,10 +10,13 @@ from typing import Any, Final
 
 from backends.cluster import Cluster, Denied
 from runners.interface import AttemptRef, LearnerRef, Observation, Seen
+from runners.pod_checks import refusal_of
 from runners.pod_endings import Endings
 from runners.pod_names import VERDICT, stem_of
+from runners.pod_options import options_of
 from runners.pod_phases import Phases
 from runners.pod_states import hopeless, seen_of, seen_without_pod, verdict_of, waits_for_image
+from runners.pod_unfit import Unfit
 from runners.pod_watch import Sightings
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, Reason
@@ -42,6 +45,7 @@ class Observing:
         self._since: dict[AttemptRef, float] = {}
         self._why: dict[AttemptRef, tuple[float, str]] = {}
         self._pulling: dict[str, float] = {}
+        self._unfit = Unfit(cluster, options_of(cluster.options).unfit_seconds)
         self._explains = True
         self._interrupted = False
 
@@ -54,6 +58,8 @@ class Observing:
             self._seen, self._attempts = found, wanted
             self._since = {one: at for one, at in self._since.items() if one in wanted}
             self._why = {one: told for one, told in self._why.items() if one in wanted}
+            pods = [pod for one in attempts for pod in self._sightings.pods_of(one).values()]
+            self._unfit.keep({str(pod["metadata"]["uid"]) for pod in pods})
             return Observation(tuple(found.values()), True)
         until = time.monotonic() + timeout_seconds
         while True:
@@ -63,7 +69,13 @@ class Observing:
                 self._interrupted = False
                 return Observation(tuple(changed), False)
             waits = left
-            if self._since or self._pulling or self._endings.asking or self._phases.waiting:
+            if (
+                self._since
+                or self._pulling
+                or self._unfit.waiting
+                or self._endings.asking
+                or self._phases.waiting
+            ):
                 waits = min(left, EXPLAIN_SECONDS)
             turn = self._sightings.wait(waits, turn=turn)
             if not self._interrupted:
@@ -89,7 +101,7 @@ class Observing:
         job, pods = self._sightings.job_of(attempt), self._sightings.pods_of(attempt)
         if job is not None and verdict_of(job) is None:
             for one in pods.values():
-                if reason := hopeless(one) or self._waited_too_long(one):
+                if reason := hopeless(one) or self._waited_too_long(one) or self._unfit.reason(one):
                     self._give_up(attempt, reason)
                     break
         pods = {**self._sightings.ended_of(attempt), **pods}
@@ -133,6 +145,9 @@ class Observing:
             return text
         text = _words(events)
         self._why[attempt] = (now, text)
+        if pod is None and (hint := refusal_of(text)) is not None:
+            said = text.partition(": ")[2] or text
+            self._give_up(attempt, Reason(f"the cluster makes no pod: {said}", "C104", hint))
         return text
 
     def _waited_too_long(self, pod: Mapping[str, Any]) -> Reason | None:

@@ -42,6 +42,8 @@ class PodOptions:
     gang_seconds: float = 120.0
     journal_hold_seconds: float = 120.0
     results_hold_seconds: float = 600.0
+    unfit_seconds: float = 120.0
+    """How long a pod may wait that no node could hold even if it were empty."""
     code_seconds: float = 600.0
     pod_patch: Mapping[str, Any] = field(default_factory=dict)
 
@@ -77,6 +79,7 @@ def options_of(told: Mapping[str, Any]) -> PodOptions:
         gang_seconds=float(get("gang_seconds")),
         journal_hold_seconds=float(get("journal_hold_seconds")),
         results_hold_seconds=float(get("results_hold_seconds")),
+        unfit_seconds=float(get("unfit_seconds")),
         code_seconds=float(get("code_seconds")),
         pod_patch=dict(get("pod_patch")),
     )

@@ -7,11 +7,12 @@ import contextlib
 import json
 import shlex
 import threading
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from backends.cluster import Cluster
+from backends.cluster import Absent, Cluster, Log
 from backends.failures import translated
 from backends.interface import Chunk
 from runners.interface import AttemptRef, LearnerRef
@@ -27,6 +28,8 @@ PLACEHOLDER: Final = 987654321
 AGENT_SCRIPT: Final = "<agent.sh>"
 PLAIN: Final = "<pod_plain.sh>"
 BUFFER_BYTES: Final = 16 << 20
+_PAUSE_SECONDS: Final = 0.1
+_PAUSE_LONGEST_SECONDS: Final = 3.0
 
 
 def plain_texts(told: Mapping[str, Any]) -> dict[str, str]:
@@ -42,6 +45,7 @@ def plain_texts(told: Mapping[str, Any]) -> dict[str, str]:
         "learners": launch["learners"],
         "gang_seconds": round(told["gang_seconds"]),
         "code": told["code"],
+        "code_seconds": round(told["code_seconds"]),
         "restores": "yes" if told["restores"] else "no",
         "stores": "yes" if launch["stores"] else "no",
         "setup": "yes" if launch["setup"] else "no",
@@ -80,6 +84,8 @@ class PlainLog:
         self._data = bytearray()
         self._wanted = 0
         self.ended = False
+        self._closed = threading.Event()
+        self._log: Log | None = None
         threading.Thread(target=self._read, name=f"log {pod}", daemon=True).start()
 
     def take(self, offset: int) -> Chunk | None:
@@ -94,23 +100,51 @@ class PlainLog:
                 return None
             return Chunk(bytes(self._data[:SHARE_BYTES]), offset, offset + len(self._data))
 
+    def close(self) -> None:
+        """Read no more: the pod is over, and its log is read as a whole."""
+        self._closed.set()
+        with contextlib.suppress(FabricError, OSError):
+            if self._log is not None:
+                self._log.close()
+
     def _read(self) -> None:
-        at = 0
-        with contextlib.suppress(FabricError):
-            for piece in self._cluster.logs(self._pod, LEARNER, follow=True):
-                with self._room:
-                    end = at + len(piece)
-                    if end > self._wanted:
-                        fresh = piece[max(0, self._wanted - at) :]
-                        if not self._data:
-                            self._start = end - len(fresh)
-                        self._data += fresh
-                    at = end
-                self._changed()
-                with self._room:
-                    self._room.wait_for(lambda: len(self._data) < BUFFER_BYTES, 60)
+        """Read the log; one that ends early, or has not begun, is opened again as long as its beginning is the same."""
+        at, checksum = 0, 0
+        pause = _PAUSE_SECONDS
+        while not self._closed.wait(pause if pause > _PAUSE_SECONDS or at else 0.0):
+            pause = min(pause * 1.5, _PAUSE_LONGEST_SECONDS)
+            try:
+                seen, again = 0, 0
+                self._log = self._cluster.logs(self._pod, LEARNER, follow=True)
+                for piece in self._log:
+                    known, fresh = piece[: at - seen], piece[max(0, at - seen) :]
+                    if seen < at:
+                        again, seen = zlib.crc32(known, again), seen + len(known)
+                        if seen == at and again != checksum:
+                            self._closed.set()  # it has rotated: what is missing is read at the end
+                            break
+                    if fresh and not self._closed.is_set():
+                        self._take_in(at, fresh)
+                        at, checksum = at + len(fresh), zlib.crc32(fresh, checksum)
+                        seen, pause = at, _PAUSE_SECONDS
+            except Absent:
+                break
+            except FabricError:
+                continue
         self.ended = True
         self._changed()
+
+    def _take_in(self, at: int, piece: bytes) -> None:
+        with self._room:
+            end = at + len(piece)
+            if end > self._wanted:
+                fresh = piece[max(0, self._wanted - at) :]
+                if not self._data:
+                    self._start = end - len(fresh)
+                self._data += fresh
+        self._changed()
+        with self._room:
+            self._room.wait_for(lambda: len(self._data) < BUFFER_BYTES, 60)
 
 
 def state_of(pod: Mapping[str, Any]) -> bytes:

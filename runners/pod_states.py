@@ -85,7 +85,9 @@ def seen_without_pod(ref: LearnerRef, job: Pod, why: str) -> Seen | None:
         why: why the cluster makes none, if it has said so.
     """
     if verdict := verdict_of(job):
-        return Seen(ref, LearnerPhase.LOST, reason=verdict[0], final=verdict[1])
+        # What the job asks for is at fault, or the place.
+        phase = LearnerPhase.EXITED if verdict[0].code.startswith("C1") else LearnerPhase.LOST
+        return Seen(ref, phase, reason=verdict[0], final=verdict[1])
     status, index = job.get("status") or {}, ref.learner - 1
     if index in indexes(status.get("completedIndexes")):
         return Seen(ref, LearnerPhase.EXITED, exit_code=0)
@@ -194,6 +196,12 @@ def is_side_car_running(pod: Pod) -> bool:
     """Say whether a pod's side-car can be asked."""
     status = pod.get("status") or {}
     state = _container(status.get("initContainerStatuses"), SIDE_CAR).get("state") or {}
+    return "running" in state
+
+
+def is_learner_running(pod: Pod) -> bool:
+    """Say whether a pod's learner runs."""
+    state = _container((pod.get("status") or {}).get("containerStatuses"), LEARNER).get("state") or {}
     return "running" in state
 
 

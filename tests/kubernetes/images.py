@@ -4,6 +4,7 @@
 ``localhost/fabric-test/debian:1``            Debian with Python 3.11, bash, user root
 ``localhost/fabric-test/user:1``              the same, user 1234 without a name, working directory /
 ``localhost/fabric-test/busybox:1``           only busybox: no Python, no bash, no flock
+``localhost/fabric-test/bare:1``              Debian without Python and tar
 ============================================  =====================================================
 
 ``python -m tests.kubernetes.images FILE`` writes them all, for a cluster of your own
@@ -23,12 +24,17 @@ from typing import Any
 
 from tests.containers.images import BUSYBOX_PROGRAM, CACHE, applets, debian_tar, one_at_a_time, tree
 
-DEBIAN, USER, BUSYBOX = (f"localhost/fabric-test/{name}:1" for name in ("debian", "user", "busybox"))
+DEBIAN, USER, BUSYBOX, BARE = (
+    f"localhost/fabric-test/{name}:1" for name in ("debian", "user", "busybox", "bare")
+)
+
+ABSENT = ("tar", "python3", "python3.11", "python")
+"""What the bare image lacks: a layer over Debian's that takes these away."""
 
 
 def archive() -> Path:
     """Return the archive with all images, made once."""
-    path = CACHE / "pods.tar"
+    path = CACHE / "pods-2.tar"  # another name when its images change
     with one_at_a_time():
         if not path.exists():
             part = path.with_suffix(".part")
@@ -47,6 +53,8 @@ def _write(path: Path) -> None:
         manifest.append(_add_image(tar, DEBIAN, debian_layer, {"Cmd": ["/bin/bash"]}))
         manifest.append(_add_image(tar, USER, debian_layer, {"User": "1234:1234", "WorkingDir": "/"}))
         manifest.append(_add_image(tar, BUSYBOX, shell, {"Cmd": ["/bin/sh"]}))
+        without = _layer_of(tar, tree({f"usr/bin/.wh.{name}": b"" for name in ABSENT}))
+        manifest.append(_add_image(tar, BARE, debian_layer, {"Cmd": ["/bin/sh"]}, without))
         _add(tar, "manifest.json", json.dumps(manifest).encode())
 
 
@@ -63,18 +71,20 @@ def _layer_of(tar: tarfile.TarFile, layer: bytes) -> str:
     return digest
 
 
-def _add_image(tar: tarfile.TarFile, name: str, layer: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _add_image(
+    tar: tarfile.TarFile, name: str, layer: str, config: Mapping[str, Any], *more: str
+) -> Mapping[str, Any]:
     path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     document = {
         "architecture": "amd64",
         "os": "linux",
         "config": {"Env": [path], **config},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer}"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{one}" for one in (layer, *more)]},
     }
     data = json.dumps(document).encode()
     file = f"{hashlib.sha256(data).hexdigest()}.json"
     _add(tar, file, data)
-    return {"Config": file, "RepoTags": [name], "Layers": [f"{layer}.tar"]}
+    return {"Config": file, "RepoTags": [name], "Layers": [f"{one}.tar" for one in (layer, *more)]}
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:

@@ -21,7 +21,7 @@ from tests.kubernetes.space import Space, cluster_held, load_images, space_of, w
 OPTIONS: Final = {
     "default_memory": "200Mi",
     "journal_hold_seconds": "3",
-    "results_hold_seconds": "3",
+    "results_hold_seconds": "10",
     "gang_seconds": "60",
 }
 
@@ -72,6 +72,7 @@ EACH_TIME: Final = frozenset(
         "test_output_is_read_from_any_offset_as_often_as_asked",
         "test_the_first_exit_decides_and_the_others_are_stopped_without_blame",
         "test_another_home_is_never_touched",
+        "test_files_come_out_of_a_learner_and_go_into_it",
     }
 )
 

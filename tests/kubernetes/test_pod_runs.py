@@ -15,6 +15,7 @@ import yaml
 
 from runners.pod_states import is_preparing
 from tests.cli.conftest import Fabric, wait_until
+from tests.kubernetes.images import BARE, BUSYBOX, DEBIAN
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
 from workbench.paths import Home
@@ -166,13 +167,30 @@ def test_a_command_runs_beside_the_learner_with_its_environment(pods: Pods) -> N
     pods.until_state(job, "HALTED")
 
 
-def test_code_that_is_too_large_for_a_secret_is_sent_to_the_waiting_pod(pods: Pods) -> None:
-    (pods.fabric.folder / "big.bin").write_bytes(os.urandom(3_000_000))
-    expected = hashlib.sha256((pods.fabric.folder / "big.bin").read_bytes()).hexdigest()
+@pytest.mark.parametrize("image", [DEBIAN, BUSYBOX, BARE], ids=["python", "tar", "base64"])
+def test_code_that_is_too_large_for_a_secret_is_sent_to_the_waiting_pod(pods: Pods, image: str) -> None:
+    deep = pods.fabric.folder / "a folder"
+    deep.mkdir()
+    (deep / "big.bin").write_bytes(os.urandom(3_000_000))
+    (deep / "tool").write_text("#!/bin/sh\nsha256sum 'a folder/link'\n")
+    (deep / "tool").chmod(0o755)
+    (deep / "link").symlink_to("big.bin")
+    expected = hashlib.sha256((deep / "big.bin").read_bytes()).hexdigest()
 
-    ran = pods.run("--", "sha256sum", "big.bin")
+    ran = pods.run("--", "sh", "-c", "test -x 'a folder/tool' && 'a folder/tool'", image=image)
 
     assert ran.stdout.split()[0] == expected
+
+
+def test_code_that_is_too_large_is_refused_where_nothing_can_be_sent_to_pods(pods: Pods) -> None:
+    pods.space.take_rights("pods/exec")
+    (pods.fabric.folder / "big.bin").write_bytes(os.urandom(3_000_000))
+
+    ran = pods.run("--", "true", expect=65)
+
+    assert "pods/exec" in ran.stderr
+    assert "data store" in ran.stderr
+    assert pods.objects() == []
 
 
 def test_output_of_a_job_that_nobody_watched_is_whole(pods: Pods) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.cli.conftest import Fabric, wait_until
 from tests.kubernetes.images import BUSYBOX
 from tests.kubernetes.jobs import Pods, configure
+from tests.kubernetes.pods import start_pod
 from tests.kubernetes.space import Space
 
 
@@ -46,28 +47,6 @@ def test_a_gpu_that_no_node_has_is_waited_for_in_the_schedulers_words(pods: Pods
     pods.fabric("kill", job)
     pods.until_state(job, "HALTED")
     wait_until(lambda: not pods.pods(), "its pod to be gone")
-
-
-def test_a_quota_that_leaves_no_room_is_told_in_the_clusters_words(pods: Pods) -> None:
-    hard = {"pods": "0"}
-    document = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "none"},
-        "spec": {"hard": hard},
-    }
-    pods.space.admin.create(document)
-    wait_until(
-        lambda: (pods.space.admin.read("ResourceQuota", "none") or {}).get("status", {}).get("hard"),
-        "the quota to count",
-    )
-    job = pods.start("--", "true")
-
-    shown = pods.until(job, lambda shown: "quota" in shown["reason"], "a reason in words")
-
-    assert shown["state"] in ("PENDING", "DOWNLOADING")
-    pods.fabric("kill", job)
-    pods.until_state(job, "HALTED")
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Job"])
@@ -134,7 +113,7 @@ def _index(pod: dict[str, Any]) -> int:
 def test_learners_that_do_not_come_together_go_back_into_the_line(fabric: Fabric, space: Space) -> None:
     configure(space, gang_seconds=10)
     pods = Pods(fabric, space)
-    hard = {"pods": "1"}
+    hard = {"pods": "2"}
     document = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -146,6 +125,7 @@ def test_learners_that_do_not_come_together_go_back_into_the_line(fabric: Fabric
         lambda: (space.admin.read("ResourceQuota", "one") or {}).get("status", {}).get("hard"),
         "the quota to count",
     )
+    start_pod(space.admin, "other", "sleep 1000")
     job = pods.start("--set", "learners=2", "--set", "ends_when=all", "--", "echo", "together")
 
     shown = pods.until(job, lambda shown: "2 learners" in shown["reason"], "the job to be back in the line")

@@ -37,6 +37,15 @@ await_peers() {
     done
 }
 
+await_code() {
+    left=$told_code_seconds
+    until [ -e "$journal/code.tar.gz" ] || [ -e "$journal/code.arrived" ]; do
+        [ "$left" -gt 0 ] || fail "the code did not arrive within $told_code_seconds s" S301
+        sleep 1
+        left=$((left - 1))
+    done
+}
+
 prepare() {
     trap 'exit 143' TERM
     mkdir -p "$folder" "$journal/home" /job/logs /job/model-code
@@ -47,7 +56,12 @@ prepare() {
         tar -C /job/model-code -xzf "$given/code.tar.gz" || fail "the code cannot be unpacked" S301
         ;;
     streamed)
-        fail "code of this size needs Python 3.8 in the image" C104 "leave what is large to a data store or a volume"
+        await_code
+        # What has no tar got its files one by one.
+        if [ -e "$journal/code.tar.gz" ]; then
+            tar -C /job/model-code -xzf "$journal/code.tar.gz" || fail "the code cannot be unpacked" S301
+            rm -f "$journal/code.tar.gz"
+        fi
         ;;
     esac
     [ "$told_restores" = no ] || fail "to go on from what was made before needs Python 3.8 in the image" C104 \
