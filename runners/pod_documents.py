@@ -16,6 +16,7 @@ from runners.pod_template import Results
 from runners.process_environment import CHOSEN
 from runners.process_plan import USAGE_SECONDS
 from workbench.learner import pod_told
+from workbench.learner.survey import INSTALLERS
 
 SECRET_BYTES: Final = 900_000
 """What travels in one Secret, packed: the cluster takes a little more."""
@@ -51,8 +52,25 @@ def pod_document(request: LaunchRequest, options: PodOptions, results: Results) 
         "restores": results.kind == "hold" and made_before(request.attempt.job_id) is not None,
         "token": CHOSEN,
         "rclone": bool(launch["stores"]),
+        "requirements": _requirements(request),
         "launch": launch,
     }
+
+
+def _requirements(request: LaunchRequest) -> dict[str, Any] | None:
+    """Return what an environment is made of, and what steers pip: what the submit's environment and ``env:`` say."""
+    spec = request.spec
+    if spec.python != "requirements":
+        return None
+    told = {**(request.recorded.get("environment") or {}), **spec.env}
+    passed = {
+        str(name): str(value)
+        for name, value in told.items()
+        if str(name).startswith(INSTALLERS) or str(name).lower().endswith("_proxy")
+    }
+    passed.pop("PIP_CONFIG_FILE", None)  # a file of the machine that the job was given on
+    lines = [line.strip() for line in spec.requirements if line.strip()]
+    return {"lines": lines, "environment": passed}
 
 
 def sent_once_they_run(told: Mapping[str, Any]) -> frozenset[str]:

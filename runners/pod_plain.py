@@ -49,6 +49,7 @@ def plain_texts(told: Mapping[str, Any]) -> dict[str, str]:
         "restores": "yes" if told["restores"] else "no",
         "stores": "yes" if launch["stores"] else "no",
         "setup": "yes" if launch["setup"] else "no",
+        "requirements": "yes" if told["requirements"] else "no",
         "marker": f"{launch['home']}/{launch['job']}/{launch['attempt']}",
         "placeholder": PLACEHOLDER,
     }

@@ -115,11 +115,6 @@ def _secret(name: str, named: dict[str, str], content: dict[str, str]) -> dict[s
 def refusals(request: LaunchRequest, options: PodOptions) -> list[str]:
     """Say what cannot be done in a pod yet."""
     lacks = [*not_built(request.spec, "pod"), *pod_refusals(request, options)]
-    if request.spec.python == "requirements" or request.spec.requirements:
-        lacks.append(
-            "requirements in a pod are not built yet; install them by setup: (pip install ...),"
-            " or take an image that has them"
-        )
     return lacks
 
 
@@ -151,6 +146,8 @@ def _notes(request: LaunchRequest, options: PodOptions, results: Results) -> Ite
         yield f"results lie {where}"
     if request.attempt.learners > 1 and not results.shared:
         yield "/job is each learner's own: it would be shared on a ReadWriteMany claim"
+    if request.spec.python == "requirements":
+        yield "requirements are installed in each pod by the image's own Python, before its command starts"
     if where_code_travels(request) == "streamed":
         yield "the code is too large to travel with the job and is sent when its pods wait for it"
     if request.spec.memory_bytes is None:

@@ -15,7 +15,7 @@ from runners.interface import AttemptRef, LaunchRequest, LearnerRef
 from runners.pod_bound import bound_results, claims_of
 from runners.pod_host import open_host
 from runners.pod_journals import Journals, folder_of
-from runners.pod_names import LEARNER, SIDE_CAR, labels, stem_of
+from runners.pod_names import LEARNER, PREPARE, SIDE_CAR, labels, stem_of
 from runners.pod_options import PodOptions
 from runners.pod_states import has_side_car_ended, is_side_car_running
 from runners.pod_stores import FETCH_ANNOTATION, RESULTS_ANNOTATION, stored_results
@@ -23,6 +23,7 @@ from runners.pod_template import Results
 from runners.pod_watch import Sightings
 from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable, RunnerError
 from workbench.learner import pod_told
+from workbench.learner.pod_environment import PACKAGE
 from workbench.learner.pod_told import NO_PYTHON
 from workbench.paths import JobFolder
 
@@ -99,7 +100,7 @@ def bring_home(
             _bring(host, job, attempt, number)
             host.call("write_files", files={pod_told.FETCHED: "\n"})
     if pods:
-        _record_image(next(iter(pods.values())), here.path / "environment.json")
+        _record_image(cluster, next(iter(pods.values())), here.path / "environment.json")
     claimed = next((pod for pod in pods.values() if _claim_of(pod) and not _stays(pod)), None)
     if claimed is not None and has_side_car_ended(claimed):
         with _reader(cluster, attempt, claimed) as host:
@@ -169,18 +170,28 @@ def _claim_of(pod: Document) -> str:
     return ""
 
 
-def _record_image(pod: Document, path: Any) -> None:
-    """Write down which image it was, by its digest."""
+def _record_image(cluster: Cluster, pod: Document, path: Any) -> None:
+    """Write down which image it was, by its digest, and what was installed in it."""
     told = (pod.get("status") or {}).get("containerStatuses") or ()
     image: Mapping[str, Any] = next((one for one in told if one["name"] == LEARNER), {})
     document = {
         "format": 1,
         "python": "",
         "key": "",
-        "packages": [],
+        "packages": _packages(cluster, pod),
         "image": {"reference": image.get("image", ""), "id": image.get("imageID", "")},
     }
     path.write_text(json.dumps(document) + "\n", encoding="utf-8")
+
+
+def _packages(cluster: Cluster, pod: Document) -> list[str]:
+    """Return what requirements were installed as, which the init container has printed."""
+    if not (pod["metadata"].get("annotations") or {}).get("fabric.requirements"):
+        return []
+    with contextlib.suppress(FabricError):
+        said = b"".join(cluster.logs(pod["metadata"]["name"], PREPARE)).decode("utf-8", "replace")
+        return [line[len(PACKAGE) :] for line in said.splitlines() if line.startswith(PACKAGE)]
+    return []
 
 
 @contextlib.contextmanager

@@ -65,7 +65,10 @@ def seen_of(ref: LearnerRef, pod: Pod) -> Seen:
     if ended := state.get("terminated"):
         return _ended(ref, pod, ended, node)
     if status.get("phase") in ("Failed", "Succeeded"):
-        return Seen(ref, LearnerPhase.LOST, reason=_why_failed(pod), node=node)
+        why = _why_failed(pod)
+        refused = why.code.startswith(("C1", "C205"))  # what the job asks for is at fault
+        phase = LearnerPhase.EXITED if refused else LearnerPhase.LOST
+        return Seen(ref, phase, reason=why, node=node, final=refused)
     if running := state.get("running"):
         phase = LearnerPhase.STOPPING if _is_deleted(pod) else LearnerPhase.RUNNING
         return Seen(ref, phase, started_us=time_us(running.get("startedAt")), node=node)

@@ -77,7 +77,8 @@ def template(request: LaunchRequest, options: PodOptions, results: Results) -> d
         "enableServiceLinks": False,
         "securityContext": _pod_security(options),
         "initContainers": [
-            _container(PREPARE, "prepare", request, options, results),
+            _container(PREPARE, "prepare", request, options, results)
+            | ({"resources": _equal(_building(request, options))} if spec.python == "requirements" else {}),
             _container(SIDE_CAR, "journal", request, options, results) | {"restartPolicy": "Always"},
         ],
         "containers": [_learner(request, options, results)],
@@ -98,6 +99,7 @@ def template(request: LaunchRequest, options: PodOptions, results: Results) -> d
         "annotations": {
             "fabric.owner": request.owner,
             **({"fabric.setup": "yes"} if spec.setup else {}),
+            **({"fabric.requirements": "yes"} if spec.python == "requirements" else {}),
             RESULTS_ANNOTATION: results.kind,
             **({FETCH_ANNOTATION: "yes"} if spec.fetch_results else {}),
             **({ANNOTATION: "yes"} if pod_stores(request) else {}),
@@ -151,6 +153,13 @@ def _beside(request: LaunchRequest) -> dict[str, str]:
     return {"cpu": SIDE_CAR_CPUS, "memory": SIDE_CAR_MEMORY}
 
 
+def _building(request: LaunchRequest, options: PodOptions) -> dict[str, str]:
+    """Return what an environment is built with: what the learner has later, which costs the pod nothing more."""
+    memory = request.spec.memory_bytes or options.default_memory_bytes
+    cpus = request.spec.cpus or 0.25
+    return {"cpu": f"{max(250, round(cpus * 1000))}m", "memory": str(max(memory, 128 << 20))}
+
+
 def _learner(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
     spec = request.spec
     wanted = {"memory": str(spec.memory_bytes or options.default_memory_bytes)}
@@ -164,6 +173,8 @@ def _learner(request: LaunchRequest, options: PodOptions, results: Results) -> d
     environment = pod_environment(request, options.run_as)
     container["env"] = [{"name": key, "value": _plain(value)} for key, value in sorted(environment.items())]
     container["resources"] = _equal(wanted)
+    if spec.ports:
+        container["ports"] = [{"containerPort": port} for port in spec.ports]
     return container
 
 

@@ -5,6 +5,7 @@
 ``localhost/fabric-test/user:1``              the same, user 1234 without a name, working directory /
 ``localhost/fabric-test/busybox:1``           only busybox: no Python, no bash, no flock
 ``localhost/fabric-test/bare:1``              Debian without Python and tar
+``localhost/fabric-test/pip:1``               Debian with Python 3.11 and pip
 ============================================  =====================================================
 
 ``python -m tests.kubernetes.images FILE`` writes them all, for a cluster of your own
@@ -13,19 +14,21 @@
 
 from __future__ import annotations
 
+import ensurepip
 import hashlib
 import io
 import json
 import sys
 import tarfile
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.containers.images import BUSYBOX_PROGRAM, CACHE, applets, debian_tar, one_at_a_time, tree
 
-DEBIAN, USER, BUSYBOX, BARE = (
-    f"localhost/fabric-test/{name}:1" for name in ("debian", "user", "busybox", "bare")
+DEBIAN, USER, BUSYBOX, BARE, PIP = (
+    f"localhost/fabric-test/{name}:1" for name in ("debian", "user", "busybox", "bare", "pip")
 )
 
 ABSENT = ("tar", "python3", "python3.11", "python")
@@ -34,7 +37,7 @@ ABSENT = ("tar", "python3", "python3.11", "python")
 
 def archive() -> Path:
     """Return the archive with all images, made once."""
-    path = CACHE / "pods-2.tar"  # another name when its images change
+    path = CACHE / "pods-3.tar"  # another name when its images change
     with one_at_a_time():
         if not path.exists():
             part = path.with_suffix(".part")
@@ -55,7 +58,16 @@ def _write(path: Path) -> None:
         manifest.append(_add_image(tar, BUSYBOX, shell, {"Cmd": ["/bin/sh"]}))
         without = _layer_of(tar, tree({f"usr/bin/.wh.{name}": b"" for name in ABSENT}))
         manifest.append(_add_image(tar, BARE, debian_layer, {"Cmd": ["/bin/sh"]}, without))
+        pip = _layer_of(tar, tree(_installed_pip()))
+        manifest.append(_add_image(tar, PIP, debian_layer, {"Cmd": ["/bin/bash"]}, pip))
         _add(tar, "manifest.json", json.dumps(manifest).encode())
+
+
+def _installed_pip() -> dict[str, bytes]:
+    """Return pip's files where Debian's Python looks for them."""
+    wheel = next((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
+    with zipfile.ZipFile(wheel) as packed:
+        return {f"usr/lib/python3/dist-packages/{name}": packed.read(name) for name in packed.namelist()}
 
 
 def _add_layer(tar: tarfile.TarFile, layer: Path) -> str:

@@ -242,3 +242,16 @@ def _kill_controller(pods: Pods) -> None:
 def _controller(pods: Pods) -> dict[str, Any]:
     found: dict[str, Any] = pods.fabric.json("controller", "status", "--json", expect=None)
     return found
+
+
+def test_show_says_how_ports_of_a_pod_are_forwarded(pods: Pods) -> None:
+    job = pods.start("--set", "ports=[6006]", "--", "sh", "-c", "sleep 100")
+    pods.until_state(job, "PROCESSING")
+
+    (pod,) = pods.pods()
+    assert pod["spec"]["containers"][0]["ports"][0]["containerPort"] == 6006
+    said = pods.fabric("show", job).stdout
+    assert f"--namespace={pods.space.namespace} port-forward job/learner-" in " ".join(said.split())
+    assert "6006" in said
+    pods.fabric("kill", job)
+    pods.until_state(job, "HALTED")

@@ -10,7 +10,7 @@ from workbench.cli.console import state_style
 from workbench.cli.tables import fields
 from workbench.cli.words import ago, count, duration, number, size, stamp
 from workbench.clock import now_us
-from workbench.job import TERMINAL, nine
+from workbench.job import TERMINAL, attempt_stem, nine
 
 if TYPE_CHECKING:
     from workbench.store.database import Store
@@ -70,8 +70,24 @@ def _what(whole: JobDetail) -> Iterator[tuple[str, str]]:
         yield "labels", " ".join(f"{key}={value}" for key, value in row.labels.items())
     if spec.ports and row.place.runner == "container":
         yield "ports", " ".join(f"127.0.0.1:{port}" for port in spec.ports)
+    if spec.ports and row.place.runner == "pod":
+        yield "ports", f"forwarded by {_forwarding(whole)}"
     if row.parent:
         yield "belongs to", row.parent
+
+
+def _forwarding(whole: JobDetail) -> str:
+    """Return the command that brings the first learner's ports here."""
+    row = whole.row
+    told = {"kubeconfig": "", "context": "", "namespace": "", **row.place.options}
+    words = ["kubectl"]
+    words += [f"--{name}={told[name]}" for name in ("kubeconfig", "context", "namespace") if told[name]]
+    job = attempt_stem(row.id, row.attempt)
+    first = f"job/{job}"
+    if row.learners > 1:
+        which = f"job-name={job},batch.kubernetes.io/job-completion-index=0"
+        first = f"$({' '.join(words)} get pod -l {which} -o name)"
+    return " ".join([*words, "port-forward", first, *map(str, whole.spec.ports)])
 
 
 def _resources(whole: JobDetail) -> str:

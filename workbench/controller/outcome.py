@@ -34,6 +34,9 @@ _OWN_ENDS: Final = frozenset({"", "max_runtime", "memory"})
 EXIT_REFUSED: Final = 65
 """What a job asks for cannot be given: what it asks is at fault (``EX_DATAERR``)."""
 
+REFUSED: Final = ("C1", "C205")
+"""How the codes begin of what keeps a job from starting and is its own fault."""
+
 UNSTORED: Final = "S303"
 """The code of results that could not be stored."""
 
@@ -84,7 +87,7 @@ def judge(
     if code == 0:
         return Outcome(State.COMPLETED, Reason(who + "the command ended with exit code 0"), 0, "job")
     found = deciding.reason or _reason_of(deciding)
-    if code is None and deciding.started_us is None and found.code.startswith("C1"):
+    if code is None and deciding.started_us is None and found.code.startswith(REFUSED):
         return Outcome(State.FAILED, _said(who, found), EXIT_REFUSED, "")
     fallback = EXIT_KILLED if deciding.stopped == "memory" else 1
     return Outcome(State.FAILED, _said(who, found), fallback if code is None else code, "job")

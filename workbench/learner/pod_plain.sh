@@ -64,6 +64,8 @@ prepare() {
         fi
         ;;
     esac
+    [ "$told_requirements" = no ] || fail "the image has no Python 3.8 or newer, and requirements need it" C205 \
+        "install them by setup: with what the image has, or take another image"
     [ "$told_restores" = no ] || fail "to go on from what was made before needs Python 3.8 in the image" C104 \
         "use a claim or a storage class for results"
     [ "$told_stores" = no ] || fail "data stores need Python 3.8 in the image, which brings the data in" C104 \

@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 
-from workbench.learner import pod_told, reasons
+from workbench.learner import pod_environment, pod_told, reasons
 from workbench.learner.failure import Failure
 from workbench.learner.unpack import unpack
 
@@ -38,8 +38,14 @@ def prepare() -> int:
             from workbench.learner.pod_stores import get_rclone
 
             get_rclone(told)
+        pod_environment.build(told)
         restore(told)
         missing = await_peers(told)
+    except pod_environment.NotBuilt as error:
+        text, said = error.args
+        pod_told.say_last({"reason": reasons.reason(text, "C205", said)})
+        sys.stderr.write("%s\n%s\n" % (said, text))
+        return 1
     except (OSError, Failure) as error:
         text = "the learner could not be prepared: %s" % error
         pod_told.say_last({"reason": reasons.reason(text, "S301")})

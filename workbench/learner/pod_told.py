@@ -18,6 +18,8 @@ JOURNAL = OURS + "/journal"
 AGENT = JOURNAL + "/agent"
 ATTEMPT = JOURNAL + "/attempt"
 HOME = JOURNAL + "/home"
+ENVIRONMENT = JOURNAL + "/env"
+"""The environment of ``requirements:``; a virtual environment does not move."""
 CODE = "code.tar.gz"
 DOCUMENT = GIVEN + "/pod.json"
 READ = JOURNAL + "/read.json"
@@ -87,7 +89,11 @@ def own_variables(told: Told) -> dict[str, str]:
     launch = told.launch
     rank = str(told.learner - 1)
     marker = "%s/%s/%d/%d" % (launch["home"], launch["job"], launch["attempt"], told.learner)
-    return {"LEARNER_ID": str(told.learner), "NODE_RANK": rank, "RANK": rank, "FABRIC_LEARNER": marker}
+    own = {"LEARNER_ID": str(told.learner), "NODE_RANK": rank, "RANK": rank, "FABRIC_LEARNER": marker}
+    if told.document.get("requirements"):
+        path = os.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
+        own.update(PATH="%s/bin:%s" % (ENVIRONMENT, path), VIRTUAL_ENV=ENVIRONMENT)
+    return own
 
 
 def last_of(found: dict[str, Any], stop: dict[str, Any]) -> dict[str, Any]:

@@ -345,7 +345,8 @@ MANIFEST: Final = Table(
     Key(
         "ports",
         ListOf(Whole(1, 65_535), "a list of port numbers", one_is_enough=True),
-        "Ports that the first learner serves on; a container's are published on 127.0.0.1 under the same numbers.",
+        "Ports that the first learner serves on; a container's are published on 127.0.0.1 under the same numbers,"
+        " and of a pod's `fabric show` says how they are forwarded.",
         default="none",
         example="[6006]",
     ),

@@ -56,7 +56,7 @@ def _mpi(spec: JobSpec) -> str:
 
 
 def _ports(spec: JobSpec, runner: str) -> str:
-    if not spec.ports or runner == "container":
+    if not spec.ports or runner in ("container", "pod"):
         return ""
     return "forwarding ports is not built yet; run without by --set ports=[]: a process serves on its own"
 

@@ -1,0 +1,80 @@
+"""``requirements:`` and ``setup:`` in pods: made by the image's own Python before the command starts, or refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.conftest import Fabric, wait_until
+from tests.containers.index import make_wheel
+from tests.kubernetes.images import BUSYBOX, DEBIAN, PIP
+from tests.kubernetes.jobs import Pods, configure
+from tests.kubernetes.space import Space
+from workbench.paths import Home
+
+SAYS = "import fabric_sample, sys; print(fabric_sample.VERSION, sys.prefix)"
+WANTED = ("--set", "python=requirements", "--set", 'requirements=["fabric_sample==1.0"]')
+FROM_CODE = ("--set", "env.PIP_NO_INDEX=1", "--set", "env.PIP_FIND_LINKS=/job/model-code")
+
+
+@pytest.fixture
+def pods(fabric: Fabric, space: Space) -> Iterator[Pods]:
+    configure(space)
+    make_wheel(fabric.folder)
+    yield Pods(fabric, space)
+
+
+def test_requirements_are_there_when_the_command_starts_and_are_recorded(pods: Pods, home: Home) -> None:
+    ran = pods.run(*WANTED, *FROM_CODE, "--", "python3", "-c", SAYS, image=PIP)
+
+    assert ran.stdout == "1.0 /.fabric/journal/env\n"
+    told = json.loads((home.job(pods.show()["id"]).attempt(1).path / "environment.json").read_text())
+    assert [line.replace("_", "-") for line in told["packages"]] == ["fabric-sample==1.0"]
+
+
+def test_a_command_beside_the_learner_has_the_same_environment(pods: Pods) -> None:
+    job = pods.start(*WANTED, *FROM_CODE, "--", "sh", "-c", "echo ready; sleep 100", image=PIP)
+    pods.until_state(job, "PROCESSING")
+    wait_until(lambda: "ready" in pods.fabric("logs", job).stdout, "the job to print", 60)
+
+    assert pods.fabric("exec", job, "--", "python3", "-c", SAYS).stdout.startswith("1.0 ")
+
+    pods.fabric("kill", job)
+    pods.until_state(job, "HALTED")
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (PIP, "the environment of requirements could not be built"),
+        (DEBIAN, "could not be built"),
+        (BUSYBOX, "the image has no Python 3.8 or newer, and requirements need it"),
+    ],
+    ids=["no such package", "no pip", "no Python"],
+)
+def test_what_cannot_be_installed_is_refused_in_one_sentence_and_no_pod_runs(
+    pods: Pods, image: str, words: str
+) -> None:
+    ran = pods.run(*WANTED, "--set", "env.PIP_NO_INDEX=1", "--", "true", image=image, expect=65)
+
+    shown = pods.show()
+    assert (shown["state"], shown["reason_code"], shown["attempt"]) == ("FAILED", "C205", 1)
+    assert words in shown["reason"]
+    assert {PIP: "fabric_sample", DEBIAN: "there is no pip", BUSYBOX: "setup:"}[image] in ran.stderr
+    assert all(pod["status"]["phase"] == "Failed" for pod in pods.pods())
+
+
+@pytest.mark.parametrize("image", [DEBIAN, BUSYBOX], ids=["debian", "busybox"])
+def test_setup_runs_before_the_command_and_its_failure_is_told_from_the_commands(
+    pods: Pods, image: str
+) -> None:
+    ran = pods.run(
+        "--set", "setup=echo prepares; echo made > made", "--", "sh", "-c", "cat made", image=image
+    )
+    assert ran.stdout.splitlines()[-1] == "made"
+
+    pods.run("--set", "setup=echo no; exit 3", "--", "true", image=image, expect=3)
+    shown = pods.show()
+    assert (shown["state"], shown["reason_code"]) == ("FAILED", "C206")
