@@ -71,6 +71,7 @@ CODES = {
     # Of jobs that have completed there is nothing to resume, and nothing beside them to be run.
     "fabric resume @last": {64},
     "fabric resume digits --attach": {64},
+    "fabric resume digits --set params.epochs=20": {64},
     "fabric exec digits -l 2 -- cat /proc/1/status": {64, 66, 69, 70, 75},
     # These jobs have saved no checkpoints.
     "fabric checkpoint download digits out --step 400": {64},
