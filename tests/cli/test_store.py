@@ -7,12 +7,14 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Fabric, Serve, wait_until
+from tests.stores.servers import KEY, SECRET, Server, serving
 from workbench.cli.store_checks import check_folders, check_stores
 from workbench.data.rclone import find_rclone
 from workbench.data.served import ALIAS, Served, served_store
@@ -335,6 +337,40 @@ def test_results_that_could_not_be_stored_are_stored_when_the_store_is_back(
     os.kill(served.server, signal.SIGHUP)  # it remembers folders, and this one went behind its back
     fabric("store", "retry", job["id"])
     assert (folder / "tf_trained_model" / job["id"] / "model").read_text() == "late\n"
+
+
+@pytest.fixture
+def s3(tmp_path: Path) -> Iterator[Server]:
+    """A store whose keys change."""
+    yield from serving("s3", tmp_path / "s3")
+
+
+def test_results_are_stored_with_the_keys_that_a_store_has_by_then(
+    fabric: Fabric, home: Home, s3: Server
+) -> None:
+    text = MANIFEST.replace(f"auth_url: {ALIAS}", f"auth_url: {s3.address}")
+    text = text.replace("user_name: test", 'user_name: "${S3_USER}"')
+    text = text.replace("password: test", 'password: "${S3_KEY}"')
+    text = text.replace(
+        "cat $DATA_DIR/images;", "echo here; while [ ! -e $LOG_DIR/go ]; do sleep 0.05; done;"
+    )
+    (fabric.folder / "manifest.yml").write_text(text)
+    job = fabric.json(
+        "run", "-d", "--json", "--runner", "process", "manifest.yml",
+        S3_USER=KEY, S3_KEY=SECRET, FABRIC_STORE_PATIENCE_SECONDS="1",
+    )  # fmt: skip
+    learner = home.job(job["id"]).attempt(1).learner(1)
+    wait_until(lambda: learner.output.exists() and learner.output.read_text(), "the command to run")
+    s3.ask_other_keys()
+    (home.job(job["id"]).attempt(1).logs / "go").touch()
+    fabric("wait", job["id"], expect=None)
+    assert "does not accept the credentials" in fabric.json("show", job["id"], "--json")["reason"]
+    fabric("store", "retry", job["id"], expect=75)
+
+    told = fabric.json("store", "retry", job["id"], "--json", S3_USER="somebody", S3_KEY="else-altogether")
+
+    assert (told["missing_files"], told["state"]) == (0, "COMPLETED")
+    assert (s3.results(job["id"]) / "model").read_text() == "trained\n"
 
 
 def test_what_cannot_be_stored_again_is_said(fabric: Fabric) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from workbench.errors import UsageError
@@ -9,6 +10,7 @@ from workbench.errors import UsageError
 if TYPE_CHECKING:
     from workbench.manifest.model import JobSpec
     from workbench.paths import Home
+    from workbench.store.rows import JobDetail
 
 
 def find_again(home: Home, job_id: str, spec: JobSpec) -> list[str]:
@@ -28,6 +30,44 @@ def find_again(home: Home, job_id: str, spec: JobSpec) -> list[str]:
         forget_secrets(home, job_id)
         write_secrets(home, job_id, {**have, **found})
     return [name for name in missing if name not in found]
+
+
+def renew_credentials(home: Home, whole: JobDetail) -> None:
+    """Keep what ``${NAME}`` in a job's connections stands for now, where that is found: keys may be others by now.
+
+    Raises:
+        NotAllowed: the user's file of secrets may be read by others.
+        CannotWrite: the home takes no more.
+    """
+    from workbench.controller.secrets import forget_secrets, read_secrets, write_secrets
+
+    have = read_secrets(home, whole.row.id)
+    renewed = {path: value for path, value in _now(whole) if path in have and value != have[path]}
+    if renewed:
+        forget_secrets(home, whole.row.id)
+        write_secrets(home, whole.row.id, {**have, **renewed})
+
+
+def _now(whole: JobDetail) -> Iterator[tuple[str, str]]:
+    """Yield by path what each credential of the manifest stands for now, where it is a reference that is found."""
+    from workbench.config.secrets import find_secrets
+    from workbench.errors import ManifestError
+    from workbench.manifest import load_text
+    from workbench.manifest.credentials import named_in, resolved
+
+    try:
+        read = load_text(whole.manifest_text, "manifest", environ={}, defaults={})
+    except ManifestError:
+        return  # it was only a part: a template or a flag said the rest
+    if [store.id for store in read.spec.data_stores] != [store.id for store in whole.spec.data_stores]:
+        return  # others took their place
+    for path, text in read.credentials.items():
+        if names := named_in(text):
+            try:
+                values = find_secrets(names)
+            except UsageError:
+                continue
+            yield path, resolved(text, values.__getitem__)
 
 
 def _value_of(name: str, spec: JobSpec) -> str | None:

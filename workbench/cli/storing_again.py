@@ -29,6 +29,7 @@ def retry(store: Store, job_id: str, *, json: bool) -> int:
         InputMissing: its results are neither at its place nor here.
     """
     from workbench.cli.job_store import result_store
+    from workbench.cli.secrets_again import renew_credentials
     from workbench.controller.mending import put_right
     from workbench.store.jobs import detail
 
@@ -38,6 +39,7 @@ def retry(store: Store, job_id: str, *, json: bool) -> int:
         raise UsageError(f"{nine(job_id)} has no result store", hint=f"fabric download {nine(job_id)}")
     if whole.row.state not in TERMINAL:
         raise UsageError(f"{nine(job_id)} is not over: its results are stored while it runs, and at its end")
+    renew_credentials(store.home, whole)
     summaries = _at_the_place(store, whole)
     if not summaries:
         summaries = [_from_here(store, whole, stored)]
