@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tests.controller.processes import answers, kill
 from tests.controller.real import Ground
@@ -18,6 +19,9 @@ from tests.ssh.conftest import Box
 from tests.ssh.daemon import processes_of
 from tests.ssh.relay import Relay
 from workbench.controller.client import ensure_controller
+
+LASTING_SECONDS: Final = (60.0, 180.0)
+LASTING_SHARE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class Scene:
     ground: Ground
     relay: Relay
     draw: random.Random
+    lasting: bool = False
+    """Whether a link may be cut for minutes, now and then."""
 
     def pause(self, least: float = 0.2, most: float = 2.0) -> None:
         """Let things be as they are for a while: what is drawn here is the harm's length."""
@@ -35,6 +41,14 @@ class Scene:
 
 
 Harm = Callable[[Scene], None]
+
+
+def pause_long(scene: Scene) -> None:
+    """Let a host be away for seconds, or for minutes."""
+    if scene.lasting and scene.draw.random() < LASTING_SHARE:
+        scene.pause(*LASTING_SECONDS)
+    else:
+        scene.pause()
 
 
 def kill_session(scene: Scene) -> None:
@@ -45,7 +59,7 @@ def kill_session(scene: Scene) -> None:
 def stop_sshd(scene: Scene) -> None:
     """Sshd is gone for a while, with all its sessions."""
     scene.box.daemon.stop()
-    scene.pause()
+    pause_long(scene)
     scene.box.daemon.start()
 
 
@@ -83,7 +97,7 @@ def kill_controller(scene: Scene) -> None:
 def cut_link(scene: Scene) -> None:
     """The connection is reset, and none can be made for a while."""
     scene.relay.cut()
-    scene.pause()
+    pause_long(scene)
     scene.relay.join()
 
 

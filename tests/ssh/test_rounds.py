@@ -1,10 +1,12 @@
 """Seeded rounds of harm to a job over SSH: every byte and point comes home once, one learner runs, nothing is left.
 
-Each round is a test of its own. ``--chaos-rounds 200`` does so many; without it every kind comes twice.
+Each round is a test of its own. ``--chaos-rounds 200`` does so many, and cuts links for minutes now and then; without
+it every kind comes twice.
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
 import subprocess
 import time
@@ -20,6 +22,7 @@ from tests.ssh.conftest import Box
 from tests.ssh.daemon import processes_of, wait_until
 from tests.ssh.harms import ANOTHER_ATTEMPT, HARMS, Scene
 from tests.ssh.relay import Relay
+from workbench.data.snapshot import snap
 from workbench.job import TERMINAL, State
 from workbench.metrics import points, series
 from workbench.paths import Home
@@ -47,6 +50,10 @@ while "forever" in sys.argv:
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 KINDS = tuple(HARMS)
 PHASES = ("launch", "stream", "stop")
+UPLOADING = ("upload", *PHASES)
+CODE_BYTES = 3_000_000
+SLOW_SECONDS = 0.02
+"""By 64 KiB each, so that code takes a second to go up."""
 SECONDS = 120.0
 
 
@@ -69,8 +76,11 @@ def kind_of(seed: int) -> str:
 
 def phase_of(seed: int) -> str:
     """The second time round each kind comes in another phase; what ends learners comes while they run."""
-    kind, phase = kind_of(seed), PHASES[(seed + seed // len(KINDS)) % len(PHASES)]
-    return "stream" if kind in ANOTHER_ATTEMPT or kind in ("scribe", "disk") else phase
+    kind = kind_of(seed)
+    if kind in ANOTHER_ATTEMPT or kind in ("scribe", "disk"):
+        return "stream"
+    phases = PHASES if kind == "clock" else UPLOADING
+    return phases[(seed + seed // len(KINDS)) % len(phases)]
 
 
 @pytest.fixture
@@ -94,7 +104,7 @@ def box_environment(request: pytest.FixtureRequest) -> list[str]:
 
 
 @pytest.fixture
-def scene(home: Home, box: Box, seed: int) -> Iterator[Scene]:
+def scene(home: Home, box: Box, seed: int, chaos_rounds: int | None) -> Iterator[Scene]:
     """A host behind a relay that delays, and a home whose jobs run there."""
     draw = random.Random(seed)
     small = box.user.home / ".fabric"
@@ -102,7 +112,8 @@ def scene(home: Home, box: Box, seed: int) -> Iterator[Scene]:
         small.mkdir(mode=0o700)
         options = f"size=12m,mode=0700,uid={box.user.uid}"
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(small)], check=True)
-    relay = Relay(box.daemon, delay_seconds=draw.choice((0.0, 0.0, 0.005)))
+    delay = SLOW_SECONDS if phase_of(seed) == "upload" else draw.choice((0.0, 0.0, 0.005))
+    relay = Relay(box.daemon, delay_seconds=delay)
     with box.config.open("a") as stream:
         stream.write(f"Host relayed\n  HostName 127.0.0.1\n  Port {relay.port}\n  User {box.user.name}\n")
     box.known_hosts.write_text(
@@ -111,7 +122,7 @@ def scene(home: Home, box: Box, seed: int) -> Iterator[Scene]:
     place = PlaceRef("box", "ssh", "process", address="ssh://relayed", options={"silent_seconds": "2"})
     ground = Ground(home, place)
     try:
-        yield Scene(box, ground, relay, draw)
+        yield Scene(box, ground, relay, draw, lasting=chaos_rounds is not None)
         ground.clean_up()
     finally:
         relay.go_on()
@@ -123,15 +134,23 @@ def scene(home: Home, box: Box, seed: int) -> Iterator[Scene]:
             subprocess.run(["umount", "-l", str(small)], check=True)
 
 
-def test_a_round(scene: Scene, seed: int) -> None:
+def test_a_round(scene: Scene, seed: int, tmp_path: Path) -> None:
     kind, phase = kind_of(seed), phase_of(seed)
     ground, draw = scene.ground, scene.draw
     # What a command writes to a full disk itself is lost, and none of our affair.
     words = ["silent"] * (kind == "disk") + ["forever"] * (phase == "stop")
-    job_id = ground.submit(f"exec python3 -c '{STREAM}' {' '.join(words)}", max_platform_restarts=3)
+    command = f"exec python3 -c '{STREAM}' {' '.join(words)}"
+    code_hash = ""
+    if phase == "upload":
+        command = f"sha256sum -c --status sums && {command}"
+        code_hash = large_code(ground.home, tmp_path / "code", draw)
+    job_id = ground.submit(command, max_platform_restarts=3, code_hash=code_hash)
     output = ground.learner(job_id).output
     if phase == "launch":
         time.sleep(draw.uniform(0.0, 0.8))
+    elif phase == "upload":
+        share = draw.uniform(0.05, 0.9) * CODE_BYTES
+        wait_for(lambda: uploaded(scene) >= share, lambda: log_of(ground.home))
     else:
         share = draw.uniform(0.05, 0.7) * PARTS * PART_BYTES
         wait_for(lambda: output.exists() and output.stat().st_size >= share, lambda: log_of(ground.home))
@@ -152,6 +171,24 @@ def test_a_round(scene: Scene, seed: int) -> None:
     starts = ground.home.job(job_id).results / "starts"
     assert starts.read_text() == "x" * row.attempt, "a learner was started twice"
     is_gone_when_deleted(scene, job_id)
+
+
+def large_code(home: Home, folder: Path, draw: random.Random) -> str:
+    """Make code that takes a while to go up, with what proves it whole; return its hash."""
+    folder.mkdir()
+    content = draw.randbytes(CODE_BYTES)
+    (folder / "blob").write_bytes(content)
+    (folder / "sums").write_text(f"{hashlib.sha256(content).hexdigest()}  blob\n")
+    return snap(folder, home).code_hash
+
+
+def uploaded(scene: Scene) -> int:
+    """Return how much of the code has come to the host."""
+    files = [
+        *scene.box.user.home.glob(".fabric/*/*/code/*"),
+        *scene.box.user.home.glob(".fabric/*/*/code/.*"),
+    ]
+    return max((file.stat().st_size for file in files if file.is_file()), default=0)
 
 
 def there(scene: Scene, job_id: str, attempt: int) -> bytes:
