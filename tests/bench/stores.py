@@ -34,6 +34,9 @@ class Ground:
 
     environment: dict[str, str]
     folder: Path
+    """The manifest's: all that is in it is a job's code."""
+    beside: Path
+    """For what no job is to take for its code."""
     server: Server
     rclone: dict[str, str]
 
@@ -65,7 +68,7 @@ class Ground:
         cache = Path(self.environment["FABRIC_HOME"]) / "data"
         subprocess.run(["chmod", "-R", "u+w", str(cache)], capture_output=True)
         shutil.rmtree(cache, ignore_errors=True)
-        shutil.rmtree(self.folder / "copy", ignore_errors=True)
+        shutil.rmtree(self.beside / "copy", ignore_errors=True)
 
 
 @contextmanager
@@ -73,10 +76,11 @@ def ground(*, big: bool = True, small: bool = True) -> Iterator[Ground]:
     """Serve one big file and many small ones."""
     with fresh_home() as environment:
         root = Path(environment["HOME"])
-        store, folder = root / "s3", root / "work"
+        store, folder, beside = root / "s3", root / "work", root / "beside"
         for name in ("big", "small", "results", "copies"):
             (store / name).mkdir(parents=True)
         folder.mkdir()
+        beside.mkdir()
         with (store / "big" / "big.bin").open("wb") as file:
             for _ in range(max(1, BIG_BYTES >> 20) if big else 0):
                 file.write(os.urandom(1 << 20))
@@ -93,7 +97,7 @@ def ground(*, big: bool = True, small: bool = True) -> Iterator[Ground]:
         rclone = {"PATH": os.environ["PATH"], "HOME": str(root), "RCLONE_CONFIG": ""}
         rclone |= {f"RCLONE_CONFIG_S_{key}": value for key, value in told.items()}
         try:
-            yield Ground(environment, folder, server, rclone)
+            yield Ground(environment, folder, beside, server, rclone)
         finally:
             server.stop()
 
@@ -113,7 +117,7 @@ def copy_rows() -> list[Row]:
 
             def theirs(name: str = name) -> float:
                 it.forget()
-                return it.bare("copy", f"S:{name}", str(it.folder / "copy")) + it.job("true")
+                return it.bare("copy", f"S:{name}", str(it.beside / "copy")) + it.job("true")
 
             here, bare = in_turn(ours, theirs, runs=RUNS)
             rows.append(
@@ -147,7 +151,7 @@ def results_rows() -> list[Row]:
     """Results of a job in the store, beside ``rclone copy`` of the same file."""
     with ground(small=False) as it:
         source = it.server.folder / "big" / "big.bin"
-        target = it.folder / "source"
+        target = it.beside / "source"
         target.mkdir()
         os.link(source, target / "big.bin")
         numbers = iter(range(1000))
