@@ -12,6 +12,7 @@ from tests.controller.real import Ground
 from tests.ssh.conftest import box as box
 from tests.ssh.conftest import box_environment as box_environment
 from tests.ssh.conftest import box_home as box_home
+from tests.ssh.conftest import box_program as box_program
 from tests.ssh.conftest import box_settings as box_settings
 from tests.ssh.conftest import box_within as box_within
 from tests.stores.servers import Server, serving
