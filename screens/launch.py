@@ -164,7 +164,7 @@ class LaunchScreen(BaseScreen):
 
     # Filling in
 
-    @on(FieldList.Edit)
+    @on(FieldList.Chosen)
     def action_form_edit(self) -> None:
         """Type another value."""
         one = self.form.field

@@ -137,7 +137,7 @@ class RunScreen(FilesTab):
     def _seen_tabs(self) -> set[str]:
         return {name for name in TABS if self.query_one(f"#{name}").display}
 
-    @on(FileList.Open)
+    @on(FileList.Chosen)
     def _open_file(self) -> None:
         self.action_files_open()
 

@@ -10,19 +10,18 @@ from rich.style import Style
 from textual import events
 from textual.geometry import Size
 from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from screens import actions, text
 from screens.drafts import Field
 from screens.glyphs import glyphs
 from screens.themes import overlay, paint_of
-from screens.widgets.drawn import Drawn
+from screens.widgets.cursor_list import CursorList
 
 NAME_WIDTH: Final = 22
 
 
-class FieldList(Drawn, ScrollView, can_focus=True):
+class FieldList(CursorList):
     """A form of which one line is under the cursor; it is filled in by who owns it."""
 
     PANE: ClassVar = "launch"
@@ -31,16 +30,12 @@ class FieldList(Drawn, ScrollView, can_focus=True):
     class Moved(Message):
         """Another line is under the cursor."""
 
-    class Edit(Message):
-        """A line was clicked twice."""
-
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.fields: Sequence[Field] = ()
         self._values: Mapping[str, str] = {}
         self._changes: Mapping[str, str] = {}
         self._faults: Mapping[str, str] = {}
-        self._at = 0
 
     @property
     def field(self) -> Field | None:
@@ -103,47 +98,17 @@ class FieldList(Drawn, ScrollView, can_focus=True):
 
     # Moving
 
+    @property
+    def count(self) -> int:
+        """How many lines there are."""
+        return len(self.fields)
+
     def _move(self, at: int) -> None:
-        self._at = max(0, min(at, len(self.fields) - 1))
-        page, top = max(1, self.size.height), self.scroll_offset.y
-        if self.size.height and not top <= self._at < top + page:
-            top = self._at if self._at < top else self._at - page + 1
-            self.scroll_to(y=top, animate=False, force=True)
+        super()._move(at)
         self.post_message(self.Moved())
-        self.refresh()
-
-    def action_move_down(self) -> None:
-        """The next line."""
-        self._move(self._at + 1)
-
-    def action_move_up(self) -> None:
-        """The line before."""
-        self._move(self._at - 1)
-
-    def action_move_page_down(self) -> None:
-        """A page on."""
-        self._move(self._at + max(1, self.size.height - 1))
-
-    def action_move_page_up(self) -> None:
-        """A page back."""
-        self._move(self._at - max(1, self.size.height - 1))
-
-    def action_move_top(self) -> None:
-        """The first line."""
-        self._move(0)
-
-    def action_move_bottom(self) -> None:
-        """The last line."""
-        self._move(len(self.fields) - 1)
 
     def on_resize(self, event: events.Resize) -> None:
         """Keep the cursor in view."""
         del event
         self.virtual_size = Size(self.room, len(self.fields))
         self._move(self._at)
-
-    def on_click(self, event: events.Click) -> None:
-        """Put the cursor on a line; twice edits it."""
-        self._move(self.scroll_offset.y + event.y)
-        if event.chain == 2:
-            self.post_message(self.Edit())

@@ -7,36 +7,36 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
-from textual import events
 from textual.geometry import Size
-from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from screens import actions, text
 from screens.files import FoundFile
 from screens.themes import overlay, paint_of
-from screens.widgets.drawn import Drawn
+from screens.widgets.cursor_list import CursorList
 
 if TYPE_CHECKING:
     from screens.windows import Spot
 
 
-class FileList(Drawn, ScrollView, can_focus=True):
+class FileList(CursorList):
     """Lines of files under headings; the cursor goes from file to file."""
 
     PANE: ClassVar = "files"
     BINDINGS: ClassVar = actions.bindings("files")
 
-    class Open(Message):
-        """A file was clicked twice."""
+    HEAD_LINES: ClassVar = 1
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.files: Sequence[FoundFile] = ()
         self.notice = "looking for files"
         self._now_us = 0
-        self._at = 0
+
+    @property
+    def count(self) -> int:
+        """How many files there are."""
+        return len(self.files)
 
     @property
     def file(self) -> FoundFile | None:
@@ -93,44 +93,3 @@ class FileList(Drawn, ScrollView, can_focus=True):
         facts = f"  {one.facts}" if one.facts else ""
         line = f" {size:>10}  {changed:<16}  {step:>8}  {text.harmless(one.path)}{text.harmless(facts)}"
         return line, "key" if one.is_checkpoint else "text"
-
-    # Moving
-
-    def _move(self, at: int) -> None:
-        self._at = max(0, min(at, len(self.files) - 1))
-        page, top = max(1, self.size.height - 1), self.scroll_offset.y
-        if not top <= self._at < top + page:
-            top = self._at if self._at < top else self._at - page + 1
-            self.scroll_to(y=top, animate=False, force=True)
-        self.refresh()
-
-    def action_move_down(self) -> None:
-        """The next file."""
-        self._move(self._at + 1)
-
-    def action_move_up(self) -> None:
-        """The file before."""
-        self._move(self._at - 1)
-
-    def action_move_page_down(self) -> None:
-        """A page on."""
-        self._move(self._at + max(1, self.size.height - 2))
-
-    def action_move_page_up(self) -> None:
-        """A page back."""
-        self._move(self._at - max(1, self.size.height - 2))
-
-    def action_move_top(self) -> None:
-        """The first file."""
-        self._move(0)
-
-    def action_move_bottom(self) -> None:
-        """The last file."""
-        self._move(len(self.files) - 1)
-
-    def on_click(self, event: events.Click) -> None:
-        """Put the cursor on a file; twice opens it."""
-        if event.y > 0:
-            self._move(self.scroll_offset.y + event.y - 1)
-            if event.chain == 2:
-                self.post_message(self.Open())

@@ -211,13 +211,20 @@ def test_gc_lists_what_belongs_to_nobody_and_removes_it_when_told(fabric: Fabric
 
 
 def test_wait_gives_up_in_time(fabric: Fabric, training: dict[str, Any]) -> None:
-    fabric("wait", "steps", "--timeout", "0.2", expect=124)
+    gave_up = fabric("wait", "steps", "--timeout", "0.2", expect=None)
+
+    assert gave_up.returncode == 124
+    assert fabric.json("show", "steps", "--json")["state"] not in ("COMPLETED", "FAILED", "HALTED")
 
 
 def test_wait_for_any(fabric: Fabric, training: dict[str, Any]) -> None:
     fabric("run", "-d", "--name", "quick", "--", "exit 9")
 
-    fabric("wait", "--any", "steps", "quick", expect=9)
+    waited = fabric("wait", "--any", "steps", "quick", expect=None)
+
+    assert waited.returncode == 9
+    assert fabric.json("show", "quick", "--json")["state"] == "FAILED"
+    assert fabric.json("show", "steps", "--json")["state"] != "FAILED"
 
 
 def test_followed_logs_go_over_attempts_to_the_end(fabric: Fabric) -> None:

@@ -264,6 +264,12 @@ def test_nothing_of_a_job_is_left_when_it_has_ended(fabric: Fabric, home: Home) 
     fabric("controller", "stop")
 
     wait_until(lambda: not belonging_to(home), "every process to be gone")
+    left = sorted(
+        path.name for path in home.job(fabric.json("list", "--json")[0]["id"]).attempt(1).path.iterdir()
+    )
+
+    assert belonging_to(home) == []
+    assert left == ["decision.json", "environment.json", "job", "learner-1"]
 
 
 def test_a_manifest_from_standard_input_and_the_other_name(fabric: Fabric, project: Path) -> None:

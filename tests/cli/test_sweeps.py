@@ -85,7 +85,10 @@ def test_a_product_is_started_with_one_label_and_followed_together(sweep: Fabric
 
 
 def test_the_exit_code_is_that_of_the_first_that_failed(sweep: Fabric) -> None:
-    sweep("run", "-q", "manifest.yml", "--set", "params.code=0,7,3", expect=7)
+    ran = sweep("run", "-q", "manifest.yml", "--set", "params.code=0,7,3", expect=None)
+
+    assert ran.returncode == 7
+    assert [row["exit_code"] for row in sweep.json("list", "--json", "--sort", "name")] == [0, 7, 3]
 
 
 def test_what_is_wrong_with_one_starts_none(sweep: Fabric) -> None:

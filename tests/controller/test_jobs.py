@@ -285,3 +285,6 @@ def test_the_controller_ends_when_its_last_job_has(ground: Ground, monkeypatch: 
 
     wait_for(lambda: status(ground.home) is None)
     wait_for(lambda: "nothing was left to do" in log_of(ground.home))
+
+    assert ground.row(job_id).state is State.COMPLETED
+    assert log_of(ground.home).count("ends: ") == 1

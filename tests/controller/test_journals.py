@@ -95,8 +95,9 @@ def test_what_is_recorded_is_in_the_store_soon_also_from_a_file_that_comes_later
     desk.record({"format": 1}, loss(1, 0.5))
     wait_for(lambda: desk.values("loss") == [0.5])
     desk.record(loss(2, 0.25, 0.125))
+    wait_for(lambda: len(desk.values("loss")) >= 3)
 
-    wait_for(lambda: desk.values("loss") == [0.5, 0.25, 0.125])
+    assert desk.values("loss") == [0.5, 0.25, 0.125]
 
 
 def test_draining_takes_all_there_is_and_tells_so_also_where_there_is_nothing(desk: Desk) -> None:

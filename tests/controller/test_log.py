@@ -42,6 +42,8 @@ def test_a_folder_that_is_gone_stops_nobody(tmp_path: Path, monkeypatch: pytest.
         log.say("is anybody there?")
     log.close()
 
+    assert not (tmp_path / "home").exists()  # nor is the folder made anew
+
 
 def test_a_defect_is_told_with_its_place_and_without_values(tmp_path: Path) -> None:
     log = Log(tmp_path / "controller.log")

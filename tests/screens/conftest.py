@@ -12,6 +12,9 @@ os.environ["TEXTUAL_ANIMATIONS"] = "none"
 import pytest
 
 from screens.glyphs import glyphs
+from tests.screens import seeding
+from workbench.paths import Home
+from workbench.store.database import Store
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,3 +33,12 @@ def fixed_ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.undo()
     time.tzset()
     glyphs.cache_clear()
+
+
+@pytest.fixture
+def three(home: Home) -> Home:
+    """A home with three runs, left on the table of runs."""
+    with Store.open(home) as store:
+        seeding.three_runs(store)
+        seeding.remember_runs(store)
+    return home

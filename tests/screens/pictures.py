@@ -20,7 +20,6 @@ os.environ["TZ"] = "UTC"
 from screens.draft_sources import draft_of_file
 from tests.screens import seeding
 from tests.screens.support import Shown, opened
-from tests.screens.test_pictures import remember_runs
 from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store.database import Store
@@ -40,7 +39,7 @@ def main() -> None:
         home = Home(Path(root) / "fabric")
         with Store.open(home) as store:
             seed(store)
-            remember_runs(store)
+            seeding.remember_runs(store)
         asyncio.run(draw(home, folder))
 
 

@@ -279,3 +279,11 @@ def many_points(store: Store, row: JobRow, count: int, *, block: int = 100_000) 
             )  # fmt: skip
     while ingest(store, row.id, row.attempt, 1, records):
         pass
+
+
+def remember_runs(store: Store) -> None:
+    """Have the app open where the table of runs was left."""
+    from screens.queries import MEMORY_KEY
+    from workbench.store.ui_state import set_state
+
+    set_state(store, MEMORY_KEY, {"screen": "runs"})

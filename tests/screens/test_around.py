@@ -14,19 +14,10 @@ from screens.widgets.log_view import LogView
 from screens.widgets.tabs import TabBar
 from tests.screens import seeding
 from tests.screens.support import journey, opened
-from tests.screens.test_pictures import remember_runs
 from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store import jobs
 from workbench.store.database import Store
-
-
-@pytest.fixture
-def three(home: Home) -> Home:
-    with Store.open(home) as store:
-        seeding.three_runs(store)
-        remember_runs(store)
-    return home
 
 
 @journey

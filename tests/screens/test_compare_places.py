@@ -15,7 +15,6 @@ from screens.place_watch import PlaceSeen
 from screens.widgets.chart_grid import ChartGrid
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
-from tests.screens.test_pictures import remember_runs
 from workbench.errors import PlaceUnreachable
 from workbench.paths import Home
 from workbench.store.database import Store
@@ -33,7 +32,7 @@ def pair(home: Home) -> Home:
             )
             row = seeding.go(store, row, *seeding.RUN_UP)
             seeding.report(store, row, {"loss": [1.0, 0.5 / number], "accuracy": [0.1, 0.4 * number]})
-        remember_runs(store)
+        seeding.remember_runs(store)
     home.code.mkdir()
     for number, lines in ((1, b"a\nlr = 0.1\n"), (2, b"a\nlr = 0.5\n")):
         with tarfile.open(home.snapshot(str(number) * 64), "w:gz") as archive:

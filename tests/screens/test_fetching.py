@@ -18,7 +18,6 @@ from screens.widgets.text_page import ConfigPage
 from tests.cli.conftest import end_everything
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
-from tests.screens.test_pictures import remember_runs
 from workbench.clock import now_us
 from workbench.paths import Home
 from workbench.store import jobs
@@ -150,14 +149,6 @@ async def test_any_command_is_given_from_the_command_line(done: Home) -> None:
         await shown.until(lambda: isinstance(shown.app.screen, TextView))
         await shown.press("escape")
         await shown.until_shown("tags           best")
-
-
-@pytest.fixture
-def three(home: Home) -> Home:
-    with Store.open(home) as store:
-        seeding.three_runs(store)
-        remember_runs(store)
-    return home
 
 
 @journey

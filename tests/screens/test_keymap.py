@@ -9,7 +9,6 @@ from screens.keymap import key_map
 from screens.runs import RunsScreen
 from tests.screens import seeding
 from tests.screens.support import journey, opened
-from tests.screens.test_pictures import remember_runs
 from workbench.config import load_config
 from workbench.errors import ConfigError
 from workbench.paths import Home, config_file
@@ -68,7 +67,7 @@ def test_two_actions_may_change_keys() -> None:
 async def test_other_keys_are_shown_and_obeyed_and_the_old_ones_do_nothing(home: Home) -> None:
     with Store.open(home) as store:
         seeding.three_runs(store)
-        remember_runs(store)
+        seeding.remember_runs(store)
     async with opened(home, (120, 40), keys={"runs.problems": ["ctrl+y"], "nothing": ["x"]}) as shown:
         await shown.until_shown("mnist-big", "ctrl+y problems", "keys.nothing: there is no such action")
         await shown.press("exclamation_mark")

@@ -16,7 +16,6 @@ from screens.runs import RunsScreen
 from tests.cli.conftest import end_everything
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
-from tests.screens.test_pictures import remember_runs
 from workbench.clock import now_us
 from workbench.errors import FabricError
 from workbench.job import State
@@ -187,7 +186,7 @@ async def test_the_manifest_is_edited_in_the_users_editor(
 async def test_nothing_is_started_readonly(home: Home) -> None:
     with Store.open(home) as store:
         seeding.three_runs(store)
-        remember_runs(store)
+        seeding.remember_runs(store)
     async with opened(home, readonly=True) as shown:
         await shown.until_shown("mnist-wide")
         await shown.press("n")

@@ -10,7 +10,6 @@ from screens.login import TypeAnswer
 from tests.cli.conftest import end_everything
 from tests.screens import seeding
 from tests.screens.support import journey, opened
-from tests.screens.test_pictures import remember_runs
 from tests.ssh.conftest import Box, box, box_environment  # noqa: F401 - fixtures are used by their names
 from tests.ssh.daemon import set_password
 from workbench.clock import now_us
@@ -64,7 +63,7 @@ async def test_a_job_that_waits_for_it_has_it_asked_for(home: Home, monkeypatch:
     monkeypatch.setattr("screens.login.Logins.begin", lambda self, options: offered.append(options.name))
     with Store.open(home) as store:
         row = seeding.add_job(store, 1, "far", backend="gpubox")
-        remember_runs(store)
+        seeding.remember_runs(store)
         async with opened(home, (120, 40)) as shown:
             await shown.until_shown("far")
             assert offered == []

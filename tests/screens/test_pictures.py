@@ -19,20 +19,21 @@ from workbench.store.rows import JobRow
 
 SIZE_NAMES = {size: f"{size[0]}x{size[1]}" for size in SIZES}
 sizes = pytest.mark.parametrize("size", SIZES, ids=SIZE_NAMES.get)
+Steps = Callable[[Walk], Awaitable[None]]
+Same = Callable[..., None]
 MANIFEST = "name: digits\nparams: {lr: 0.1}\nframework: {name: custom, command: python train.py}\n"
 
 
-def remember_runs(store: Store) -> None:
-    """Have the app open where the table of runs was left."""
-    from screens.queries import MEMORY_KEY
-    from workbench.store.ui_state import set_state
+@pytest.fixture
+def folder(clean_environment: Path) -> Path:
+    """Where the walks are made: a folder with one manifest."""
+    place = clean_environment / "work"
+    place.mkdir()
+    (place / "manifest.yml").write_text(MANIFEST)
+    return place
 
-    set_state(store, MEMORY_KEY, {"screen": "runs"})
 
-
-def walk_through(
-    home: Home, size: tuple[int, int], steps: Callable[[Walk], Awaitable[None]], *, first: str = "fabric"
-) -> str:
+def walk_through(home: Home, size: tuple[int, int], steps: Steps, *, first: str = "fabric") -> str:
     """Open the app, walk, and return all that was seen."""
 
     async def take() -> str:
@@ -46,22 +47,19 @@ def walk_through(
 
 
 @pytest.fixture
-def folder(clean_environment: Path) -> Path:
-    """Where the walks are made: a folder with one manifest."""
-    place = clean_environment / "work"
-    place.mkdir()
-    (place / "manifest.yml").write_text(MANIFEST)
-    return place
+def same(home: Home, folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Same:
+    """Hold what is seen on a walk to the picture of that name."""
+
+    def walk_and_look(name: str, size: tuple[int, int], steps: Steps, *, unreachable: bool = False) -> None:
+        with pretended(monkeypatch, folder, unreachable=unreachable):
+            shown = walk_through(home, size, steps)
+        check(request, f"{name}-{SIZE_NAMES[size]}", shown)
+
+    return walk_and_look
 
 
 @sizes
-def test_while_there_is_nothing(
-    home: Home,
-    folder: Path,
-    size: tuple[int, int],
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_while_there_is_nothing(home: Home, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:
         await walk.see("runs", "No runs yet")
         await walk.window("help", ["question_mark"], "Keys")
@@ -83,19 +81,12 @@ def test_while_there_is_nothing(
             rows, {"charts": "none of them has reported", "values": "no metrics", "code": "same"}
         )
 
-    with pretended(monkeypatch, folder):
-        shown = walk_through(home, size, steps)
-
-    check(request, f"empty-{SIZE_NAMES[size]}", shown)
+    same("empty", size, steps)
 
 
 @sizes
 def test_while_the_store_is_being_opened(
-    home: Home,
-    folder: Path,
-    size: tuple[int, int],
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
+    home: Home, size: tuple[int, int], same: Same, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Store.open(home) as store:
         rows = seeding.three_runs(store)
@@ -113,10 +104,7 @@ def test_while_the_store_is_being_opened(
         )
         await walk.places("asking")
 
-    with pretended(monkeypatch, folder):
-        shown = walk_through(home, size, steps)
-
-    check(request, f"loading-{SIZE_NAMES[size]}", shown)
+    same("loading", size, steps)
 
 
 def _says(row: JobRow) -> dict[str, str]:
@@ -127,16 +115,10 @@ def _says(row: JobRow) -> dict[str, str]:
 
 
 @sizes
-def test_three_runs(
-    home: Home,
-    folder: Path,
-    size: tuple[int, int],
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_three_runs(home: Home, size: tuple[int, int], same: Same) -> None:
     with Store.open(home) as store:
         rows = seeding.three_runs(store)
-        remember_runs(store)
+        seeding.remember_runs(store)
 
     async def steps(walk: Walk) -> None:
         shown = walk.shown
@@ -161,23 +143,14 @@ def test_three_runs(
         await walk.window("begin with", ["t"], "a bare command", "manifest.yml")
         shown.app.go_home()
 
-    with pretended(monkeypatch, folder):
-        seen = walk_through(home, size, steps)
-
-    check(request, f"three-{SIZE_NAMES[size]}", seen)
+    same("three", size, steps)
 
 
 @sizes
-def test_five_thousand_runs(
-    home: Home,
-    folder: Path,
-    size: tuple[int, int],
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_five_thousand_runs(home: Home, size: tuple[int, int], same: Same) -> None:
     with Store.open(home) as store:
         seeding.many_runs(store, 5000)
-        remember_runs(store)
+        seeding.remember_runs(store)
         last = [row for number in (4998, 4999) if (row := job(store, seeding.job_id(number))) is not None]
 
     async def steps(walk: Walk) -> None:
@@ -196,20 +169,11 @@ def test_five_thousand_runs(
         )  # fmt: skip
         await walk.compare(last, {"charts": "none of them", "values": "no metrics"})
 
-    with pretended(monkeypatch, folder):
-        shown = walk_through(home, size, steps)
-
-    check(request, f"many-{SIZE_NAMES[size]}", shown)
+    same("many", size, steps)
 
 
 @sizes
-def test_a_place_that_cannot_be_reached(
-    home: Home,
-    folder: Path,
-    size: tuple[int, int],
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_place_that_cannot_be_reached(home: Home, size: tuple[int, int], same: Same) -> None:
     with Store.open(home) as store:
         row = seeding.add_job(store, 1, "far-away", backend="gpubox")
         row = seeding.go(store, row, *seeding.RUN_UP)
@@ -224,7 +188,7 @@ def test_a_place_that_cannot_be_reached(
             Reason("gpubox does not answer"),
             next_try_us=seeding.NOW_US + 9 * seeding.SECOND_US,
         )
-        remember_runs(store)
+        seeding.remember_runs(store)
 
     async def steps(walk: Walk) -> None:
         await walk.see("runs", "? processing", "waiting for the first output")
@@ -234,10 +198,7 @@ def test_a_place_that_cannot_be_reached(
         )
         await walk.places("does not answer: gpubox", "is it switched on?")
 
-    with pretended(monkeypatch, folder, unreachable=True):
-        shown = walk_through(home, size, steps)
-
-    check(request, f"unreachable-{SIZE_NAMES[size]}", shown)
+    same("unreachable", size, steps, unreachable=True)
 
 
 @pytest.mark.parametrize("size", [(50, 10), (20, 5)])

@@ -9,20 +9,10 @@ from screens.widgets.job_table import JobTable
 from screens.widgets.prompt import Prompt
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
-from tests.screens.test_pictures import remember_runs
 from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store import jobs, requests
 from workbench.store.database import Store
-
-
-@pytest.fixture
-def three(home: Home) -> Home:
-    """A home with three runs, left on the table of runs."""
-    with Store.open(home) as store:
-        seeding.three_runs(store)
-        remember_runs(store)
-    return home
 
 
 @pytest.fixture
@@ -204,7 +194,7 @@ async def test_pause_holds_the_view_still(three: Home) -> None:
 async def test_ten_thousand_jobs_are_paged(home: Home) -> None:
     with Store.open(home) as store:
         seeding.many_runs(store, 10_000)
-        remember_runs(store)
+        seeding.remember_runs(store)
     async with opened(home) as shown:
         await shown.until_shown("10,000 jobs", "sweep-09999")
         await shown.press("G")
@@ -311,7 +301,7 @@ async def test_names_and_reasons_with_markup_and_escapes_are_harmless(home: Home
         )
         seeding.report(store, row, {"[red]loss": [1.0, 2.0]}, group="")
         seeding.journal(home, row).write(evil.encode() + b"\n")
-        remember_runs(store)
+        seeding.remember_runs(store)
     async with opened(home, (200, 60)) as shown:
         await shown.until_shown("[red]x[/red]", "[red]loss")
         for key in ("enter", *"1234567"):

@@ -9,7 +9,6 @@ from screens.farewell import farewell
 from screens.widgets.job_table import JobTable
 from tests.screens import seeding
 from tests.screens.support import journey, opened
-from tests.screens.test_pictures import remember_runs
 from workbench.errors import UnknownName
 from workbench.paths import Home
 from workbench.store import jobs
@@ -24,7 +23,7 @@ async def test_a_locked_store_is_said_and_read_as_soon_as_it_is_free(
     monkeypatch.setattr("screens.reader.RETRY_SECONDS", 0.05)
     with Store.open(home) as store:
         seeding.three_runs(store)
-        remember_runs(store)
+        seeding.remember_runs(store)
     holder = sqlite3.connect(home.database, isolation_level=None)
     holder.execute("PRAGMA locking_mode = EXCLUSIVE")
     holder.execute("BEGIN EXCLUSIVE")
@@ -49,7 +48,7 @@ async def test_a_store_of_a_newer_version_is_said(home: Home) -> None:
 async def test_a_store_that_turns_newer_meanwhile_keeps_the_last_rows(home: Home) -> None:
     with Store.open(home) as store:
         seeding.three_runs(store)
-        remember_runs(store)
+        seeding.remember_runs(store)
         async with opened(home, (120, 40)) as shown:
             await shown.until_shown("mnist-big")
             store.execute("PRAGMA user_version = 99")
@@ -69,7 +68,7 @@ async def test_a_bug_in_a_query_is_said_and_the_screens_stay(
     monkeypatch.setattr("screens.reader.RETRY_SECONDS", 0.05)
     with Store.open(home) as store:
         seeding.three_runs(store)
-        remember_runs(store)
+        seeding.remember_runs(store)
 
     def broken(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("oops")
@@ -128,7 +127,7 @@ async def test_without_colours_the_cursor_is_still_seen(home: Home, monkeypatch:
     monkeypatch.setenv("NO_COLOR", "1")
     with Store.open(home) as store:
         seeding.three_runs(store)
-        remember_runs(store)
+        seeding.remember_runs(store)
 
     async with opened(home) as shown:
         await shown.until_shown("mnist-big")
@@ -144,7 +143,7 @@ async def test_without_colours_the_cursor_is_still_seen(home: Home, monkeypatch:
 async def test_every_theme_paints_every_role(home: Home) -> None:
     with Store.open(home) as store:
         seeding.three_runs(store)
-        remember_runs(store)
+        seeding.remember_runs(store)
     async with opened(home) as shown:
         await shown.until_shown("mnist-big")
         for theme in sorted(shown.app.available_themes):
@@ -182,7 +181,7 @@ async def test_with_ascii_nothing_else_is_drawn(home: Home, monkeypatch: pytest.
 async def test_keys_are_answered_while_somebody_else_writes_for_long(home: Home) -> None:
     with Store.open(home) as store:
         seeding.three_runs(store)
-        remember_runs(store)
+        seeding.remember_runs(store)
     async with opened(home, (120, 40)) as shown:
         await shown.until_shown("mnist-big")
         holder = sqlite3.connect(home.database, isolation_level=None)

@@ -9,20 +9,9 @@ import pytest
 from screens.runs import RunsScreen
 from screens.tasks import Report, percentage
 from screens.windows import Jump, Problem, TaskList
-from tests.screens import seeding
 from tests.screens.support import journey, opened
-from tests.screens.test_pictures import remember_runs
 from workbench.errors import CannotWrite
 from workbench.paths import Home
-from workbench.store.database import Store
-
-
-@pytest.fixture
-def three(home: Home) -> Home:
-    with Store.open(home) as store:
-        seeding.three_runs(store)
-        remember_runs(store)
-    return home
 
 
 @journey
