@@ -390,7 +390,8 @@ def test_learners_of_this_home_that_should_not_be_there_are_ended_and_no_others(
 
 def test_it_lingers_and_then_ends_by_itself(bench: Bench) -> None:
     bench.stop()
+    before = bench.ended
     bench.start(linger=lambda: 0.0)
-    wait_for(lambda: bool(bench.ended))
+    wait_for(lambda: bench.ended != before)
 
     assert bench.ended == "nothing was left to do"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.data.support import FILES, make_tree
 from workbench.data import remembered
 
 
@@ -11,3 +14,9 @@ from workbench.data import remembered
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trust a look at files however new they are: what is tested is not the clock's grain."""
     monkeypatch.setattr(remembered, "RACY_NS", 0)
+
+
+@pytest.fixture
+def tree(clean_environment: Path) -> Path:
+    """A folder with a small project."""
+    return make_tree(clean_environment / "code", FILES)

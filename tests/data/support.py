@@ -10,6 +10,14 @@ from pathlib import Path
 
 _NOBODY = 65534
 
+FILES: Mapping[str, str | bytes] = {
+    "train.py": "print(1)\n",
+    "lib/a.py": "a\n",
+    "lib/empty/": "",
+    "data.bin": b"\x00\xff",
+}
+"""A small project."""
+
 
 def make_tree(folder: Path, files: Mapping[str, str | bytes]) -> Path:
     """Write files, making folders on the way; a name with a slash at its end is a folder."""

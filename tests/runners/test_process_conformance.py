@@ -3,56 +3,34 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from backends.interface import Cluster, Host
 from backends.local_host import LocalHost
-from backends.pipe_host import PipeHost
 from runners.conformance import RunnerContract
 from runners.interface import LearnerRef
 from runners.process import ProcessRunner
-from workbench.learner import archive, host_learners
+from tests.runners.places import AgentsHere, OverLocalHost, OverPipeHost
 from workbench.learner.masking import Mask
 from workbench.learner.transcriber import Transcriber
 from workbench.paths import Home, default_home
 
 
-class ProcessContract(RunnerContract):
+class ProcessContract(AgentsHere, RunnerContract):
     """What both ways to reach this machine have in common."""
 
     runner_class = ProcessRunner
 
-    def kill_agent(self, place: Host | Cluster, learner: LearnerRef) -> None:
-        marker = f"{learner.home}/{learner.job_id}/{learner.attempt}/{learner.learner}"
-        agents = host_learners.markers("FABRIC_GUARD")[marker]
-        for pid in agents:
-            os.kill(pid, signal.SIGSTOP)
-        for pid in agents:
-            os.kill(pid, signal.SIGKILL)
+
+class TestOverLocalHost(OverLocalHost, ProcessContract):
+    """Directly."""
 
 
-class TestOverLocalHost(ProcessContract):
-    @pytest.fixture
-    def place(self, home: Home) -> Iterator[Host]:
-        place = LocalHost(home)
-        yield place
-        place.close()
-
-
-class TestOverPipeHost(ProcessContract):
-    @pytest.fixture
-    def place(self, tmp_path: Path) -> Iterator[Host]:
-        agent = archive.build(str(tmp_path / "agents"))
-        place = PipeHost([sys.executable, "-I", agent, "host"], root=str(tmp_path / "place"))
-        yield place
-        place.close()
+class TestOverPipeHost(OverPipeHost, ProcessContract):
+    """Through a pipe."""
 
 
 class TestWithTheShAgent(ProcessContract):

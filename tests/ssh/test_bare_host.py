@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -18,11 +17,11 @@ from runners.interface import LearnerRef
 from runners.process import ProcessRunner
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
+from tests.runners.places import AgentsHere
 from tests.ssh.bare import bare_root
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import Daemon, make_user, processes_of, remove_user, why_not
 from workbench.job import State
-from workbench.learner import host_learners
 from workbench.learner.masking import Mask
 from workbench.learner.transcriber import Transcriber
 from workbench.paths import Home
@@ -47,7 +46,7 @@ def bare(box: Box) -> Iterator[tuple[Box, Path]]:
             remove_user(user)
 
 
-class TestConformance(RunnerContract):
+class TestConformance(AgentsHere, RunnerContract):
     runner_class = ProcessRunner
     has: ClassVar[frozenset[str]] = frozenset()
     left_out: ClassVar[Mapping[str, str]] = {
@@ -66,13 +65,6 @@ class TestConformance(RunnerContract):
     @pytest.fixture(autouse=True)
     def _root(self, bare: tuple[Box, Path]) -> None:
         self.root = bare[1]
-
-    def kill_agent(self, place: Host | Cluster, learner: LearnerRef) -> None:
-        marker = f"{learner.home}/{learner.job_id}/{learner.attempt}/{learner.learner}"
-        agents = host_learners.markers("FABRIC_GUARD")[marker]
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in agents:
-                os.kill(pid, number)
 
     def transcribe(self, place: Host | Cluster, learner: LearnerRef) -> None:
         assert isinstance(place, Host)

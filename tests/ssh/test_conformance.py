@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 
 import pytest
 
-from backends.interface import Cluster, Host
+from backends.interface import Host
 from runners.conformance import RunnerContract
 from runners.container import ContainerRunner
-from runners.interface import LearnerRef
 from runners.process import ProcessRunner
 from tests.containers.images import DEBIAN
+from tests.runners.places import AgentsHere
 from tests.ssh.conftest import Box
-from workbench.learner import host_learners
 
 
-class OverSsh(RunnerContract):
+class OverSsh(AgentsHere, RunnerContract):
     """What both runners have in common."""
 
     @pytest.fixture
@@ -26,13 +23,6 @@ class OverSsh(RunnerContract):
         place = box.backend().open()
         yield place
         place.close()
-
-    def kill_agent(self, place: Host | Cluster, learner: LearnerRef) -> None:
-        marker = f"{learner.home}/{learner.job_id}/{learner.attempt}/{learner.learner}"
-        agents = host_learners.markers("FABRIC_GUARD")[marker]
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in agents:
-                os.kill(pid, number)
 
 
 class TestProcesses(OverSsh):

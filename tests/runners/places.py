@@ -1,0 +1,52 @@
+"""This machine as the suites reach it: directly, and at the other end of a pipe; and an agent's death."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backends.interface import Cluster, Host
+from backends.local_host import LocalHost
+from backends.pipe_host import PipeHost
+from runners.interface import LearnerRef
+from workbench.learner import archive, host_learners
+from workbench.paths import Home
+
+
+class AgentsHere:
+    """For suites whose agents are processes of this machine."""
+
+    def kill_agent(self, place: Host | Cluster, learner: LearnerRef) -> None:
+        """Kill a learner's agent, all of its processes at once."""
+        marker = f"{learner.home}/{learner.job_id}/{learner.attempt}/{learner.learner}"
+        agents = host_learners.markers("FABRIC_GUARD")[marker]
+        for pid in agents:
+            os.kill(pid, signal.SIGSTOP)
+        for pid in agents:
+            os.kill(pid, signal.SIGKILL)
+
+
+class OverLocalHost:
+    """This machine directly."""
+
+    @pytest.fixture
+    def place(self, home: Home) -> Iterator[Host]:
+        place = LocalHost(home)
+        yield place
+        place.close()
+
+
+class OverPipeHost:
+    """The same at the other end of a pipe."""
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Iterator[Host]:
+        agent = archive.build(str(tmp_path / "agents"))
+        place = PipeHost([sys.executable, "-I", agent, "host"], root=str(tmp_path / "place"))
+        yield place
+        place.close()
