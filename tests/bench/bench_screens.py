@@ -75,11 +75,10 @@ def first_paint() -> list[Row]:
 
 def _fill(home: Home, count: int) -> None:
     from tests.screens import seeding
-    from tests.screens.test_pictures import remember_runs
 
     with Store.open(home) as store:
         seeding.many_runs(store, count)
-        remember_runs(store)
+        seeding.remember_runs(store)
 
 
 def _seconds_to(wanted: bytes, argv: list[str], environment: dict[str, str]) -> float:
