@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, Final
 
 from backends.carrying import Incoming, carried
-from backends.frame_client import SLACK_SECONDS, FrameClient
+from backends.frame_client import SLACK_SECONDS, FrameClient, cut_off
 from backends.interface import Chunk, Completed, Host, HostIdentity, HostStream, Lock
 from backends.local_host import skip
 from workbench.errors import PlaceUnreachable
@@ -114,13 +114,13 @@ class FrameHost(Host):
         """Say what is new in the journals of learners, and wait until something is."""
         arguments = {"asker": asker, "known": known, "timeout_seconds": timeout_seconds}
         seconds = timeout_seconds + SLACK_SECONDS
-        sizes, data = self._client.exchange("follow", arguments, seconds=seconds)
+        sizes, pieces = self._client.exchange_pieces("follow", arguments, seconds=seconds)
         news: dict[str, dict[str, Chunk]] = {}
-        start = 0
+        cut = cut_off(pieces)
+        next(cut)
         for folder, parts in sizes.items():
             for name, (length, offset, end) in parts.items():
-                news.setdefault(folder, {})[name] = Chunk(data[start : start + length], offset, end)
-                start += length
+                news.setdefault(folder, {})[name] = Chunk(cut.send(length), offset, end)
         return news
 
     def fetch(self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 import threading
-from typing import Any, BinaryIO, List, NamedTuple, Optional
+from typing import Any, BinaryIO, List, NamedTuple, Optional, Union
 
 FORMAT = 1
 GREETING = b"\nfabric-host\n"
@@ -75,10 +75,12 @@ class Channel:
             noise += byte
         return bytes(noise[: -len(GREETING)])
 
-    def send(self, call: int, kind: int, payload: bytes = b"") -> None:
+    def send(self, call: int, kind: int, payload: Union[bytes, memoryview] = b"") -> None:
         """Send one frame; raises OSError or ValueError when the other side is gone."""
+        # One piece: what is written alone crosses some links alone.
+        frame = b"".join((_HEADER.pack(len(payload), call, kind), payload))
         with self._sending:
-            self._write(_HEADER.pack(len(payload), call, kind) + payload)
+            self._write(frame)
 
     def send_json(self, call: int, kind: int, document: Any) -> None:
         """Send one frame that carries JSON."""
@@ -88,7 +90,7 @@ class Channel:
         """Send bytes of any length, in chunks, so that other calls' frames get between them."""
         view = memoryview(data)
         for start in range(0, len(view), CHUNK_BYTES):
-            self.send(call, DATA, bytes(view[start : start + CHUNK_BYTES]))
+            self.send(call, DATA, view[start : start + CHUNK_BYTES])
 
     def receive(self) -> Optional[Frame]:
         """Wait for the next frame; None when the other side has closed.

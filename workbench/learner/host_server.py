@@ -6,14 +6,16 @@ import io
 import queue
 import socket
 import threading
-from typing import Any, BinaryIO, Callable, Dict, Optional, Tuple
+from typing import Any, BinaryIO, Callable, Dict, List, Optional, Tuple, Union
 
 from workbench.learner import frames, host_files, host_journals, host_processes, leases
 from workbench.learner.failure import Failure
 from workbench.learner.host import Place, guarded
 from workbench.learner.upload import Upload
 
-Answer = Tuple[Any, bytes]  # JSON, and the bytes that go before it
+Answer = Tuple[
+    Any, Union[bytes, List[bytes]]
+]  # JSON, and the bytes that go before it, in pieces where they are large
 
 
 class Server:
@@ -75,7 +77,8 @@ class Server:
                 answer, data = guarded(doer, call)
             else:
                 answer, data = self._place.call(call.name, call.arguments), b""
-            self._channel.send_data(call.number, data)
+            for piece in data if isinstance(data, list) else [data]:
+                self._channel.send_data(call.number, piece)
             self._channel.send_json(call.number, frames.RESULT, answer)
         except (BrokenPipeError, ValueError) as error:
             if not isinstance(error, BrokenPipeError):
@@ -124,7 +127,7 @@ class Server:
         arguments = dict(call.arguments)
         news = self._place.followers.of(arguments.pop("asker")).follow(**arguments)
         data = [part[0] for parts in news.values() for part in parts.values()]
-        return host_journals.sizes_of(news), b"".join(data)
+        return host_journals.sizes_of(news), data
 
     def _fetch(self, call: _Call) -> Answer:
         from workbench.learner.host_trees import send_files
