@@ -18,7 +18,7 @@ SCALING: Final = ("TriggeredScaleUp", "Nominated")
 
 _NODES: Final = re.compile(r"0/(\d+) nodes are available: (.*)")
 _HELPLESS: Final = re.compile(r"(\d+) Preemption is not helpful for scheduling")
-_TAINT: Final = re.compile(r"had untolerated taint(?:\(s\)|s)? \{([^}:]*)")
+_TAINT: Final = re.compile(r"had untolerated taint(?:\(s\)|s)?(?: \{([^}:]*))?")
 _PASSING: Final = (
     "node.kubernetes.io/",
     "node.cloudprovider.kubernetes.io/",
@@ -52,7 +52,7 @@ def unfit_words(message: str) -> str:
 def _stays(part: str) -> bool:
     """Say whether one reason of the scheduler's is about what nodes are, and not about how they are now."""
     if taint := _TAINT.search(part):
-        return not taint[1].strip().startswith(_PASSING)
+        return not (taint[1] or "").strip().startswith(_PASSING)
     return "Insufficient" in part or "node affinity/selector" in part
 
 
@@ -81,7 +81,7 @@ class Unfit:
         if now - since < self._seconds or now - self._asked.get(uid, -_ASK_SECONDS) < _ASK_SECONDS:
             return None
         self._asked[uid] = now
-        if self._is_provided_for(pod):
+        if self._is_provided_for(pod) or (_hides_taints(words) and self._nodes_may_come_back()):
             return None
         hint = "ask for less; node_selector, gpu_types and tolerations of the backend choose the nodes"
         return Reason(f"no node of the cluster can hold it: {words}", "C104", hint)
@@ -99,3 +99,17 @@ class Unfit:
         except FabricError:
             return True
         return any(event.get("reason") in SCALING for event in events)
+
+    def _nodes_may_come_back(self) -> bool:
+        """Say whether a node has a taint that passes; who may not list nodes cannot know that none has."""
+        try:
+            nodes = self._cluster.list("Node").items
+        except FabricError:
+            return True
+        taints = (taint for node in nodes for taint in (node.get("spec") or {}).get("taints") or ())
+        return any(str(taint.get("key")).startswith(_PASSING) for taint in taints)
+
+
+def _hides_taints(words: str) -> bool:
+    """Say whether a scheduler (1.34 on) does not name the taints that it speaks of."""
+    return any(taint[1] is None for taint in _TAINT.finditer(words))

@@ -100,6 +100,7 @@ def test_a_learner_that_waits_for_what_its_launch_brings_is_launched_again_by_wh
 
     assert decide(view(State.PENDING, seen=waiting)).actions == (Launch(),)
     assert Launch() not in decide(view(State.PENDING, seen=waiting, launches=1, launched_at=NOW)).actions
+    assert decide(view(State.PENDING, seen=waiting, launches=1, launched_at=NOW - 60)).actions == (Launch(),)
     assert decide(view(State.PENDING, seen=waiting, trouble=AWAY, not_before=NOW + 9)).until == NOW + 9
 
 

@@ -146,9 +146,9 @@ def test_a_place_on_a_queue_is_kept_while_others_use_the_quota(pods: Pods) -> No
         ),
         (
             "0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 2 node(s) had untolerated"
-            " taint(s) {gpu: yes}." + NOWHERE.format(n=3),
+            " taint {gpu: yes}." + NOWHERE.format(n=3),
             "0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 2 node(s) had untolerated"
-            " taint(s) {gpu: yes}",
+            " taint {gpu: yes}",
         ),
         # Somebody uses it, and will end.
         (

@@ -160,14 +160,15 @@ def _over(view: View) -> bool:
 
 def _missing(view: View) -> list[int]:
     """List the learners that are still to be launched."""
-    starting = view.state in (State.PENDING, State.DOWNLOADING) and not view.launches
+    starting = view.state in (State.PENDING, State.DOWNLOADING)
 
     def absent(number: int) -> bool:
         learner = view.seen.get(number)
         if learner is None:
             return True
         # Cut off between its start and its first word: it is launched again, and its lock sorts out the rest.
-        lost = learner.phase is LearnerPhase.LOST and learner.started_us is None
+        lost = learner.phase is LearnerPhase.LOST and learner.started_us is None and not view.launches
+        # A queue of the place may let it begin long after its launch: what it waits for is brought then.
         return starting and (lost or learner.cut_off)
 
     return [number for number in range(1, view.spec.learners + 1) if absent(number)]
