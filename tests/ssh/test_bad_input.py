@@ -183,3 +183,12 @@ def test_a_gpu_where_none_is_leaves_neither_job_nor_folder(box: Box, fabric: Fab
     assert fabric.json("list", "--json") == []
     assert not list(box.user.home.glob(".fabric/*/*/jobs/*"))
     assert "has none" in fabric("plan", *words, expect=EX_UNAVAILABLE).stderr
+
+
+def test_a_user_whom_the_host_does_not_know_is_refused_and_named(box: Box, fabric: Fabric) -> None:
+    address = box.address.replace(box.user.name, "nobody-there")
+    refused = fabric("run", "-q", "--backend", address, "--", "true", expect=EX_NOPERM)
+
+    assert is_one_sentence_and_a_hint(refused.stderr), refused.stderr
+    assert "does not let nobody-there in" in refused.stderr
+    assert fabric.json("list", "--json") == []

@@ -12,7 +12,7 @@ from tests.containers.images import DEBIAN
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
-from workbench.job import State
+from workbench.job import TERMINAL, State
 from workbench.metrics import points, series
 from workbench.paths import Home
 from workbench.store.rows import PlaceRef
@@ -154,5 +154,21 @@ def test_processes_and_containers_on_one_host_share_one_connection_and_one_sessi
             ground.ask(job_id, "kill")
             ground.ends(job_id)
         assert engine_box.daemon.log().count("Accepted publickey") == 2
+    finally:
+        ground.clean_up()
+
+
+def test_a_job_runs_by_way_of_the_systems_ssh_and_goes_on_when_that_is_killed(home: Home, box: Box) -> None:
+    options = {"transport": "openssh", "config": str(box.config)}
+    ground = Ground(home, PlaceRef("box", "ssh", "process", address="ssh://box", options=options))
+    try:
+        job_id = ground.submit("echo one; until [ -e $RESULT_DIR/go ]; do sleep 0.1; done; echo two")
+        ground.prints(job_id, "one")
+        assert box.daemon.kill_sessions()
+        (results,) = box.user.home.glob(f".fabric/*/*/jobs/{job_id}/results")
+        (results / "go").touch()
+        row = ground.reaches(job_id, *TERMINAL, seconds=60)
+
+        assert (row.state, ground.output(job_id)) == (State.COMPLETED, "one\ntwo\n"), row.reason
     finally:
         ground.clean_up()
