@@ -109,6 +109,10 @@ def test_a_filter_lets_through_what_it_says(store: Store, text: str, expected: s
         ("loss<abc", "loss<abc", "'abc' is not a number"),
         ("age<5w", "age<5w", "is not a number"),
         ("is:nice", "is:nice", "a job is never 'nice'"),
+        ("done loss<<0.3", "loss<<0.3", "compares nothing"),
+        ("loss<", "loss<", "compares nothing"),
+        ("done exit==0", "exit==0", "compares nothing"),
+        ("<0.3", "<0.3", "compares nothing"),
     ],
 )
 def test_a_wrong_filter_says_where_and_why(text: str, wrong: str, why: str) -> None:

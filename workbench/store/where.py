@@ -70,6 +70,8 @@ IS: Final = {
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _ANYWHERE: Final = ("jobs.name", "jobs.id", "jobs.reason", "jobs.tags", "jobs.note")
 _COMPARED = re.compile(r"([^\s<>=!:]+)(<=|>=|!=|<|>|=)([^\s<>=]+)")
+_COMPARING = re.compile(r"[<>]|[=!]=")
+"""Who writes these means no word."""
 
 
 class WhereError(UsageError):
@@ -183,6 +185,11 @@ class _Builder:
             return self._compared(*compared.groups())
         field, colon, value = term.partition(":")
         if not colon or term[0] in '"/':
+            if term[0] not in '"/' and _COMPARING.search(term):
+                raise _Wrong(
+                    f"{term!r} compares nothing that is understood",
+                    'write loss<0.3 or exit=0; a "text" in quotes is looked for as it is',
+                )
             return self._free(term)
         return self._field(field.lower(), value)
 
