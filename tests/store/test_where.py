@@ -75,6 +75,7 @@ ALL = {"mnist", "bert big", "[red]x", "resnet"}
         ("reason:memory", {"resnet"}),
         ("code:C2", {"resnet"}),
         ("exit=137", {"resnet"}),
+        ("exit==137", {"resnet"}),
         ("exit!=0", {"resnet"}),
         ("gpus>=2 learners=1", ALL),
         ("gpus>2", set()),
@@ -111,7 +112,7 @@ def test_a_filter_lets_through_what_it_says(store: Store, text: str, expected: s
         ("is:nice", "is:nice", "a job is never 'nice'"),
         ("done loss<<0.3", "loss<<0.3", "compares nothing"),
         ("loss<", "loss<", "compares nothing"),
-        ("done exit==0", "exit==0", "compares nothing"),
+        ("done exit===0", "exit===0", "compares nothing"),
         ("<0.3", "<0.3", "compares nothing"),
     ],
 )

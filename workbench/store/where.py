@@ -5,7 +5,7 @@ Terms stand beside each other and must all hold; ``!`` turns one round. A term i
 * ``field:text``, where text may be ``/a regular expression/``, ``"quoted"`` or several with ``|`` between
   them. Fields are those of :data:`TEXTS`, ``state`` (a state, or queued, running, done, failed, stopped),
   ``tag``, ``label`` (``label:team=a``);
-* ``name<0.3`` with ``<``, ``<=``, ``>``, ``>=``, ``=`` or ``!=``: a number of the job (:data:`NUMBERS`;
+* ``name<0.3`` with ``<``, ``<=``, ``>``, ``>=``, ``=`` (or ``==``) or ``!=``: a number of the job (:data:`NUMBERS`;
   ``age<2h``) or else the last value of a metric;
 * ``is:problem`` (failed, or waiting with a fault) and ``is:open`` (something of it goes on or is to come);
 * ``has:loss``, whether a metric of that name was reported;
@@ -69,7 +69,7 @@ IS: Final = {
 
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _ANYWHERE: Final = ("jobs.name", "jobs.id", "jobs.reason", "jobs.tags", "jobs.note")
-_COMPARED = re.compile(r"([^\s<>=!:]+)(<=|>=|!=|<|>|=)([^\s<>=]+)")
+_COMPARED = re.compile(r"([^\s<>=!:]+)(<=|>=|!=|==|<|>|=)([^\s<>=]+)")
 _COMPARING = re.compile(r"[<>]|[=!]=")
 """Who writes these means no word."""
 
@@ -243,6 +243,7 @@ class _Builder:
 
     def _compared(self, name: str, operator: str, value: str) -> str:
         number = self._value(_number(value))
+        operator = "=" if operator == "==" else operator
         if name.lower() in NUMBERS:
             return f"{NUMBERS[name.lower()]} {operator} {number}"
         series = f"SELECT 1 FROM series WHERE job_id = jobs.id AND {self._metric(name)}"
