@@ -33,8 +33,12 @@ def state_line(row: JobRow) -> str:
     attempt = f" (attempt {row.attempt})" if row.attempt > 1 else ""
     # That it runs is said by the verb; what the controller adds to it is news.
     text = row.reason.text.removeprefix(RUNS).removeprefix("; ")
-    reason = f": {text}" if text and text != VERBS[row.state] else ""
-    return f"{nine(row.id)} {row.name} {VERBS[row.state]}{attempt}{reason}"
+    verb = VERBS[row.state]
+    if text == verb or text.startswith((f"{verb} ", f"{verb}:")):
+        reason = text.removeprefix(verb)  # it begins as we do
+    else:
+        reason = f": {text}" if text else ""
+    return f"{nine(row.id)} {row.name} {verb}{attempt}{reason}"
 
 
 def metrics_line(series: Sequence[SeriesRow]) -> str:
