@@ -7,7 +7,9 @@ in time all is taken back, so that the job waits in line without a GPU.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import platform
 import secrets as random_secrets
 import time
 from collections.abc import Mapping, Set
@@ -18,7 +20,7 @@ from backends.cluster import Absent, AlreadyThere, Cluster, Invalid, OverQuota
 from backends.failures import translated
 from runners.interface import LaunchRequest, Plan, Progress
 from runners.pod_checks import check
-from runners.pod_code import made_before, send_code, send_made, send_rclone
+from runners.pod_code import made_before, packed_rclone, send_code, send_made, send_rclone
 from runners.pod_documents import sent_once_they_run
 from runners.pod_names import is_same, stem_of
 from runners.pod_options import options_of
@@ -37,6 +39,18 @@ from workbench.paths import Home, default_home
 
 BEAT_SECONDS: Final = 2.0
 """How often a launch that waits says so: it may have been called off."""
+
+_REFUSED: Final = {
+    "code": (
+        "The code is too large to travel with the job",
+        "leave what is large to a data store or a volume",
+    ),
+    "rclone": (
+        "What moves the data of stores is sent to the pods",
+        "a data store of type volume needs nothing sent",
+    ),
+}
+"""What is sent once pods run, why, and what to do without."""
 
 
 class PodLaunching:
@@ -57,7 +71,10 @@ class PodLaunching:
         if job is None:
             self._refuse()
         self._progress("brings the code", stage="preparing")
+        sends = sent_once_they_run(self._told())
         if job is None or not begun(job):
+            if "rclone" in sends:
+                _pack_rclone()
             self._progress("its objects are made in the cluster", stage="waiting")
             job = self._create(job)
             self._progress("is being started", stage="starting")
@@ -65,7 +82,6 @@ class PodLaunching:
                 self._unsuspend(job)
         if self._options.queue and job["spec"].get("suspend"):
             return  # its queue lets it begin
-        sends = sent_once_they_run(self._told())
         if self._request.attempt.learners > 1 or sends:
             self._gather(sends)
 
@@ -82,10 +98,12 @@ class PodLaunching:
         secret_values(self._request)
         if self._request.code_file and not Path(self._request.code_file).is_file():
             raise InputMissing(f"The job's code {self._request.code_file} is gone.")
-        if self._sends_code() and not self._cluster.may("create", "pods", "exec"):
+        sends = sent_once_they_run(self._told()) & _REFUSED.keys()
+        if sends and not self._cluster.may("create", "pods", "exec"):
+            why, hint = _REFUSED[min(sends)]
             raise LaunchRefused(
-                "The code is too large to travel with the job, and you may not run commands in pods (pods/exec).",
-                hint="leave what is large to a data store or a volume; fabric backend role prints the Role to ask for",
+                f"{why}, and you may not run commands in pods (pods/exec).",
+                hint=f"{hint}; fabric backend role prints the Role to ask for",
                 code="C103",
             )
         check(self._cluster, self._plan, self._options)
@@ -194,9 +212,6 @@ class PodLaunching:
         found: dict[str, Any] = next(json.loads(one["pod.json"]) for one in contents if "pod.json" in one)
         return found
 
-    def _sends_code(self) -> bool:
-        return bool(self._told()["code"] == "streamed")
-
     def _gather(self, sends: Set[str]) -> None:
         """Send to pods what they wait for, and wait until all learners have found each other."""
         attempt = self._request.attempt
@@ -255,6 +270,12 @@ class PodLaunching:
             if text := waits(pod):
                 return text
         return "is being started"
+
+
+def _pack_rclone() -> None:
+    """Pack rclone before pods are there, which hold their GPUs while they wait for it."""
+    with contextlib.suppress(LaunchRefused):  # an image may have its own
+        packed_rclone(platform.machine())
 
 
 def begun_pod(pod: Mapping[str, Any]) -> bool:

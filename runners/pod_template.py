@@ -28,7 +28,8 @@ from workbench.learner import pod_told
 
 SIDE_CAR_CPUS: Final = "250m"
 SIDE_CAR_MEMORY: Final = "128Mi"
-STORING_CPUS: Final = "500m"
+PREPARE_BYTES: Final = 512 << 20
+STORING_MILLIS: Final = 500
 STORING_MEMORY: Final = "512Mi"
 """What it gets where it moves data."""
 
@@ -78,7 +79,7 @@ def template(request: LaunchRequest, options: PodOptions, results: Results) -> d
         "securityContext": _pod_security(options),
         "initContainers": [
             _container(PREPARE, "prepare", request, options, results)
-            | ({"resources": _equal(_building(request, options))} if spec.python == "requirements" else {}),
+            | {"resources": _equal(_before(request, options))},
             _container(SIDE_CAR, "journal", request, options, results) | {"restartPolicy": "Always"},
         ],
         "containers": [_learner(request, options, results)],
@@ -149,15 +150,24 @@ def _container(
 
 def _beside(request: LaunchRequest) -> dict[str, str]:
     if pod_stores(request):
-        return {"cpu": STORING_CPUS, "memory": STORING_MEMORY}
+        return {"cpu": f"{STORING_MILLIS}m", "memory": STORING_MEMORY}
     return {"cpu": SIDE_CAR_CPUS, "memory": SIDE_CAR_MEMORY}
 
 
-def _building(request: LaunchRequest, options: PodOptions) -> dict[str, str]:
-    """Return what an environment is built with: what the learner has later, which costs the pod nothing more."""
-    memory = request.spec.memory_bytes or options.default_memory_bytes
-    cpus = request.spec.cpus or 0.25
-    return {"cpu": f"{max(250, round(cpus * 1000))}m", "memory": str(max(memory, 128 << 20))}
+def _before(request: LaunchRequest, options: PodOptions) -> dict[str, str]:
+    """Return what the init container gets.
+
+    To build an environment or to unpack rclone it has what the learner has later, which costs the pod nothing more.
+    """
+    told, spec = _beside(request), request.spec
+    millis = int(told["cpu"].removesuffix("m"))
+    if pod_stores(request) and spec.cpus is not None:
+        millis += min(2000, round(spec.cpus * 1000))
+    if spec.python == "requirements":
+        millis = max(millis, round((spec.cpus or 0.0) * 1000))
+        memory_bytes = max(spec.memory_bytes or options.default_memory_bytes, PREPARE_BYTES)
+        told["memory"] = str(memory_bytes)
+    return {**told, "cpu": f"{millis}m"}
 
 
 def _learner(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:

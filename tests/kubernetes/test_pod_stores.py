@@ -44,15 +44,15 @@ def s3(tmp_path: Path, space: Space, s3_words: list[str]) -> Iterator[Server]:
     yield from serving("s3", tmp_path / "s3", *s3_words, host=host_for(space))
 
 
-def test_data_is_there_when_the_command_starts_and_results_are_in_the_store_when_it_ended(
-    pods: Pods, s3: Server
+def test_data_is_there_when_the_command_starts_and_results_are_in_the_store_when_it_ended_and_here_if_wanted(
+    pods: Pods, s3: Server, home: Home
 ) -> None:
     command = (
         "find $DATA_DIR -type f | sort; cat $DATA_DIR/train.txt;"
-        " echo model >$RESULT_DIR/model.bin; echo c >$CHECKPOINT_DIR/c"
+        " mkdir $RESULT_DIR/sub; echo model >$RESULT_DIR/sub/model.bin; echo c >$CHECKPOINT_DIR/c"
     )
 
-    ran = pods.run(manifest(pods, s3, command))
+    ran = pods.run(manifest(pods, s3, command, fetch_results=True))
 
     assert ran.stdout.splitlines() == [
         "/mnt/data/tf_training_data/sub/more.txt",
@@ -60,28 +60,36 @@ def test_data_is_there_when_the_command_starts_and_results_are_in_the_store_when
         "one",
         "two",
     ]
-    results = s3.results(pods.show()["id"])
-    assert (results / "model.bin").read_text() == "model\n"
+    results, job = s3.results(pods.show()["id"]), home.job(pods.show()["id"])
+    assert (results / "sub" / "model.bin").read_text() == "model\n"
     assert (results / "_checkpoints" / "c").read_text() == "c\n"
     assert (results / "learner-1" / "output.log").read_text() == ran.stdout
+    assert (job.results / "sub" / "model.bin").read_text() == "model\n"
+    assert (job.checkpoints / "c").read_text() == "c\n"
+    assert [path.name for path in job.results.iterdir()] == ["sub"]
 
 
-@pytest.mark.parametrize("s3_words", [["--bwlimit", "8M"]])
-def test_a_job_is_seen_to_bring_data_in_and_to_store_results_and_its_failure_is_told_all_the_same(
+@pytest.mark.parametrize("s3_words", [["--bwlimit", "6M"]])
+def test_a_store_that_is_gone_for_a_while_in_both_copies_costs_nothing_and_a_failure_is_told_all_the_same(
     pods: Pods, s3: Server
 ) -> None:
-    with (s3.folder / "tf_training_data" / "large.bin").open("wb") as file:
-        file.truncate(40_000_000)
-    command = "echo model >$RESULT_DIR/model.bin; head -c 40000000 /dev/zero >$RESULT_DIR/large; exit 3"
+    data = os.urandom(24_000_000)
+    s3.write("tf_training_data/large.bin", data)
+    command = "cp $DATA_DIR/large.bin $RESULT_DIR/copy.bin; exit 3"
+    job = pods.start(manifest(pods, s3, command))
 
-    pods.run(manifest(pods, s3, command), expect=3)
+    for state in ("DOWNLOADING", "STORING"):
+        copies = "brings in" if state == "DOWNLOADING" else "stores results: "
+        pods.until(job, lambda shown, copies=copies: copies in str(shown["reason"]), f"it to be {state}")
+        assert pods.show(job)["state"] == state
+        s3.stop()
+        pods.until(job, lambda shown: "tries again" in str(shown["reason"]), "it to try again")
+        s3.start()
 
-    job = pods.show()["id"]
+    assert pods.wait(job)["reason_code"] == "C201"
+    assert (s3.results(job) / "copy.bin").read_bytes() == data
     assert states(pods, job)[-4:] == ["DOWNLOADING", "PROCESSING", "STORING", "FAILED"]
-    assert pods.show()["reason_code"] == "C201"
-    assert (s3.results(job) / "large").stat().st_size == 40_000_000
-    records = (s3.results(job) / "learner-1" / "records.jsonl").read_text()
-    assert "brings in tf_training_data" in records
+    assert "brings in tf_training_data: " in (s3.results(job) / "learner-1" / "records.jsonl").read_text()
 
 
 def test_new_results_and_output_go_up_while_it_runs_and_all_of_it_when_it_is_halted(
@@ -100,22 +108,6 @@ def test_new_results_and_output_go_up_while_it_runs_and_all_of_it_when_it_is_hal
     assert "STORING" in states(pods, job)
     assert (results / "learner-1" / "output.log").read_text() == "said\n"
     assert json.loads((results / "learner-1" / "attempt.json").read_text())["stopped"] == "halt"
-
-
-def test_a_halted_job_goes_on_in_another_pod_from_its_checkpoint(pods: Pods, s3: Server) -> None:
-    command = (
-        "trap 'exit 0' TERM; n=$(cat $CHECKPOINT_DIR/n 2>/dev/null || echo 0); echo from $n; cat $RESULT_DIR/r;"
-        " echo $((n + 1)) >$CHECKPOINT_DIR/n; echo kept >$RESULT_DIR/r; [ $n = 1 ] || while :; do sleep 0.1; done"
-    )
-    job = pods.start(manifest(pods, s3, command))
-    pods.until(job, lambda _: "from 0" in pods.fabric("logs", job).stdout, "the job to print")
-    pods.fabric("halt", job)
-    pods.until_state(job, "HALTED")
-
-    pods.fabric("resume", job)
-
-    assert pods.wait(job)["state"] == "COMPLETED"
-    assert "from 1\nkept\n" in pods.fabric("logs", job).stdout
 
 
 def test_what_cannot_be_had_or_written_is_said_before_the_command_starts(pods: Pods, s3: Server) -> None:
@@ -196,17 +188,6 @@ def test_learners_bring_their_own_copy_and_none_waits_for_anothers_storing(pods:
     assert (results / "learner-2" / "output.log").read_text() == "one\ntwo\n"
 
 
-def test_results_that_are_wanted_here_come_home_from_the_store(pods: Pods, s3: Server, home: Home) -> None:
-    command = "mkdir $RESULT_DIR/sub; echo model >$RESULT_DIR/sub/model.bin; echo c >$CHECKPOINT_DIR/c"
-
-    pods.run(manifest(pods, s3, command, fetch_results=True))
-
-    job = home.job(pods.show()["id"])
-    assert (job.results / "sub" / "model.bin").read_text() == "model\n"
-    assert (job.checkpoints / "c").read_text() == "c\n"
-    assert sorted(path.name for path in job.results.iterdir()) == ["sub"]
-
-
 def test_ffdls_first_manifest_runs_in_a_pod_byte_for_byte(pods: Pods, s3: Server, home: Home) -> None:
     with Path(os.environ["FABRIC_CONFIG"]).open("a") as file:
         file.write(
@@ -249,21 +230,24 @@ def test_credentials_are_nowhere_after_a_failure_and_after_a_kill(pods: Pods, s3
     assert [path for path in stored if SECRET.encode() in path.read_bytes()] == []
 
 
-def test_a_job_that_was_halted_here_goes_on_in_a_pod_from_its_checkpoint(pods: Pods, s3: Server) -> None:
+def test_a_job_that_was_halted_here_goes_on_in_a_pod_and_in_another_pod_from_its_checkpoint(
+    pods: Pods, s3: Server
+) -> None:
     command = (
-        "trap 'exit 0' TERM; n=$(cat $CHECKPOINT_DIR/n 2>/dev/null || echo 0); echo from $n;"
-        " echo $((n + 1)) >$CHECKPOINT_DIR/n; [ $n = 1 ] || while :; do sleep 0.1; done"
+        "trap 'exit 0' TERM; n=$(cat $CHECKPOINT_DIR/n 2>/dev/null || echo 0); echo from $n; cat $RESULT_DIR/r;"
+        " echo $((n + 1)) >$CHECKPOINT_DIR/n; echo of $n >$RESULT_DIR/r; [ $n = 2 ] || while :; do sleep 0.1; done"
     )
     path = manifest(pods, s3, command)
     job = pods.fabric("run", "-d", "--runner", "process", "--image", DEBIAN, path).stdout.split()[-1]
-    pods.until(job, lambda _: "from 0" in pods.fabric("logs", job).stdout, "the job to print")
-    pods.fabric("halt", job)
-    pods.until_state(job, "HALTED")
-
-    pods.fabric("resume", job, "--backend", "cluster")
+    for number in range(2):
+        said = f"from {number}\n"
+        pods.until(job, lambda _, said=said: said in pods.fabric("logs", job).stdout, "the job to print")
+        pods.fabric("halt", job)
+        pods.until_state(job, "HALTED")
+        pods.fabric("resume", job, *(["--backend", "cluster"] if number == 0 else []))
 
     assert pods.wait(job)["state"] == "COMPLETED"
-    assert "from 1\n" in pods.fabric("logs", job).stdout
+    assert "from 2\nof 1\n" in pods.fabric("logs", job).stdout
 
 
 def test_results_are_stored_with_nobody_watching(pods: Pods, s3: Server) -> None:
