@@ -44,6 +44,14 @@ def s3(tmp_path: Path, space: Space, s3_words: list[str]) -> Iterator[Server]:
     yield from serving("s3", tmp_path / "s3", *s3_words, host=host_for(space))
 
 
+def until_it_says(pods: Pods, job: str, text: str) -> None:
+    pods.until(job, lambda shown: text in str(shown["reason"]), f"the job to say {text!r}")
+
+
+def until_it_prints(pods: Pods, job: str, text: str) -> None:
+    pods.until(job, lambda _: text in pods.fabric("logs", job).stdout, f"the job to print {text!r}")
+
+
 def test_data_is_there_when_the_command_starts_and_results_are_in_the_store_when_it_ended_and_here_if_wanted(
     pods: Pods, s3: Server, home: Home
 ) -> None:
@@ -79,11 +87,10 @@ def test_a_store_that_is_gone_for_a_while_in_both_copies_costs_nothing_and_a_fai
     job = pods.start(manifest(pods, s3, command))
 
     for state in ("DOWNLOADING", "STORING"):
-        copies = "brings in" if state == "DOWNLOADING" else "stores results: "
-        pods.until(job, lambda shown, copies=copies: copies in str(shown["reason"]), f"it to be {state}")
+        until_it_says(pods, job, "brings in" if state == "DOWNLOADING" else "stores results: ")
         assert pods.show(job)["state"] == state
         s3.stop()
-        pods.until(job, lambda shown: "tries again" in str(shown["reason"]), "it to try again")
+        until_it_says(pods, job, "tries again")
         s3.start()
 
     assert pods.wait(job)["reason_code"] == "C201"
@@ -139,7 +146,8 @@ def test_mounting_and_folders_of_a_machine_are_refused_in_a_sentence(pods: Pods,
 
 
 def test_credentials_are_in_no_pod_event_log_or_plan(pods: Pods, s3: Server) -> None:
-    path = manifest(pods, s3, "cat manifest.yml; env; cat /proc/*/environ 2>/dev/null; echo done")
+    (pods.fabric.folder / "notes.txt").write_text(f"it is {SECRET}\n")
+    path = manifest(pods, s3, "cat notes.txt; env; cat /proc/*/environ 2>/dev/null; echo done")
     planned = pods.fabric("plan", "--backend", "cluster", "--image", "busybox", path).stdout
 
     ran = pods.run(path)
@@ -151,7 +159,7 @@ def test_credentials_are_in_no_pod_event_log_or_plan(pods: Pods, s3: Server) -> 
         for path in (s3.results(job) / "learner-1").rglob("*")
         if path.is_file()
     ]
-    assert "done" in ran.stdout
+    assert f"it is {'*' * len(SECRET)}" in ran.stdout
     assert [text for text in said if KEY in text or SECRET in text] == []
     assert [text for text in said if "canary" in text] == []
 
@@ -164,7 +172,7 @@ def test_what_a_store_does_not_take_is_named_comes_home_and_is_stored_when_it_is
         "echo model >$RESULT_DIR/model.bin; echo ready; while [ ! -e $RESULT_DIR/go ]; do sleep 0.1; done"
     )
     job = pods.start(manifest(pods, s3, command, upload_seconds=0))
-    pods.until(job, lambda _: "ready" in pods.fabric("logs", job).stdout, "the job to print")
+    until_it_prints(pods, job, "ready")
 
     s3.stop()
     pods.fabric("exec", job, "--", "touch", "/mnt/results/go")
@@ -213,18 +221,19 @@ def test_ffdls_first_manifest_runs_in_a_pod_byte_for_byte(pods: Pods, s3: Server
     assert [path for path in results.rglob("*") if path.is_file() and "learner-1" not in path.parts]
 
 
-def test_credentials_are_nowhere_after_a_failure_and_after_a_kill(pods: Pods, s3: Server) -> None:
+def test_credentials_are_nowhere_after_a_failure_and_after_a_kill(pods: Pods, s3: Server, home: Home) -> None:
     pods.run(
         "--set", "data_stores.0.training_data.container=nothing", manifest(pods, s3, "true"), expect=None
     )
     job = pods.start(manifest(pods, s3, "cat manifest.yml; env; echo ready; sleep 600", upload_seconds=0.3))
-    pods.until(job, lambda _: "ready" in pods.fabric("logs", job).stdout, "the job to print")
+    until_it_prints(pods, job, "ready")
 
     pods.fabric("kill", job)
     pods.until_state(job, "HALTED")
 
     said = [*all_said(pods), pods.fabric("logs", job).stdout]
-    stored = [path for path in s3.folder.rglob("*") if path.is_file()]
+    kept = [path for path in home.path.rglob("*") if path.is_file() and path.parent.name != "secrets"]
+    stored = [path for path in [*s3.folder.rglob("*"), *kept] if path.is_file()]
     assert [text for text in said if "canary" in text] == []
     assert SECRET not in pods.fabric("show", job, "--json").stdout
     assert [path for path in stored if SECRET.encode() in path.read_bytes()] == []
@@ -240,8 +249,7 @@ def test_a_job_that_was_halted_here_goes_on_in_a_pod_and_in_another_pod_from_its
     path = manifest(pods, s3, command)
     job = pods.fabric("run", "-d", "--runner", "process", "--image", DEBIAN, path).stdout.split()[-1]
     for number in range(2):
-        said = f"from {number}\n"
-        pods.until(job, lambda _, said=said: said in pods.fabric("logs", job).stdout, "the job to print")
+        until_it_prints(pods, job, f"from {number}\n")
         pods.fabric("halt", job)
         pods.until_state(job, "HALTED")
         pods.fabric("resume", job, *(["--backend", "cluster"] if number == 0 else []))
