@@ -86,8 +86,8 @@ def test_a_store_that_is_gone_for_a_while_in_both_copies_costs_nothing_and_a_fai
     command = "cp $DATA_DIR/large.bin $RESULT_DIR/copy.bin; exit 3"
     job = pods.start(manifest(pods, s3, command))
 
-    for state in ("DOWNLOADING", "STORING"):
-        until_it_says(pods, job, "brings in" if state == "DOWNLOADING" else "stores results: ")
+    for state, doing in (("DOWNLOADING", "brings in"), ("STORING", "stores results")):
+        until_it_says(pods, job, doing)
         assert pods.show(job)["state"] == state
         s3.stop()
         until_it_says(pods, job, "tries again")
@@ -260,7 +260,8 @@ def test_a_job_that_was_halted_here_goes_on_in_a_pod_and_in_another_pod_from_its
 
 def test_results_are_stored_with_nobody_watching(pods: Pods, s3: Server) -> None:
     command = "while [ ! -e /tmp/go ]; do sleep 0.1; done; echo model >$RESULT_DIR/model.bin; echo done"
-    job = pods.start(manifest(pods, s3, command, upload_seconds=0))
+    started = pods.run("-d", manifest(pods, s3, command, upload_seconds=0))
+    job = str(started.stdout).split()[-1]  # nothing is lost here, so no consent is asked for
     pods.until_state(job, "PROCESSING")
     pods.fabric("exec", job, "--", "true")
     pods.fabric("controller", "stop")
