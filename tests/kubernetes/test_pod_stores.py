@@ -365,3 +365,19 @@ def test_results_are_stored_of_a_learner_whose_container_was_ended_with_its_agen
     results = s3.results(shown["id"])
     wait_until((results / "model.bin").exists, "the results to be stored", 60)
     wait_until((results / "learner-1" / "output.log").exists, "the output to be stored", 60)
+
+
+def test_a_reported_checkpoint_is_marked_and_another_job_begins_with_it(pods: Pods, s3: Server) -> None:
+    script = (
+        "import os; from fabric_learner import checkpoint; path = os.environ['CHECKPOINT_DIR'] + '/step-3';"
+        " os.mkdir(path); open(path + '/weights', 'w').write('w3'); checkpoint(path, step=3)"
+    )
+    (pods.fabric.folder / "save.py").write_text(script)
+    pods.run(manifest(pods, s3, "python3 save.py"))
+    first = pods.show()["id"]
+
+    ran = pods.run("--from", f"{first}@3", manifest(pods, s3, "cat $CHECKPOINT_DIR/step-3/weights"))
+
+    assert ran.stdout.strip() == "w3"
+    stored = s3.results(first) / "_checkpoints" / "step-3"
+    assert json.loads((stored / "metadata.json").read_text())["step"] == 3

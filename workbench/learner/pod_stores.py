@@ -12,6 +12,7 @@ from workbench.learner import pod_told
 from workbench.learner.launch import Launch, read
 from workbench.learner.pod_prepare import await_file
 from workbench.learner.putting_away import Beside
+from workbench.learner.rclone import PASSED
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def get_rclone(told: Told) -> None:
     """
     if os.path.lexists(pod_told.RCLONE):
         return
-    own = _own()
+    own = own_rclone()
     if own:
         os.symlink(own, pod_told.RCLONE)
         return
@@ -55,6 +56,9 @@ def beside(told: Told) -> Beside | None:
     if not launch.stores:
         return None
     spare_memory()
+    for name in PASSED:
+        if name in launch.env:
+            os.environ.setdefault(name, launch.env[name])  # proxies are the learner's own
     found = Beside(told.folder, launch, _secrets(launch))
     found.start()
     return found if found.pid else None
@@ -67,7 +71,7 @@ def _secrets(launch: Launch) -> dict[str, str]:
         return {}
 
 
-def _own() -> str:
+def own_rclone() -> str:
     """Return the image's rclone if it is new enough."""
     path = shutil.which("rclone")
     if not path:
