@@ -381,3 +381,16 @@ def test_a_reported_checkpoint_is_marked_and_another_job_begins_with_it(pods: Po
     assert ran.stdout.strip() == "w3"
     stored = s3.results(first) / "_checkpoints" / "step-3"
     assert json.loads((stored / "metadata.json").read_text())["step"] == 3
+
+
+def test_without_the_right_to_run_commands_in_pods_data_stores_are_refused_with_what_to_ask_for(
+    pods: Pods, s3: Server
+) -> None:
+    pods.space.take_rights("pods/exec")
+
+    ran = pods.run(manifest(pods, s3, "true"), expect=None)
+
+    assert ran.returncode
+    assert "you may not run commands in pods" in ran.stderr
+    assert "fabric backend role" in ran.stderr
+    assert pods.objects() == []
