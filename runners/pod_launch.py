@@ -12,7 +12,8 @@ import json
 import platform
 import secrets as random_secrets
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +40,9 @@ from workbench.paths import Home, default_home
 
 BEAT_SECONDS: Final = 2.0
 """How often a launch that waits says so: it may have been called off."""
+
+SENDS: Final = 4
+"""To so many pods at once something is sent."""
 
 _REFUSED: Final = {
     "code": (
@@ -235,12 +239,8 @@ class PodLaunching:
                 )
             if len(pods) == attempt.learners and all(begun_pod(pod) for pod in pods.values()):
                 return
-            for pod in pods.values():
-                uid = pod["metadata"]["uid"]
-                if sends and uid not in sent and is_preparing(pod):
-                    self._progress("sends what its pods wait for", stage="preparing")
-                    self._send(pod, sends)
-                    sent.add(uid)
+            if sends:
+                self._send_all([pod for pod in pods.values() if is_preparing(pod)], sends, sent)
             job = self._sightings.job_of(attempt)
             if job is not None and (is_finished(job) or verdict_of(job)):
                 return
@@ -255,6 +255,17 @@ class PodLaunching:
                 remove_attempt(self._cluster, self._request.attempt)
                 text = f"{reason.text[0].upper()}{reason.text[1:]}."
                 raise LaunchRefused(text, hint=reason.hint, code=reason.code)
+
+    def _send_all(self, pods: Sequence[Mapping[str, Any]], sends: Set[str], sent: set[str]) -> None:
+        """Send to pods, some at once, what has not been sent to them: they hold their GPUs while they wait."""
+        waiting = [pod for pod in pods if pod["metadata"]["uid"] not in sent]
+        if not waiting:
+            return
+        self._progress("sends what its pods wait for", stage="preparing")
+        with ThreadPoolExecutor(SENDS, thread_name_prefix="send") as pool:
+            for one in [pool.submit(self._send, pod, sends) for pod in waiting]:
+                one.result()
+        sent.update(str(pod["metadata"]["uid"]) for pod in waiting)
 
     def _send(self, pod: Mapping[str, Any], sends: Set[str]) -> None:
         if "code" in sends:
