@@ -394,3 +394,21 @@ def test_without_the_right_to_run_commands_in_pods_data_stores_are_refused_with_
     assert "you may not run commands in pods" in ran.stderr
     assert "fabric backend role" in ran.stderr
     assert pods.objects() == []
+
+
+def test_results_are_stored_of_a_learner_whose_agent_and_side_car_are_killed(pods: Pods, s3: Server) -> None:
+    command = "echo model >$RESULT_DIR/model.bin; echo said; sleep 600"
+    job = pods.start(manifest(pods, s3, command, upload_seconds=600, max_platform_restarts=0))
+    until_it_prints(pods, job, "said")
+    (name,) = (pod["metadata"]["name"] for pod in pods.pods())
+    kill = (
+        "import json, os; state = '/.fabric/journal/attempt/learner-1/state.json';"
+        " os.kill(json.load(open(state))['pid'], 9)"
+    )
+
+    pods.space.admin.exec(name, "journal", ["sh", "-c", "kill 1"]).wait()
+    assert pods.space.admin.exec(name, "learner", ["python3", "-c", kill]).wait() == 0
+
+    assert pods.wait(job)["reason_code"] == "S202"
+    assert (s3.results(job) / "model.bin").read_text() == "model\n"
+    assert (s3.results(job) / "learner-1" / "output.log").read_text() == "said\n"
