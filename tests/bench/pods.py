@@ -55,12 +55,18 @@ def ground(**options: Any) -> Iterator[Ground]:
     ):
         environment["KUBECONFIG"] = str(space.kubeconfig)
         told = {**OPTIONS, **options}
-        lines = ["[backends.lab]", *(f"{key} = {json.dumps(value)}" for key, value in told.items())]
+        lines = ["[backends.lab]", *(f"{key} = {_toml(value)}" for key, value in told.items())]
         Path(environment["FABRIC_CONFIG"]).write_text("\n".join(lines) + "\n")
         folder = Path(environment["HOME"]) / "work"
         folder.mkdir()
         yield Ground(environment, folder, space, kubectl)
         subprocess.run([FABRIC, "controller", "stop"], env=environment, capture_output=True)
+
+
+def _toml(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return json.dumps(value)
+    return "{" + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + "}"
 
 
 def first_line_rows() -> list[Row]:
