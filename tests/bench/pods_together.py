@@ -139,7 +139,7 @@ def _run_all(it: Ground) -> float:
     until = time.monotonic() + LONGEST_SECONDS
     while True:
         said = subprocess.run([FABRIC, "list", "--json"], env=it.environment, capture_output=True, check=True)
-        states = [str(json.loads(line)["state"]) for line in said.stdout.splitlines()]
+        states = [str(row["state"]) for row in json.loads(said.stdout)]
         if bad := [state for state in states if state in ("FAILED", "HALTED")]:
             raise SystemExit(f"{len(bad)} of {JOBS} jobs ended badly")
         if states.count("COMPLETED") == JOBS:
