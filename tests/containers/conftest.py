@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from backends.interface import Host
 from backends.local_host import LocalHost
 from runners.conformance_tools import Job, request_of
 from runners.container import ContainerRunner
+from runners.container_limits import FILE
 from tests.containers.core import is_left_out
 from tests.containers.images import DEBIAN, ensure_images, why_not
 from workbench.paths import Home
@@ -17,6 +19,14 @@ from workbench.paths import Home
 HOME = "c0ffee00-0000-4000-8000-000000000001"
 
 MakeJob = Callable[..., Job]
+
+_limits: dict[str, str] = {}
+
+
+def tell_limits(place: Host, home_uuid: str) -> None:
+    """Let a home at a place know what is known of the engine's limits."""
+    if known := _limits.get(FILE):
+        place.call("write_files", files={f"{place.folder(home_uuid)}/{FILE}": known})
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -34,12 +44,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make sure that an engine answers and has the images, or skip."""
+def engine(monkeypatch: pytest.MonkeyPatch, home: Home) -> Iterator[None]:
+    """Make sure that an engine answers and has the images, or skip.
+
+    Which limits it raises is found out once for all tests of a process: in a new home that takes three starts.
+    """
     monkeypatch.delenv("DOCKER_HOST")
     if reason := why_not():
         pytest.skip(reason)
     ensure_images()
+    limits = home.path / FILE
+    if known := _limits.get(FILE):
+        home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        limits.write_text(known)
+    yield
+    if limits.exists():
+        _limits.setdefault(FILE, limits.read_text())
 
 
 @pytest.fixture

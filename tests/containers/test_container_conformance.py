@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from backends.interface import Host
+from backends.pipe_host import PipeHost
 from runners.conformance import RunnerContract
 from runners.container import ContainerRunner
+from tests.containers.conftest import tell_limits
 from tests.containers.images import DEBIAN
 from tests.runners.places import AgentsHere, OverLocalHost, OverPipeHost
 
@@ -17,8 +20,10 @@ class ContainerContract(AgentsHere, RunnerContract):
     image = DEBIAN
 
     @pytest.fixture(autouse=True)
-    def _engine(self, engine: None) -> None:
+    def _engine(self, engine: None, place: Host, home_uuid: str) -> None:
         """Every test needs one."""
+        if isinstance(place, PipeHost):
+            tell_limits(place, home_uuid)
 
 
 class TestOverLocalHost(OverLocalHost, ContainerContract):

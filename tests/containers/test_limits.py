@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from runners.container import ContainerRunner
+from runners.container_limits import FILE
 from runners.container_plan import DROPPED
 from tests.containers.conftest import MakeJob
 from tests.containers.images import DEBIAN, USER
@@ -59,12 +60,13 @@ def test_locked_memory_and_stack_are_raised_as_far_as_the_engine_may(make_job: M
     limits = "ulimit -l; ulimit -s"
     may = {"memlock": "-1:-1", "stack": "67108864:67108864"}
     wanted = [name for name, value in may.items() if _starts("--ulimit", f"{name}={value}")]
+    (home.path / FILE).unlink(missing_ok=True)  # as on an engine that nobody has tried yet
     first, second = make_job(limits).launch(), make_job(limits).launch()
     for job in (first, second):
         assert job.until_over()[1].exit_code == 0
 
     locked, stack = first.output().decode().split()
-    told = json.loads((home.path / "engine-limits.json").read_text())
+    told = json.loads((home.path / FILE).read_text())
 
     assert (locked == "unlimited") == ("memlock" in wanted)
     assert (stack == str(64 << 10)) == ("stack" in wanted)
@@ -73,8 +75,9 @@ def test_locked_memory_and_stack_are_raised_as_far_as_the_engine_may(make_job: M
 
 
 def test_an_engine_that_may_no_longer_raise_a_limit_is_asked_anew(make_job: MakeJob, home: Home) -> None:
+    file = home.path / FILE
+    file.unlink(missing_ok=True)
     make_job("true").launch().until_over()
-    file = home.path / "engine-limits.json"
     found = json.loads(file.read_text())
     if "memlock" in next(iter(found.values())):
         pytest.skip("the engine here may raise all limits")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from runners.container_limits import FILE
 from tests.containers.images import BUSYBOX, USER
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
@@ -48,8 +49,9 @@ def test_data_is_bound_read_only_and_results_are_stored_from_outside(containers:
 def test_a_limit_that_an_engine_does_not_raise_any_more_costs_one_attempt(
     containers: Ground, s3: Server, home: Home
 ) -> None:
+    file = home.path / FILE
+    file.unlink(missing_ok=True)
     containers.ends(containers.submit("true", image=BUSYBOX))
-    file = home.path / "engine-limits.json"
     found = json.loads(file.read_text())
     if "memlock" in next(iter(found.values())):
         pytest.skip("the engine here may raise all limits")
