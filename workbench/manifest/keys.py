@@ -18,11 +18,9 @@ IMAGE_PULLS: Final = ("missing", "always", "never")
 LAUNCHERS: Final = ("none", "torchrun", "mpirun", "horovod", "deepspeed")
 LEARNERS_MAX: Final = 10_000
 
-_MILLICPUS: Final = re.compile(r"([0-9]{1,7})m")
-
 
 def _cpus_hint(text: str) -> str:
-    found = _MILLICPUS.fullmatch(text)
+    found = re.fullmatch(r"([0-9]{1,7})m", text)
     return f"write {int(found[1]) / 1000:g}" if found else ""
 
 
