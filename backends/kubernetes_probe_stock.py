@@ -65,6 +65,7 @@ def named_objects(cluster: KubernetesCluster) -> Iterator[Finding]:
     told = cluster.options
     wanted: list[tuple[str, str, str]] = [
         ("claim", "PersistentVolumeClaim", told["claim"]),
+        ("claim for data", "PersistentVolumeClaim", told["data_claim"]),
         ("queue", "LocalQueue", told["queue"]),
         ("service account", "ServiceAccount", told["service_account"]),
         ("priority class", "PriorityClass", told["priority_class"]),
@@ -106,13 +107,13 @@ def _claim(subject: str, name: str, claim: Document) -> Finding:
     phase = (claim.get("status") or {}).get("phase", "")
     shared = "ReadWriteMany" in modes
     text = f"{name}: {phase}, {modes}"
-    if shared or subject != "claim":
+    if shared or not subject.startswith("claim"):
         return Finding(subject, text)
     return Finding(
         subject,
         text,
         "lack",
-        "learners of one job on several nodes cannot share it",
+        "learners and jobs on several nodes cannot share it",
         "a claim with ReadWriteMany",
     )
 

@@ -43,14 +43,14 @@ def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions
     """
     attempt = request.attempt
     stored = stored_results(request) is not None
-    if options.data_claim and _claim(cluster, options.data_claim) is None:
+    if options.data_claim and _is_missing(cluster, options.data_claim):
         raise LaunchRefused(
             f"There is no claim {options.data_claim} in the namespace {cluster.namespace}.",
             hint="Make it, or name another: data_claim of the backend.",
             code="C104",
         )
     for claim, store in claims_of(request).items():
-        if _claim(cluster, claim) is None:
+        if _is_missing(cluster, claim):
             raise LaunchRefused(
                 f"The data store {store} is the claim {claim}, and there is none in the namespace"
                 f" {cluster.namespace}.",
@@ -62,7 +62,7 @@ def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions
         where = next(str(next(iter(volume.values()))) for volume in source.values())
         return Results("bound", source=source, own=(folder, checkpoints), words=f"in {folder} of {where}")
     if options.claim:
-        found = _claim(cluster, options.claim)
+        found = cluster.read("PersistentVolumeClaim", options.claim)
         if found is None:
             raise LaunchRefused(
                 f"There is no claim {options.claim} in the namespace {cluster.namespace}.",
@@ -78,8 +78,10 @@ def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions
     return Results("store" if stored else "hold")
 
 
-def _claim(cluster: Cluster, name: str) -> Document | None:
-    return cluster.read("PersistentVolumeClaim", name)
+def _is_missing(cluster: Cluster, claim: str) -> bool:
+    with contextlib.suppress(Denied):  # who may not look is told by the pod's wait
+        return cluster.read("PersistentVolumeClaim", claim) is None
+    return False
 
 
 def bring_home(

@@ -77,7 +77,7 @@ def test_data_is_there_when_the_command_starts_and_results_are_in_the_store_when
     assert [path.name for path in job.results.iterdir()] == ["sub"]
 
 
-@pytest.mark.parametrize("s3_words", [["--bwlimit", "6M"]])
+@pytest.mark.parametrize("s3_words", [["--bwlimit", "4M"]])
 def test_a_store_that_is_gone_for_a_while_in_both_copies_costs_nothing_and_a_failure_is_told_all_the_same(
     pods: Pods, s3: Server
 ) -> None:
