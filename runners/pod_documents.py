@@ -109,5 +109,5 @@ def launch_document(request: LaunchRequest, options: PodOptions, results: Result
         "log_dir": pod_told.LOGS,
         "log_dir_shared": results.shared,
         "metrics": metrics_document(spec),
-        "stores": pod_stores(request, shares_data=bool(options.data_claim)),
+        "stores": pod_stores(request, shares_data=bool(options.data_claim), shares_results=results.shared),
     }

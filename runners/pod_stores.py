@@ -52,10 +52,15 @@ SITE: Final = Site(
 """A pod as a place: its paths are the same for all."""
 
 
-def pod_stores(request: LaunchRequest, *, shares_data: bool = False) -> dict[str, Any] | None:
+def pod_stores(
+    request: LaunchRequest, *, shares_data: bool = False, shares_results: bool = False
+) -> dict[str, Any] | None:
     """Return what a learner's agent is told of data stores, without credentials; None where it has none to serve.
 
-    With ``shares_data`` copies of data lie on a claim, for other jobs too.
+    Args:
+        request: what is asked for.
+        shares_data: whether copies of data lie on a claim, for other jobs too.
+        shares_results: whether all learners see the same folder of results, and store what is in it.
     """
     document = stores_document(request, SITE)
     store = results_store(request)
@@ -79,6 +84,7 @@ def pod_stores(request: LaunchRequest, *, shares_data: bool = False) -> dict[str
         "patience_seconds": float(os.environ.get(PATIENCE) or 0) or None,
         # What the command may use of memory is its own while it runs.
         "uploads_elsewhere": True,
+        "compares": shares_results and request.attempt.learners > 1,
     }
     if document["results"] is not None:
         told["result_dir"] = pod_told.RESULTS

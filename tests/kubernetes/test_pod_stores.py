@@ -412,3 +412,19 @@ def test_results_are_stored_of_a_learner_whose_agent_and_side_car_are_killed(pod
     assert pods.wait(job)["reason_code"] == "S202"
     assert (s3.results(job) / "model.bin").read_text() == "model\n"
     assert (s3.results(job) / "learner-1" / "output.log").read_text() == "said\n"
+
+
+def test_learners_that_share_their_results_on_a_claim_store_them_as_well(
+    fabric: Fabric, space: Space, s3: Server
+) -> None:
+    with claim_of(space, "results") as folder:
+        configure(space, claim="results")
+        pods = Pods(fabric, space)
+        command = "echo $LEARNER_ID >$RESULT_DIR/from-$LEARNER_ID"
+
+        pods.run(manifest(pods, s3, command, learners=2, ends_when="all"))
+
+        job = pods.show()["id"]
+        kept = {path.name: path.read_text() for path in folder.rglob("from-*")}
+        stored = {path.name: path.read_text() for path in s3.results(job).glob("from-*")}
+        assert kept == stored == {"from-1": "1\n", "from-2": "2\n"}

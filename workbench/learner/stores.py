@@ -11,6 +11,7 @@ The document::
      "keep": {"last": 0, "best": 0, "metric": "", "smaller": true},
      "inside": {"/mnt/checkpoints": ".../checkpoints"},     # a container's paths, as this side has them
      "uploads_elsewhere": false,                            # a pod's side-car stores what is new meanwhile
+     "compares": false,                                     # other learners see and store the same results
      "about": {...}}                                        # what a checkpoint says of its job
 
 ``link`` is a path that is to lead to the data (containers, which bind it), ``into`` one that it is moved to (pods,
@@ -47,6 +48,8 @@ class Stores:
         self.patience_seconds = _seconds(told.get("patience_seconds"), PATIENCE_SECONDS)
         self.uploads_beside = not told.get("uploads_elsewhere")
         """Whether the guard has it stored what is new while the command runs; else somebody else does."""
+        self.compares = bool(told.get("compares"))
+        """Whether others store the same files: what is in the store already is looked for each time."""
         self.fetch: list[dict[str, Any]] = list(told.get("fetch") or ())
         self.origin: dict[str, Any] = dict(told.get("from") or {})
         self.results: dict[str, Any] | None = told.get("results")

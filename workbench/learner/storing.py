@@ -199,7 +199,7 @@ class Storing:
         options += ["--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS)]
         if source.names:
             options.append("--local-no-check-updated")  # output that is still printed only grows
-        if not self._doubtful:
+        if not self._doubtful and not self._stores.compares:
             options.append("--no-check-dest")  # what is known to be there is not sent at all
         target = "%s:%s" % (self._results["remote"], source.target)
         names = "\n".join(item.name for item in items).encode("utf-8", "surrogateescape")
