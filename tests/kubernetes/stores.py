@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import pytest
 import yaml
 
@@ -23,6 +25,10 @@ from workbench.manifest.model import DataStore
 
 HOST: Final = os.environ.get("FABRIC_TEST_STORE_HOST", "")
 """An address of this machine that pods reach; found where the node is this machine."""
+
+NO_HARDWARE: Final = "00:00:00:00:00:00"
+"""What a bridge has that no pod is at."""
+HARDWARE: Final = "02:fa:b0:00:00:01"
 
 
 def host_for(space: Space) -> str:
@@ -36,8 +42,19 @@ def host_for(space: Space) -> str:
             except OSError:
                 continue
             if address:
+                _keep_bridge(address)
                 return address
     pytest.skip("no address of this machine is known that pods reach: set FABRIC_TEST_STORE_HOST")
+
+
+def _keep_bridge(address: str) -> None:
+    """Let a bridge keep its hardware address, which else follows its pods': those that stay lose this machine then."""
+    for name, found in psutil.net_if_addrs().items():
+        told = {one.address for one in found}
+        if address in told and (Path("/sys/class/net") / name / "bridge").exists():
+            link = next((one.address for one in found if one.family == psutil.AF_LINK), NO_HARDWARE)
+            hardware = link if link != NO_HARDWARE else HARDWARE
+            subprocess.run(["ip", "link", "set", "dev", name, "address", hardware], capture_output=True)
 
 
 @contextmanager
