@@ -11,6 +11,7 @@ import contextlib
 import json
 import platform
 import secrets as random_secrets
+import threading
 import time
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,9 @@ from workbench.errors import InputMissing, LaunchRefused, RunnerError, SlotsBusy
 from workbench.learner import pod_told
 from workbench.learner.launch_sh import render_secrets
 from workbench.paths import Home, default_home
+
+_turns: Final[dict[tuple[str, str], threading.Lock]] = {}
+"""By home and namespace: held while a job of several learners looks for nodes."""
 
 BEAT_SECONDS: Final = 2.0
 """How often a launch that waits says so: it may have been called off."""
@@ -71,9 +75,15 @@ class PodLaunching:
 
     def launch(self) -> None:
         """Launch what has not begun."""
+        with contextlib.ExitStack() as turn:
+            self._launch(turn)
+
+    def _launch(self, turn: contextlib.ExitStack) -> None:
         job = self._cluster.read("Job", self._stem)
         if job is None:
             self._refuse()
+            if self._request.attempt.learners > 1 and not self._options.queue:
+                self._take_turn(turn)
         self._progress("brings the code", stage="preparing")
         sends = sent_once_they_run(self._told())
         if job is None or not begun(job):
@@ -87,7 +97,18 @@ class PodLaunching:
         if self._options.queue and job["spec"].get("suspend"):
             return  # its queue lets it begin
         if self._request.attempt.learners > 1 or sends:
-            self._gather(sends)
+            self._gather(sends, turn)
+
+    def _take_turn(self, turn: contextlib.ExitStack) -> None:
+        """Let jobs of several learners look for nodes one after another: at once they take them from each other.
+
+        Raises:
+            SlotsBusy: another one of this home looks for its nodes.
+        """
+        lock = _turns.setdefault((self._request.attempt.home, self._cluster.namespace), threading.Lock())
+        if not lock.acquire(blocking=False):
+            raise SlotsBusy("waits until another job of several learners has its nodes")
+        turn.callback(lock.release)
 
     def _refuse(self) -> None:
         """Refuse what cannot work however often it is tried."""
@@ -216,18 +237,22 @@ class PodLaunching:
         found: dict[str, Any] = next(json.loads(one["pod.json"]) for one in contents if "pod.json" in one)
         return found
 
-    def _gather(self, sends: Set[str]) -> None:
+    def _gather(self, sends: Set[str], turn: contextlib.ExitStack) -> None:
         """Send to pods what they wait for, and wait until all learners have found each other."""
         attempt = self._request.attempt
         sent: set[str] = set()
         until = time.monotonic() + 2 * self._options.gang_seconds
+        turn_until = time.monotonic() + self._options.gang_seconds
         unfit = Unfit(self._cluster, self._options.unfit_seconds)
         while True:
             pods = self._sightings.pods_of(attempt)
             self._give_up(unfit, pods)
             if self._sightings.job_of(attempt) is None and not pods:
                 self._progress("is being started", stage="starting")
-            if len(pods) == attempt.learners and all(is_placed(pod) for pod in pods.values()):
+            placed = len(pods) == attempt.learners and all(is_placed(pod) for pod in pods.values())
+            if placed or time.monotonic() > turn_until:
+                turn.close()  # the next one may look
+            if placed:
                 # From here on they end by themselves if they do not meet: images may take long.
                 until = time.monotonic() + 2 * self._options.gang_seconds
             late = attempt.learners > 1 and time.monotonic() > until and not unfit.waiting

@@ -21,7 +21,7 @@ from tests.kubernetes.space import administrator
 JOBS: Final = 12
 LEARNERS: Final = 4
 GPUS: Final = 6
-GANG_SECONDS: Final = 15
+GANG_SECONDS: Final = 30
 ROUNDING_SECONDS: Final = 2.0
 """The cluster's times are whole seconds, and a container that ends by its clock takes a moment."""
 
