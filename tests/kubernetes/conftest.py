@@ -10,6 +10,16 @@ import pytest
 from tests.cli.conftest import fabric as fabric
 from tests.kubernetes.space import Space, cluster_held, load_images, space_of, why_not
 
+HELD_SECONDS = 600
+"""A test may wait for the cluster this long while others do it harm, besides what it takes itself."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests of the cluster the time to wait for it."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(HELD_SECONDS))
+
 
 @pytest.fixture
 def space_labels() -> dict[str, str]:
