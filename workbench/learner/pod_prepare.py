@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 
 from workbench.learner import pod_environment, pod_told, reasons
@@ -115,16 +116,26 @@ def restore(told: Told) -> None:
 
 
 def await_peers(told: Told) -> list[int]:
-    """Wait until all other learners' names resolve; return those that did not in time."""
-    until = time.monotonic() + told.number("gang_seconds")
-    pause = _LOOK_SECONDS
+    """Wait until all other learners' names resolve; return those that did not in time.
+
+    In a thread of its own: where no name server answers one look may take longer than there is time for.
+    """
     missing = [learner for learner in range(1, told.learners + 1) if learner != told.learner]
-    while True:
-        missing = [learner for learner in missing if not _resolves(told.name_of(learner))]
-        if not missing or time.monotonic() > until:
-            return missing
-        time.sleep(pause)
-        pause = min(pause * 1.3, _LOOK_LONGEST_SECONDS)
+
+    def look() -> None:
+        pause = _LOOK_SECONDS
+        while missing:
+            for learner in list(missing):
+                if _resolves(told.name_of(learner)):
+                    missing.remove(learner)
+            if missing:
+                time.sleep(pause)
+                pause = min(pause * 1.3, _LOOK_LONGEST_SECONDS)
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(told.number("gang_seconds"))
+    return list(missing)
 
 
 def await_file(told: Told, path: str, what: str) -> None:
