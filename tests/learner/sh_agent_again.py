@@ -114,6 +114,7 @@ NOT_PROMISED: dict[str, str] = {
     "test_agents_that_are_killed_on_a_full_disk_lose_nothing": _HAND,
     "test_an_agent_for_a_learner_that_has_ended_needs_no_secrets": "again below: its secrets are shell text",
     "test_an_agent_without_what_only_linux_has_keeps_a_learner": _INSIDE,
+    "test_an_end_that_a_full_disk_does_not_take_is_tried_now_and_then": _INSIDE,
     "test_deciding_twice_gives_the_same_answer": _INSIDE,
     "test_lines_are_published_within_a_hundredth_of_a_second": _READER,
     "test_memory_that_processes_share_counts_once": _USAGE,
