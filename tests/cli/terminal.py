@@ -14,6 +14,8 @@ from typing import Any
 
 from tests.cli.conftest import EXECUTABLE
 
+PROMPT = b"ready: "
+
 
 class OnTerminal:
     """``fabric`` as the leader of a session whose terminal we hold the other side of."""
@@ -37,6 +39,17 @@ class OnTerminal:
         """Type something; ``\\x03`` is ctrl-c."""
         os.write(self._main, keys)
 
+    def know_the_prompt(self) -> None:
+        """Give the shell a prompt of ours: what is typed ahead of one it may take for its end, and leave."""
+        self.press(b"PS1='rea''dy: '\r")
+        self.read_until(PROMPT)
+
+    def ask(self, command: bytes) -> bytes:
+        """Type a command for that shell; return what is shown until it is ready again."""
+        self.shown = b""
+        self.press(command + b"\r")
+        return self.read_until(PROMPT)
+
     def resize(self, rows: int, columns: int) -> None:
         """Make the terminal another size, as a window that is dragged."""
         fcntl.ioctl(self._main, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -53,6 +66,13 @@ class OnTerminal:
             left = deadline - time.monotonic()
             assert left > 0, f"waited {seconds} s for {text!r}, seen {self.shown[-2000:]!r}"
             assert self._read(left), f"it ended before {text!r}, seen {self.shown[-2000:]!r}"
+        return self.shown
+
+    def read_for(self, seconds: float) -> bytes:
+        """Read what is drawn within a time; return all that was drawn so far."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 and self._read(left):
+            pass
         return self.shown
 
     def wait(self, seconds: float = 30.0) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Fabric, Serve, wait_until
+from tests.ports import free_port
 from tests.stores.servers import KEY, SECRET, Server, serving
 from workbench.cli.store_checks import check_folders, check_stores
 from workbench.data.rclone import find_rclone
@@ -296,7 +297,7 @@ def test_results_that_could_not_be_stored_are_stored_when_the_store_is_back(
 ) -> None:
     folder = fabric.folder / "store"
     (folder / "tf_training_data").mkdir(parents=True)
-    store = serve(str(folder))
+    store = serve(str(folder), "--port", str(free_port()))
     write_manifest(fabric)
     wait = "echo here; while [ ! -e $LOG_DIR/go ]; do sleep 0.05; done; echo late > $RESULT_DIR/model"
     job = fabric.json(

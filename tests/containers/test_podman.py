@@ -85,7 +85,12 @@ def test_gpus_are_asked_for_by_cdi_with_everything_else_as_ever(
     look = (
         "ls /dev | grep nvidia; echo $NVIDIA_VISIBLE_DEVICES; id -u; pwd; hostname; grep NoNewPrivs /proc/self/status;"
         " cat /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null || cat /sys/fs/cgroup/memory.max;"
-        " getent hosts $LEARNER_NAME_PREFIX-0.$LEARNER_NAME_PREFIX | wc -l;"
+        # A name is known a moment after its learner was started.
+        " for i in $(seq 100); do getent hosts $LEARNER_NAME_PREFIX-0.$LEARNER_NAME_PREFIX && break; sleep 0.1; done"
+        " | wc -l;"
+        # And no longer than that one runs.
+        " touch $JOB_STATE_DIR/looked-$LEARNER_ID;"
+        " while [ ! -e $JOB_STATE_DIR/looked-1 ] || [ ! -e $JOB_STATE_DIR/looked-2 ]; do sleep 0.1; done;"
         " df -k /dev/shm | tail -1; echo x > $RESULT_DIR/x"
     )
     request = request_of(

@@ -7,6 +7,7 @@ import socket
 from tests.cli.conftest import Fabric, fabric
 from tests.containers.conftest import MakeJob
 from tests.containers.images import BUSYBOX
+from tests.ports import free_port
 
 __all__ = ["fabric"]
 
@@ -14,13 +15,6 @@ SERVE = (
     "import socket; s = socket.create_server(('', {port})); print('up', flush=True); "
     "c, _ = s.accept(); c.sendall(b'served')"
 )
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def test_a_port_is_reached_on_the_loopback_address(make_job: MakeJob) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cli.conftest import Fabric, fabric, wait_until
-from tests.cli.terminal import OnTerminal
+from tests.cli.terminal import PROMPT, OnTerminal
 from tests.containers.images import DEBIAN
 from workbench.paths import Home
 
@@ -29,26 +29,24 @@ def running(request: pytest.FixtureRequest, engine: None, fabric: Fabric, home: 
 
 def test_a_shell_has_our_terminal_its_size_and_its_signals(fabric: Fabric, running: str) -> None:
     terminal = OnTerminal(fabric.folder, "shell", running, "-l", "2", columns=97)
-    terminal.press(b"stty size; cat number; echo $TERM\r")
-    terminal.read_until(b"24 97")
-    terminal.read_until(b"\r\n2\r\nxterm")
+    terminal.know_the_prompt()
+    assert b"24 97" in terminal.ask(b"stty size")
+    assert b"2\r\nxterm" in terminal.ask(b"cat number; echo $TERM")
     terminal.resize(30, 61)
-    wait_until(lambda: says_size(terminal, b"30 61"), "the new size to arrive")
+    wait_until(lambda: b"30 61" in terminal.ask(b"stty size"), "the new size to arrive")
     terminal.press(b"echo sle''eping; sleep 100\r")
     terminal.read_until(b"sleeping")
-    terminal.press(b"\x03")
-    terminal.press(b"echo af''ter\r")
-    terminal.read_until(b"after")
+    wait_until(lambda: is_ready_again(terminal), "the command to be interrupted")
     terminal.press(b"exit 9\r")
 
     assert terminal.wait() == 9
 
 
-def says_size(terminal: OnTerminal, size: bytes) -> bool:
-    """Ask for the terminal's size, which changes there a moment after it did here."""
+def is_ready_again(terminal: OnTerminal) -> bool:
+    """Interrupt; a shell that has not yet given the terminal to its command does not pass it on."""
     terminal.shown = b""
-    terminal.press(b"stty size; echo as''ked\r")
-    return size in terminal.read_until(b"asked")
+    terminal.press(b"\x03")
+    return PROMPT in terminal.read_for(2)
 
 
 def test_a_command_that_is_not_there_says_so(fabric: Fabric, running: str) -> None:

@@ -10,7 +10,14 @@ from screens.login import TypeAnswer
 from tests.cli.conftest import end_everything
 from tests.screens import seeding
 from tests.screens.support import journey, opened
-from tests.ssh.conftest import Box, box, box_environment  # noqa: F401 - fixtures are used by their names
+from tests.ssh.conftest import (  # noqa: F401 - fixtures are used by their names
+    Box,
+    box,
+    box_environment,
+    box_home,
+    box_program,
+    box_within,
+)
 from tests.ssh.daemon import set_password
 from workbench.clock import now_us
 from workbench.controller.reaching import say

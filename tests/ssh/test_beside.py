@@ -70,11 +70,11 @@ def test_large_input_and_output_are_exact(fabric: Fabric) -> None:
 def test_a_shell_has_a_terminal_of_the_size_of_ours(fabric: Fabric, words: tuple[str, ...]) -> None:
     job = running(fabric, *words)
     terminal = OnTerminal(fabric.folder, "shell", job, columns=97)
-    terminal.press(b"stty size; tty >/dev/null && echo on-a-''terminal\r")
-    terminal.read_until(b"24 97")
-    terminal.read_until(b"on-a-terminal")
+    terminal.know_the_prompt()
+    assert b"24 97" in terminal.ask(b"stty size")
+    assert b"on-a-terminal" in terminal.ask(b"tty >/dev/null && echo on-a-''terminal")
     terminal.resize(40, 120)
-    wait_until(lambda: _says_size(terminal, b"40 120"), "the new size to arrive")
+    wait_until(lambda: b"40 120" in terminal.ask(b"stty size"), "the new size to arrive")
     terminal.press(b"exit 5\r")
     assert terminal.wait() == 5
     fabric("kill", job)
@@ -88,13 +88,6 @@ def test_a_command_beside_a_process_ends_with_who_asked_for_it(box: Box, fabric:
     terminal.wait()
     wait_until(lambda: not _runs(box, b"4711"), "the command to end")
     fabric("kill", job)
-
-
-def _says_size(terminal: OnTerminal, size: bytes) -> bool:
-    """Ask for the terminal's size, which changes there a moment after it did here."""
-    terminal.shown = b""
-    terminal.press(b"stty size; echo as''ked\r")
-    return size in terminal.read_until(b"asked")
 
 
 def _runs(box: Box, word: bytes) -> bool:

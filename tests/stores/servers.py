@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.ports import free_port as free_port
 from workbench.data.rclone import find_rclone
 from workbench.manifest.model import DataStore
 
@@ -101,13 +102,6 @@ class Server:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content.encode() if isinstance(content, str) else content)
         return file
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as one:
-        one.bind((host, 0))
-        return int(one.getsockname()[1])
 
 
 def serving(kind: str, folder: Path, *words: str, host: str = "127.0.0.1") -> Iterator[Server]:

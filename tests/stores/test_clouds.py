@@ -54,7 +54,10 @@ def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, 
     try:
         until_it_answers(rclone, "mkdir", "X:training")
         rclone("mkdir", "X:results")
-        rclone("rcat", "X:training/sub/train.txt", input=b"swift\n")
+        copied = tmp_path_factory.mktemp("train") / "train.txt"
+        copied.write_text("swift\n")
+        # The server of objects may be the last to answer.
+        until_it_answers(rclone, "copyto", str(copied), "X:training/sub/train.txt")
         yield connection, rclone
     finally:
         server.stop()
