@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -144,13 +146,26 @@ def node(space: Space) -> Iterator[str]:
     metadata = {"name": name, "labels": {f"{name}/gpu": "a100"}}
     space.admin.create({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"taints": taints}})
     amounts = {"cpu": "64", "memory": "512Gi", "pods": "100", "nvidia.com/gpu": "8"}
-    status = {
-        "capacity": amounts,
-        "allocatable": amounts,
-        "conditions": [{"type": "Ready", "status": "True", "reason": "Made", "message": "by a test"}],
-    }
-    space.admin.patch("Node", name, {"status": status}, subresource="status")
+    over = threading.Event()
+
+    def beat() -> None:
+        """Say that it is well, as a kubelet does: a node that is silent for a while is given no pods."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        ready = {"type": "Ready", "status": "True", "reason": "Made", "message": "by a test"}
+        conditions = [{**ready, "lastHeartbeatTime": now}]
+        status = {"capacity": amounts, "allocatable": amounts, "conditions": conditions}
+        space.admin.patch("Node", name, {"status": status}, subresource="status")
+
+    def beat_on() -> None:
+        while not over.wait(2.0):
+            beat()
+
+    beat()
+    beating = threading.Thread(target=beat_on)
+    beating.start()
     yield name
+    over.set()
+    beating.join()
     for pod in space.admin.list("Pod").items:
         space.admin.delete("Pod", pod["metadata"]["name"], grace_seconds=0)
     space.admin.delete("Node", name)
