@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -16,6 +17,8 @@ from workbench.learner.engine import Asked, EngineRefused
 ANSWER_SECONDS: Final = 60.0
 REMOVE_SECONDS: Final = 3.0
 REMOVE_TRIES: Final = 10
+LOOK_SECONDS: Final = 3.0
+"""How long it is believed that an engine will say when a container is gone, before it is looked for."""
 NOT_FOUND: Final = 404
 REPAIRED: Final = 25
 """The version of Docker that lets containers that remove themselves live through its own start."""
@@ -146,13 +149,23 @@ class Engine:
 
     def is_removed(self, name: str, seconds: float = ANSWER_SECONDS) -> bool:
         """Wait until a container is gone; False when it is still there after so long."""
-        try:
-            self.begin("POST", f"containers/{name}/wait?condition=removed", seconds=seconds).answer()
-        except EngineRefused as error:
-            return error.status == NOT_FOUND
-        except OSError:
-            return self.inspect(name) is None
-        return True
+        until = time.monotonic() + seconds
+        while True:
+            # An engine that is asked in the very moment in which it removes the container may never answer.
+            slice_seconds = max(0.1, min(LOOK_SECONDS, until - time.monotonic()))
+            try:
+                self.begin(
+                    "POST", f"containers/{name}/wait?condition=removed", seconds=slice_seconds
+                ).answer()
+            except EngineRefused as error:
+                return error.status == NOT_FOUND
+            except OSError:
+                if self.inspect(name) is None:
+                    return True
+                if time.monotonic() >= until:
+                    return False
+            else:
+                return True
 
     # Networks
 

@@ -242,6 +242,8 @@ def test_an_engine_whose_disk_is_full_refuses_in_a_sentence_and_leaves_nothing(
         with own_engine(6, disk=folder) as engine:
             launch = start(engine)
             launch("true").until_over()
+            # What is still being removed would make room.
+            wait_until(lambda: engine.docker("ps", "-aq") == "", "the containers to be gone")
             fill(folder / "filler")
             with pytest.raises(FabricError, match="no space left") as caught:
                 launch("true").until_over()
