@@ -18,9 +18,8 @@ from backends.failures import translated
 from runners.pod_host import open_host
 from runners.pod_names import PREPARE
 from runners.pod_plain_code import send_plain
-from runners.storing import hash_of, theirs
-from workbench.data.rclone import find_rclone
-from workbench.errors import InputMissing, LaunchRefused, PlaceUnreachable
+from runners.storing import our_rclone, theirs
+from workbench.errors import LaunchRefused, PlaceUnreachable
 from workbench.learner.pod_prepare import ARRIVED, MADE
 from workbench.learner.pod_told import NO_PYTHON, RCLONE_PACKED
 from workbench.paths import Home, JobFolder, default_home
@@ -111,12 +110,8 @@ def packed_rclone(architecture: str) -> Path:
             hint="Take an image that has rclone 1.65 or newer.",
             code="C104",
         )
-    try:
-        source = Path(find_rclone().path).resolve()
-    except InputMissing as error:
-        raise LaunchRefused(error.message, hint=error.hint, code="C104") from error
+    source, sha256 = our_rclone()
     with translated():
-        sha256 = hash_of(source, source.stat().st_mtime_ns)
         packed = Home(default_home()).agents / f"rclone-{sha256}.gz"
         if not packed.exists():
             packed.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -103,10 +103,7 @@ def bring_rclone(host: Host, site: Site) -> str:
         LaunchRefused: there is none here that runs there.
     """
     if site.here:
-        try:
-            return find_rclone().path
-        except InputMissing as error:
-            raise LaunchRefused(error.message, hint=error.hint, code="C104") from error
+        return _found()
     if path := theirs(host):
         return path
     identity = host.identity()
@@ -118,23 +115,36 @@ def bring_rclone(host: Host, site: Site) -> str:
             hint="Install rclone there: https://rclone.org/install/",
             code="C104",
         )
-    try:
-        source = Path(find_rclone().path).resolve()
-    except InputMissing as error:
-        raise LaunchRefused(error.message, hint=error.hint, code="C104") from error
-    with translated():
-        sha256 = hash_of(source, source.stat().st_mtime_ns)
-        path = str(site.home.agents / f"rclone-{sha256}")
-        with source.open("rb") as stream:
-            host.put(stream, path, sha256=sha256, mode=0o700)
+    source, sha256 = our_rclone()
+    path = str(site.home.agents / f"rclone-{sha256}")
+    with translated(), source.open("rb") as stream:
+        host.put(stream, path, sha256=sha256, mode=0o700)
     return path
 
 
 @lru_cache(maxsize=4)  # 80 MB take a quarter of a second
-def hash_of(path: Path, changed_ns: int) -> str:
+def _hash_of(path: Path, changed_ns: int) -> str:
     """Return what names a file by its content, worked out once as long as it is not changed."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def our_rclone() -> tuple[Path, str]:
+    """Return the file of this machine's rclone, and what names it by its content.
+
+    Raises:
+        LaunchRefused: this machine has none.
+    """
+    source = Path(_found()).resolve()
+    with translated():
+        return source, _hash_of(source, source.stat().st_mtime_ns)
+
+
+def _found() -> str:
+    try:
+        return find_rclone().path
+    except InputMissing as error:
+        raise LaunchRefused(error.message, hint=error.hint, code="C104") from error
 
 
 def theirs(host: Host) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runners.interface import LearnerRef, Seen
 from workbench.controller.outcome import RESUMES, UNSTORED, judge
+from workbench.controller.sightings import seen_of
 from workbench.job import Intent, Reason, State
 from workbench.learner.reasons import without_unstored
 from workbench.store.database import Store
@@ -29,7 +29,7 @@ def put_right(store: Store, whole: JobDetail, origin: str) -> State:
     mended = [_mended(each) for each in learners(store, row.id, row.attempt)]
     if mended and state is State.FAILED and row.reason.code == UNSTORED:
         uuid = home_uuid(store.home)
-        seen = {each.learner: _seen(each, uuid) for each in mended}
+        seen = {each.learner: seen_of(each, uuid) for each in mended}
         found = judge(seen, ends_when=whole.spec.ends_when, intent=Intent.NONE, asked_by="")
         state, reason, exit_code, exit_by = found.state, found.reason, found.exit_code, found.exit_by
     if (state, reason) == (row.state, row.reason):
@@ -55,17 +55,3 @@ def _mended(learner: LearnerRow) -> LearnerRow:
         return learner
     reason = _without(learner.reason)
     return replace(learner, reason=reason if reason.text else None)
-
-
-def _seen(learner: LearnerRow, uuid: str) -> Seen:
-    return Seen(
-        LearnerRef(uuid, learner.job_id, learner.attempt, learner.learner),
-        learner.phase,
-        exit_code=learner.exit_code,
-        signal=learner.signal,
-        reason=learner.reason,
-        started_us=learner.started_us,
-        ended_us=learner.ended_us,
-        decided=learner.decided,
-        stopped=learner.stopped,
-    )
