@@ -14,6 +14,7 @@ from typing import Any
 from backends.cluster import Absent
 from backends.kubernetes_api import Api, Request
 from backends.kubernetes_login import Login
+from tests.cli.conftest import wait_until
 from tests.controller.processes import answers, kill
 from tests.controller.real import Ground
 from tests.kubernetes.pods import pod
@@ -61,18 +62,18 @@ def _until_back(world: World) -> None:
     A kubelet that starts while etcd is stopped was seen to know nothing of a pod for ever: that is harm to the cluster
     itself, of which no pod comes back.
     """
-    name = f"back-{world.dice.randrange(1 << 32):x}"
-    until = time.monotonic() + 60
-    while True:
-        with suppress(FabricError):
-            if world.space.admin.read("Pod", name) is None:
-                world.space.admin.create(pod(name, "true"))
-            found = world.space.admin.read("Pod", name) or {}
-            if (found.get("status") or {}).get("phase") == "Succeeded":
-                world.space.admin.delete("Pod", name, grace_seconds=0)
-                return
-        assert time.monotonic() < until, "the cluster runs no pods any more"
-        time.sleep(0.1)
+    admin, name = world.space.admin, f"back-{world.dice.randrange(1 << 32):x}"
+
+    def has_run() -> bool:
+        try:
+            found = admin.read("Pod", name) or admin.create(pod(name, "true"))
+        except FabricError:
+            return False
+        return bool((found.get("status") or {}).get("phase") == "Succeeded")
+
+    wait_until(has_run, "the cluster to run pods again", 60)
+    with suppress(FabricError):  # it goes with its namespace
+        admin.delete("Pod", name, grace_seconds=0)
 
 
 def _kill_controller(world: World) -> None:

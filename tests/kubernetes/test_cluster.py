@@ -275,15 +275,17 @@ def test_a_full_quota_is_no_missing_right(cluster: KubernetesCluster, space: Spa
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
     space.admin.create({**quota, "spec": {"hard": {"count/secrets": "0"}}})
 
-    def is_refused() -> bool:
+    def refusal() -> OverQuota | None:
         try:
             cluster.create(secret("one"))
         except OverQuota as error:
-            return "count/secrets=0" in error.message
+            return error
         cluster.delete("Secret", "one")
-        return False
+        return None
 
-    wait_until(is_refused, "the quota to count")
+    wait_until(refusal, "the quota to count")
+    refused = refusal()
+    assert refused is not None and "count/secrets=0" in refused.message
 
 
 def test_a_namespace_that_is_not_there_is_said(space: Space) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cli.conftest import wait_until
 from tests.controller.real import Ground
 from tests.kubernetes import harms
 from tests.kubernetes.harms import CLUSTER, HOLD_SECONDS, JOB, LONGEST, World
@@ -87,6 +88,7 @@ def test_nothing_is_lost_doubled_or_left_whatever_is_done_to_a_cluster(
         # Others wait for a round at most: their patience is less than ours.
         with cluster_held(alone=True):
             do_round(world, to_all, to_one, here)
+        assert left(world.space) == [], here
 
 
 def do_round(world: World, to_all: list[str], to_one: list[str], here: str) -> None:
@@ -155,10 +157,7 @@ def check(world: World, job_id: str, own: harms.Harm | None, here: str) -> None:
 
 
 def until_gone(space: Space, here: str) -> None:
-    until = time.monotonic() + 90
-    while found := left(space):
-        assert time.monotonic() < until, f"{here}: left behind: {found}"
-        time.sleep(0.2)
+    wait_until(lambda: not left(space), lambda: f"{here}: all to be gone, there is {left(space)}", 90)
 
 
 def left(space: Space) -> list[str]:

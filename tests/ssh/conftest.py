@@ -11,9 +11,11 @@ import pytest
 
 from backends.interface import BackendOptions
 from backends.ssh import SshBackend
+from tests.cli.conftest import Fabric, end_everything
 from tests.containers.images import ensure_images
 from tests.containers.images import why_not as no_images
 from tests.ssh.daemon import SSHD, Daemon, User, let_use_docker, make_user, remove_user, why_not
+from workbench.paths import Home
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +134,12 @@ def engine_box(box: Box, monkeypatch: pytest.MonkeyPatch) -> Box:
     ensure_images()
     let_use_docker(box.user)
     return box
+
+
+@pytest.fixture
+def fabric(box: Box, clean_environment: Path, home: Home) -> Iterator[Fabric]:
+    """The command line, with a working folder."""
+    folder = clean_environment / "work"
+    folder.mkdir()
+    yield Fabric(folder)
+    end_everything(home)

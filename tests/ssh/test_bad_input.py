@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, end_everything
+from tests.cli.conftest import Fabric
 from tests.containers.images import DEBIAN
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import make_user, remove_user
-from workbench.paths import Home
 
 EX_UNAVAILABLE, EX_NOPERM, EX_CONFIG = 69, 77, 78
-
-
-@pytest.fixture
-def fabric(box: Box, clean_environment: Path, home: Home) -> Iterator[Fabric]:
-    """The command line, with a working folder."""
-    folder = clean_environment / "work"
-    folder.mkdir()
-    yield Fabric(folder)
-    end_everything(home)
 
 
 def is_one_sentence_and_a_hint(stderr: str) -> bool:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, end_everything
+from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
 from tests.containers.images import DEBIAN
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import processes_of, wait_until
-from workbench.paths import Home
 
 WAIT = "echo ready; while :; do sleep 0.1; done"
 
 
 @pytest.fixture
-def fabric(box: Box, clean_environment: Path, home: Home) -> Iterator[Fabric]:
-    """The command line, with a working folder."""
-    folder = clean_environment / "work"
-    folder.mkdir()
-    (folder / "here.txt").write_text("code\n")
-    yield Fabric(folder)
-    end_everything(home)
+def fabric(fabric: Fabric) -> Fabric:
+    """The command line, with code in its working folder."""
+    (fabric.folder / "here.txt").write_text("code\n")
+    return fabric
 
 
 def running(fabric: Fabric, *words: str) -> str:

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from backends.ssh_login import ONE_TIME
-from tests.cli.conftest import Fabric, end_everything
+from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import SSHD, wait_until
-from workbench.paths import Home
 
 CHECK = """#!/bin/sh
 # What PAM asks: is this code one that was not used yet?
@@ -78,15 +77,10 @@ def box_program(clean_environment: Path, codes: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def fabric(
-    box: Box, clean_environment: Path, home: Home, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Fabric]:
-    """The command line, with a working folder, and a person at it."""
+def fabric(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> Fabric:
+    """The command line with a person at it."""
     monkeypatch.delenv("CI", raising=False)
-    folder = clean_environment / "work"
-    folder.mkdir()
-    yield Fabric(folder)
-    end_everything(home)
+    return fabric
 
 
 def log_in(fabric: Fabric, box: Box, code: str) -> None:

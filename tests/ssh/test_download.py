@@ -8,20 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, end_everything, wait_until
+from tests.cli.conftest import Fabric, wait_until
 from tests.ssh.conftest import Box
 from tests.stores.servers import KEY, SECRET, Server, serving
 from workbench.data.rclone import find_rclone
 from workbench.errors import FabricError
 from workbench.paths import Home
-
-
-@pytest.fixture
-def fabric(box: Box, clean_environment: Path, home: Home) -> Iterator[Fabric]:
-    folder = clean_environment / "work"
-    folder.mkdir()
-    yield Fabric(folder)
-    end_everything(home)
 
 
 @pytest.fixture

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.cli.conftest import Fabric, end_everything
+from tests.cli.conftest import Fabric
 from tests.containers.images import DEBIAN
 from tests.ssh.conftest import Box
 from workbench.paths import Home
 
 MANIFEST = Path(__file__).parents[2] / "examples" / "digits" / "manifest.yml"
-
-
-@pytest.fixture
-def fabric(box: Box, clean_environment: Path, home: Home) -> Iterator[Fabric]:
-    """The command line, with a working folder."""
-    folder = clean_environment / "work"
-    folder.mkdir()
-    yield Fabric(folder)
-    end_everything(home)
 
 
 def run_digits(fabric: Fabric, home: Home, *words: str) -> tuple[bytes, list[dict[str, str]]]:

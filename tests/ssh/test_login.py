@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Fabric, end_everything
+from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import set_password, wait_until
@@ -18,15 +16,10 @@ SECRET = "correct horse"
 
 
 @pytest.fixture
-def fabric(
-    box: Box, clean_environment: Path, home: Home, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Fabric]:
-    """The command line, with a working folder, and a person at it."""
+def fabric(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> Fabric:
+    """The command line with a person at it."""
     monkeypatch.delenv("CI", raising=False)
-    folder = clean_environment / "work"
-    folder.mkdir()
-    yield Fabric(folder)
-    end_everything(home)
+    return fabric
 
 
 class WithPassword:

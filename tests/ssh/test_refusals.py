@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from backends.ssh_arrival import NoRoom
 from backends.ssh_connection import UnknownHostKey
-from tests.cli.conftest import Fabric, end_everything
+from tests.cli.conftest import Fabric
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import make_user, remove_user, wait_until
 from workbench.errors import BackendError, ConfigError, FabricError, NotAllowed, PlaceUnreachable
@@ -208,15 +207,6 @@ def test_a_shell_that_prints_banners_is_listened_through(box: Box) -> None:
         )
     with closing(box.backend().open()) as host:
         assert host.identity().user == box.user.name
-
-
-@pytest.fixture
-def fabric(box: Box, clean_environment: Path, home: Home) -> Iterator[Fabric]:
-    """The command line, with a working folder."""
-    folder = clean_environment / "work"
-    folder.mkdir()
-    yield Fabric(folder)
-    end_everything(home)
 
 
 def test_the_commands_add_test_and_remove_a_host(box: Box, fabric: Fabric) -> None:
