@@ -6,7 +6,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Final
 
 from backends.failures import error_of
@@ -69,19 +69,12 @@ class FrameClient:
             PlaceUnreachable: the connection is lost, or the answer did not come in time.
             FabricError: what failed there.
         """
-        answer, pieces = self.exchange_pieces(do, arguments, seconds=seconds, stdin=stdin)
-        return answer, b"".join(pieces)
-
-    def exchange_pieces(
-        self, do: str, arguments: Mapping[str, Any], *, seconds: float, stdin: bytes = b""
-    ) -> tuple[Any, list[bytes]]:
-        """Do the same, and return the bytes as they came: joined, they would be copied once more."""
         call = self.open(do, arguments, seconds=seconds)
         view = memoryview(stdin)
         for start in range(0, len(view), frames.CHUNK_BYTES):
             call.send(bytes(view[start : start + frames.CHUNK_BYTES]))
         call.end()
-        return call.pieces()
+        return call.result()
 
     def open(self, do: str, arguments: Mapping[str, Any], *, seconds: float) -> PendingCall:
         """Begin a call whose frames are exchanged one by one; each answer must come within ``seconds``."""
@@ -225,32 +218,11 @@ class PendingCall:
 
     def result(self) -> tuple[Any, bytes]:
         """Wait for the answer, and the bytes that come before it."""
-        answer, pieces = self.pieces()
-        return answer, b"".join(pieces)
-
-    def pieces(self) -> tuple[Any, list[bytes]]:
-        """Wait for the answer, and the bytes that come before it, as they came."""
         data = []
         while (frame := self.next()).kind == frames.DATA:
             data.append(frame.payload)
         self.forget()
-        return frame.json(), data
+        return frame.json(), b"".join(data)
 
     def _late(self) -> PlaceUnreachable:
         return PlaceUnreachable(f"The place did not answer {self._do} within {self._seconds or 0:g} seconds.")
-
-
-def cut_off(pieces: Sequence[bytes]) -> Generator[bytes, int, None]:
-    """Give so many bytes of pieces as are asked for by ``send``, each of them copied once; begin with ``next``."""
-    number, start = 0, 0
-    wanted = yield b""
-    while True:
-        parts: list[memoryview] = []
-        while wanted and number < len(pieces):
-            part = memoryview(pieces[number])[start : start + wanted]
-            parts.append(part)
-            wanted -= len(part)
-            start += len(part)
-            if start == len(pieces[number]):
-                number, start = number + 1, 0
-        wanted = yield b"".join(parts)

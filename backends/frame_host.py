@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, Final
 
 from backends.carrying import Incoming, carried
-from backends.frame_client import SLACK_SECONDS, FrameClient, cut_off
-from backends.interface import Chunk, Completed, Host, HostIdentity, HostStream, Lock
+from backends.frame_client import SLACK_SECONDS, FrameClient
+from backends.frame_news import news_of
+from backends.interface import Chunk, Completed, EarlyBytes, Host, HostIdentity, HostStream, Lock
 from backends.local_host import skip
 from workbench.errors import PlaceUnreachable
 from workbench.learner import frames
@@ -38,10 +39,7 @@ class FrameHost(Host):
     def identity(self) -> HostIdentity:
         """Say which machine this is, its clock compared with ours."""
         begun = time.time()
-        found = self.call("identity")
-        ours = (begun + time.time()) / 2
-        skew = found.pop("now_us") / 1e6 - ours
-        return HostIdentity(**found, clock_skew_seconds=skew)
+        return HostIdentity.told(self.call("identity"), (begun + time.time()) / 2)
 
     def folder(self, home_uuid: str) -> str:
         """Return that home's folder at the place."""
@@ -109,19 +107,21 @@ class FrameHost(Host):
         return chunks
 
     def follow(
-        self, asker: str, known: Mapping[str, Mapping[str, int]], *, timeout_seconds: float
+        self,
+        asker: str,
+        known: Mapping[str, Mapping[str, int]],
+        *,
+        timeout_seconds: float,
+        early: EarlyBytes | None = None,
     ) -> Mapping[str, Mapping[str, Chunk]]:
         """Say what is new in the journals of learners, and wait until something is."""
         arguments = {"asker": asker, "known": known, "timeout_seconds": timeout_seconds}
-        seconds = timeout_seconds + SLACK_SECONDS
-        sizes, pieces = self._client.exchange_pieces("follow", arguments, seconds=seconds)
-        news: dict[str, dict[str, Chunk]] = {}
-        cut = cut_off(pieces)
-        next(cut)
-        for folder, parts in sizes.items():
-            for name, (length, offset, end) in parts.items():
-                news.setdefault(folder, {})[name] = Chunk(cut.send(length), offset, end)
-        return news
+        call = self._client.open("follow", arguments, seconds=timeout_seconds + SLACK_SECONDS)
+        call.end()
+        try:
+            return news_of(call, early)
+        finally:
+            call.forget()
 
     def fetch(self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None]) -> None:
         """Have files of a folder sent as one tar stream."""

@@ -103,6 +103,17 @@ class HostIdentity:
     clock_skew_seconds: float = 0.0
     """Its clock minus ours."""
 
+    @classmethod
+    def told(cls, found: Mapping[str, Any], now: float) -> HostIdentity:
+        """Make it of an agent's answer.
+
+        Args:
+            found: the fields, and the place's clock as ``now_us``.
+            now: our clock at that instant, in seconds.
+        """
+        known = {name: value for name, value in found.items() if name != "now_us"}
+        return cls(**known, clock_skew_seconds=found["now_us"] / 1e6 - now)
+
 
 @dataclass(frozen=True, slots=True)
 class Completed:
@@ -161,6 +172,10 @@ class HostStream(Protocol):
 
     def close(self) -> None:
         """Leave it; if it has not ended it is ended."""
+
+
+EarlyBytes = Callable[[str, str, memoryview, int], None]
+"""Takes some of a learner's ``output`` or ``setup``: its folder, which, the bytes and where they begin."""
 
 
 class Host(ABC):
@@ -232,13 +247,19 @@ class Host(ABC):
 
     @abstractmethod
     def follow(
-        self, asker: str, known: Mapping[str, Mapping[str, int]], *, timeout_seconds: float
+        self,
+        asker: str,
+        known: Mapping[str, Mapping[str, int]],
+        *,
+        timeout_seconds: float,
+        early: EarlyBytes | None = None,
     ) -> Mapping[str, Mapping[str, Chunk]]:
         """Say what is new in the journals of learners, by folder, and wait until something is.
 
         ``known`` has the offset of each file that is not at its start, by the names of
         ``workbench.learner.host_journals.FILES``, and as ``state`` the checksum of the state that is known.
-        The operation ``interrupt_follow`` makes an asker's call return early.
+        The operation ``interrupt_follow`` makes an asker's call return early. What a log has may be given to ``early``
+        by folder and name, piece by piece, while the rest is on its way; the answer then begins where that ended.
         """
 
     @abstractmethod

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, ClassVar
 
 from backends.failures import translated
-from backends.interface import Chunk, Completed, Host, HostIdentity, Lock
+from backends.interface import Chunk, Completed, EarlyBytes, Host, HostIdentity, Lock
 from workbench.learner import host_files, host_processes, host_trees, leases
 from workbench.learner.host import Place
 from workbench.learner.upload import CHUNK_BYTES, Upload
@@ -83,7 +83,12 @@ class LocalHost(Host):
             return {path: Chunk(*found) for path, found in host_files.read(offsets, limit_bytes).items()}
 
     def follow(
-        self, asker: str, known: Mapping[str, Mapping[str, int]], *, timeout_seconds: float
+        self,
+        asker: str,
+        known: Mapping[str, Mapping[str, int]],
+        *,
+        timeout_seconds: float,
+        early: EarlyBytes | None = None,
     ) -> Mapping[str, Mapping[str, Chunk]]:
         """Say what is new in the journals of learners, and wait until something is."""
         with translated():

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Final
 
-from backends.interface import Chunk, Completed, Host, HostIdentity, Lock
+from backends.interface import Chunk, Completed, EarlyBytes, Host, HostIdentity, Lock
 from backends.shell_client import ShellClient, assignments, quoted, quoted_all
 from backends.shell_place import POLL_SECONDS, ShellPlace
 from backends.ssh_connection import Pipe, SshConnection
@@ -37,10 +37,8 @@ class ShellHost(Host):
         return self._client.lost
 
     def identity(self) -> HostIdentity:
-        """Say which machine this is, its clock compared with ours by the second."""
-        found = self._place.identity()
-        skew = found.pop("now_us") / 1e6 - time.time()
-        return HostIdentity(**found, clock_skew_seconds=0.0 if abs(skew) < 2 else skew)
+        """Say which machine this is, its clock compared with ours; there it goes by the second."""
+        return HostIdentity.told(self._place.identity(), time.time())
 
     def folder(self, home_uuid: str) -> str:
         """Return that home's folder at the place."""
@@ -104,7 +102,12 @@ class ShellHost(Host):
         return found
 
     def follow(
-        self, asker: str, known: Mapping[str, Mapping[str, int]], *, timeout_seconds: float
+        self,
+        asker: str,
+        known: Mapping[str, Mapping[str, int]],
+        *,
+        timeout_seconds: float,
+        early: EarlyBytes | None = None,
     ) -> Mapping[str, Mapping[str, Chunk]]:
         """Say what is new in the journals of learners, and wait until something is."""
         until, wake = time.monotonic() + timeout_seconds, self._place.waits(f"{asker}/follow")

@@ -19,6 +19,13 @@ _IDENTITY: Final = (
     "cat /etc/machine-id 2>/dev/null || hostname; cat /proc/sys/kernel/random/boot_id; hostname; id -un; uname -s; "
     "uname -m; date +%s"
 )
+IDENTITY_LINES: Final = 7
+_STOCK: Final = (
+    "nproc || echo 1; sed -n 's/^MemTotal: *\\([0-9]*\\).*/\\1/p' /proc/meminfo; command -v bash || echo; "
+    "df -Pk \"$HOME\" | sed -n '2s/^.* \\([0-9]*\\) *[0-9]*% .*/\\1/p' | grep . || echo 0; echo $HOME; "
+    'sed -n \'s/^PRETTY_NAME="*\\([^"]*\\)"*/\\1/p\' /etc/os-release | grep . || uname -sr'
+)
+"""CPUs, memory in KiB, bash, free disk in KiB, home and system, a line each."""
 _PROC: Final = "for p in /proc/[0-9]*; do tr '\\0' '\\n' <$p/environ 2>/dev/null | "
 
 
@@ -82,7 +89,10 @@ class ShellPlace:
 
     def identity(self) -> dict[str, Any]:
         """Say which machine this is."""
-        machine, boot, host, user, system, architecture, now = self._client.words(_IDENTITY)
+        return self._identity(self._client.words(_IDENTITY))
+
+    def _identity(self, told: Sequence[str]) -> dict[str, Any]:
+        machine, boot, host, user, system, architecture, now = told
         self._boot_id = boot
         return {
             "machine_id": machine.replace("-", ""),
@@ -98,11 +108,10 @@ class ShellPlace:
     def survey(self) -> dict[str, Any]:
         """Return what there is for learners."""
         pairs = (line.partition("=") for line in self._client.words("env"))
-        count, memory, bash = self._client.words(
-            "nproc || echo 1; sed -n 's/^MemTotal: *\\([0-9]*\\).*/\\1/p' /proc/meminfo; command -v bash || echo"
-        )
+        told = self._client.words(f"{_IDENTITY}; {_STOCK}")
+        count, memory, bash, *_ = told[IDENTITY_LINES:]
         return {
-            **self.identity(),
+            **self._identity(told[:IDENTITY_LINES]),
             "environment": {name: value for name, sign, value in pairs if sign and passes(name)},
             "processors": list(range(int(count))),
             "memory_bytes": int(memory) * 1024,
@@ -257,32 +266,32 @@ class ShellPlace:
         self._kill("FABRIC_LEARNER", marker)
         return self.markers().get(marker, [])
 
-    def inventory(self, leases_folder: str) -> dict[str, Any]:
+    def inventory(self, leases_folder: str = "") -> dict[str, Any]:
         """Return the machine; GPUs are not looked for, and none is given."""
-        survey = self.survey()
-        free = self._line("df -Pk \"$HOME\" | sed -n '2s/^.* \\([0-9]*\\) *[0-9]*% .*/\\1/p'")
-        return {
-            "name": survey["hostname"],
-            "cpus": len(survey["processors"]),
-            "memory_bytes": survey["memory_bytes"],
-            "memory_used_bytes": None,
-            "disk_free_bytes": int(free or 0) * 1024,
-            "driver": "none is looked for without a Python there",
-            "slots": [],
-            "time_us": survey["now_us"],
-        }
+        machine: dict[str, Any] = self.prospects()["machine"]
+        return machine
 
     def prospects(self, engine: str = "") -> dict[str, Any]:
-        """Return what there is for jobs."""
-        system, home, bash = self._client.words(
-            'sed -n \'s/^PRETTY_NAME="*\\([^"]*\\)"*/\\1/p\' /etc/os-release | grep . || uname -sr; echo $HOME; '
-            "command -v bash || echo"
-        )
+        """Return the machine and what there is for jobs."""
+        told = self._client.words(f"{_IDENTITY}; {_STOCK}")
+        identity = self._identity(told[:IDENTITY_LINES])
+        count, memory, bash, free, home, system = told[IDENTITY_LINES:]
         return {
+            "identity": identity,
+            "machine": {
+                "name": identity["hostname"],
+                "cpus": int(count),
+                "memory_bytes": int(memory) * 1024,
+                "memory_used_bytes": None,
+                "disk_free_bytes": int(free) * 1024,
+                "driver": "none is looked for without a Python there",
+                "slots": [],
+                "time_us": identity["now_us"],
+            },
             "version": "",
             "system": system,
             "home": home,
-            "home_free_bytes": self.inventory("")["disk_free_bytes"],
+            "home_free_bytes": int(free) * 1024,
             "file_system": "",
             "bash": bash,
             "uv": "",

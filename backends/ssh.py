@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from backends.answers import ANSWERS
-from backends.interface import Ask, Backend, BackendOptions, Cluster, Finding, Host, Inventory, Node, Slot
+from backends.interface import Ask, Backend, BackendOptions, Cluster, Finding, Host, Inventory
 from backends.on_demand import read_demand
 from backends.ssh_address import parse_address
 from workbench.errors import ConfigError, FabricError, NeedsLogin, PlaceUnreachable
@@ -20,7 +20,7 @@ from workbench.paths import Home, default_home
 if TYPE_CHECKING:
     from backends.ssh_arrival import Wanted
     from backends.ssh_connection import Pipe, SshConnection
-    from backends.ssh_facts import Facts
+    from backends.ssh_facts import Facts, Look
     from backends.ssh_way import Way
 
 OPTIONS: Final = {
@@ -92,14 +92,12 @@ class SshBackend(Backend):
 
     def probe(self) -> Iterator[Finding]:
         """Say what is there, each lack with its consequence and remedy."""
-        from backends.ssh_facts import facts_of, node_of, remember
+        from backends.ssh_facts import look_at
         from backends.ssh_probe import findings
 
         with closing(self.open()) as host:
-            found, node = host.call("prospects", engine=self._engine_socket()), node_of(host)
-            facts = facts_of(host, self.name, found, node)
-            remember(self._home(), self._key(), facts)
-            yield from findings(host, found, facts, node)
+            look = look_at(host, self._engine_socket())
+        yield from findings(look, self._sum_up(look))
 
     def inventory(self) -> Inventory:
         """Say what the host has and who uses it."""
@@ -163,10 +161,14 @@ class SshBackend(Backend):
             return self._learn(host)
 
     def _learn(self, host: Host) -> Facts:
-        from backends.ssh_facts import facts_of, node_of, remember
+        from backends.ssh_facts import look_at
 
-        found = host.call("prospects", engine=self._engine_socket())
-        facts = facts_of(host, self.name, found, node_of(host))
+        return self._sum_up(look_at(host, self._engine_socket()))
+
+    def _sum_up(self, look: Look) -> Facts:
+        from backends.ssh_facts import facts_of, remember
+
+        facts = facts_of(look, self.name)
         remember(self._home(), self._key(), facts)
         return facts
 
@@ -260,13 +262,15 @@ class SshBackend(Backend):
         agent = self._option("agent", os.environ.get("SSH_AUTH_SOCK", ""))
         connection = SshConnection(route, agent, ask)
         login = self._key()
-        if _awaiting.get(login) == ANSWERS.generation and not ANSWERS.someone_is_there:
+        # Taken before the try: what is typed while it goes on may be tried at once.
+        generation = ANSWERS.generation
+        if _awaiting.get(login) == generation and not ANSWERS.someone_is_there:
             # A host that is knocked at every few seconds with nothing to say shuts us out for good.
             raise self._needs_login("")
         try:
             connection.open()
         except NeedsLogin as error:
-            _awaiting[login] = ANSWERS.generation
+            _awaiting[login] = generation
             raise self._needs_login(error.message, error.hint) from error
         return connection
 
@@ -284,11 +288,10 @@ class SshBackend(Backend):
 
 def inventory_of(host: Host) -> Inventory:
     """Ask an open host what it has."""
-    leases = host.call("survey")["leases"]
-    found = host.call("inventory", leases_folder=leases)
-    time_us = found.pop("time_us")
-    slots = tuple(Slot(**slot) for slot in found.pop("slots"))
-    return Inventory((Node(slots=slots, **found),), time_us)
+    from backends.ssh_facts import node_of
+
+    found = host.call("inventory")
+    return Inventory((node_of(found),), found["time_us"])
 
 
 def _is_number(text: str) -> bool:

@@ -24,6 +24,10 @@ _NOISE_BYTES: Final = 256 * 1024
 _CHUNK_BYTES: Final = 1 << 16
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
+_making: Final = threading.Lock()
+_made: Final[list[str]] = []
+"""The loader, packed, once somebody has needed it."""
+
 
 class OnlyShell(Exception):
     """There is no Python; the shell that the pipe leads to takes scripts from now on."""
@@ -69,8 +73,7 @@ def command_of(wanted: Wanted, way: Way | None = None) -> str:
         "python": bool(wanted.python),
         "setup": wanted.setup,
     }
-    # csh takes no word of more than 8 KiB.
-    loader = base64.b64encode(zlib.compress(_loader().encode(), 9)).decode()
+    loader = _packed_loader()  # csh takes no word of more than 8 KiB
     arguments = base64.b64encode(json.dumps(told).encode()).decode()
     pythons = wanted.python or " ".join(PYTHONS)
     shortcut = ""
@@ -110,6 +113,14 @@ def arrive(pipe: Pipe, wanted: Wanted, name: str) -> dict[str, Any]:
         late.cancel()
 
 
+def _packed_loader() -> str:
+    """Return the loader's program as it is sent; it is made once, by one thread: CPython 3.11's ``ast`` serves one."""
+    with _making:
+        if not _made:
+            _made.append(base64.b64encode(zlib.compress(_loader().encode(), 9)).decode())
+        return _made[0]
+
+
 def _loader() -> str:
     """Return the loader's program without what only a reader needs."""
     import ast
@@ -122,15 +133,17 @@ def _loader() -> str:
 
 
 def _first_words(pipe: Pipe, wanted: Wanted, name: str) -> dict[str, Any]:
+    # Not through the buffer: it would keep the agent's first words, and frames are read past it.
+    reader = getattr(pipe.reader, "raw", pipe.reader)
     noise = bytearray()
     while not noise.endswith(arrival.GREETING):
-        byte = pipe.reader.read(1)
+        byte = reader.read(1)
         if not byte or len(noise) > _NOISE_BYTES:
             raise _nobody(pipe, bytes(noise), name)
         noise += byte
-    line = pipe.reader.readline()
+    line = reader.readline()
     if line.startswith(NO_PYTHON):
-        machine = pipe.reader.readline().decode("utf-8", "replace").strip()
+        machine = reader.readline().decode("utf-8", "replace").strip()
         if not wanted.python:
             raise OnlyShell
         raise BackendError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Iterator
 from typing import Any, BinaryIO, Final, cast
 
 READ_BYTES: Final = 1 << 20
@@ -43,11 +44,12 @@ class _Reader(io.RawIOBase):
 
     def read(self, size: int = -1, /) -> bytes:
         """Read what is there, at most so much, without a buffer in between that is made for each call."""
-        data: bytes = self._channel.recv(size if size >= 0 else READ_BYTES)
+        with _as_streams_say():
+            data: bytes = self._channel.recv(size if size >= 0 else READ_BYTES)
         return data
 
     def readinto(self, buffer: Any) -> int:  # a writable buffer has no name in typing
-        data = self._channel.recv(len(buffer))
+        data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
@@ -63,8 +65,20 @@ class _Writer(io.RawIOBase):
         view = memoryview(data)
         start = 0
         while start < len(view):
-            sent = self._channel.send(bytes(view[start : start + SEND_BYTES]))
+            with _as_streams_say():
+                sent = self._channel.send(bytes(view[start : start + SEND_BYTES]))
             if not sent:
                 raise BrokenPipeError("the channel is closed")
             start += sent
         return len(view)
+
+
+@contextlib.contextmanager
+def _as_streams_say() -> Iterator[None]:
+    """Raise as a stream does whose other end is gone: paramiko says EOFError to who sends, and others of its own."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        raise BrokenPipeError(f"the connection is gone: {error or 'it was closed'}") from error

@@ -6,12 +6,14 @@ import contextlib
 import hashlib
 import json
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from backends.engine_probe import OLDEST_API
-from backends.interface import Host, Node
+from backends.failures import error_of
+from backends.interface import Host, HostIdentity, Node, Slot
 from workbench.errors import BackendError, FabricError, NotAllowed
 from workbench.paths import Home
 
@@ -55,20 +57,40 @@ class Facts:
         )
 
 
-def node_of(host: Host) -> Node | FabricError:
-    """Ask an open host what machine it is; what cannot be found out is told with the rest."""
-    from backends.ssh import inventory_of
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What an open host said of itself, in one round trip."""
 
-    try:
-        return inventory_of(host).nodes[0]
-    except FabricError as error:
-        return error
+    identity: HostIdentity
+    node: Node | FabricError
+    """The machine, or why it cannot be told: that is said with the rest."""
+    prospects: Mapping[str, Any]
+    """The rest, as the agent's ``host_prospects`` has it."""
 
 
-def facts_of(host: Host, name: str, prospects: Mapping[str, Any], node: Node | FabricError) -> Facts:
-    """Sum up what an open host has."""
-    identity = host.identity()
-    engine, lack, hint, forbidden = _engine(prospects["sockets"], name)
+def look_at(host: Host, engine: str) -> Look:
+    """Ask an open host for all that is to be known of it.
+
+    Args:
+        host: the host.
+        engine: the socket of its container engine; empty looks at the usual ones.
+    """
+    begun = time.time()
+    found = host.call("prospects", engine=engine)
+    node = node_of(found["machine"]) if "machine" in found else error_of(*found["machine_problem"])
+    return Look(HostIdentity.told(found["identity"], begun), node, found)
+
+
+def node_of(found: Mapping[str, Any]) -> Node:
+    """Make a machine of an agent's answer."""
+    known = {name: value for name, value in found.items() if name != "time_us"}
+    return Node(**{**known, "slots": tuple(Slot(**slot) for slot in found["slots"])})
+
+
+def facts_of(look: Look, name: str) -> Facts:
+    """Sum up what a host has."""
+    identity, node = look.identity, look.node
+    engine, lack, hint, forbidden = _engine(look.prospects["sockets"], name)
     return Facts(
         identity.machine_id,
         identity.hostname,

@@ -6,12 +6,15 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from backends.answers import ANSWERS
 from backends.ssh_config import Hop
 from backends.ssh_login import TRIES, TYPED, log_in_typed, methods_of, passphrase_of
 from workbench.errors import NeedsLogin, NotAllowed, PlaceUnreachable
+
+TOO_MANY: Final = 3
+"""After so many keys a host that hangs up has had enough of them; before, something has become of it."""
 
 
 @dataclass(slots=True)
@@ -50,6 +53,8 @@ def log_in(transport: Any, hop: Hop, agent_socket: str, timeout_seconds: float) 
                 break
             except paramiko.AuthenticationException as error:
                 tried.names.append(name)
+                if not transport.is_active() and len(tried.names) < TOO_MANY:
+                    raise PlaceUnreachable(f"{hop.words} hung up while we logged in.") from error
                 if "timeout" in str(error).lower() or not transport.is_active():
                     break
             except (paramiko.SSHException, EOFError, OSError) as error:

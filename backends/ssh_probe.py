@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from backends.interface import Finding, Host, HostIdentity, Node
-from backends.ssh_facts import Facts
+from backends.interface import Finding, HostIdentity, Node
+from backends.ssh_facts import Facts, Look
 from workbench.errors import FabricError
 
 LITTLE_DISK_BYTES: Final = 2 << 30
@@ -26,17 +26,15 @@ NETWORK: Final = (
 )
 
 
-def findings(
-    host: Host, found: Mapping[str, Any], facts: Facts, node: Node | FabricError
-) -> Iterator[Finding]:
-    """Word what was found at an open host."""
-    identity = host.identity()
+def findings(look: Look, facts: Facts) -> Iterator[Finding]:
+    """Word what a host said of itself."""
+    identity, found = look.identity, look.prospects
     yield Finding("reach", f"{identity.user}@{identity.hostname}, {found['system']}, {identity.architecture}")
     yield _python(identity, found)
     if identity.python:
         yield _environments(found)
     yield _shell(found)
-    yield from _machine(node)
+    yield from _machine(look.node)
     yield _disk(found)
     yield from _home(found)
     yield _engine(found, facts)

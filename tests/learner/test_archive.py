@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+import threading
 import zipfile
 from pathlib import Path
 
@@ -130,3 +131,24 @@ def test_starting_a_guard_imports_little(tmp_path: Path) -> None:
         "asyncio",
     }
     assert heavy & set(told.stdout.decode().split()) == set()
+
+
+def test_threads_that_make_it_at_once_unpack_all_of_it(tmp_path: Path) -> None:
+    gate = threading.Barrier(8)
+
+    def make() -> None:
+        gate.wait()
+        archive.build(str(tmp_path))
+
+    threads = [threading.Thread(target=make) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    built = Path(archive.build(str(tmp_path)))
+    unpacked = built.with_suffix("")
+    names = {name for name in zipfile.ZipFile(built).namelist() if not name.endswith("/")}
+    there = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()}
+    assert names <= there
+    assert not list(tmp_path.glob("*.new-*"))

@@ -25,12 +25,9 @@ PRINT = (
 
 
 @pytest.fixture
-def first(box: Box, clean_environment: Path, home: Home) -> Iterator[Fabric]:
+def first(fabric: Fabric) -> Fabric:
     """The laptop that gives the job."""
-    folder = clean_environment / "work"
-    folder.mkdir()
-    yield Fabric(folder)
-    end_everything(home)
+    return fabric
 
 
 @pytest.fixture

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import threading
+from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
+from backends import ssh_arrival
+from backends.frame_client import FrameClient
 from backends.interface import Host
+from backends.ssh_arrival import Wanted, arrive
+from backends.ssh_way import HERE
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import wait_until
 from workbench.controller.expecting import expect
 from workbench.controller.sharing import SHARED, SharedPlaces
 from workbench.errors import NotAllowed, PlaceUnreachable
+from workbench.learner import frames
+from workbench.learner.arrival import GREETING
 from workbench.paths import default_home
 from workbench.store.rows import PlaceRef
 
@@ -35,6 +45,58 @@ def words_of(host: Host) -> list[str]:
     """Return the words that the agent there was started with."""
     ran = host.run(["sh", "-c", "tr '\\0' '\\n' </proc/$PPID/cmdline"])
     return ran.stdout.decode().split()
+
+
+def at_once(count: int, work: Callable[[], object]) -> None:
+    """Have so many threads begin the same at the same moment, and wait for all."""
+    gate = threading.Barrier(count)
+
+    def one() -> None:
+        gate.wait()
+        work()
+
+    threads = [threading.Thread(target=one) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@dataclass
+class Said:
+    """A pipe to a host that has said all its first words before anybody reads one."""
+
+    reader: BinaryIO
+    writer: BinaryIO
+
+    def explain(self) -> str:
+        """Say nothing."""
+        return ""
+
+    def close(self) -> None:
+        """Hang up."""
+        self.writer.close()
+
+
+@pytest.mark.parametrize("first_words", [HERE, b'{"here": true}'], ids=["known", "found"])
+def test_an_agent_that_greets_before_we_have_read_what_comes_first_is_heard(
+    first_words: bytes, tmp_path: Path
+) -> None:
+    end, other = os.pipe()
+    frames_follow = io.BytesIO()
+    agent = frames.Channel(io.BytesIO(), frames_follow)
+    agent.greet()
+    agent.send_json(0, frames.HELLO, {"format": frames.FORMAT})
+    os.write(other, b"welcome" + GREETING + first_words + b"\n" + frames_follow.getvalue())
+    pipe = Said(os.fdopen(end, "rb"), os.fdopen(other, "wb"))
+
+    arrive(pipe, Wanted(tmp_path, "uuid"), "box")
+    client = FrameClient(pipe.reader, pipe.writer, pipe.explain)
+    client.await_greeting(5.0)
+    assert not client.lost
+    pipe.close()
+    client.join(5.0)
+    pipe.reader.close()
 
 
 @pytest.mark.parametrize("transport", ["paramiko", "openssh"])
@@ -95,6 +157,32 @@ def test_what_a_shell_would_read_otherwise_is_never_said_to_one(box: Box) -> Non
     assert not (box.user.home / "oops").exists()
 
 
+def test_several_who_come_to_a_new_host_at_once_all_arrive(box: Box) -> None:
+    arrived = []
+
+    def come() -> None:
+        with closing(box.backend().open()) as host:
+            arrived.append(host.identity().user)
+
+    at_once(4, come)
+
+    assert arrived == [box.user.name] * 4
+
+
+def test_what_is_sent_to_hosts_is_made_once_and_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    makers = []
+
+    def make() -> str:
+        makers.append(threading.get_ident())
+        return "loader"
+
+    monkeypatch.setattr(ssh_arrival, "_made", [])
+    monkeypatch.setattr(ssh_arrival, "_loader", make)
+    at_once(4, ssh_arrival._packed_loader)
+
+    assert len(makers) == 1
+
+
 def test_an_expected_host_is_open_when_its_job_comes(box: Box) -> None:
     told: dict[str, Any] = {"backend": "box", "type": "ssh", "runner": "process", "address": box.address}
     expect(told)
@@ -111,20 +199,14 @@ def test_who_waits_for_a_host_that_lets_nobody_in_does_not_knock_again(box: Box)
     places, refused = SharedPlaces(), []
     ref = PlaceRef("box", "ssh", "process", address=box.address)
     backend = box.backend()
-    gate = threading.Barrier(3)
 
     def knock() -> None:
-        gate.wait()
         try:
             places.open(ref, backend)
         except NotAllowed as error:
             refused.append(error.message)
 
-    threads = [threading.Thread(target=knock) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(3, knock)
 
     assert len(refused) == 3
     assert box.daemon.log().count("Failed publickey") <= 1

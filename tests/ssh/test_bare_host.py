@@ -11,6 +11,7 @@ from typing import ClassVar
 import pytest
 
 from backends.interface import Cluster, Host
+from backends.shell_client import ShellClient
 from backends.shell_host import ShellHost
 from runners.conformance import RunnerContract
 from runners.interface import LearnerRef
@@ -79,6 +80,23 @@ class TestConformance(AgentsHere, RunnerContract):
             about = folder.path.stat()
             for made in folder.path.iterdir():
                 os.chown(made, about.st_uid, about.st_gid, follow_symlinks=False)
+
+
+def test_a_probe_asks_the_shell_there_once(bare: tuple[Box, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    words = ShellClient.words
+
+    def noted(client: ShellClient, script: str) -> list[str]:
+        asked.append(script)
+        return words(client, script)
+
+    monkeypatch.setattr(ShellClient, "words", noted)
+    found = {finding.subject: finding for finding in bare[0].backend().probe()}
+
+    assert len(asked) == 1
+    assert found["python"].level == "lack"
+    assert "CPUs" in found["machine"].found
+    assert "GiB free" in found["disk"].found
 
 
 def test_a_job_runs_there_and_everything_comes_home(bare: tuple[Box, Path], home: Home) -> None:

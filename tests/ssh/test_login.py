@@ -6,10 +6,13 @@ import subprocess
 
 import pytest
 
+from backends.answers import ANSWERS
+from backends.ssh_connection import SshConnection
 from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import set_password, wait_until
+from workbench.errors import NeedsLogin
 from workbench.paths import Home
 
 SECRET = "correct horse"
@@ -60,6 +63,21 @@ class TestPassword(WithPassword):
     @pytest.fixture
     def box_settings(self) -> list[str]:
         return ["PasswordAuthentication yes"]
+
+    def test_what_is_typed_while_a_try_goes_on_is_tried_the_next_time(
+        self, box: Box, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def open_and_type(connection: SshConnection) -> None:
+            try:
+                really_open(connection)
+            finally:
+                ANSWERS.hold({f"Password of {box.user.name}@{box.daemon.address}": SECRET})
+
+        really_open = SshConnection.open
+        monkeypatch.setattr(SshConnection, "open", open_and_type)
+        with pytest.raises(NeedsLogin):
+            box.backend().open()
+        box.backend().open().close()
 
 
 class TestKeyboardInteractive(WithPassword):

@@ -15,15 +15,12 @@ import pytest
 
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
+from tests.ssh.company import COUNT, COUNTED, counts, place_of, second_host
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import Daemon
 from tests.ssh.lab import Lab, lab
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
 from workbench.store.rows import PlaceRef
-
-COUNT = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); seq $((i*1000)) $((i*1000+999)); sleep 0.05; done"
-COUNTED = "".join(f"{number}\n" for number in range(1000, 61_000))
 
 
 @pytest.fixture
@@ -96,41 +93,27 @@ def test_two_laptops_give_jobs_to_one_host_at_once(home: Home, box: Box, tmp_pat
         jobs = [[ground.submit(COUNT) for _ in range(2)] for ground in grounds]
         for ground, mine in zip(grounds, jobs, strict=True):
             for job_id in mine:
-                row = ground.reaches(job_id, *TERMINAL, seconds=90)
-                assert (row.state, ground.output(job_id)) == (State.COMPLETED, COUNTED), row.reason
+                counts(ground, job_id)
     finally:
         for ground in grounds:
             ground.clean_up()
 
 
-def test_two_hosts_with_one_home_keep_their_jobs_apart(
-    home: Home, box: Box, clean_environment: Path, tmp_path: Path
-) -> None:
-    other_id = tmp_path / "machine-id"
-    other_id.write_text("0123456789abcdef0123456789abcdef\n")
-    program = f'mount --bind {other_id} /etc/machine-id; exec "$@"'
-    within = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", program, "sh"]
-    settings = [f"SetEnv FABRIC_LEASES={clean_environment}/leases"]
-    second = Daemon(clean_environment / "second-sshd", settings=settings, within=within)
-    second.authorize(box.user, Path(f"{box.key}.pub"))
-    second.start()
-    box.known_hosts.write_text(box.known_hosts.read_text() + second.known_line())
-    address = f"ssh://{box.user.name}@{second.address}:{second.port}"
+def test_two_hosts_with_one_home_keep_their_jobs_apart(home: Home, box: Box, clean_environment: Path) -> None:
     ground = Ground(home, PlaceRef("box", "ssh", "process", address=box.address))
-    try:
-        here = ground.submit(COUNT)
-        there = ground.submit(COUNT, place=PlaceRef("other", "ssh", "process", address=address))
-        wait_for(lambda: len(ground.output(there)) > 1000)
-        box.daemon.kill_sessions()
-        for job_id in (here, there):
-            row = ground.reaches(job_id, *TERMINAL, seconds=90)
-            assert (row.state, ground.output(job_id)) == (State.COMPLETED, COUNTED), row.reason
-        machines = {path.name for path in (box.user.home / ".fabric").iterdir()}
-        assert len(machines) == 2
-        assert other_id.read_text().strip() in machines
-    finally:
-        ground.clean_up()
-        second.stop()
+    with second_host(box, clean_environment / "leases") as (second, machine_id):
+        try:
+            here = ground.submit(COUNT)
+            there = ground.submit(COUNT, place=place_of(box, second))
+            wait_for(lambda: len(ground.output(there)) > 1000)
+            box.daemon.kill_sessions()
+            for job_id in (here, there):
+                counts(ground, job_id)
+            machines = {path.name for path in (box.user.home / ".fabric").iterdir()}
+            assert len(machines) == 2
+            assert machine_id in machines
+        finally:
+            ground.clean_up()
 
 
 def _has_come(ground: Ground, job_id: str, count: int) -> bool:

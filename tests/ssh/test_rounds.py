@@ -18,6 +18,7 @@ import pytest
 from tests.controller.processes import log_of
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
+from tests.ssh.company import COMPANY
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import processes_of, wait_until
 from tests.ssh.harms import ANOTHER_ATTEMPT, HARMS, Scene
@@ -48,7 +49,8 @@ while "forever" in sys.argv:
     time.sleep(0.05)
 """
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
-KINDS = tuple(HARMS)
+ALL = {**HARMS, **COMPANY}
+KINDS = tuple(ALL)
 PHASES = ("launch", "stream", "stop")
 UPLOADING = ("upload", *PHASES)
 CODE_BYTES = 3_000_000
@@ -156,11 +158,14 @@ def test_a_round(scene: Scene, seed: int, tmp_path: Path) -> None:
         wait_for(lambda: output.exists() and output.stat().st_size >= share, lambda: log_of(ground.home))
     if phase == "stop":
         ground.ask(job_id, "halt")
-    HARMS[kind](scene)
+    ALL[kind](scene)
     row = ground.reaches(job_id, *TERMINAL, seconds=SECONDS)
 
     wanted = State.HALTED if phase == "stop" else State.COMPLETED
-    assert (row.state, row.attempt) == (wanted, 2 if kind in ANOTHER_ATTEMPT else 1), row.reason
+    assert (row.state, row.attempt) == (wanted, 2 if kind in ANOTHER_ATTEMPT else 1), (
+        row.reason,
+        log_of(ground.home),
+    )
     got = ground.learner(job_id, row.attempt).output.read_bytes()
     assert got == there(scene, job_id, row.attempt)
     if wanted is State.COMPLETED:

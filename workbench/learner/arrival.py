@@ -153,8 +153,8 @@ def arrive(told: dict[str, Any]) -> None:
             made = os.path.dirname(root)
             for part in os.path.relpath(folder, made).split(os.sep):
                 made = os.path.join(made, part)
-                if not os.path.isdir(made):
-                    os.mkdir(made, 0o700)
+                # One by one, since the mode is for the last alone; another may arrive at the same time.
+                os.makedirs(made, mode=0o700, exist_ok=True)
             make_room(path, told["size"])
     except OSError as error:
         say(problem=error.strerror, folder=folder, errno=error.errno)

@@ -6,6 +6,7 @@ starts the archive first, where that can be done.
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 
@@ -17,7 +18,8 @@ def unpack(archive: str) -> str:
     folder = archive[: -len(SUFFIX)]
     if not archive.endswith(SUFFIX) or os.path.isdir(folder):
         return folder if os.path.isdir(folder) else archive
-    new = "%s.new-%d" % (folder, os.getpid())
+    # Threads of one controller do this at once, too.
+    new = "%s.new-%d-%d" % (folder, os.getpid(), _thread.get_ident())
     try:
         import zipfile
 

@@ -147,7 +147,7 @@ def _unpack_agent(archive: str) -> str:
         return unpack(archive)
 
 
-def _inventory(leases_folder: str) -> Dict[str, Any]:
+def _inventory(leases_folder: str = "") -> Dict[str, Any]:
     from workbench.learner.host_inventory import inventory
 
     return inventory(leases_folder)

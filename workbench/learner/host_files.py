@@ -68,10 +68,10 @@ def let_others_in(trees: Iterable[str], read_only: Iterable[str]) -> None:
     for path in trees:
         _add_mode(path, 0o777 if os.path.isdir(path) else 0o666)
         for parent, folders, names in os.walk(path):
-            for name in folders:
-                _add_mode(os.path.join(parent, name), 0o777)
-            for name in names:
-                _add_mode(os.path.join(parent, name), 0o666)
+            for name, mode in [(one, 0o777) for one in folders] + [(one, 0o666) for one in names]:
+                # Another launch may be putting its files in place just now.
+                with contextlib.suppress(FileNotFoundError):
+                    _add_mode(os.path.join(parent, name), mode)
     for path in read_only:
         _add_mode(path, 0o444)
 

@@ -7,14 +7,18 @@ import shutil
 import socket
 from typing import Any, Dict, List
 
-from workbench.learner import host_gpus, host_machine, leases, system
+from workbench.learner import host_gpus, host_machine, leases, survey, system
 
 FOREIGN_BYTES = 256 << 20
 """A process that computes with less GPU memory than this does not make a GPU busy."""
 
 
-def inventory(leases_folder: str) -> Dict[str, Any]:
-    """Return the machine as ``backends.interface.Node`` has it, in JSON."""
+def inventory(leases_folder: str = "") -> Dict[str, Any]:
+    """Return the machine as ``backends.interface.Node`` has it, in JSON.
+
+    Args:
+        leases_folder: where leases lie; empty for this machine's own.
+    """
     memory = host_machine.memory()
     found = host_gpus.gpus()
     return {
@@ -24,7 +28,7 @@ def inventory(leases_folder: str) -> Dict[str, Any]:
         "memory_used_bytes": memory["used"],
         "disk_free_bytes": shutil.disk_usage(os.path.expanduser("~")).free,
         "driver": found.driver,
-        "slots": slots(found.slots, leases_folder),
+        "slots": slots(found.slots, leases_folder or survey.leases_folder()),
         "time_us": system.now_us(),
     }
 

@@ -24,6 +24,9 @@ GATHER_SECONDS = 0.002
 """News comes in company: an answer waits so long for the rest of it."""
 
 LOGS = (("output", "index"), ("setup", "setup_index"))
+EARLY = ("output", "setup")
+"""What may be written down while the rest is on its way."""
+
 FILES = {
     "output": "output.log",
     "index": "output.idx",

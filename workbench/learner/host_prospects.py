@@ -7,15 +7,22 @@ import shutil
 import sys
 from typing import Any, Dict, List
 
-from workbench.learner import system
+from workbench.learner import host_inventory, host_machine, system
+from workbench.learner.failure import Failure, of_os_error
 
 ENGINE_SECONDS = 3.0
 
 
 def prospects(engine: str = "") -> Dict[str, Any]:
-    """Return what there is for jobs, in one answer; ``engine`` is a socket that was named, else the usual ones."""
+    """Return the machine and what there is for jobs, in one answer: each more would be a round trip.
+
+    Args:
+        engine: a socket that was named; empty looks at the usual ones.
+    """
     home = os.path.expanduser("~")
     return {
+        "identity": host_machine.identity(),
+        **_machine(),
         "version": ".".join(str(part) for part in sys.version_info[:3]),
         "system": _system(),
         "home": home,
@@ -28,6 +35,15 @@ def prospects(engine: str = "") -> Dict[str, Any]:
         "sockets": [_socket(engine)] if engine else sockets(),
         "kills_processes": _kills_processes(),
     }
+
+
+def _machine() -> Dict[str, Any]:
+    """Return the inventory, or why there is none: the rest is worth telling without it."""
+    try:
+        return {"machine": host_inventory.inventory()}
+    except (Failure, OSError) as error:
+        said = of_os_error(error) if isinstance(error, OSError) else error
+        return {"machine_problem": [said.kind, said.message, said.hint]}
 
 
 def sockets() -> List[Dict[str, Any]]:

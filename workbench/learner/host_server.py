@@ -126,8 +126,8 @@ class Server:
     def _follow(self, call: _Call) -> Answer:
         arguments = dict(call.arguments)
         news = self._place.followers.of(arguments.pop("asker")).follow(**arguments)
-        data = [part[0] for parts in news.values() for part in parts.values()]
-        return host_journals.sizes_of(news), data
+        self._channel.send_json(call.number, frames.HELLO, host_journals.sizes_of(news))
+        return None, [part[0] for parts in news.values() for part in parts.values()]
 
     def _fetch(self, call: _Call) -> Answer:
         from workbench.learner.host_trees import send_files

@@ -1,0 +1,106 @@
+"""A host that is gone in the middle of something is away: no exception of paramiko's gets out, and no key is blamed."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import paramiko
+import pytest
+
+from backends.ssh_channel import ChannelPipe
+from backends.ssh_config import Hop
+from backends.ssh_keys import TOO_MANY, log_in
+from tests.ssh.conftest import Box
+from tests.ssh.daemon import wait_until
+from workbench.errors import NotAllowed, PlaceUnreachable
+
+
+class Gone:
+    """A channel whose connection has ended: paramiko says so in many ways."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def send(self, data: bytes) -> int:
+        raise self._error
+
+    def recv(self, size: int) -> bytes:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    "error", [EOFError(), paramiko.SSHException("Key-exchange timed out"), OSError("Socket is closed")]
+)
+def test_what_is_sent_or_awaited_fails_as_a_streams_end_does(error: Exception) -> None:
+    pipe = ChannelPipe(Gone(error))
+
+    with pytest.raises(OSError):
+        pipe.writer.write(b"x")
+    with pytest.raises(OSError):
+        pipe.reader.read(1)
+
+
+@pytest.mark.parametrize("size", [1 << 16, 1 << 22])
+def test_a_session_that_is_killed_while_much_is_sent_is_a_place_that_is_away(box: Box, size: int) -> None:
+    host = box.backend().open()
+    told: list[BaseException] = []
+
+    def send() -> None:
+        try:
+            while True:
+                host.run(["cat"], stdin=bytes(size))
+        except BaseException as error:
+            told.append(error)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+
+    def heard() -> bool:
+        box.daemon.kill_sessions()
+        return bool(told)
+
+    wait_until(heard, "the sender to hear of it", 30)
+    sender.join()
+    host.close()
+
+    assert isinstance(told[0], PlaceUnreachable), told
+
+
+class HangsUp:
+    """A host that is gone once so many keys were tried."""
+
+    auth_timeout = 0.0
+
+    def __init__(self, keys: int) -> None:
+        self._left = keys
+
+    def auth_publickey(self, user: str, key: Any) -> list[str]:
+        self._left -= 1
+        text = "Authentication failed." if self._left else "Authentication failed: transport shut down"
+        raise paramiko.AuthenticationException(text)
+
+    def is_active(self) -> bool:
+        return self._left > 0
+
+
+def keys(folder: Path, count: int) -> tuple[Path, ...]:
+    paths = tuple(folder / f"id_{number}" for number in range(count))
+    for path in paths:
+        paramiko.RSAKey.generate(1024).write_private_key_file(str(path))
+    return paths
+
+
+def hop_with(identities: tuple[Path, ...]) -> Hop:
+    return Hop(alias="box", host="127.0.0.1", port=22, user="me", identities=identities)
+
+
+def test_a_host_that_hangs_up_at_the_first_key_is_away(tmp_path: Path) -> None:
+    with pytest.raises(PlaceUnreachable, match="hung up while we logged in"):
+        log_in(HangsUp(1), hop_with(keys(tmp_path, 2)), "", 5.0)
+
+
+def test_a_host_that_hangs_up_after_many_keys_takes_none_of_them(tmp_path: Path) -> None:
+    with pytest.raises(NotAllowed, match="takes none of our keys"):
+        log_in(HangsUp(TOO_MANY), hop_with(keys(tmp_path, TOO_MANY)), "", 5.0)
