@@ -30,6 +30,7 @@ from runners.process_plan import USAGE_SECONDS, check_memory
 from runners.process_site import Site
 from workbench.errors import LaunchRefused
 from workbench.job import attempt_stem, learner_name
+from workbench.manifest.model import Framework
 
 SHM_BYTES: Final = 4 << 30
 """PyTorch's data loaders die on Docker's own 64 MB."""
@@ -109,7 +110,11 @@ def image_of(request: LaunchRequest) -> str:
         told = [request.code_hash, asdict(request.spec.build)]
         content = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
         return f"{BUILT}:{content[:32] if request.code_hash else 'of-the-code'}"
-    framework = request.spec.framework
+    return reference_of(request.spec.framework)
+
+
+def reference_of(framework: Framework) -> str:
+    """Return the whole reference of an image that is not built."""
     registry = str(framework.image_location.get("registry") or "").strip("/")
     if not registry or framework.image.startswith(f"{registry}/"):
         return framework.image

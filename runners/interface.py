@@ -193,6 +193,10 @@ class ExecSession(Protocol):
         """Wait for its exit code."""
 
 
+EarlyBytes = Callable[[LearnerRef, str, memoryview, int], None]
+"""Takes some of a learner's ``output`` or ``setup``: which, the bytes and where they begin."""
+
+
 class Runner(ABC):
     """A way to start learners in a place. One instance serves all its jobs, each method from one thread at a time."""
 
@@ -276,13 +280,19 @@ class Runner(ABC):
         return True
 
     def follow(
-        self, known: Mapping[LearnerRef, Mapping[str, int]], *, timeout_seconds: float
+        self,
+        known: Mapping[LearnerRef, Mapping[str, int]],
+        *,
+        timeout_seconds: float,
+        early: EarlyBytes | None = None,
     ) -> Mapping[LearnerRef, Mapping[str, Chunk]]:
         """Say what is new in the journals of learners, and wait until something is.
 
         ``known`` has for each learner the offsets of ``output``, ``index``, ``setup``, ``setup_index`` and
         ``records``, and the CRC-32 of the ``state`` that is known; what is left out is 0. An index never goes
         further than its log, and a state comes whole, with the last of all that was there before it.
+        What a log has may be given to ``early``, piece by piece and from any thread, while the rest is on its way: the
+        answer then begins where that ended.
         Only asked of a runner whose journals are not in place.
         """
         return {}

@@ -11,6 +11,7 @@ from backends.interface import Chunk, Cluster, Host
 from runners.interface import (
     AttemptRef,
     Capabilities,
+    EarlyBytes,
     ExecSession,
     FileEntry,
     LaunchRequest,
@@ -96,10 +97,14 @@ class PodRunner(Runner):
         return False
 
     def follow(
-        self, known: Mapping[LearnerRef, Mapping[str, int]], *, timeout_seconds: float
+        self,
+        known: Mapping[LearnerRef, Mapping[str, int]],
+        *,
+        timeout_seconds: float,
+        early: EarlyBytes | None = None,
     ) -> Mapping[LearnerRef, Mapping[str, Chunk]]:
         """Say what is new in the journals of learners, and wait until something is."""
-        return self._reader().follow(known, timeout_seconds)
+        return self._reader().follow(known, timeout_seconds, early)
 
     def interrupt_follow(self) -> None:
         """Make a blocked follow, or the next one, return early."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from backends.cluster import Absent, Cluster, Denied, Invalid
 from backends.interface import Chunk
-from runners.interface import LearnerRef
+from runners.interface import EarlyBytes, LearnerRef
 from runners.pod_host import PodHost, open_host
 from runners.pod_names import LEARNER, ref_of
 from runners.pod_phases import says_more
@@ -22,7 +22,7 @@ from runners.pod_states import has_side_car_ended, is_over, is_side_car_running
 from runners.pod_watch import Sightings
 from workbench.errors import FabricError, PlaceUnreachable
 from workbench.learner import pod_told
-from workbench.learner.host_journals import FILES
+from workbench.learner.host_journals import EARLY, FILES
 from workbench.learner.pod_told import NO_PYTHON
 
 STREAMS: Final = 64
@@ -59,11 +59,15 @@ class Journals:
         self._pool: ThreadPoolExecutor | None = None
         self._interrupted = threading.Event()
         self._turn = 0
+        self._early: EarlyBytes | None = None
         self._logs: dict[str, PlainLog] = {}
         """By pod: where nothing in it can be asked."""
 
-    def follow(self, known: Mapping[LearnerRef, Known], timeout_seconds: float) -> dict[LearnerRef, Parts]:
+    def follow(
+        self, known: Mapping[LearnerRef, Known], timeout_seconds: float, early: EarlyBytes | None = None
+    ) -> dict[LearnerRef, Parts]:
         """Say what is new, and wait until something is; with no time at all everything that is there is asked."""
+        self._early = early
         self._sightings.ready()
         if timeout_seconds <= 0:
             return self._all_of(known)
@@ -209,7 +213,7 @@ class Journals:
             if len(self._under_way) >= STREAMS:
                 break
             under_way = self._under_way.get(ref)
-            if under_way is None or (under_way[0] != known[ref] and under_way[1].done()):
+            if under_way is None or (not _is_same(under_way[0], known[ref]) and under_way[1].done()):
                 seconds = TURN_SECONDS if crowded else LONG_SECONDS
                 offsets = dict(known[ref])
                 self._under_way[ref] = (offsets, self._threads().submit(self._ask, ref, offsets, seconds))
@@ -245,7 +249,7 @@ class Journals:
                 self._pauses[ref] = (time.monotonic() + pause, pause)
                 continue
             self._pauses.pop(ref, None)
-            if parts and dict(known.get(ref, {})) == offsets:
+            if parts and _is_same(known.get(ref, {}), offsets):
                 news[ref] = parts
         return news
 
@@ -257,7 +261,10 @@ class Journals:
             if pod["metadata"]["uid"] in self._logs:
                 return self._ask_log(pod, offsets, seconds)
             folder = folder_of(ref)
-            news = self.host(ref, pod).follow(self._asker, {folder: offsets}, timeout_seconds=seconds)
+            early = self._early
+            take = None if early is None else lambda _, *some: early(ref, *some)
+            known = {folder: offsets}
+            news = self.host(ref, pod).follow(self._asker, known, timeout_seconds=seconds, early=take)
             self._hear(ref, pod, news.get(folder, {}))
             return news.get(folder, {})
         except (PlaceUnreachable, Absent, Invalid, Denied) as error:
@@ -300,6 +307,11 @@ class Journals:
 
     def _pod(self, ref: LearnerRef) -> Mapping[str, Any] | None:
         return self._sightings.pod_of(ref.home, ref.job_id, ref.attempt, ref.learner)
+
+
+def _is_same(one: Known, other: Known) -> bool:
+    """Say whether an answer to the one holds for the other: logs grow while it is still on its way."""
+    return {**one, **dict.fromkeys(EARLY, 0)} == {**other, **dict.fromkeys(EARLY, 0)}
 
 
 def folder_of(ref: LearnerRef) -> str:

@@ -24,7 +24,7 @@ from runners.interface import LaunchRequest, Plan, Progress
 from runners.pod_checks import check
 from runners.pod_code import made_before, packed_rclone, send_code, send_made, send_rclone
 from runners.pod_documents import sent_once_they_run
-from runners.pod_names import is_same, stem_of
+from runners.pod_names import as_owner, is_same, stem_of
 from runners.pod_options import options_of
 from runners.pod_plain import scripts
 from runners.pod_plan import AGENT, PROGRAM, refusals
@@ -144,7 +144,8 @@ class PodLaunching:
                 continue
             document = self._filled(planned)
             if kind not in ("Job", "PersistentVolumeClaim"):
-                document["metadata"]["ownerReferences"] = [_owner(job)]
+                assert job is not None
+                document["metadata"]["ownerReferences"] = [as_owner(job)]
             made = self._create_one(document)
             if kind == "Job":
                 job = made
@@ -348,14 +349,3 @@ def _owner_of(document: Mapping[str, Any]) -> str:
         if owner.get("kind") == "Job":
             return str(owner["uid"])
     return ""
-
-
-def _owner(job: Mapping[str, Any] | None) -> dict[str, Any]:
-    assert job is not None
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "name": job["metadata"]["name"],
-        "uid": job["metadata"]["uid"],
-        # No blockOwnerDeletion: OpenShift lets only who may change jobs/finalizers say so.
-    }

@@ -85,3 +85,14 @@ def ref_of(pod: Mapping[str, Any]) -> LearnerRef | None:
 def is_same(document: Mapping[str, Any], attempt: AttemptRef) -> bool:
     """Say whether an object is of this attempt, of this home."""
     return attempt_of(document) == (attempt.home, attempt.job_id, attempt.attempt)
+
+
+def as_owner(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an object says that goes with a Job."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": job["metadata"]["name"],
+        "uid": job["metadata"]["uid"],
+        # No blockOwnerDeletion: OpenShift lets only who may change jobs/finalizers say so.
+    }

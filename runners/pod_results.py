@@ -13,24 +13,21 @@ from backends.interface import Host
 from runners.homecoming import bring_folder
 from runners.interface import AttemptRef, LaunchRequest, LearnerRef
 from runners.pod_bound import bound_results, claims_of
-from runners.pod_host import open_host
 from runners.pod_journals import Journals, folder_of
 from runners.pod_names import LEARNER, PREPARE, SIDE_CAR, labels, stem_of
 from runners.pod_options import PodOptions
+from runners.pod_reader import reader
 from runners.pod_states import has_side_car_ended, is_side_car_running
 from runners.pod_stores import FETCH_ANNOTATION, RESULTS_ANNOTATION, stored_results
 from runners.pod_template import Results
 from runners.pod_watch import Sightings
-from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable, RunnerError
+from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable
 from workbench.learner import pod_told
 from workbench.learner.pod_environment import PACKAGE
 from workbench.learner.pod_told import NO_PYTHON
 from workbench.paths import JobFolder
 
 DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
-READER_SECONDS: Final = 120.0
-"""How long the small pod that reads a claim may take to start."""
-
 _LOOK_SECONDS: Final = 0.3
 _END_SECONDS: Final = 30.0
 
@@ -203,21 +200,11 @@ def _reader(cluster: Cluster, attempt: AttemptRef, pod: Document) -> Any:
     document = _reader_document(name, attempt, pod)
     with contextlib.suppress(AlreadyThere):
         cluster.create(document)
-    host = None
+    what = f"The pod {name}, which reads the job's results,"
     try:
-        until = time.monotonic() + READER_SECONDS
-        while True:
-            found = cluster.read("Pod", name) or {}
-            if (found.get("status") or {}).get("phase") == "Running":
-                break
-            if time.monotonic() > until:
-                raise RunnerError(f"The pod {name}, which reads the job's results, does not start.")
-            time.sleep(_LOOK_SECONDS)
-        host = open_host(cluster, name)
-        yield host
+        with reader(cluster, lambda: filter(None, [cluster.read("Pod", name)]), what) as host:
+            yield host
     finally:
-        if host is not None:
-            host.close()
         with contextlib.suppress(Absent, Conflict):
             cluster.delete("Pod", name, grace_seconds=1)
 

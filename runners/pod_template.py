@@ -33,6 +33,9 @@ STORING_MILLIS: Final = 500
 STORING_MEMORY: Final = "512Mi"
 """What it gets where it moves data."""
 
+DATA_FOLDER: Final = "fabric-data"
+"""Where copies of stores' data lie on a claim."""
+
 END_SECONDS: Final = 30
 """How much longer than its learner's grace and the journal's hold a pod may take to end."""
 
@@ -76,10 +79,10 @@ def template(request: LaunchRequest, options: PodOptions, results: Results) -> d
         ),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": _pod_security(options),
+        "securityContext": pod_security(options),
         "initContainers": [
             _container(PREPARE, "prepare", request, options, results)
-            | {"resources": _equal(_before(request, options))},
+            | {"resources": equal(_before(request, options))},
             _container(SIDE_CAR, "journal", request, options, results) | {"restartPolicy": "Always"},
         ],
         "containers": [_learner(request, options, results)],
@@ -142,8 +145,8 @@ def _container(
         "image": image_of(request),
         "imagePullPolicy": _PULL[request.spec.image_pull],
         "command": ["sh", f"{pod_told.GIVEN}/pod.sh", role],
-        "securityContext": _security(options),
-        "resources": _equal(_beside(request)),
+        "securityContext": security(options),
+        "resources": equal(_beside(request)),
         "volumeMounts": _mounts(request, options, results, role),
     }
 
@@ -182,7 +185,7 @@ def _learner(request: LaunchRequest, options: PodOptions, results: Results) -> d
     container = _container(LEARNER, "learner", request, options, results)
     environment = pod_environment(request, options.run_as)
     container["env"] = [{"name": key, "value": _plain(value)} for key, value in sorted(environment.items())]
-    container["resources"] = _equal(wanted)
+    container["resources"] = equal(wanted)
     if spec.ports:
         container["ports"] = [{"containerPort": port} for port in spec.ports]
     return container
@@ -193,11 +196,13 @@ def _plain(value: str) -> str:
     return value.replace("$(", "$$(")
 
 
-def _equal(wanted: dict[str, str]) -> dict[str, Any]:
+def equal(wanted: dict[str, str]) -> dict[str, Any]:
+    """Return resources whose requests equal their limits."""
     return {"requests": dict(wanted), "limits": dict(wanted)}
 
 
-def _pod_security(options: PodOptions) -> dict[str, Any]:
+def pod_security(options: PodOptions) -> dict[str, Any]:
+    """Return whom a pod runs as."""
     if options.run_as == "image":
         return {"fsGroup": options.uid} if options.uid is not None else {}
     context: dict[str, Any] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -206,7 +211,8 @@ def _pod_security(options: PodOptions) -> dict[str, Any]:
     return context
 
 
-def _security(options: PodOptions) -> dict[str, Any]:
+def security(options: PodOptions) -> dict[str, Any]:
+    """Return what a container may not do."""
     dropped = ["ALL"] if options.run_as == "restricted" else list(DROPPED)
     return {"allowPrivilegeEscalation": False, "capabilities": {"drop": dropped}}
 
@@ -264,7 +270,7 @@ def _mounts(request: LaunchRequest, options: PodOptions, results: Results, role:
     if role == "learner":
         mounts += [mount("data", pod_told.DATA), mount("shm", "/dev/shm")]
         if options.data_claim and pod_stores(request):
-            mounts.append(mount("cache", pod_told.CACHE, subPath="fabric-data"))
+            mounts.append(mount("cache", pod_told.CACHE, subPath=DATA_FOLDER))
         mounts += [*bound_mounts(request), *_of_user(options.volumes)]
     return mounts
 

@@ -13,6 +13,7 @@ from backends.interface import Chunk, Cluster, Host
 from runners.interface import (
     AttemptRef,
     Capabilities,
+    EarlyBytes,
     ExecSession,
     FileEntry,
     LaunchRequest,
@@ -94,12 +95,18 @@ class ProcessRunner(Runner):
         return self._host.here
 
     def follow(
-        self, known: Mapping[LearnerRef, Mapping[str, int]], *, timeout_seconds: float
+        self,
+        known: Mapping[LearnerRef, Mapping[str, int]],
+        *,
+        timeout_seconds: float,
+        early: EarlyBytes | None = None,
     ) -> Mapping[LearnerRef, Mapping[str, Chunk]]:
         """Say what is new in the journals of learners, and wait until something is."""
         refs = {str(self._learner(ref).path): ref for ref in known}
         offsets = {folder: known[ref] for folder, ref in refs.items()}
-        news = self._host.follow(self._asker, offsets, timeout_seconds=timeout_seconds)
+
+        take = None if early is None else lambda folder, *some: early(refs[folder], *some)
+        news = self._host.follow(self._asker, offsets, timeout_seconds=timeout_seconds, early=take)
         return {refs[folder]: parts for folder, parts in news.items() if folder in refs}
 
     def interrupt_follow(self) -> None:

@@ -174,3 +174,15 @@ def test_every_end_has_a_state_a_reason_in_words_and_a_code_that_fits(
     assert (outcome.reason.fault is not None) == (outcome.state is State.FAILED)
     if outcome.state is State.HALTED:
         assert (outcome.exit_code, outcome.exit_by) in ((143, "halt"), (137, "kill"))
+
+
+@pytest.mark.parametrize(("intent", "state"), [(Intent.KILL, State.HALTED), (Intent.NONE, State.FAILED)])
+def test_a_kill_while_results_are_stored_is_a_kill_that_names_what_is_not_stored(
+    intent: Intent, state: State
+) -> None:
+    unstored = Reason("2 of its files are not stored", "S303", "fabric store retry x")
+    outcome = ended(exited(1), exited(2, reason=unstored), intent=intent)
+
+    assert outcome.state is state
+    assert unstored.text in outcome.reason.text
+    assert outcome.reason.hint == unstored.hint

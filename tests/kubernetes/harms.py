@@ -135,19 +135,19 @@ class Harm:
     """Whether the job may have to run again for it."""
 
 
-def _pods(space: Space, job_id: str) -> list[Any]:
+def pods_of(space: Space, job_id: str) -> list[Any]:
     return list(space.admin.list("Pod", f"fabric.job={job_id}").items)
 
 
-def _delete_pod(space: Space, job_id: str) -> None:
-    for each in _pods(space, job_id):
+def delete_pod(space: Space, job_id: str) -> None:
+    for each in pods_of(space, job_id):
         space.admin.delete("Pod", each["metadata"]["name"])
 
 
 def _evict(space: Space, job_id: str) -> None:
     access = space.admin.access
     with closing(Api(Login(access, {}), access.address)) as api:
-        for each in _pods(space, job_id):
+        for each in pods_of(space, job_id):
             name = each["metadata"]["name"]
             body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
             path = f"/api/v1/namespaces/{space.namespace}/pods/{name}/eviction"
@@ -163,9 +163,9 @@ def _delete(kind: str) -> Callable[[Space, str], None]:
     return harm
 
 
-def _kill_container(name: str) -> Callable[[Space, str], None]:
+def kill_container(name: str) -> Callable[[Space, str], None]:
     def harm(space: Space, job_id: str) -> None:
-        for found in _pods(space, job_id):
+        for found in pods_of(space, job_id):
             told = found["status"]
             states = [*told.get("initContainerStatuses", ()), *told.get("containerStatuses", ())]
             for each in states:
@@ -179,11 +179,11 @@ def _kill_container(name: str) -> Callable[[Space, str], None]:
 
 
 JOB: Mapping[str, Harm] = {
-    "its pod is deleted": Harm(_delete_pod),
+    "its pod is deleted": Harm(delete_pod),
     "its pod is evicted": Harm(_evict),
     "its Job is deleted": Harm(_delete("Job")),
     "its Service is deleted": Harm(_delete("Service"), another_attempt=False),
-    "its side-car is killed": Harm(_kill_container("journal"), another_attempt=False),
+    "its side-car is killed": Harm(kill_container("journal"), another_attempt=False),
 }
 """Done to one job each."""
 

@@ -34,7 +34,7 @@ HARDWARE: Final = "02:fa:b0:00:00:01"
 def host_for(space: Space) -> str:
     """Return an address of this machine that pods reach."""
     nodes = space.admin.list("Node").items
-    told = [str(one["address"]) for node in nodes for one in node["status"]["addresses"]]
+    told = [str(one["address"]) for node in nodes for one in node["status"].get("addresses", ())]
     for address in (HOST, *told):
         with socket.socket() as one:
             try:

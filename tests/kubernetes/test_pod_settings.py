@@ -189,6 +189,9 @@ def test_a_type_of_gpu_is_found_by_the_labels_that_the_settings_name_and_its_tai
     wait_until(
         lambda: any(pod["spec"].get("nodeName") == node for pod in pods.pods()), "its pod to have a node"
     )
+    (pod,) = (pod for pod in pods.pods() if pod["metadata"]["labels"]["fabric.job"] == job)
+    assert pod["spec"]["nodeName"] == node
+    assert pod["spec"]["nodeSelector"] == {f"{node}/gpu": "a100"}
     pods.fabric("kill", job, "--no-wait")  # no kubelet will say that it is over
 
 

@@ -83,7 +83,8 @@ def test_a_store_that_is_gone_for_a_while_in_both_copies_costs_nothing_and_a_fai
 ) -> None:
     data = os.urandom(24_000_000)
     s3.write("tf_training_data/large.bin", data)
-    command = "cp $DATA_DIR/large.bin $RESULT_DIR/copy.bin; exit 3"
+    # It takes a moment: of states that come and go between two looks the last is seen.
+    command = "cp $DATA_DIR/large.bin $RESULT_DIR/copy.bin; sleep 1; exit 3"
     job = pods.start(manifest(pods, s3, command))
 
     for state, doing in (("DOWNLOADING", "brings in"), ("STORING", "stores results")):
@@ -276,6 +277,22 @@ def test_results_are_stored_with_nobody_watching(pods: Pods, s3: Server) -> None
     assert pods.wait(job)["state"] == "COMPLETED"
 
 
+def test_the_results_of_another_pod_that_went_to_a_store_are_data_of_this_one(pods: Pods, s3: Server) -> None:
+    pods.run("--name", "prepare", manifest(pods, s3, "echo data >$RESULT_DIR/d.txt"))
+    child = {
+        "name": "train",
+        "framework": {"name": "custom", "version": "x", "command": "cat $DATA_DIR/d.txt"},
+        "data_stores": [{"type": "job", "training_data": {"container": "prepare"}}],
+    }
+    path = pods.fabric.folder / "train.yml"
+    path.write_text(json.dumps(child))
+
+    ran = pods.run(str(path))
+
+    assert ran.stdout == "data\n"
+    assert SECRET not in json.dumps(pods.show())
+
+
 def test_a_claim_is_used_where_it_is_and_results_on_it_stay_there(
     pods: Pods, space: Space, home: Home
 ) -> None:
@@ -350,6 +367,43 @@ def test_jobs_share_the_copy_on_a_claim_of_the_place(
         home.job(row["id"]).attempt(1).learner(1).records.read_text() for row in fabric.json("list", "--json")
     ]
     assert ["brings in" in told for told in records].count(True) <= 1
+
+
+def test_copies_on_a_claim_are_listed_and_pruned_from_here_and_nothing_of_that_stays_in_the_cluster(
+    fabric: Fabric, space: Space, s3: Server
+) -> None:
+    configure(space, data_claim="copies")
+    pods = Pods(fabric, space)
+    with claim_of(space, "copies") as folder:
+        before = fabric("data", "list", "--backend", "cluster", "--json")
+        assert json.loads(before.stdout) == []
+        pods.run(manifest(pods, s3, "cat $DATA_DIR/train.txt"))
+        (copy,) = fabric.json("data", "list", "--backend", "cluster", "--json")
+        assert (copy["container"], copy["files"], copy["whole"]) == ("tf_training_data", 2, True)
+        assert copy["store"]
+
+        elsewhere = fabric("data", "list")
+        assert "--backend cluster looks at them" in elsewhere.stderr
+        (gone,) = fabric.json("data", "prune", "--backend", "cluster", "--yes", "--json")
+        assert (gone["container"], gone["removed"]) == ("tf_training_data", True)
+        assert list(folder.rglob("complete.json")) == []
+        assert fabric.json("data", "list", "--backend", "cluster", "--json") == []
+    for job in fabric.json("list", "--json"):
+        fabric("delete", job["id"], "--yes")
+    wait_until(lambda: pods.objects() == [], "all objects to be gone", 60)
+
+
+def test_a_cluster_without_a_claim_for_copies_says_what_would_make_its_jobs_share_them(pods: Pods) -> None:
+    pods.run("--", "true")
+
+    said = fabric_says(pods, "data", "list", "--backend", "cluster")
+
+    assert "each of its pods has a copy of its own" in said
+    assert "data_claim" in said
+
+
+def fabric_says(pods: Pods, *words: str) -> str:
+    return pods.fabric(*words, expect=64).stderr
 
 
 def test_results_are_stored_of_a_learner_whose_container_was_ended_with_its_agent(

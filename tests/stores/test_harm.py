@@ -19,6 +19,7 @@ from runners.process import ProcessRunner
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.stores.servers import Server, serving
+from workbench.data.rclone import find_rclone
 from workbench.job import State
 from workbench.store.jobs import detail
 
@@ -234,6 +235,39 @@ def test_results_are_stored_though_the_agent_was_killed(ground: Ground, s3: Serv
     assert (s3.results(job_id) / "learner-1" / "output.log").read_text() == "up\n"
 
 
+KILLED_LATE = """\
+#!/bin/sh
+"{rclone}" "$@"
+code=$?
+case " $* " in
+*" copy "*":tf_trained_model/training-"?????????" "*) [ -e {mark} ] || {{ touch {mark}; kill -KILL $$; }} ;;
+esac
+exit $code
+"""
+
+
+def test_what_was_sent_by_a_copy_that_was_killed_is_not_sent_again_by_another_process(
+    ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, mark, program = tmp_path / "log", tmp_path / "killed", tmp_path / "rclone"
+    program.write_text(KILLED_LATE.format(rclone=find_rclone().path, mark=mark))
+    program.chmod(0o755)
+    monkeypatch.setenv("FABRIC_RCLONE", str(program))
+    for s3 in serving("s3", tmp_path / "logged", "-v", "--log-file", str(log)):
+        # The first copy, beside the command, is killed; the last one is done by who keeps the learner.
+        job_id = ground.submit(
+            f"echo m >$RESULT_DIR/model.bin; while [ ! -e {mark} ]; do sleep 0.02; done",
+            data_stores=(s3.store(),),
+            upload_seconds=0.3,
+        )
+        row = ground.ends(job_id)
+
+        assert row.state is State.COMPLETED, row.reason
+        assert mark.exists()
+        assert (s3.results(job_id) / "model.bin").read_text() == "m\n"
+        assert log.read_text().count(f"to: tf_trained_model/{job_id}/model.bin") == 1
+
+
 def test_a_kill_does_not_wait_for_the_storing(ground: Ground, slow: Server) -> None:
     job_id = ground.submit(
         f"head -c {40 * MEGABYTE} /dev/zero >$RESULT_DIR/model.bin", data_stores=(slow.store(),)
@@ -243,7 +277,8 @@ def test_a_kill_does_not_wait_for_the_storing(ground: Ground, slow: Server) -> N
 
     row = ground.ends(job_id)
 
-    assert row.state in (State.HALTED, State.COMPLETED)
+    assert row.state is State.HALTED
+    assert "not stored" in row.reason.text and "fabric store retry" in row.reason.hint
     assert json.loads((ground.learner(job_id).path / "storing.json").read_text())["missing_files"] >= 1
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import uuid
 from pathlib import Path
 
 import pytest
 
+from tests.containers.images import BUSYBOX
 from tests.controller.real import Ground
 from tests.stores.servers import Server
 from tests.stubs import pretend
@@ -41,5 +43,35 @@ def test_another_job_has_the_gpu_while_results_are_stored(
     assert ground.row(first).state is State.STORING
     s3.start()
     stored = ground.ends(first)
+    assert stored.state is (State.FAILED if agent_dies else State.COMPLETED), stored.reason
+    assert (s3.results(first) / "model.bin").read_text() == "model\n"
+
+
+@pytest.mark.parametrize("agent_dies", [False, True])
+def test_another_container_has_the_gpu_while_results_are_stored(
+    agent_dies: bool, containers: Ground, s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Containers of other tests on the same engine pretend GPUs of other names.
+    gpu = f"GPU-{uuid.uuid4()}"
+    monkeypatch.setenv("FABRIC_CONTAINER_GPUS", "environment")
+    pretend(tmp_path / "gpus", monkeypatch).add(gpu)
+    first = containers.submit(HERE, image=BUSYBOX, gpus=1, data_stores=(s3.store(),))
+    containers.prints(first, "here")
+    second = containers.submit("echo $NVIDIA_VISIBLE_DEVICES", image=BUSYBOX, gpus=1)
+    containers.reaches(second, State.QUEUED)
+    (holder,) = leases.holders(str(leases_folder()), [gpu]).values()
+    s3.stop()
+
+    if agent_dies:
+        os.kill(int(holder["pid"]), signal.SIGKILL)
+    else:
+        (containers.home.job(first).attempt(1).logs / "go").touch()
+
+    containers.reaches(first, State.STORING)
+    ended = containers.ends(second)
+    assert (ended.state, containers.output(second)) == (State.COMPLETED, f"{gpu}\n")
+    assert containers.row(first).state is State.STORING
+    s3.start()
+    stored = containers.ends(first)
     assert stored.state is (State.FAILED if agent_dies else State.COMPLETED), stored.reason
     assert (s3.results(first) / "model.bin").read_text() == "model\n"

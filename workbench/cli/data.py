@@ -88,7 +88,10 @@ def mkbucket(target: Target, json: Json = False) -> None:
 
 @command("list", "fabric data list", "fabric data list --backend gpubox", "fabric data list --json")
 def list_(backend: Backend = "", json: Json = False) -> None:
-    """List the copies of stores' data that jobs of a place share, here and at every host of the configuration."""
+    """List the copies of stores' data that jobs of a place share, here and at every host of the configuration.
+
+    A cluster that keeps them on a claim is asked when it is named: a pod is started for it.
+    """
     from workbench.cli.data_cache import show_copies
 
     show_copies(backend, json=json)

@@ -16,10 +16,11 @@ from workbench.errors import FabricError, UsageError
 from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
-    from backends.interface import BackendOptions
+    from backends.cluster import Cluster
+    from backends.interface import Backend, BackendOptions
 
 LOOKED_AT = 500
-"""How many of the newest jobs are asked which store a copy is of."""
+"""How many of the newest jobs are asked which store a copy is of, and which image a place has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,12 @@ def _at(options: BackendOptions, *, named: bool = False) -> Iterator[CopiesAt]:
         return
     if options.options.get("on_demand") and not named:
         return  # it would be started for this
+    from workbench.cli.store_checks import CLUSTER
+
+    if options.type == CLUSTER and not named:
+        if options.options.get("data_claim"):
+            narrate(f"{options.name} keeps copies on a claim: --backend {options.name} looks at them")
+        return  # a pod would be started for this
     from backends.interface import Host
     from runners.data_copies import copies_at, drop_copies
     from workbench.cli.open_store import existing_store
@@ -72,23 +79,28 @@ def _at(options: BackendOptions, *, named: bool = False) -> Iterator[CopiesAt]:
         if store is None:
             return
         uuid = home_uuid(store.home)
-    place = open_backend(options).open()
-    if not isinstance(place, Host):
-        place.close()
-        if named:
-            raise UsageError(f"{options.name} is a cluster; its pods keep no copies that they share")
-        return
-    with closing(place):
-        home = _home_at(place.folder(uuid))
-        documents = _documents(options.name, copies_at(place, home))
+    backend = open_backend(options)
+    with closing(backend.open()) as place:
+        if not isinstance(place, Host):
+            yield _on_claim(backend, place)
+            return
+        cache = str(_home_at(place.folder(uuid)).data)
+        documents = _documents(options.name, copies_at(place, cache))
 
     def drop(keep_bytes: int) -> Sequence[str]:
         again = open_backend(options).open()
         assert isinstance(again, Host)
         with closing(again):
-            return drop_copies(again, home, keep_bytes)
+            return drop_copies(again, cache, keep_bytes)
 
     yield CopiesAt(options.name, documents, drop)
+
+
+def _on_claim(backend: Backend, cluster: Cluster) -> CopiesAt:
+    from workbench.cli.data_claims import copies_on, drop_on
+
+    documents = _documents(backend.name, copies_on(backend, cluster))
+    return CopiesAt(backend.name, documents, partial(drop_on, backend))
 
 
 def _here(name: str) -> Iterator[CopiesAt]:

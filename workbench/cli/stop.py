@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,7 +10,6 @@ from workbench.cli.command import command
 from workbench.cli.console import narrate, state_style
 from workbench.cli.options import Backend, Job, Json, Labelled, SomeJobs
 from workbench.cli.progress_words import is_over
-from workbench.errors import UsageError
 from workbench.job import nine
 
 if TYPE_CHECKING:
@@ -71,82 +68,23 @@ def resume(
     from workbench.cli.documents import job_document, print_document
     from workbench.cli.interruption import policy_of
     from workbench.cli.open_store import store_with
-    from workbench.cli.respecifying import respecified
-    from workbench.store.jobs import detail
+    from workbench.cli.resuming import ask_to_resume, wait_for_answer
     from workbench.store.jobs import job as current
 
     with store_with(job) as (store, row):
-        _check_resumable(row)
-        _find_secrets(store, row)
-        changes = respecified(detail(store, row.id), set) if set else {}
-        request = _ask(store, row, "resume", {**_moved(store, row, backend, runner), **changes})
-        if not no_wait and not attach:
-            _wait_for_answer(store, row, request)
+        request = ask_to_resume(store, row, backend=backend, runner=runner, sets=set or (), origin=ORIGIN)
+        if not no_wait or attach:
+            wait_for_answer(store, row, request)
         row = current(store, row.id) or row
         if attach:
             from workbench.cli.attaching import attach_to
 
-            _wait_for_answer(store, row, request)
-            row = current(store, row.id) or row
             return attach_to(store, row, policy=policy_of(None), json=json)
         if json:
             print_document(job_document(row))
         else:
             narrate(f"{nine(row.id)} {row.name}: resumed; `fabric attach {nine(row.id)}` follows it")
     return 0
-
-
-def _find_secrets(store: Store, row: JobRow) -> None:
-    """Look anew for secrets that are not here.
-
-    Raises:
-        InputMissing: one is nowhere.
-    """
-    from workbench.cli.secrets_again import find_again
-    from workbench.controller.secrets import refusal_of
-    from workbench.store.reading import detail
-
-    if missing := find_again(store.home, row.id, detail(store, row.id).spec):
-        raise refusal_of(missing)
-
-
-def _moved(store: Store, row: JobRow, backend: str, runner: str) -> dict[str, Any]:
-    """Return what says where a job goes on, nothing where it stays.
-
-    Raises:
-        UsageError: what it has made so far is only where it ran.
-    """
-    from workbench.cli.places import find_place
-    from workbench.store.reading import detail
-
-    if not backend and not runner:
-        return {}
-    spec = detail(store, row.id).spec
-    place, notes = find_place(backend or row.place.backend, runner, spec)
-    there = (place.type, place.address) == (row.place.type, row.place.address)
-    if not there and not any(each.training_results for each in spec.data_stores):
-        raise UsageError(
-            f"{nine(row.id)} has no result store: what it has made so far is only at '{row.place.backend}'",
-            hint="`fabric resume` goes on there; give the next one training_results in its data_stores",
-        )
-    for note in notes:
-        narrate(f"note: {note}")
-    return {"place": asdict(place)}
-
-
-def _check_resumable(row: JobRow) -> None:
-    from workbench.job import State
-
-    if row.state is State.COMPLETED:
-        raise UsageError(
-            f"{nine(row.id)} completed; there is nothing to resume",
-            hint=f"`fabric rerun {nine(row.id)}` runs it again",
-        )
-    if not is_over(row):
-        raise UsageError(
-            f"{nine(row.id)} is {row.state.lower()}, not halted or failed",
-            hint=f"`fabric attach {nine(row.id)}` follows it",
-        )
 
 
 def _stop(kind: Literal["halt", "kill"], names: list[str], label: str, *, wait: bool, json: bool) -> int:
@@ -175,29 +113,8 @@ def _stop(kind: Literal["halt", "kill"], names: list[str], label: str, *, wait: 
     return 0
 
 
-def _ask(store: Store, row: JobRow, kind: str, payload: Mapping[str, Any] | None = None) -> int:
+def _ask(store: Store, row: JobRow, kind: str) -> None:
     from workbench.controller.client import ask, ensure_controller
 
-    request = ask(store, row.id, kind, origin=ORIGIN, payload=payload)
+    ask(store, row.id, kind, origin=ORIGIN)
     ensure_controller(store.home)
-    return request
-
-
-def _wait_for_answer(store: Store, row: JobRow, request: int) -> None:
-    """Wait until the controller has taken or refused a request.
-
-    Raises:
-        TryAgain: it refused; the message says why.
-    """
-    from workbench.cli.wait import wait_until
-    from workbench.errors import TryAgain
-    from workbench.store.requests import request as current
-
-    def answered(rows: list[JobRow]) -> bool:
-        found = current(store, request)
-        return found is None or bool(found.outcome)
-
-    wait_until(store, [row], answered)
-    found = current(store, request)
-    if found is not None and found.outcome not in ("", "done"):
-        raise TryAgain(f"{nine(row.id)}: {found.outcome}")

@@ -76,6 +76,8 @@ def judge(
     if deciding.stopped == "max_runtime":
         found = deciding.reason or Reason("max_runtime is over", "C204")
         return Outcome(State.FAILED, _said(who, found), EXIT_TIMED_OUT, "timeout", final=True)
+    if intent in (Intent.KILL, Intent.DELETE) and code == 0 and any(map(_is_unstored, seen.values())):
+        return _stopped(seen.values(), intent, asked_by)  # while it stored, which a kill does not wait for
     if deciding.reason is not None and deciding.reason.fault is Fault.PLATFORM:
         # What was trained is there: another attempt would train it again.
         return Outcome(

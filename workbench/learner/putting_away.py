@@ -154,7 +154,7 @@ def put_away(
     except StoreTrouble as error:
         trouble = error
     except GaveUp:
-        trouble = StoreTrouble("it was killed before its results were stored", "")
+        trouble = StoreTrouble("", "S303")  # whoever killed it knows why
     except OSError as error:
         trouble = StoreTrouble("the results could not be stored: %s" % (error.strerror or error), "S303")
     teller.end()
@@ -163,7 +163,7 @@ def put_away(
     file.update(doing="")
     if trouble is None:
         return None
-    if trouble.code:
+    if trouble.text:
         teller.note("results were not stored: %s" % trouble.text, "error")
     return _reason_of(document, trouble, summary)
 
@@ -174,12 +174,11 @@ def _reason_of(
     """Return the reason of a learner whose results are not stored; how its command ended goes before it."""
     why = document.get("reason")
     text = reasons.unstored(summary["missing_files"])
-    if not trouble.code:
-        return why if why is None else {**why, "text": "%s; %s" % (why["text"], text)}
-    told = "%s: %s" % (text, trouble.text)
+    told = "%s: %s" % (text, trouble.text) if trouble.text else text
     if why is not None and why.get("code"):
         return {**why, "text": "%s; %s" % (why["text"], told)}
-    hint = "they are still at the place; once that is mended: fabric store retry %s" % document.get("job")
+    once = "; once that is mended" if trouble.text else ""
+    hint = "they are still at the place%s: fabric store retry %s" % (once, document.get("job"))
     before = "%s; " % why["text"] if why is not None and why.get("text") else ""
     return {"text": before + told, "code": "S303", "hint": hint}
 

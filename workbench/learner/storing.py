@@ -13,6 +13,7 @@ import shutil
 import time
 
 from workbench.learner import state, store_sources, system
+from workbench.learner.doubts import Doubts
 from workbench.learner.keeping import MARK, Keeping
 from workbench.learner.listing import list_store
 from workbench.learner.rclone import TRIES, Rclone
@@ -68,7 +69,7 @@ class Storing:
         self._keeping = Keeping(folder, stores, look)
         self._told = tell
         # What is there of attempts before, and was brought back, is not sent again.
-        self._doubtful = stores.launch.attempt > 1
+        self._doubts = Doubts(folder, everywhere=stores.launch.attempt > 1)
 
     def round(self, *, final: bool) -> int:
         """Store what is new now; return how many files that were.
@@ -199,21 +200,20 @@ class Storing:
         options += ["--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS)]
         if source.names:
             options.append("--local-no-check-updated")  # output that is still printed only grows
-        if not self._doubtful and not self._stores.compares:
+        if not self._doubts.about(source.target) and not self._stores.compares:
             options.append("--no-check-dest")  # what is known to be there is not sent at all
         target = "%s:%s" % (self._results["remote"], source.target)
         names = "\n".join(item.name for item in items).encode("utf-8", "surrogateescape")
+        self._doubts.begin(source.target)
         self._run(["copy", source.root, target, "--files-from-raw", "-", *options], names)
+        self._doubts.end(source.target)
         for item in items:
             self._stored.note(source, item)
 
     def _run(self, arguments: list[str], stdin: bytes = b"") -> None:
         done = self._rclone.run(arguments, stdin=stdin, look=self._look, on_statistics=self._teller.take)
         if done.code == 0:
-            self._doubtful = False
             return
-        # Some of it may have arrived: the next try compares first.
-        self._doubtful = True
         results = self._results
         if is_missing(done.messages):
             container = str(results["path"]).partition("/")[0]
@@ -283,7 +283,7 @@ class Storing:
             for path in lacking:
                 self._stored.forget(path)
             self._stored.write()
-            self._doubtful = False
+            self._doubts.forget()
         return lacking
 
     def _all_sources(self) -> list[Source]:

@@ -34,6 +34,11 @@ _OF_A_JOB = (
 )
 
 
+def leases_folder() -> str:
+    """Return where GPUs are leased here."""
+    return os.environ.get("FABRIC_LEASES") or LEASES
+
+
 def survey() -> Dict[str, Any]:
     """Return what :func:`host_machine.identity` says, and what there is for learners."""
     return {
@@ -41,7 +46,7 @@ def survey() -> Dict[str, Any]:
         "environment": {name: value for name, value in os.environ.items() if passes(name)},
         "processors": host_machine.processors(),
         "memory_bytes": host_machine.memory()["total"],
-        "leases": os.environ.get("FABRIC_LEASES") or LEASES,
+        "leases": leases_folder(),
         "bash": shutil.which("bash") or "",
         "uv": shutil.which("uv") or "",
         "changed": os.environ.get(CHANGED, "").split(),
