@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -75,9 +75,9 @@ class PlaceWatch:
         place = _Place(options)
         asked = 0
         while not self._over.is_set():
-            seen = place.ask(probe=asked % PROBE_EVERY == 0)
-            if not self._over.is_set():
-                post(self._receiver, PlaceAnswer(seen))
+            for seen in place.look(probe=asked % PROBE_EVERY == 0):
+                if not self._over.is_set():
+                    post(self._receiver, PlaceAnswer(seen))
             asked += 1
             self._over.wait(self._every_seconds)
         place.close()
@@ -91,27 +91,24 @@ class _Place:
         self._opened: Host | Cluster | None = None
         self._findings: tuple[Finding, ...] = ()
 
-    def ask(self, *, probe: bool) -> PlaceSeen:
-        """Ask how the place is; a connection that failed is opened anew the next time."""
-        inventory, trouble, hint, needs_login = None, "", "", False
+    def look(self, *, probe: bool) -> Iterator[PlaceSeen]:
+        """Say how the place is, and again once it is known what it lacks, which takes longer.
+
+        A connection that failed is opened anew the next time.
+        """
         started = time.monotonic()
         try:
-            inventory, latency = self._look(probe=probe)
+            yield from self._look(probe=probe)
         except FabricError as error:
-            latency, trouble, hint = time.monotonic() - started, str(error), error.hint
-            needs_login = isinstance(error, NeedsLogin)
             self.close()
+            yield self._away(started, str(error), error.hint, needs_login=isinstance(error, NeedsLogin))
         except (
             Exception
         ) as error:  # someone else's backend may raise anything, and the others are to be seen all the same
-            latency, trouble = time.monotonic() - started, f"{type(error).__name__}: {error}"
             self.close()
-        told = self._options
-        return PlaceSeen(
-            told.name, told.type, inventory, trouble, hint, needs_login, latency, self._findings, now_us()
-        )
+            yield self._away(started, f"{type(error).__name__}: {error}")
 
-    def _look(self, *, probe: bool) -> tuple[Inventory, float]:
+    def _look(self, *, probe: bool) -> Iterator[PlaceSeen]:
         from backends.registry import load_backend
 
         backend = load_backend(self._options)
@@ -120,9 +117,20 @@ class _Place:
         started = time.monotonic()
         inventory = backend.inventory_of(self._opened)
         latency = time.monotonic() - started
+        yield self._there(inventory, latency)
         if probe or not self._findings:
             self._findings = tuple(backend.probe())
-        return inventory, latency
+            yield self._there(inventory, latency)
+
+    def _there(self, inventory: Inventory, latency: float) -> PlaceSeen:
+        told = self._options
+        return PlaceSeen(told.name, told.type, inventory, "", "", False, latency, self._findings, now_us())
+
+    def _away(self, started: float, trouble: str, hint: str = "", *, needs_login: bool = False) -> PlaceSeen:
+        told, latency = self._options, time.monotonic() - started
+        return PlaceSeen(
+            told.name, told.type, None, trouble, hint, needs_login, latency, self._findings, now_us()
+        )
 
     def close(self) -> None:
         """Give the connection back."""

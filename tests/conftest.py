@@ -13,6 +13,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from backends.answers import ANSWERS
 from workbench.paths import Home
 
 # A slow machine is no fault of the code; CI tries the same examples every time, developers new ones.
@@ -81,6 +82,9 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(root / "run"))
     # Else a test that names an image would run in a container wherever an engine happens to answer.
     monkeypatch.setenv("DOCKER_HOST", f"unix://{root}/no-engine.sock")
+    # What was typed, and who can be asked, is the process's, and this one does many tests.
+    monkeypatch.setattr(ANSWERS, "_held", {})
+    ANSWERS.be_asked_by(None)
     yield root
     shutil.rmtree(root, ignore_errors=True)
 

@@ -40,7 +40,10 @@ class PlaceState:
         self.last = seen
         if seen.inventory is None:
             return
+        told_before = self.good is not None and self.good.inventory is seen.inventory
         self.good = seen
+        if told_before:
+            return  # only what the place lacks is new
         for node in seen.inventory.nodes:
             self._keep(node.name, node.cpu_percent)
             for slot in node.slots:

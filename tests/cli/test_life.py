@@ -210,6 +210,13 @@ def test_gc_lists_what_belongs_to_nobody_and_removes_it_when_told(fabric: Fabric
     assert fabric("rerun", "kept").returncode == 0
 
 
+def test_gc_of_one_place_that_cannot_be_asked_is_a_failure(fabric: Fabric) -> None:
+    fabric("run", "-q", "--", "true")
+
+    refused = fabric("gc", "--backend", "ssh://me@127.0.0.1:1", "--yes", expect=69)
+    assert "127.0.0.1" in refused.stderr
+
+
 def test_wait_gives_up_in_time(fabric: Fabric, training: dict[str, Any]) -> None:
     gave_up = fabric("wait", "steps", "--timeout", "0.2", expect=None)
 

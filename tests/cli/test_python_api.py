@@ -98,6 +98,21 @@ def test_a_job_is_halted_resumed_and_waited_for_in_time(here: Fabric) -> None:
     assert "failed" in repr(job)
 
 
+def test_a_job_goes_on_with_other_params(here: Fabric) -> None:
+    job = fabric_workbench.run(
+        {"name": "more", "params": {"epochs": 3}, "framework": {"command": "test ${params.epochs} -gt 5"}},
+        wait=True,
+        show=False,
+    )
+    assert job.state == "FAILED"
+
+    job.resume(params={"epochs": 20}).wait(show=False, check=True)
+
+    assert job.params == {"epochs": 20}
+    with pytest.raises(fabric_workbench.FabricError, match="nothing to resume"):
+        job.resume()
+
+
 def test_lines_are_followed_to_the_end(here: Fabric) -> None:
     job = fabric_workbench.run(
         ["sh", "-c", "for i in 1 2 3; do echo $i; sleep 0.1; done; printf end"], show=False

@@ -172,7 +172,7 @@ def test_an_older_one_is_asked_to_step_down_for_a_newer_client(
     wait_for(lambda: (said := status(made)) is not None and said.pid != first.pid, lambda: log_of(made))
 
     assert "ends: a client asked for it" in log_of(made)
-    assert not alive(first.pid)
+    wait_for(lambda: not alive(first.pid))
 
 
 def test_its_socket_is_for_its_owner_alone_and_its_path_never_too_long(

@@ -1,4 +1,4 @@
-"""Journals are asked for while what came before is still written down; each byte once, in order, whatever fails."""
+"""Journals come in turns, their logs written down as they come; each byte once, in order, whatever fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from runners.interface import AttemptRef, LearnerRef
 from runners.process import ProcessRunner
 from tests.controller.test_mirroring import Elsewhere, Journal
 from workbench.controller.mirroring import Mirrors, bring_all, learners_of
-from workbench.controller.turns import MUCH_BYTES, Turns
 from workbench.errors import CannotWrite
 from workbench.learner.host_journals import SHARE_BYTES
 from workbench.paths import Home
@@ -44,7 +43,7 @@ def journal(elsewhere: Elsewhere, runner: ProcessRunner) -> Journal:
     draw = random.Random(5)
     for _ in range(3):
         made.prints(draw.randbytes(SHARE_BYTES))
-    made.prints(draw.randbytes(MUCH_BYTES // 2))
+    made.prints(draw.randbytes(100_000))
     made.exits()
     return made
 
@@ -57,13 +56,12 @@ def folder_here(elsewhere: Elsewhere) -> Path:
 def test_all_of_a_long_journal_comes_in_turns_and_its_end_last(
     elsewhere: Elsewhere, runner: ProcessRunner, journal: Journal
 ) -> None:
-    turns, state = Turns(Mirrors(elsewhere.home), runner), folder_here(elsewhere) / "state.json"
+    mirrors, state = Mirrors(elsewhere.home), folder_here(elsewhere) / "state.json"
     came = 0
-    while turns.turn([REF], 0.0):
+    while mirrors.turn(runner, [REF], 0.0):
         came += 1
         if state.exists():
             assert (folder_here(elsewhere) / "output.log").stat().st_size == len(journal.written)
-    turns.finish()
 
     assert came == 4
     assert (folder_here(elsewhere) / "output.log").read_bytes() == journal.written
@@ -74,16 +72,14 @@ def test_all_of_a_long_journal_comes_in_turns_and_its_end_last(
 def test_what_could_not_be_written_is_told_and_asked_for_again(
     elsewhere: Elsewhere, runner: ProcessRunner, journal: Journal
 ) -> None:
-    turns, output = Turns(Mirrors(elsewhere.home), runner), folder_here(elsewhere) / "output.log"
+    mirrors, output = Mirrors(elsewhere.home), folder_here(elsewhere) / "output.log"
     output.mkdir(parents=True)
-    assert turns.turn([REF], 0.0)
     with pytest.raises(CannotWrite):
-        turns.turn([REF], 0.0)
+        mirrors.turn(runner, [REF], 0.0)
     assert not (output.parent / "state.json").exists()
     output.rmdir()
-    while turns.turn([REF], 0.0):
+    while mirrors.turn(runner, [REF], 0.0):
         pass
-    turns.finish()
 
     assert output.read_bytes() == journal.written
     assert (output.parent / "state.json").exists()

@@ -177,6 +177,19 @@ def test_lines_can_be_read_while_another_thread_indexes(tmp_path: Path) -> None:
     assert (index.count, wrong) == (200_000, 0)
 
 
+def test_a_line_is_whole_as_soon_as_it_is_counted(tmp_path: Path) -> None:
+    file = tmp_path / "output.log"
+    file.write_bytes(b"one\ntwo\n")
+    index = LineIndex(file)
+    index.update()
+    file.write_bytes(b"one\ntwo\nthree\nfo")
+    before = index.size
+    index.update()
+    index._scanned = before  # what another thread sees between the two steps of taking lines in
+
+    assert (index.whole, index.raw(2)) == (3, b"three")
+
+
 WORDS = [b"alpha", b"beta", b"ERROR x", b"", b"alphabet", b"\r", b"x\xffy"]
 
 looked_for = st.sampled_from(["alpha", "^a", "a$", "beta|ERROR", "^$", "x.y", "nothing"])

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import sys
+import threading
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -60,11 +63,22 @@ class Shown:
             if time.monotonic() > deadline:
                 pytest.fail(
                     f"it never came to {what or inspect.getsource(condition)}; the screen is:\n{self.text()}"
+                    f"\nand the threads are at:\n{_stacks()}"
                 )
 
     async def until_shown(self, *parts: str) -> None:
         """Wait until all of these texts are on the screen."""
         await self.until(lambda: all(part in self.text() for part in parts), f"show {parts}")
+
+
+def _stacks() -> str:
+    """Say where every thread is: what never comes is often waited for by one of them."""
+    frames = sys._current_frames()
+    return "\n".join(
+        f"{thread.name}:\n{''.join(traceback.format_stack(frame)[-6:])}"
+        for thread in threading.enumerate()
+        if (frame := frames.get(thread.ident or 0)) is not None
+    )
 
 
 @asynccontextmanager

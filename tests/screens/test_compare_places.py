@@ -234,6 +234,43 @@ async def test_a_place_that_hangs_keeps_only_itself_waiting(
         await shown.until_shown("No runs yet")
 
 
+class _SlowToProbe(_Local):
+    let_go = threading.Event()
+
+    def probe(self) -> Iterator[Finding]:
+        self.let_go.wait(30)
+        yield Finding("engine", "no Docker", "lack", "no containers", "install it")
+
+
+@journey
+async def test_what_a_place_has_is_shown_before_it_is_known_what_it_lacks(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from workbench.config.reading import Config
+
+    places: dict[str, dict[str, Any]] = {
+        "slow": {"name": "slow", "type": "slow", "address": "", "options": {}}
+    }
+    monkeypatch.setattr("screens.places.load_config", lambda: Config(backends=places))
+    monkeypatch.setattr("backends.registry.load_backend", _SlowToProbe)
+    async with opened(home, (160, 40)) as shown:
+        await shown.until_shown("No runs yet")
+        await shown.press("P")
+        await shown.until_shown("slow (slow)  answers in", "GPU 0 A100")
+        assert "no Docker" not in shown.text()
+        _SlowToProbe.let_go.set()
+        await shown.until_shown("engine: no Docker")
+
+
+def test_a_machine_that_is_told_of_twice_counts_once_in_its_curve() -> None:
+    found, state = box(), PlaceState("gpubox", "ssh")
+    state.take(seen(found))
+    state.take(seen(found, findings=(Finding("python", "3.11"),)))
+
+    assert [len(history) for history in state.histories.values()] == [1]
+    assert state.good is not None and state.good.findings
+
+
 @journey
 async def test_this_machine_is_a_place(home: Home) -> None:
     async with opened(home, (160, 40)) as shown:

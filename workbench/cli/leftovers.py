@@ -27,19 +27,23 @@ SETTLE_SECONDS: Final = 2.0
 
 
 def find(store: Store, backend: str) -> tuple[list[Leftover], list[str]]:
-    """Return what belongs to nobody, and in sentences which places could not be asked."""
+    """Return what belongs to nobody, and in sentences which places could not be asked.
+
+    Raises:
+        FabricError: the one place that was named could not be asked.
+    """
     from workbench.cli.places import backend_options, known_backends
 
     found: list[Leftover] = []
     troubles: list[str] = []
-    for name in [backend] if backend else known_backends():
+    if backend:
+        return list(_learners(store, backend_options(backend))), troubles
+    for name in known_backends():
         try:
             found += _learners(store, backend_options(name))
         except FabricError as error:
             troubles.append(f"{name} could not be asked: {error}")
-    if not backend:
-        found += [*_folders(store), *_secrets(store), *_code(store)]
-    return found, troubles
+    return [*found, *_folders(store), *_secrets(store), *_code(store)], troubles
 
 
 def remove(found: Iterable[Leftover]) -> None:

@@ -161,20 +161,33 @@ class Job:
         """Stop it at once; it can be resumed."""
         return self._ask("kill", wait=wait)
 
-    def resume(self) -> Job:
+    def resume(
+        self,
+        *,
+        params: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        backend: str = "",
+        runner: str = "",
+    ) -> Job:
         """Start it again from its checkpoints.
 
-        Raises:
-            UsageError: it is not halted or failed.
-        """
-        if self.state not in (State.HALTED, State.FAILED):
-            raise UsageError(f"{nine(self.id)} is {self.state.lower()}, not halted or failed")
-        attempt = self._row().attempt
-        self._ask("resume", wait=False)
-        from workbench.cli.wait import wait_until
+        Args:
+            params: parameters that are others from now on.
+            env: variables that are others from now on.
+            backend: the place where it goes on, which takes a result store.
+            runner: another way to start it.
 
+        Raises:
+            UsageError: it is not halted or failed, or cannot go on like that.
+            TryAgain: the controller refused.
+        """
+        from workbench.cli.resuming import ask_to_resume, wait_for_answer
+
+        sets = _overrides(params, {f"env.{name}": value for name, value in (env or {}).items()})
         with _store() as store:
-            wait_until(store, [self._row()], lambda rows: rows[0].attempt > attempt, timeout=60)
+            row = self._row()
+            request = ask_to_resume(store, row, backend=backend, runner=runner, sets=sets, origin=ORIGIN)
+            wait_for_answer(store, row, request)
         return self
 
     def tag(self, *tags: str) -> Job:
@@ -190,7 +203,7 @@ class Job:
         from workbench.controller.client import ask, ensure_controller
 
         with _store() as store:
-            if kind == "resume" or self._row().state not in TERMINAL:
+            if self._row().state not in TERMINAL:
                 ask(store, self.id, kind, origin=ORIGIN)
                 ensure_controller(store.home)
             if wait:

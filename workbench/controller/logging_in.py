@@ -83,12 +83,12 @@ class Logins:
             self._logins[name] = login
         threading.Thread(target=self._work, args=(login, ref, done), name="login", daemon=True).start()
 
-    def look_in(self, name: str, number: int, answer: str | None) -> dict[str, Any]:
-        """Answer a question, if one is, and say how a login stands."""
+    def look_in(self, name: str, number: int, answer: str | None) -> dict[str, Any] | None:
+        """Answer a question, if one is, and say how a login stands; None for one that another controller began."""
         with self._lock:
             login = self._logins.get(name)
         if login is None:
-            return {"done": False, "question": None, "asked": 0, "failure": None}
+            return None
         if number:
             login.answer(number, answer)
         return login.document()

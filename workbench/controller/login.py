@@ -7,6 +7,7 @@ a login serves one connection alone, the controller makes that itself, and what 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 from uuid import uuid4
@@ -21,6 +22,9 @@ from workbench.store.rows import PlaceRef
 
 HOLD_SECONDS: Final = 15.0
 """How long a controller that is just being started may take to hear."""
+
+BUSY_TRIES: Final = 3
+"""How often a controller that runs is asked again where it does not answer in time."""
 
 _AGAIN_SECONDS: Final = 0.1
 
@@ -43,7 +47,7 @@ def log_in(home: Home, options: BackendOptions, answer: Answerer, accept: Ask) -
     kept = backend.kept_open()
     if kept is not None and _log_in_there(home, kept, answer):
         # Whoever asked may reach the place from here too: the screens look at it themselves.
-        ANSWERS.hold((say(home, "recall") or {}).get("answers") or {})
+        ANSWERS.hold(_tell(home, "recall").get("answers") or {})
         return
     with_person(home, answer)
     try:
@@ -62,7 +66,7 @@ def _log_in_there(home: Home, options: BackendOptions, answer: Answerer) -> bool
     _tell(home, "login", name=name, place=asdict(place))
     number, typed = 0, None
     while True:
-        told = say(home, "asked", name=name, number=number, answer=typed)
+        told = _say_again(home, "asked", name=name, number=number, answer=typed)
         stands = (told or {}).get("login")
         if stands is None:
             raise TryAgain("The controller ended in the middle of the login.", hint="try again")
@@ -88,7 +92,8 @@ def with_person(home: Home, answer: Answerer) -> None:
     def find(question: Question) -> str | None:
         if not asked:
             asked.append(True)
-            told = say(home, "recall") or {}
+            # A person would be asked in the place of one that is busy.
+            told = _say_again(home, "recall") or {}
             recalled.update(told.get("answers") or {})
         # One that was wrong is not offered again.
         return recalled.pop(question.text, None) or answer(question)
@@ -108,13 +113,24 @@ def hand_over(home: Home) -> None:
         say(home, "wake")
 
 
-def _tell(home: Home, what: str, **more: Any) -> None:
+def _say_again(home: Home, what: str, **more: Any) -> Mapping[str, Any] | None:
+    """Say a word to the controller that may be busy; None when it is so for long, or there is none."""
+    for _ in range(BUSY_TRIES):
+        told = say(home, what, **more)
+        if told is not None:
+            return told
+        time.sleep(_AGAIN_SECONDS)
+    return None
+
+
+def _tell(home: Home, what: str, **more: Any) -> Mapping[str, Any]:
+    """Say a word until a controller has heard it, and return what that answers."""
     until = time.monotonic() + HOLD_SECONDS
     while True:
         ensure_controller(home)
         told = say(home, what, **more)
         if told is not None and told.get("ok"):
-            return
+            return told
         if time.monotonic() > until:
             raise TryAgain("No controller could be told what was typed.", hint="fabric doctor")
         time.sleep(_AGAIN_SECONDS)

@@ -11,13 +11,13 @@ import os
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from backends.interface import Chunk
 from runners.interface import AttemptRef, LearnerRef, Runner
 from workbench.controller.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
-from workbench.controller.turns import Turns
 from workbench.errors import CannotWrite, InputMissing
 from workbench.learner.host_journals import FILES
 from workbench.paths import Home
@@ -56,19 +56,28 @@ class LearnerMirror:
             InputMissing: the job's folder is gone.
             CannotWrite: the disk takes no more; what came is asked for again.
         """
+        with self._writing() as known:
+            for name in (*chain.from_iterable(LOGS), "records"):
+                if (part := parts.get(name)) is not None:
+                    self._append(name, part.data, part.offset, known)
+            for name in BESIDE:
+                if (part := parts.get(name)) is not None:
+                    self._write(self._folder / BESIDE[name], part.data)
+            if (state := parts.get(STATE)) is not None:
+                self._replace(state.data, known)
+
+    def take_early(self, name: str, data: memoryview, offset: int) -> None:
+        """Keep some of a log whose index comes later; raises as :meth:`take` does."""
+        with self._writing() as known:
+            self._append(name, data, offset, known)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[dict[str, int]]:
         with self._lock:
             known = self._load()
             try:
                 self._make_folder()
-                for log, index in LOGS:
-                    self._append(log, parts.get(log), known)
-                    self._append(index, parts.get(index), known)
-                self._append("records", parts.get("records"), known)
-                for name in BESIDE:
-                    if (part := parts.get(name)) is not None:
-                        self._write(self._folder / BESIDE[name], part.data)
-                if (state := parts.get(STATE)) is not None:
-                    self._replace(state.data, known)
+                yield known
             except OSError as error:
                 self._known = None
                 if isinstance(error, FileNotFoundError):
@@ -101,14 +110,10 @@ class LearnerMirror:
                 with contextlib.suppress(FileExistsError):
                     folder.mkdir(mode=0o700)
 
-    def _append(self, name: str, part: Chunk | None, known: dict[str, int]) -> None:
-        if part is None:
-            return
+    def _append(self, name: str, what: bytes | memoryview, offset: int, known: dict[str, int]) -> None:
         have = known[name]
-        if part.offset > have:
-            return
-        data = memoryview(part.data)[have - part.offset :]
-        if not data:
+        data = memoryview(what)[max(0, have - offset) :]
+        if offset > have or not data:
             return
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         descriptor = os.open(self._folder / FILES[name], flags, 0o600)
@@ -155,6 +160,24 @@ class Mirrors:
             for ref in set(self._mirrors) - kept:
                 del self._mirrors[ref]
 
+    def turn(self, runner: Runner, refs: Iterable[LearnerRef], timeout_seconds: float) -> bool:
+        """Ask a place once for what is new and keep it; return whether there was anything.
+
+        Raises:
+            CannotWrite: the disk takes no more; what came is asked for again.
+            PlaceUnreachable: the place is lost; what came stays.
+        """
+        known = {ref: self.of(ref).known() for ref in refs}
+        news = runner.follow(known, timeout_seconds=timeout_seconds, early=self._take_early)
+        for ref, parts in news.items():
+            with contextlib.suppress(InputMissing):  # the job was deleted meanwhile
+                self.of(ref).take(parts)
+        return bool(news)
+
+    def _take_early(self, ref: LearnerRef, name: str, data: memoryview, offset: int) -> None:
+        with contextlib.suppress(InputMissing):
+            self.of(ref).take_early(name, data, offset)
+
     @contextlib.contextmanager
     def claim(self, refs: Iterable[LearnerRef]) -> Iterator[None]:
         """Keep :meth:`unclaimed` from naming these: what two ask for crosses the link twice."""
@@ -187,11 +210,9 @@ def bring_all(
     """
     refs = learners_of([attempt])
     job = home.job(attempt.job_id)
-    turns = Turns(mirrors, runner)
     with mirrors.claim(refs):
-        while job.path.is_dir() and turns.turn(refs, 0.0):
+        while job.path.is_dir() and mirrors.turn(runner, refs, 0.0):
             alive()
-        turns.finish()
     if job.path.is_dir():
         runner.bring_home(attempt, job)
 
@@ -215,7 +236,6 @@ class Mirroring:
         self._changed = threading.Condition()
         self._wanted: tuple[LearnerRef, ...] = ()
         self._runner: Runner | None = None
-        self._turns: Turns | None = None
         self._ended = False
         self._thread: threading.Thread | None = None
 
@@ -271,17 +291,16 @@ class Mirroring:
         runner = self._runner
         if runner is None:
             runner = self._make_runner()
-            self._turns = Turns(self._mirrors, runner)
             with self._changed:
                 self._runner = runner
                 if wanted != self._wanted or self._ended:
                     return True
-        if runner.journals_in_place or self._turns is None:
+        if runner.journals_in_place:
             return False
         interruptible = type(runner).interrupt_follow is not Runner.interrupt_follow
         self._mirrors.keep(wanted)
         refs = self._mirrors.unclaimed(wanted)
-        self._turns.turn(refs, LONG_SECONDS if interruptible else SHORT_SECONDS)
+        self._mirrors.turn(runner, refs, LONG_SECONDS if interruptible else SHORT_SECONDS)
         return True
 
     def _drop_runner(self) -> None:

@@ -115,7 +115,11 @@ class LineIndex:
 
     def read(self, offset: int, size: int) -> bytes:
         """Read indexed bytes by position."""
-        size = min(size, self._scanned - offset)
+        newlines = self._newlines
+        ended = len(newlines)
+        # Lines are known a moment before ``_scanned`` says so: who reads one of them meanwhile gets it whole.
+        indexed = max(self._scanned, newlines[ended - 1] + 1 if ended else 0)
+        size = min(size, indexed - offset)
         return os.pread(self._descriptor, size, offset) if size > 0 and self._descriptor >= 0 else b""
 
     def close(self) -> None:
