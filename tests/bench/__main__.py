@@ -31,7 +31,7 @@ BENCHMARKS: Mapping[str, str] = {
     "ssh-probe": "ssh:probe_rows",
     "ssh-lines": "ssh:million_line_rows",
     "ssh-latency": "ssh:latency_rows",
-    "ssh-upload": "ssh:upload_rows",
+    "ssh-upload": "ssh_links:upload_rows",
     "ssh-upload-throttled": "ssh_links:throttled_upload_rows",
     "ssh-changed-code": "ssh_links:changed_code_rows",
     "ssh-many": "ssh_links:many_rows",
@@ -62,7 +62,9 @@ def page(rows: list[Row]) -> str:
     return (
         "# Speed\n\n"
         "Every figure is a median of whole runs taken in turn with its peer on the same machine; only the ratios mean\n"
-        f"anything elsewhere. Made by `python -m tests.bench --write docs/speed.md` on {machine}.\n\n"
+        f"anything elsewhere. Made by `python -m tests.bench --write docs/speed.md` on {machine}.\n"
+        "SSH hosts are on loopback, pods on a cluster of one node on the same machine, stores on an S3 server beside"
+        " it.\n\n"
         f"{table(rows)}\n"
     )
 

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from tests.ssh.relay import Relay
 JOBS = 50
 WATCHED_SECONDS = 30.0
 CODE_BYTES = 1 << 20
-UPLOAD_BYTES = 128 << 20
+UPLOAD_BYTES = 1 << 30
 RATE = "1gbit"
 AWAY_SECONDS = 5.0
 COUNT = (
@@ -74,14 +74,15 @@ def changed_code_rows() -> list[Row]:
     return [Row("SSH: 1 MB of changed code, more", more, "s", "", None, "<= 0.3 s", more <= 0.3)]
 
 
-def throttled_upload_rows() -> list[Row]:
-    """A large file over a link of 1 Gbit/s and a jump host, beside ``cat | ssh host 'cat > f'`` on the same."""
-    from backends.interface import BackendOptions
-    from backends.ssh import SshBackend
+def upload_rows() -> list[Row]:
+    """A large file to the host."""
+    with ground() as it, _as(it):
+        return [_upload_row(it, "box", f"SSH: upload of {UPLOAD_BYTES >> 30} GiB")]
 
-    with ground() as it, tempfile.TemporaryFile() as source:
-        for _ in range(UPLOAD_BYTES >> 20):
-            source.write(os.urandom(1 << 20))
+
+def throttled_upload_rows() -> list[Row]:
+    """The same over a link of 1 Gbit/s and a jump host."""
+    with ground() as it:
         folder = Path(it.environment["HOME"])
         key, known = folder / ".ssh" / "id_ed25519", folder / ".ssh" / "known_hosts"
         with lab(folder / "lab", it.user, Path(f"{key}.pub"), folder / "leases") as links, _as(it):
@@ -90,26 +91,34 @@ def throttled_upload_rows() -> list[Row]:
             with known.open("a") as stream:
                 stream.write(links.jump.known_line("10.213.77.2") + links.target.known_line("10.213.78.2"))
             links.throttle(RATE)
-            host = SshBackend(BackendOptions("target", "ssh", "ssh://target")).open()
-            try:
+            what = f"SSH: upload of {UPLOAD_BYTES >> 30} GiB over 1 Gbit/s and a jump host"
+            return [_upload_row(it, "target", what)]
 
-                def ours() -> float:
-                    source.seek(0)
-                    started = time.perf_counter()
-                    host.put(source, f"{it.user.home}/ours")
-                    return time.perf_counter() - started
 
-                def theirs() -> float:
-                    source.seek(0)
-                    started = time.perf_counter()
-                    subprocess.run([*it.ssh[:-1], "target", "cat > theirs"], stdin=source, check=True)
-                    return time.perf_counter() - started
+def _upload_row(it: Ground, name: str, what: str) -> Row:
+    """Write a large file to a host, beside ``ssh host 'cat > f' < file``."""
+    from backends.interface import BackendOptions
+    from backends.ssh import SshBackend
 
-                mine, peer = in_turn(ours, theirs, runs=3)
-            finally:
-                host.close()
-    what = f"SSH: upload of {UPLOAD_BYTES >> 20} MiB over 1 Gbit/s and a jump host"
-    return [Row(what, mine, "s", "`cat | ssh host 'cat > f'`", peer, "<= 1.2 x", mine <= 1.2 * peer)]
+    with tempfile.TemporaryFile() as source:
+        for _ in range(UPLOAD_BYTES >> 20):
+            source.write(os.urandom(1 << 20))
+        with closing(SshBackend(BackendOptions(name, "ssh", f"ssh://{name}")).open()) as host:
+
+            def ours() -> float:
+                source.seek(0)
+                started = time.perf_counter()
+                host.put(source, f"{it.user.home}/ours")
+                return time.perf_counter() - started
+
+            def theirs() -> float:
+                source.seek(0)
+                started = time.perf_counter()
+                subprocess.run([*it.ssh[:-1], name, "cat > theirs"], stdin=source, check=True)
+                return time.perf_counter() - started
+
+            mine, peer = in_turn(ours, theirs, runs=3)
+    return Row(what, mine, "s", "`ssh host 'cat > f' < file`", peer, "<= 1.2 x", mine <= 1.2 * peer)
 
 
 def back_rows() -> list[Row]:
