@@ -68,13 +68,6 @@ class OnTerminal:
             assert self._read(left), f"it ended before {text!r}, seen {self.shown[-2000:]!r}"
         return self.shown
 
-    def read_for(self, seconds: float) -> bytes:
-        """Read what is drawn within a time; return all that was drawn so far."""
-        deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0 and self._read(left):
-            pass
-        return self.shown
-
     def wait(self, seconds: float = 30.0) -> int:
         """Read to the end and return the exit code."""
         while self._main >= 0 and self._read(seconds):
