@@ -163,6 +163,13 @@ class ShellPlace:
 
     def learners(self, folders: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the facts of learners."""
+        found = self._look(folders)
+        # An agent records its exit, then ends: who seems dead may have done so between the two looks.
+        if seem_dead := [one for one, facts in found.items() if _seems_dead(facts)]:
+            found |= self._look(seem_dead)
+        return found
+
+    def _look(self, folders: Sequence[str]) -> dict[str, dict[str, Any]]:
         names = ("state.json", "launch.json")
         pieces = self._client.pieces([(f"{one}/{name}", 0, WHOLE_BYTES) for one in folders for name in names])
         told = {one: (pieces[2 * at], pieces[2 * at + 1]) for at, one in enumerate(folders)}
@@ -345,6 +352,11 @@ class ShellPlace:
         if not lines:
             raise BackendError("The shell there does not answer as one.")
         return lines[0]
+
+
+def _seems_dead(facts: Mapping[str, Any]) -> bool:
+    state = facts["state"]
+    return state is not None and not facts["alive"] and state.get("phase") != "exited"
 
 
 def _object(content: bytes) -> dict[str, Any] | None:

@@ -134,6 +134,29 @@ def test_a_place_is_looked_at_without_disturbing_its_locks(tmp_path: Path) -> No
     assert not leases.is_held(str(path), set())
 
 
+def test_an_agent_that_begins_while_it_is_looked_at_is_not_taken_for_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[leases.Lease] = []
+    is_held = leases.is_held
+
+    def held_until_it_begins(path: str, listed: set[str] | None = None) -> bool:
+        held = is_held(path, listed)
+        if not begun:
+            taken = leases.take(["agent.lock"], str(tmp_path), "{}")
+            assert taken is not None
+            begun.append(taken)
+            (tmp_path / "state.json").write_text('{"phase": "running"}')
+        return held
+
+    monkeypatch.setattr(leases, "is_held", held_until_it_begins)
+    told = host_learners.learner(str(tmp_path))
+    begun[0].release()
+
+    assert told["alive"]
+    assert not is_dead(told)
+
+
 def facts(phase: str | None, *, alive: bool, **more: object) -> dict[str, object]:
     state = None if phase is None else {"phase": phase, "boot_id": "b", **more}
     return {"alive": alive, "state": state, "slots": [], "launched": True, "secrets_file": None}

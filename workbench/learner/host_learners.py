@@ -90,10 +90,15 @@ def learner(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
     """Return the facts of one learner.
 
     The lock is looked at before the state: an agent records its exit and then lets go, so a free lock and
-    after it no exit recorded mean that nobody will record one.
+    after it no exit recorded mean that nobody will record one. But an agent may have begun between the two:
+    only who wrote a state before the lock was found free is dead.
     """
-    alive = leases.is_held(os.path.join(folder, LOCK), listed)
-    content = system.read_bytes(os.path.join(folder, "state.json"))
+    lock, file = os.path.join(folder, LOCK), os.path.join(folder, "state.json")
+    alive = leases.is_held(lock, listed)
+    content = system.read_bytes(file)
+    if content and not alive and _is_open(_object(content)):
+        alive = leases.is_held(lock)
+        content = system.read_bytes(file)
     state = _object(content)
     if state is not None and not alive and state.get("lockless"):
         alive = _runs(state)
@@ -131,6 +136,11 @@ def _object(content: bytes) -> Optional[Dict[str, Any]]:
     except ValueError:
         return None
     return document if isinstance(document, dict) else None
+
+
+def _is_open(state: Optional[Mapping[str, Any]]) -> bool:
+    """Say whether no exit is recorded."""
+    return state is not None and state.get("phase") != "exited"
 
 
 def _runs(state: Mapping[str, Any]) -> bool:
