@@ -83,6 +83,11 @@ def is_alive(learner: Seen) -> bool:
     return learner.phase not in OVER
 
 
+def never_began(learner: Seen) -> bool:
+    """Say whether a learner was lost before its command started."""
+    return learner.phase is LearnerPhase.LOST and learner.started_us is None
+
+
 def is_decided(view: View) -> bool:
     """Say whether some learner's end decides the job, though others may still run."""
     own = decider(view.seen.values(), ends_when=view.spec.ends_when, intent=view.intent)
@@ -167,7 +172,7 @@ def _missing(view: View) -> list[int]:
         if learner is None:
             return True
         # Cut off between its start and its first word: it is launched again, and its lock sorts out the rest.
-        lost = learner.phase is LearnerPhase.LOST and learner.started_us is None and not view.launches
+        lost = never_began(learner) and not view.launches
         # A queue of the place may let it begin long after its launch: what it waits for is brought then.
         return starting and (lost or learner.cut_off)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from runners.interface import AttemptRef, LearnerRef, Seen
-from workbench.controller.reconcile import is_alive, is_decided
+from workbench.controller.reconcile import is_alive, is_decided, never_began
 from workbench.controller.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
 from workbench.controller.scheduling import Verdict, Wish
 from workbench.controller.sightings import absent, lost, merge, row_of, seen_of
@@ -178,6 +178,9 @@ class Tracked:
     def call(self, doing: Doing, attempt: AttemptRef | None = None) -> None:
         """Note that a call at the place begins, for the current attempt or another one."""
         self.doing, self.calling = doing, attempt or self.attempt
+        if doing is Doing.LAUNCH:
+            # They are launched again: that they are lost must not be taken for the end of what this launch begins.
+            self.seen = {number: seen for number, seen in self.seen.items() if not never_began(seen)}
         self.preparing, self.calling_off = None, False
 
     def call_failed(self, trouble: Trouble, now: float) -> None:

@@ -1,0 +1,34 @@
+"""What the controller knows of a job while its calls and the place's news cross each other."""
+
+from __future__ import annotations
+
+from tests.controller.values import HOME, learner, lost, row, spec, those
+from workbench.controller.reconcile import decide
+from workbench.controller.tracked import Tracked
+from workbench.controller.view import Doing, Launch
+from workbench.job import LearnerPhase, State
+
+
+def test_a_learner_that_is_launched_again_is_not_over_when_its_news_come_after_the_end_of_the_launch() -> (
+    None
+):
+    tracked = Tracked.load(row(State.PENDING), spec(), HOME)
+    tracked.observed([lost(1, started_us=None)], whole=True)
+    assert decide(tracked.view(0.0)).actions == (Launch(),)
+
+    tracked.call(Doing.LAUNCH)
+    tracked.launched(1.0)
+
+    assert decide(tracked.view(1.0)).actions == ()
+    tracked.observed([learner(1)], whole=False)
+    assert tracked.seen == those(learner(1))
+
+
+def test_a_learner_that_falls_during_its_launch_is_lost() -> None:
+    tracked = Tracked.load(row(State.PENDING), spec(), HOME)
+    tracked.observed([], whole=True)
+    tracked.call(Doing.LAUNCH)
+    tracked.observed([lost(1, started_us=None)], whole=False)
+    tracked.launched(1.0)
+
+    assert tracked.seen[1].phase is LearnerPhase.LOST
