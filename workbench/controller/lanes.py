@@ -46,6 +46,8 @@ class Lane:
         self._lock = threading.Lock()
         self._queue: SimpleQueue[Call | None] = SimpleQueue()
         self._running: dict[threading.Thread, Call | None] = {}
+        self._open = 0
+        """Calls that wait or are being made; the queue alone does not tell of one that was just taken."""
         self._left: list[threading.Thread] = []
 
     def submit(self, call: Call) -> None:
@@ -55,8 +57,8 @@ class Lane:
             hopeless = len(self._left) >= LEFT_BEHIND_LIMIT
             if not hopeless:
                 self._queue.put(call)
-                busy = sum(1 for running in self._running.values() if running is not None)
-                if busy + self._queue.qsize() > len(self._running) < self._width:
+                self._open += 1
+                if self._open > len(self._running) < self._width:
                     self._start_thread()
         if hopeless:
             self._tell(call.overdue())
@@ -71,7 +73,8 @@ class Lane:
                     overdue.append(call)
                     self._left.append(thread)
                     del self._running[thread]
-            if overdue and not self._queue.empty():
+                    self._open -= 1
+            if overdue and self._open > len(self._running):
                 self._start_thread()
             due = [
                 call.alive_at + call.deadline_seconds for call in self._running.values() if call is not None
@@ -105,6 +108,7 @@ class Lane:
                 if call.left:
                     return  # another thread has taken this one's place
                 self._running[me] = None
+                self._open -= 1
             self._tell(event)
 
     def _tell(self, event: Event | None) -> None:

@@ -1,0 +1,91 @@
+"""Calls at a place: as many at once as there are threads, and one that hangs holds up no other."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+
+from tests.controller.waiting import wait_for
+from workbench.controller.events import Event, Noted
+from workbench.controller.lanes import Call, Lane
+
+NEVER = 3600.0
+
+
+class QueueThatPauses(SimpleQueue[Call | None]):
+    """Its first taker is interrupted right after it took something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken, self.go_on = threading.Event(), threading.Event()
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Call | None:
+        call = super().get(block, timeout)
+        if not self.taken.is_set():
+            self.taken.set()
+            self.go_on.wait()
+        return call
+
+
+def call_of(text: str, until: threading.Event | None = None, deadline_seconds: float = NEVER) -> Call:
+    def run() -> Event:
+        if until is not None:
+            until.wait()
+        return Noted(text)
+
+    return Call(run, lambda: Noted(f"{text} hangs"), deadline_seconds)
+
+
+def texts(told: SimpleQueue[Event]) -> list[str]:
+    found = []
+    while not told.empty():
+        event = told.get()
+        assert isinstance(event, Noted)
+        found.append(event.text)
+    return found
+
+
+def test_a_call_does_not_wait_for_one_that_another_thread_has_just_taken() -> None:
+    told: SimpleQueue[Event] = SimpleQueue()
+    lane, queue = Lane("test", told.put, width=2), QueueThatPauses()
+    lane._queue = queue
+    lane.submit(call_of("first"))
+    queue.taken.wait()
+    lane.submit(call_of("second"))
+
+    wait_for(lambda: texts(told) == ["second"])
+    queue.go_on.set()
+    wait_for(lambda: texts(told) == ["first"])
+    lane.close()
+
+
+def test_what_waits_behind_a_call_that_hangs_is_made_by_another_thread() -> None:
+    told: SimpleQueue[Event] = SimpleQueue()
+    lane, until = Lane("test", told.put), threading.Event()
+    lane.submit(call_of("first", until, deadline_seconds=0.0))
+    lane.submit(call_of("second"))
+    wait_for(lambda: lane.check(0.0) is not None)  # the first has begun
+
+    lane.check(NEVER * 1000)
+    found: list[str] = []
+    wait_for(lambda: len(found.extend(texts(told)) or found) == 2)  # type: ignore[func-returns-value] # of a test
+    until.set()
+    lane.submit(call_of("third"))
+    wait_for(lambda: texts(told) == ["third"])
+
+    assert sorted(found) == ["first hangs", "second"]
+    lane.close()
+
+
+def test_no_more_threads_than_its_width_make_calls() -> None:
+    told: SimpleQueue[Event] = SimpleQueue()
+    lane, until = Lane("test", told.put, width=2), threading.Event()
+    for number in range(5):
+        lane.submit(call_of(str(number), until))
+
+    assert len(lane._running) == 2
+    until.set()
+    found: list[str] = []
+    wait_for(lambda: len(found.extend(texts(told)) or found) == 5)  # type: ignore[func-returns-value] # of a test
+    assert sorted(found) == ["0", "1", "2", "3", "4"]
+    lane.close()
