@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.controller.processes import answers, end_all, log_of
+from tests.controller.stuck import stuck
 from tests.controller.waiting import wait_for
 from workbench.controller.client import Submission, ask, ensure_controller, submit
 from workbench.job import TERMINAL, State
@@ -76,7 +77,7 @@ class Ground:
             row = self.row(job_id)
             return row.state in states and attempt in (None, row.attempt)
 
-        wait_for(there, lambda: f"{self.row(job_id)}\n{log_of(self.home)}", seconds=seconds)
+        wait_for(there, lambda: f"{self.row(job_id)}\n{stuck(self.home, job_id)}", seconds=seconds)
         return self.row(job_id)
 
     def ends(self, job_id: str, attempt: int | None = None) -> JobRow:

@@ -105,6 +105,15 @@ def test_a_signal_ends_it_cleanly_and_leaves_no_socket(made: Home) -> None:
     assert status(made) is None
 
 
+def test_one_that_is_asked_where_it_is_says_so_in_its_log_and_goes_on(made: Home) -> None:
+    ensure_controller(made)
+    pid = answers(made).pid
+    os.kill(pid, signal.SIGUSR1)
+
+    wait_for(lambda: " in _run" in log_of(made), lambda: log_of(made))
+    assert answers(made).pid == pid
+
+
 def test_a_client_can_end_it(made: Home) -> None:
     process = controller(made)
     answers(made)

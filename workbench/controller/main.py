@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import signal
 import sys
@@ -43,6 +44,8 @@ need, ``login`` one that a person wants to log in to, by whom ``asked`` is said 
 socket is the user."""
 
 STORE_AGAIN_SECONDS: Final = 0.5
+
+STDERR: Final = 2
 
 
 class Process:
@@ -160,6 +163,8 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: Log) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, _: process.end(f"{signal.Signals(number).name} came"))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        # One that seems to be stuck says in its log where each of its threads is.
+        faulthandler.register(signal.SIGUSR1, file=STDERR)
         lock.say(str(server.path))
         server.start()
         _warm(home)

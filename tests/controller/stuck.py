@@ -1,0 +1,30 @@
+"""What there is to know of a job that goes on no more: what its controller does, and what is left of its learners."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+from tests.controller.processes import log_of
+from workbench.controller.client import status
+from workbench.paths import Home
+
+SAID_WITHIN_SECONDS = 2.0
+"""How long a controller may take to say where its threads are."""
+
+
+def stuck(home: Home, job_id: str) -> str:
+    """Return the log, with the stack of every thread of the controller, the processes and the job's files."""
+    controller = status(home)
+    if controller is not None:
+        before, until = len(log_of(home)), time.monotonic() + SAID_WITHIN_SECONDS
+        os.kill(controller.pid, signal.SIGUSR1)
+        while len(log_of(home)) == before and time.monotonic() < until:
+            time.sleep(0.01)
+    table = ["ps", "-ww", "-eo", "pid,ppid,stat,wchan:20,etimes,args"]
+    processes = subprocess.run(table, capture_output=True, text=True, check=False).stdout
+    ours = [line for line in processes.splitlines() if str(home.path) in line]
+    files = sorted(f"{file} {file.stat().st_size}" for file in home.job(job_id).path.rglob("*.json*"))
+    return "\n".join([f"{controller}", log_of(home), *ours, *files])
