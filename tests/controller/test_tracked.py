@@ -17,7 +17,7 @@ def test_a_learner_that_is_launched_again_is_not_over_when_its_news_come_after_t
     assert decide(tracked.view(0.0)).actions == (Launch(),)
 
     tracked.call(Doing.LAUNCH)
-    tracked.launched(1.0)
+    assert tracked.launched(1.0), "a place that has told already that one is lost does not tell it again"
 
     assert decide(tracked.view(1.0)).actions == ()
     tracked.observed([learner(1)], whole=False)
@@ -29,6 +29,6 @@ def test_a_learner_that_falls_during_its_launch_is_lost() -> None:
     tracked.observed([], whole=True)
     tracked.call(Doing.LAUNCH)
     tracked.observed([lost(1, started_us=None)], whole=False)
-    tracked.launched(1.0)
 
+    assert not tracked.launched(1.0)
     assert tracked.seen[1].phase is LearnerPhase.LOST

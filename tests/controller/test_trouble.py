@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from runners.interface import AttemptRef, Plan, Progress, StopRequest
+from runners.interface import AttemptRef, LearnerRef, Plan, Progress, Seen, StopRequest
 from tests.controller.conftest import Bench
 from tests.controller.processes import alive, log_of
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from workbench.controller.opening import OpenedPlace
 from workbench.errors import PlaceUnreachable
-from workbench.job import State
+from workbench.job import LearnerPhase, Reason, State
 from workbench.paths import Home
 from workbench.store.jobs import set_reason
 
@@ -89,6 +89,27 @@ def test_a_launch_that_hangs_is_made_again_and_starts_nothing_twice(
 
     assert bench.ends(job_id).state is State.COMPLETED
     assert bench.place.starts == [(job_id, 1, 1)]
+
+
+def test_a_learner_that_fell_before_it_began_and_stays_so_is_lost_as_soon_as_its_next_launch_is_over(
+    bench: Bench, hanging: Hanging
+) -> None:
+    def fall(plan: Plan, progress: Progress) -> None:
+        ref = LearnerRef(plan.request.attempt.home, plan.request.attempt.job_id, 1, 1)
+        seen = Seen(ref, LearnerPhase.LOST, reason=Reason("the node is gone", "S203"))
+        bench.place.learners[ref.job_id, 1, 1] = seen
+        hanging.once()
+
+    bench.place.on_launch = fall
+    job_id = bench.submit(max_platform_restarts=0)
+    assert hanging.hangs.wait(10)
+    bench.stop()
+    hanging.release.set()
+    bench.start()
+    row = bench.ends(job_id)
+
+    assert (row.state, row.reason.code) == (State.FAILED, "S203")
+    assert len(bench.place.launches) == 2
 
 
 def test_a_launch_that_was_given_up_does_not_go_on_when_it_comes_back(

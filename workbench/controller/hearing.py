@@ -130,7 +130,8 @@ class Hearing:
         match event.doing:
             case Doing.LAUNCH:
                 self._note(tracked, event.notes)
-                tracked.launched(self._board.now())
+                if tracked.launched(self._board.now()):
+                    self._board.place(tracked.row.place).look()
                 self._board.orders.pop(tracked.row.id, None)
             case Doing.STOP if event.attempt == tracked.attempt:
                 times = 1 if tracked.stop_sent is None else tracked.stop_sent.times + 1

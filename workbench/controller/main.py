@@ -163,7 +163,8 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: Log) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, _: process.end(f"{signal.Signals(number).name} came"))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        # One that seems to be stuck says in its log where each of its threads is.
+        # One that crashes, or seems to be stuck and is asked, says in its log where each of its threads is.
+        faulthandler.enable(file=STDERR)
         faulthandler.register(signal.SIGUSR1, file=STDERR)
         lock.say(str(server.path))
         server.start()

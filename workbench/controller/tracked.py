@@ -41,6 +41,8 @@ class Tracked:
     """What the stop under way asks for."""
     launches: int = 0
     launched_at: float | None = None
+    look_after_launch: bool = False
+    """Whether it was forgotten that learners were lost, since they are launched again."""
     fault: Trouble | None = None
     trouble: Trouble | None = None
     tries: int = 0
@@ -180,7 +182,9 @@ class Tracked:
         self.doing, self.calling = doing, attempt or self.attempt
         if doing is Doing.LAUNCH:
             # They are launched again: that they are lost must not be taken for the end of what this launch begins.
-            self.seen = {number: seen for number, seen in self.seen.items() if not never_began(seen)}
+            kept = {number: seen for number, seen in self.seen.items() if not never_began(seen)}
+            self.look_after_launch |= len(kept) < len(self.seen)
+            self.seen = kept
         self.preparing, self.calling_off = None, False
 
     def call_failed(self, trouble: Trouble, now: float) -> None:
@@ -212,12 +216,14 @@ class Tracked:
         """Note that the place says what it has, or that it will not: a launch there can be tried."""
         self.away = False
 
-    def launched(self, now: float) -> None:
-        """Note that a launch went through."""
+    def launched(self, now: float) -> bool:
+        """Note that a launch went through; return whether the place is to be looked at for who was lost before."""
         self._worked()
+        look, self.look_after_launch = self.look_after_launch, False
         self.begun = True
         self.launches += 1
         self.launched_at = now
+        return look
 
     def called_off(self) -> None:
         """Note that a launch ended because it was called off."""
