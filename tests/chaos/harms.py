@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.controller.processes import still_of
 from workbench.paths import Home
 
 
@@ -24,7 +25,7 @@ def _number(file: Path, key: str) -> int | None:
 
 def controller(home: Home, job: str) -> int | None:
     """Return the pid in the controller's lock."""
-    return _number(home.controller_lock, "pid")
+    return still_of(home.path, _number(home.controller_lock, "pid"))
 
 
 def guard(home: Home, job: str) -> int | None:
@@ -45,7 +46,7 @@ def _agent(home: Home, job: str, key: str) -> int | None:
     with contextlib.suppress(OSError, ValueError):
         if json.loads(state.read_text())["phase"] == "exited":
             return None
-    return _number(state, key)
+    return still_of(home.path, _number(state, key))
 
 
 @dataclass(frozen=True, slots=True)

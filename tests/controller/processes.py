@@ -75,6 +75,14 @@ def alive(pid: int) -> bool:
         return False
 
 
+def still_of(folder: Path, pid: int | None) -> int | None:
+    """Return a pid that some file has, if it is still that of a process of a folder: by now it may be another's."""
+    with contextlib.suppress(OSError):
+        if pid and os.fsencode(folder) in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return pid
+    return None
+
+
 def kill(pid: int) -> None:
     """Kill a process and wait until it is gone; one that has ended is gone already."""
     with contextlib.suppress(ProcessLookupError):

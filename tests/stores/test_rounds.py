@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.controller.processes import still_of
 from tests.controller.real import Ground
 from tests.stores.servers import Server, serving
 from tests.stores.small_disks import SmallDisk, fill
@@ -42,17 +44,22 @@ class Round:
         )
 
     def kill_rclone(self) -> None:
-        kill(rclones_of(self.ground, self.job))
+        for pid in rclones_of(self.ground, self.job):
+            kill(pid)
 
     def kill_agent(self) -> None:
-        kill([state_of(self.ground, self.job).get("pid") or 0])
+        self._kill(state_of(self.ground, self.job).get("pid"))
 
     def kill_scribe(self) -> None:
-        kill([state_of(self.ground, self.job).get("scribe_pid") or 0])
+        self._kill(state_of(self.ground, self.job).get("scribe_pid"))
 
     def kill_controller(self) -> None:
         found = read_lock(self.ground.home)
-        kill([found.pid] if found is not None else [])
+        self._kill(found.pid if found is not None else None)
+
+    def _kill(self, named: int | None) -> None:
+        if pid := still_of(self.ground.home.path, named):
+            kill(pid)
 
     def kill_store(self) -> None:
         self.store.stop()
@@ -89,13 +96,9 @@ KINDS: Sequence[Callable[[Round], None]] = (
 )
 
 
-def kill(pids: Sequence[int]) -> None:
-    for pid in pids:
-        if pid > 1:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture
