@@ -14,6 +14,7 @@ fabric says changes; ``--check`` compares what is left when numbers that vary ar
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shutil
@@ -166,18 +167,21 @@ def main(words: list[str]) -> int:
             page.write_text(render(page.read_text(encoding="utf-8")), encoding="utf-8")
         return 0
     if action == "--check":
-        stale = [page for page in chosen if not is_current(page)]
-        for page in stale:
-            sys.stderr.write(f"{page} is not current; python -m tests.docs.shown --write {page.stem}\n")
+        stale = {page: lines for page in chosen if (lines := difference(page))}
+        for page, lines in stale.items():
+            sys.stderr.write(
+                f"{lines}{page} is not current; python -m tests.docs.shown --write {page.stem}\n"
+            )
         return 1 if stale else 0
     sys.stderr.write("python -m tests.docs.shown --write|--check [PAGE...]\n")
     return 64
 
 
-def is_current(page: Path) -> bool:
-    """Say whether a page shows what its commands print now."""
+def difference(page: Path) -> str:
+    """Return what a page shows and what its commands print now, masked, as a diff; empty where it is current."""
     text = page.read_text(encoding="utf-8")
-    return masked(text) == masked(render(text))
+    shown, printed = (masked(each).splitlines(keepends=True) for each in (text, render(text)))
+    return "".join(difflib.unified_diff(shown, printed, "shown", "printed", n=1))
 
 
 if __name__ == "__main__":

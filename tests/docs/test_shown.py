@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.shown import is_current, masked, pages
+from tests.docs.shown import difference, masked, pages
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
 def test_a_page_shows_what_its_commands_print(page: Path) -> None:
-    assert is_current(page), f"python -m tests.docs.shown --write {page.stem}"
+    lines = difference(page)
+
+    assert not lines, f"{lines}python -m tests.docs.shown --write {page.stem}"
 
 
 def test_what_differs_from_run_to_run_is_masked_and_nothing_else() -> None:

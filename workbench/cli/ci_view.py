@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from workbench.cli.console import narrate
 from workbench.cli.views import PlainView
-from workbench.job import State
+from workbench.job import TERMINAL, State
 
 if TYPE_CHECKING:
     from workbench.store.rows import JobRow, TransitionRow
 
-RUNS: Final = (State.PROCESSING,)
+STARTED: Final = (State.PROCESSING, State.STORING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +78,28 @@ class CiView(PlainView):
         super().__init__(learners, prefix=prefix)
         self._system = system
         self._open = ""
+        self._began = 0
+        """The attempt that was current when the job was first seen."""
 
     def state(self, row: JobRow, history: Sequence[TransitionRow]) -> None:
-        """Open the group of the phase that the job is in."""
-        if row.state in RUNS:
-            self._group("fabric_output", f"{row.name}: output of attempt {row.attempt}")
-        elif not self._open:
+        """Open the group of the start, then that of the output, even where both are over when the job is first seen."""
+        if not self._began:
+            self._began = row.attempt
             self._group("fabric_start", f"{row.name}: start")
+        # Of a later attempt its first bytes open the group: those of the one before may still come.
+        if row.attempt == self._began and _has_started(row):
+            self._output_group(row.name, row.attempt)
         super().state(row, history)
 
     def output(self, attempt: int, learner: int, data: bytes) -> None:
-        """Print it; a short job's first bytes may come before its state."""
-        if self._open == "fabric_start" and self._row is not None:
-            self._group("fabric_output", f"{self._row.name}: output of attempt {attempt}")
+        """Print it in its attempt's group; a short job's first bytes may come before its state."""
+        if self._row is not None:
+            self._output_group(self._row.name, attempt)
         super().output(attempt, learner, data)
+
+    def descriptor(self, learner: int) -> int | None:
+        """Have all bytes given to ``output``: which attempt they are of decides on their group."""
+        return None
 
     def ended(self, row: JobRow, results: str) -> None:
         """Close the group, so that the end is seen at once."""
@@ -99,6 +107,10 @@ class CiView(PlainView):
         super().ended(row, results)
         if row.state is not State.COMPLETED:
             self._write(self._system.failed(f"{row.name}: {row.reason.text or row.state.lower()}"))
+
+    def _output_group(self, name: str, attempt: int) -> None:
+        key = "fabric_output" if attempt == 1 else f"fabric_output_{attempt}"
+        self._group(key, f"{name}: output of attempt {attempt}")
 
     def _group(self, key: str, title: str) -> None:
         if key == self._open:
@@ -112,3 +124,7 @@ class CiView(PlainView):
     def _write(self, line: str) -> None:
         if line:
             narrate(line)
+
+
+def _has_started(row: JobRow) -> bool:
+    return row.state in STARTED or (row.state in TERMINAL and row.started_us is not None)
