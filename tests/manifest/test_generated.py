@@ -156,6 +156,8 @@ def test_documents_that_are_nearly_manifests(document: dict[str, Any], sets: lis
     manifests(),
     st.dictionaries(st.sampled_from([*MANIFEST.keys, "image", "framework.command"]), values, max_size=2),
 )
+@example({}, {"secrets": 1})
+@example({}, {"secrets": 0})
 def test_flags_of_any_kind(document: dict[str, Any], flags: dict[str, Any]) -> None:
     read(json.dumps(document), flags=flags)
 

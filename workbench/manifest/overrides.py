@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from workbench.errors import UsageError
 from workbench.manifest.compose import compose
@@ -82,7 +82,7 @@ def _set_by_flag(root: Node | None, key: str, value: Any, place: Place) -> Itera
         yield "framework.name", from_value("custom", place)
         yield "framework.version", from_value(value, place)
         yield "framework.image_tag", Scalar("null", place)
-    elif key == "secrets":
+    elif key == "secrets" and _is_list(value):
         there = root.entries.get("secrets") if isinstance(root, Map) else None
         before = there.node.nodes if there and isinstance(there.node, Items) else ()
         added = tuple(from_value(name, place) for name in value if not _holds(before, str(name)))
@@ -92,6 +92,11 @@ def _set_by_flag(root: Node | None, key: str, value: Any, place: Place) -> Itera
             yield f"{key}.{name}", from_value(item, place)
     else:
         yield key, from_value(value, place)
+
+
+def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
+    """Say whether a flag has names one by one; what is no list is laid over as it is, and refused by its type."""
+    return isinstance(value, Sequence) and not isinstance(value, str)
 
 
 def _holds(nodes: Sequence[Node], name: str) -> bool:
@@ -110,7 +115,8 @@ def _without_rival(root: Map, path: str) -> Map:
 
 def drop_secrets_from_env(root: Map, flags: Mapping[str, Any]) -> Map:
     """Take a variable that a flag makes a secret out of the manifest's ``env``."""
-    for name in flags.get("secrets") or ():
+    names = flags.get("secrets")
+    for name in names if _is_list(names) else ():
         root = drop(root, ("env", str(name)))
     return root
 
