@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from backends.shell_client import ShellClient, quoted, quoted_all
 from workbench.errors import BackendError
+from workbench.learner.facts import is_dead
 from workbench.learner.survey import LEASES, passes
 
 POLL_SECONDS: Final = 0.25
@@ -165,7 +166,7 @@ class ShellPlace:
         """Return the facts of learners."""
         found = self._look(folders)
         # An agent records its exit, then ends: who seems dead may have done so between the two looks.
-        if seem_dead := [one for one, facts in found.items() if _seems_dead(facts)]:
+        if seem_dead := [one for one, facts in found.items() if is_dead(facts)]:
             found |= self._look(seem_dead)
         return found
 
@@ -352,11 +353,6 @@ class ShellPlace:
         if not lines:
             raise BackendError("The shell there does not answer as one.")
         return lines[0]
-
-
-def _seems_dead(facts: Mapping[str, Any]) -> bool:
-    state = facts["state"]
-    return state is not None and not facts["alive"] and state.get("phase") != "exited"
 
 
 def _object(content: bytes) -> dict[str, Any] | None:

@@ -25,9 +25,9 @@ from runners.interface import (
     StopRequest,
 )
 from runners.process_environment import marker, secrets_stem
-from runners.process_sightings import is_over
 from runners.process_site import Site, look_at
 from workbench.errors import FabricError, RunnerError
+from workbench.learner.facts import is_over
 from workbench.paths import AttemptFolder, JobFolder, LearnerFolder
 
 if TYPE_CHECKING:  # who only asks what it can do is not made to wait for how

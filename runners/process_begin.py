@@ -11,9 +11,9 @@ from backends.interface import Host
 from runners.interface import Plan
 from runners.process_environment import marker
 from runners.process_plan import ref_of
-from runners.process_sightings import is_begun
 from runners.process_site import Site
 from workbench.errors import RunnerError
+from workbench.learner.facts import is_begun
 from workbench.manifest.model import spec_to_json
 from workbench.paths import AttemptFolder, JobFolder
 

@@ -12,10 +12,11 @@ from typing import Any, Final
 from backends.interface import Host
 from runners.interface import AttemptRef, LearnerRef, Observation, Seen
 from runners.process_environment import marker
-from runners.process_sightings import is_dead, is_over, lost, seen_of
+from runners.process_sightings import lost, seen_of
 from runners.process_site import Site
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase
+from workbench.learner.facts import is_dead, is_over
 
 NEVER: Final = math.inf
 TAKEOVERS: Final = 3

@@ -9,23 +9,6 @@ from runners.interface import LearnerRef, Seen
 from workbench.job import LearnerPhase, Reason
 
 
-def is_begun(facts: Mapping[str, Any]) -> bool:
-    """Say whether a learner's agent lives, or its command may have been started: not to be done again."""
-    state = facts["state"]
-    return bool(facts["alive"]) or (state is not None and state.get("phase") != LearnerPhase.STARTING)
-
-
-def is_dead(facts: Mapping[str, Any]) -> bool:
-    """Say whether a learner began, nobody keeps it any more, and its end is not recorded."""
-    return not facts["alive"] and facts["state"] is not None and not is_over(facts)
-
-
-def is_over(facts: Mapping[str, Any]) -> bool:
-    """Say whether a learner's end is recorded."""
-    state = facts["state"]
-    return state is not None and state.get("phase") == LearnerPhase.EXITED
-
-
 def seen_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> Seen | None:
     """Say how a learner is; None where nothing of it has begun."""
     state = facts["state"]

@@ -13,10 +13,11 @@ import pytest
 from backends.local_host import LocalHost
 from runners.conformance_tools import Job
 from runners.interface import AttemptRef, LearnerRef
-from runners.process_sightings import is_begun, is_dead, is_over, lost, seen_of
+from runners.process_sightings import lost, seen_of
 from tests.runners.conftest import HOME, Jobs
 from workbench.job import LearnerPhase
 from workbench.learner import host_learners, leases
+from workbench.learner.facts import is_begun, is_dead, is_over
 
 FOREVER = "echo ready; while :; do sleep 1; done"
 REF = LearnerRef(HOME, "training-abcdefghj", 1, 1)

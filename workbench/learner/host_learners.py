@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
 from workbench.learner import leases, process_table, system
 from workbench.learner.askers import Answerer
+from workbench.learner.facts import is_dead
 from workbench.learner.watch import Watcher
 
 LOCK = "agent.lock"
@@ -93,12 +94,13 @@ def learner(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
     after it no exit recorded mean that nobody will record one. But an agent may have begun between the two:
     only who wrote a state before the lock was found free is dead.
     """
-    lock, file = os.path.join(folder, LOCK), os.path.join(folder, "state.json")
-    alive = leases.is_held(lock, listed)
-    content = system.read_bytes(file)
-    if content and not alive and _is_open(_object(content)):
-        alive = leases.is_held(lock)
-        content = system.read_bytes(file)
+    found = _look(folder, listed)
+    return _look(folder) if is_dead(found) else found
+
+
+def _look(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
+    alive = leases.is_held(os.path.join(folder, LOCK), listed)
+    content = system.read_bytes(os.path.join(folder, "state.json"))
     state = _object(content)
     if state is not None and not alive and state.get("lockless"):
         alive = _runs(state)
@@ -136,11 +138,6 @@ def _object(content: bytes) -> Optional[Dict[str, Any]]:
     except ValueError:
         return None
     return document if isinstance(document, dict) else None
-
-
-def _is_open(state: Optional[Mapping[str, Any]]) -> bool:
-    """Say whether no exit is recorded."""
-    return state is not None and state.get("phase") != "exited"
 
 
 def _runs(state: Mapping[str, Any]) -> bool:
