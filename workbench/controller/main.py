@@ -45,8 +45,6 @@ socket is the user."""
 
 STORE_AGAIN_SECONDS: Final = 0.5
 
-STDERR: Final = 2
-
 
 class Process:
     """What the socket's thread, the signals and the loop share."""
@@ -164,8 +162,8 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: Log) -> int:
             signal.signal(number, lambda number, _: process.end(f"{signal.Signals(number).name} came"))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         # One that crashes, or seems to be stuck and is asked, says in its log where each of its threads is.
-        faulthandler.enable(file=STDERR)
-        faulthandler.register(signal.SIGUSR1, file=STDERR)
+        faulthandler.enable()
+        faulthandler.register(signal.SIGUSR1)
         lock.say(str(server.path))
         server.start()
         _warm(home)
