@@ -36,13 +36,10 @@ def call_of(text: str, until: threading.Event | None = None, deadline_seconds: f
     return Call(run, lambda: Noted(f"{text} hangs"), deadline_seconds)
 
 
-def texts(told: SimpleQueue[Event]) -> list[str]:
-    found = []
-    while not told.empty():
-        event = told.get()
-        assert isinstance(event, Noted)
-        found.append(event.text)
-    return found
+def told_by(lane_told: SimpleQueue[Event], count: int) -> list[str]:
+    """Wait until so many calls have told something; return that, sorted."""
+    events = [lane_told.get(timeout=20) for _ in range(count)]
+    return sorted(event.text for event in events if isinstance(event, Noted))
 
 
 def test_a_call_does_not_wait_for_one_that_another_thread_has_just_taken() -> None:
@@ -53,9 +50,9 @@ def test_a_call_does_not_wait_for_one_that_another_thread_has_just_taken() -> No
     queue.taken.wait()
     lane.submit(call_of("second"))
 
-    wait_for(lambda: texts(told) == ["second"])
+    assert told_by(told, 1) == ["second"]
     queue.go_on.set()
-    wait_for(lambda: texts(told) == ["first"])
+    assert told_by(told, 1) == ["first"]
     lane.close()
 
 
@@ -67,13 +64,10 @@ def test_what_waits_behind_a_call_that_hangs_is_made_by_another_thread() -> None
     wait_for(lambda: lane.check(0.0) is not None)  # the first has begun
 
     lane.check(NEVER * 1000)
-    found: list[str] = []
-    wait_for(lambda: len(found.extend(texts(told)) or found) == 2)  # type: ignore[func-returns-value] # of a test
+    assert told_by(told, 2) == ["first hangs", "second"]
     until.set()
     lane.submit(call_of("third"))
-    wait_for(lambda: texts(told) == ["third"])
-
-    assert sorted(found) == ["first hangs", "second"]
+    assert told_by(told, 1) == ["third"]
     lane.close()
 
 
@@ -85,7 +79,5 @@ def test_no_more_threads_than_its_width_make_calls() -> None:
 
     assert len(lane._running) == 2
     until.set()
-    found: list[str] = []
-    wait_for(lambda: len(found.extend(texts(told)) or found) == 5)  # type: ignore[func-returns-value] # of a test
-    assert sorted(found) == ["0", "1", "2", "3", "4"]
+    assert told_by(told, 5) == ["0", "1", "2", "3", "4"]
     lane.close()
