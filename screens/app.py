@@ -119,7 +119,7 @@ class FabricApp(AppActions):
         self._repaint(self.current_theme)
         self.push_screen(RunsScreen())
         self.reader.watch(self, "beginning", beginning(self.asked_job), counters=())
-        self.reader.watch(self, "open", open_and_ended())
+        self.reader.watch(self, "open", open_and_ended(self.clock))
         self.set_keymap(self.key_map.for_textual())
         for fault in self.key_map.faults:
             self.tell(fault, "warning")

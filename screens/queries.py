@@ -196,16 +196,30 @@ class OpenJobs:
     ended: tuple[JobRow, ...]
 
 
-def open_and_ended() -> Callable[[Store], OpenJobs]:
-    """Return the query for both; at the first look nothing has ended."""
+def open_and_ended(clock: Callable[[], int]) -> Callable[[Store], OpenJobs]:
+    """Return the query for both; at the first look nothing has ended.
+
+    A job may come and end between two looks: one that was not seen open has ended since the last look when its end
+    is later than that. What was adopted long after its end, or changed after it, is no news.
+    """
     before: set[JobId] = set()
+    told: set[tuple[JobId, int | None]] = set()
+    since: int | None = None
+    looked_us = 0
 
     def read(store: Store) -> OpenJobs:
-        nonlocal before
+        nonlocal before, told, since, looked_us
+        begun_us, revision = clock(), jobs.revision(store)
         found = tuple(jobs.open_jobs(store))
         now = {row.id for row in found}
-        gone = (jobs.job(store, job_id) for job_id in sorted(before - now))
-        before = now
-        return OpenJobs(found, tuple(row for row in gone if row is not None and row.deleted_us is None))
+        ended = tuple(
+            row
+            for row in (jobs.changed_jobs(store, since) if since is not None else ())
+            if row.id not in now and row.deleted_us is None and (row.id, row.ended_us) not in told
+            if row.id in before or (row.ended_us or 0) >= looked_us
+        )
+        # What ends while this is read may be among the changes of the next look again.
+        before, told, since, looked_us = now, {(row.id, row.ended_us) for row in ended}, revision, begun_us
+        return OpenJobs(found, ended)
 
     return read
