@@ -66,6 +66,15 @@ class Shown:
                     f"\nand the threads are at:\n{_stacks()}"
                 )
 
+    async def comes(self, condition: Callable[[], bool]) -> bool:
+        """Wait until something holds; say whether it came to that."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            await self.pilot.pause(0.01)
+        return True
+
     async def until_shown(self, *parts: str) -> None:
         """Wait until all of these texts are on the screen."""
         await self.until(lambda: all(part in self.text() for part in parts), f"show {parts}")
@@ -101,16 +110,23 @@ def journey(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
     return run
 
 
-def check(request: pytest.FixtureRequest, name: str, shown: str) -> None:
-    """Compare a screen with the file of that name, or write it with ``--update-screens``."""
-    file = SNAPSHOTS / f"{name}.txt"
+def picture(request: pytest.FixtureRequest, name: str) -> str:
+    """Return what is expected on a walk of that name; nothing when it is to be written with ``--update-screens``."""
     if request.config.getoption("--update-screens", default=False):
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(shown, encoding="utf-8")
-        return
+        return ""
+    file = SNAPSHOTS / f"{name}.txt"
     assert file.is_file(), (
         f"{file.name} is not there: run pytest tests/screens --update-screens, and look at it"
     )
-    expected = file.read_text(encoding="utf-8")
+    return file.read_text(encoding="utf-8")
+
+
+def check(request: pytest.FixtureRequest, name: str, shown: str) -> None:
+    """Compare what was seen with the file of that name, or write it with ``--update-screens``."""
+    expected = picture(request, name)
+    if not expected:
+        SNAPSHOTS.mkdir(exist_ok=True)
+        (SNAPSHOTS / f"{name}.txt").write_text(shown, encoding="utf-8")
+        return
 
     assert shown == expected

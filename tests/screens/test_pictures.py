@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.screens import seeding
-from tests.screens.support import SIZES, check, opened
+from tests.screens.support import SIZES, check, opened, picture
 from tests.screens.walking import Walk, pretended
 from workbench.job import Reason
 from workbench.paths import Home
@@ -33,13 +33,15 @@ def folder(clean_environment: Path) -> Path:
     return place
 
 
-def walk_through(home: Home, size: tuple[int, int], steps: Steps, *, first: str = "fabric") -> str:
+def walk_through(
+    home: Home, size: tuple[int, int], steps: Steps, expected: str = "", *, first: str = "fabric"
+) -> str:
     """Open the app, walk, and return all that was seen."""
 
     async def take() -> str:
         async with opened(home, size) as shown:
             await shown.until_shown(first)
-            walk = Walk(shown)
+            walk = Walk(shown, expected)
             await steps(walk)
             return walk.text
 
@@ -51,9 +53,10 @@ def same(home: Home, folder: Path, request: pytest.FixtureRequest, monkeypatch: 
     """Hold what is seen on a walk to the picture of that name."""
 
     def walk_and_look(name: str, size: tuple[int, int], steps: Steps, *, unreachable: bool = False) -> None:
+        file = f"{name}-{SIZE_NAMES[size]}"
         with pretended(monkeypatch, folder, unreachable=unreachable):
-            shown = walk_through(home, size, steps)
-        check(request, f"{name}-{SIZE_NAMES[size]}", shown)
+            shown = walk_through(home, size, steps, picture(request, file))
+        check(request, file, shown)
 
     return walk_and_look
 

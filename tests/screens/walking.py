@@ -26,11 +26,16 @@ RULE = "═" * 20
 
 
 class Walk:
-    """What was seen on the way."""
+    """What was seen on the way.
 
-    def __init__(self, shown: Shown) -> None:
+    With the ``expected`` text of the whole walk, each screen is waited for until it is as expected: what is read
+    comes to the screen from several threads, each when it has it.
+    """
+
+    def __init__(self, shown: Shown, expected: str = "") -> None:
         self.shown = shown
         self._seen: list[str] = []
+        self._expected = [RULE + screen for screen in expected.split(RULE)[1:]]
 
     @property
     def text(self) -> str:
@@ -38,8 +43,22 @@ class Walk:
         return "".join(self._seen)
 
     async def see(self, name: str, *parts: str) -> None:
-        """Wait until these are on the screen and nothing changes any more, then keep it."""
+        """Wait until these are on the screen and it is as expected, or does not change any more; then keep it."""
         await self.shown.until_shown(*parts)
+        if not (self._expected and await self._comes(name)):
+            self._expected = []
+            await self._rests()
+        self._seen.append(self._titled(name))
+
+    def _titled(self, name: str) -> str:
+        return f"{RULE} {name}\n{self.shown.text()}"
+
+    async def _comes(self, name: str) -> bool:
+        """Wait for the next screen that is expected; say whether it came."""
+        expected = self._expected.pop(0)
+        return await self.shown.comes(lambda: self._titled(name) == expected)
+
+    async def _rests(self) -> None:
         before = ""
 
         def still() -> bool:
@@ -50,7 +69,6 @@ class Walk:
         for _ in range(2):
             await self.shown.pilot.pause()
             await self.shown.until(still)
-        self._seen.append(f"{RULE} {name}\n{self.shown.text()}")
 
     async def window(self, name: str, keys: Sequence[str], *parts: str) -> None:
         """Keep a window that keys open, and close it."""
