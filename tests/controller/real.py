@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -12,6 +13,7 @@ from tests.controller.processes import answers, end_all, log_of
 from tests.controller.stuck import stuck
 from tests.controller.waiting import wait_for
 from workbench.controller.client import Submission, ask, ensure_controller, status, submit
+from workbench.errors import UnknownName
 from workbench.job import TERMINAL, State
 from workbench.manifest.model import Framework, JobSpec
 from workbench.paths import Home, LearnerFolder
@@ -117,7 +119,8 @@ class Ground:
     def clean_up(self) -> None:
         """Kill what still runs, and end the controller."""
         for row in open_jobs(self.store):
-            ask(self.store, row.id, "kill", origin="test")
+            with contextlib.suppress(UnknownName):  # its deletion was under way, and is done
+                ask(self.store, row.id, "kill", origin="test")
         if open_jobs(self.store):
             ensure_controller(self.home)
             answers(self.home)
