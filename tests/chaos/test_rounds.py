@@ -109,6 +109,9 @@ def do_harm(
             wait_until(lambda until=until: time.monotonic() > until, "the instant")  # type: ignore[misc]
             for victim in harm.victims:
                 kill(victims[victim] if victim in victims else FIND[victim](home, folder.name))
+        wait_until(
+            lambda: _row(home, folder.name) or client.poll() is not None, "the client to ask, or to end"
+        )
         # A command that finds an open job and no controller starts one: wait does, as any user's next command would.
         ending(fabric, home, folder.name, "wait", expect=None)
         return folder.name
@@ -162,9 +165,10 @@ def submitted(fabric: Fabric, home: Home, identity: str) -> bool:
         assert not list(home.job(identity).path.glob("attempt-*"))
         return False
     if _row(home, identity) is None:
+        kill(FIND["controller"](home, identity))
         trivial = fabric.json("run", "--runner", "process", "-d", "--json", "--", "true")
         wait_until(lambda: _row(home, identity) is not None, "the next controller to find the job")
-        fabric("wait", identity, expect=None)
+        ending(fabric, home, identity, "wait", expect=None)
         fabric("wait", trivial["id"])
         fabric("delete", trivial["id"], "--yes")
     return True

@@ -40,6 +40,8 @@ _PASSING: Final = re.compile(
     r"^(metrics: .*|\w{9} \S+ (runs|waits|stores its results|is being started|brings in code and data).*)\n",
     re.MULTILINE,
 )
+_ASIDE: Final = re.compile(r"^\w{9} the image \S+ is not used: .*\n", re.MULTILINE)
+"""What is said beside the output that it belongs to: before its first lines or after, as the machine is quick."""
 _ALPHABET: Final = "k3v9qw2mxb7hjt4nz8cpay5rdu6gsef"
 
 
@@ -138,8 +140,12 @@ class Session:
 
 
 def masked(text: str) -> str:
-    """Return a page without what differs from run to run: numbers, blanks, and lines that a slow run adds."""
+    """Return a page without what differs from run to run: numbers, blanks, and lines that a slow run adds.
+
+    What is said aside comes last, wherever it was said.
+    """
     text = _PASSING.sub("", text)
+    text = _ASIDE.sub("", text) + "".join(_ASIDE.findall(text))
     text = re.sub(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?Z?)?", "TIME", text)
     text = re.sub(r"\b[0-9a-f]{12,64}\b", "HASH", text)
     text = re.sub(r"\b\d+ (min|h|d|s|ms)( \d+ (s|min|h))?\b|\b\d+\.\d+ s\b", "A WHILE", text)
