@@ -22,6 +22,7 @@ import pytest
 
 from tests.chaos.harms import FIND, HARMS, Harm, kill
 from tests.cli.conftest import EXECUTABLE, Fabric, belonging_to, wait_until
+from tests.controller.stuck import stuck
 from workbench.metrics.reading import points, series
 from workbench.paths import Home
 from workbench.store.database import Store
@@ -124,13 +125,8 @@ def ending(fabric: Fabric, home: Home, identity: str, *words: str, expect: int |
     except subprocess.TimeoutExpired:
         job_folder = home.job(identity)
         states = [file.read_text() for file in sorted(job_folder.path.glob("attempt-*/learner-*/state.json"))]
-        ours = subprocess.run(
-            ["ps", "-eo", "pid,ppid,stat,etimes,args"], capture_output=True, text=True
-        ).stdout
-        told = [line for line in ours.splitlines() if str(home.path) in line or identity in line]
-        log = home.controller_log.read_text().splitlines()[-20:]
         events = job_folder.events.read_text().splitlines()[-12:] if job_folder.events.exists() else []
-        said = "\n".join([*events, *states, *log, *told])
+        said = "\n".join([*events, *states, stuck(home, identity)])
         pytest.fail(f"fabric {' '.join(words)} {identity} did not end:\n{said}")
 
 
@@ -184,7 +180,8 @@ def check(home: Home, identity: str, harm: Harm, here: str) -> None:
     with contextlib.closing(Store.open(home)) as store:
         row = job(store, identity)
         assert row is not None, here
-        assert (row.state, row.exit_code) == ("COMPLETED", 0), f"{here}: {row.state} {row.reason}"
+        history = home.job(identity).events.read_text()
+        assert (row.state, row.exit_code) == ("COMPLETED", 0), f"{here}: {row.state} {row.reason}\n{history}"
         if not harm.another_attempt:
             assert row.attempt == 1, f"{here}: {[entry.reason for entry in attempts(store, identity)]}"
         (loss,) = (one for one in series(store, identity) if one.name == "train/loss")

@@ -19,7 +19,7 @@ from workbench.controller.opening import OpenedPlace
 from workbench.errors import PlaceUnreachable
 from workbench.job import LearnerPhase, Reason, State
 from workbench.paths import Home
-from workbench.store.jobs import set_reason
+from workbench.store.jobs import job, set_reason
 
 
 class Hanging:
@@ -286,3 +286,23 @@ def _command(ground: Ground, job_id: str) -> int:
     import json
 
     return int(json.loads(ground.learner(job_id).state.read_text())["command_pid"] or 0)
+
+
+def test_a_job_of_which_a_crash_left_only_the_history_has_its_turn_once_it_is_found(bench: Bench) -> None:
+    bench.stop()
+    job_id = bench.submit()
+    with bench.store.atomic():
+        for table in ("requests", "transitions", "attempts"):
+            bench.store.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
+        bench.store.execute("DELETE FROM jobs WHERE id = ?", (job_id,))
+
+    bench.start()
+    other = (
+        bench.submit()
+    )  # so that the place is known when the history is found, and nothing else stirs the queue
+    bench.runs(other)
+    bench.place.exit(other)
+    bench.ends(other)
+
+    wait_for(lambda: job(bench.store, job_id) is not None, bench.log)
+    bench.runs(job_id)

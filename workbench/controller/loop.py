@@ -193,6 +193,8 @@ class Loop:
             if row.id not in self._board.jobs:
                 self._track(row)
                 self._due[row.id] = 0.0
+                # One that a crash kept from the rows was asked for by nobody else, and yet wants its turn.
+                self._board.queue_stale |= row.state is State.QUEUED
 
     def _answer_requests(self) -> set[str]:
         self._woken, self._board.stirred = False, False
