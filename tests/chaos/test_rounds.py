@@ -157,7 +157,8 @@ def submitted(fabric: Fabric, home: Home, identity: str) -> bool:
 
     A client that was killed between the history and the row has asked: the next controller takes it from there.
     """
-    if not home.job(identity).events.exists():
+    history = home.job(identity).events
+    if not history.exists() or b"\n" not in history.read_bytes():
         assert not list(home.job(identity).path.glob("attempt-*"))
         return False
     if _row(home, identity) is None:

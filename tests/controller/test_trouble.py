@@ -15,11 +15,13 @@ from tests.controller.conftest import Bench
 from tests.controller.processes import alive, log_of
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
+from workbench.controller.log import Log
 from workbench.controller.opening import OpenedPlace
+from workbench.controller.removal import tidy_up
 from workbench.errors import PlaceUnreachable
 from workbench.job import LearnerPhase, Reason, State
 from workbench.paths import Home
-from workbench.store.jobs import job, set_reason
+from workbench.store.jobs import set_reason
 
 
 class Hanging:
@@ -288,21 +290,27 @@ def _command(ground: Ground, job_id: str) -> int:
     return int(json.loads(ground.learner(job_id).state.read_text())["command_pid"] or 0)
 
 
-def test_a_job_of_which_a_crash_left_only_the_history_has_its_turn_once_it_is_found(bench: Bench) -> None:
+def test_a_job_that_only_its_history_knew_has_its_turn_once_it_is_found(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.stop()
-    job_id = bench.submit()
+    monkeypatch.setattr("workbench.controller.loop.SWEEP_AFTER_SECONDS", 1e9)  # a sweep stirs the queue, too
+    lost = bench.submit()
     with bench.store.atomic():
         for table in ("requests", "transitions", "attempts"):
-            bench.store.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))
-        bench.store.execute("DELETE FROM jobs WHERE id = ?", (job_id,))
-
+            bench.store.execute(f"DELETE FROM {table} WHERE job_id = ?", (lost,))
+        bench.store.execute("DELETE FROM jobs WHERE id = ?", (lost,))
+    history = bench.home.job(lost).events
+    history.write_bytes(history.read_bytes().splitlines(keepends=True)[0])
     bench.start()
-    other = (
-        bench.submit()
-    )  # so that the place is known when the history is found, and nothing else stirs the queue
+    other = bench.submit()
     bench.runs(other)
     bench.place.exit(other)
     bench.ends(other)
 
-    wait_for(lambda: job(bench.store, job_id) is not None, bench.log)
-    bench.runs(job_id)
+    loop = bench.loop
+    assert loop is not None
+    wait_for(lambda: loop.open_jobs() == 0)
+    tidy_up(bench.home, Log(bench.home.controller_log), loop.post)
+
+    bench.runs(lost)
