@@ -19,9 +19,11 @@ from workbench.controller.log import Log
 from workbench.controller.opening import OpenedPlace
 from workbench.controller.removal import tidy_up
 from workbench.errors import PlaceUnreachable
-from workbench.job import LearnerPhase, Reason, State
+from workbench.job import TERMINAL, LearnerPhase, Reason, State
 from workbench.paths import Home
-from workbench.store.jobs import set_reason
+from workbench.store.database import Store
+from workbench.store.jobs import list_jobs, set_reason
+from workbench.store.recovering import reconcile
 
 
 class Hanging:
@@ -314,3 +316,26 @@ def test_a_job_that_only_its_history_knew_has_its_turn_once_it_is_found(
     tidy_up(bench.home, Log(bench.home.controller_log), loop.post)
 
     bench.runs(lost)
+
+
+def test_whatever_line_of_its_history_a_crash_comes_behind_a_failed_attempt_is_tried_again(
+    bench: Bench, tmp_path: Path
+) -> None:
+    job_id = bench.submit(max_restarts=1)
+    bench.runs(job_id)
+    bench.place.exit(job_id, code=1)
+    again = bench.reaches(job_id, State.QUEUED, attempt=2)
+    lines = bench.home.job(job_id).events.read_bytes().splitlines(keepends=True)
+
+    found = again
+    for count in range(1, len(lines) + 1):
+        crashed = Home(tmp_path / f"after-{count}")
+        shutil.copytree(bench.home.job(job_id).path, crashed.job(job_id).path)
+        crashed.job(job_id).events.write_bytes(b"".join(lines[:count]))
+        with Store.open(crashed) as store:
+            reconcile(store)
+            (found,) = list_jobs(store)
+        assert found.state not in TERMINAL, lines[count - 1]
+
+    assert found.next_try_us is not None
+    assert (found.attempt, found.next_try_us, found.restarts) == (2, again.next_try_us, 1)

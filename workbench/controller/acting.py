@@ -12,6 +12,7 @@ from workbench.controller.board import AwaitedLook, Board
 from workbench.controller.events import CallFailed
 from workbench.controller.places import LaunchOrder, Place
 from workbench.controller.removal import forget
+from workbench.controller.restarts import Restart
 from workbench.controller.secrets import all_secrets
 from workbench.controller.tracked import Tracked
 from workbench.controller.troubles import trouble_of
@@ -35,7 +36,7 @@ from workbench.controller.view import (
 )
 from workbench.errors import FabricError
 from workbench.job import Intent, Reason, State
-from workbench.store.jobs import detail, job, new_attempt, set_intent, set_reason, step
+from workbench.store.jobs import NextAttempt, detail, job, set_intent, set_reason, step
 from workbench.store.learners import save_learner
 
 
@@ -149,18 +150,8 @@ class Acting:
                 exit_by=outcome.exit_by,
                 started_us=min(starts, default=None),
                 ended_us=max(ends, default=None),
+                then=None if restart is None else _after(restart, outcome.reason),
             )
-            if restart is not None:
-                why = Reason(restart.text, outcome.reason.code)
-                new_attempt(
-                    board.store,
-                    row.id,
-                    why,
-                    restarts=restart.restarts,
-                    platform_restarts=restart.platform_restarts,
-                )
-                due_us = now_us() + int(restart.delay_seconds * 1e6)
-                set_reason(board.store, row.id, why, due_us)
         tracked.saved_all()
         after = job(board.store, row.id)
         assert after is not None
@@ -256,3 +247,10 @@ class Acting:
 def random_share() -> float:
     """Return a random number in [0, 1), without the module of that name, which is slow to import."""
     return int.from_bytes(os.urandom(4)) / (1 << 32)
+
+
+def _after(restart: Restart, failure: Reason) -> NextAttempt:
+    due_us = now_us() + int(restart.delay_seconds * 1e6)
+    return NextAttempt(
+        Reason(restart.text, failure.code), restart.restarts, restart.platform_restarts, due_us
+    )

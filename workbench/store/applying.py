@@ -66,13 +66,14 @@ def _attempt(store: Store, job_id: str, event: Event) -> None:
     store.execute(
         "UPDATE jobs SET attempt = ?, state = 'QUEUED', reason = ?, reason_code = ?, reason_hint = ?, "
         "exit_code = NULL, exit_by = '', started_us = NULL, ended_us = NULL, changed_us = ?, "
-        "next_try_us = NULL, restarts = ?, platform_restarts = ? WHERE id = ?",
+        "next_try_us = ?, restarts = ?, platform_restarts = ? WHERE id = ?",
         (
             event["attempt"],
             text,
             code,
             hint,
             event["time"],
+            event.get("next_try_us"),
             event["restarts"],
             event["platform_restarts"],
             job_id,
@@ -120,6 +121,8 @@ def _step(store: Store, job_id: str, event: Event) -> None:
         ),
     )
     _transition(store, job_id, attempt, event, "state", state)
+    if then := event.get("then"):
+        _attempt(store, job_id, {**{key: event[key] for key in ("time", "who", "origin")}, **then})
 
 
 def _mend(store: Store, job_id: str, event: Event) -> None:

@@ -17,6 +17,7 @@ from workbench.store.reading import (
 )
 from workbench.store.resolving import resolve
 from workbench.store.writing import (
+    NextAttempt,
     add_note,
     annotate,
     insert_job,
@@ -30,6 +31,7 @@ from workbench.store.writing import (
 )
 
 __all__ = [
+    "NextAttempt",
     "add_note",
     "annotate",
     "attempts",

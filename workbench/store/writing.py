@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +19,17 @@ from workbench.store.events import catch_up, record
 from workbench.store.job_file import write_changed_spec, write_job_file
 from workbench.store.reading import job
 from workbench.store.rows import JobDetail, JobRow, PlaceRef
+
+
+@dataclass(frozen=True, slots=True)
+class NextAttempt:
+    """What follows an attempt that failed and is tried again."""
+
+    reason: Reason
+    restarts: int
+    platform_restarts: int
+    due_us: int
+    """It is not tried before that moment."""
 
 
 @lru_cache(maxsize=1)
@@ -79,13 +90,15 @@ def step(
     started_us: int | None = None,
     ended_us: int | None = None,
     next_try_us: int | None = None,
+    then: NextAttempt | None = None,
 ) -> None:
     """Take one legal step of an attempt.
 
     A step to the state that it is in already changes at most the reason.
 
     A terminal step fulfils an intent to halt or kill. ``started_us`` and ``ended_us`` are the learner's own
-    times; without them those of the step count.
+    times; without them those of the step count. What comes ``then`` is in the same line of the history: whoever
+    is killed between two lines leaves a job that has failed for good.
 
     Raises:
         FabricError: the step is not legal: a bug of the caller's.
@@ -110,7 +123,21 @@ def step(
             "origin": origin,
             "time": time_us or now_us(),
         }
-        told = {"node": node, "started_us": started_us, "ended_us": ended_us, "next_try_us": next_try_us}
+        told: dict[str, Any] = {
+            "node": node,
+            "started_us": started_us,
+            "ended_us": ended_us,
+            "next_try_us": next_try_us,
+        }
+        if then is not None:
+            write_changed_spec(store.home, job_id, attempt + 1, None)
+            told["then"] = {
+                "attempt": attempt + 1,
+                "reason": _plain(then.reason),
+                "restarts": then.restarts,
+                "platform_restarts": then.platform_restarts,
+                "next_try_us": then.due_us,
+            }
         record(store, job_id, event | {key: value for key, value in told.items() if value})
 
 
