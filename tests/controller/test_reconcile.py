@@ -166,6 +166,13 @@ def test_an_attempt_that_a_place_could_not_even_be_asked_for_waits_as_one_never_
     assert decide(view(State.PENDING, trouble=AWAY, unbegun=True, intent=Intent.KILL)).actions == waits
 
 
+def test_a_place_that_goes_while_a_learner_is_being_started_is_said() -> None:
+    for phase in (LearnerPhase.STARTING, LearnerPhase.SETUP):
+        away = view(State.PENDING, seen=those(learner(1, phase)), unreachable="gpubox does not answer")
+
+        assert decide(away).actions == (Say(Reason("gpubox does not answer", "S200")),)
+
+
 def test_a_place_that_is_away_leaves_the_state_of_a_running_job_alone() -> None:
     away = view(seen=those(learner(1)), unreachable="gpubox does not answer")
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.controller.processes import answers, kill
 from tests.controller.real import Ground
+from tests.controller.stuck import stuck
 from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import processes_of
@@ -166,7 +167,9 @@ def test_a_halt_that_was_asked_while_the_host_was_away_is_done_when_it_is_back(
     job_id = ground.submit("trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
     ground.prints(job_id, "ready")
     box.daemon.stop()
-    wait_for(lambda: "cannot be reached" in ground.row(job_id).reason.text)
+    wait_for(
+        lambda: "cannot be reached" in ground.row(job_id).reason.text, lambda: stuck(ground.home, job_id)
+    )
     ground.ask(job_id, "halt")
     box.daemon.start()
     row = ground.reaches(job_id, *TERMINAL, seconds=60)

@@ -265,6 +265,8 @@ def _starting(view: View) -> Decision:
     phases = {learner.phase for learner in view.seen.values()}
     if phases - {LearnerPhase.STARTING, LearnerPhase.DOWNLOADING, LearnerPhase.SETUP}:
         return Decision((Step(State.PROCESSING, _runs(view)),))
+    if view.unreachable:
+        return Decision(_unreachable(view))
     if not phases & {LearnerPhase.DOWNLOADING, LearnerPhase.SETUP}:
         return Decision(_say(view, _waits(view)))
     doing = Reason(_doing(view, LearnerPhase.DOWNLOADING) or "the setup command runs")
