@@ -66,15 +66,6 @@ class Shown:
                     f"\nand the threads are at:\n{_stacks()}"
                 )
 
-    async def comes(self, condition: Callable[[], bool]) -> bool:
-        """Wait until something holds; say whether it came to that."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not condition():
-            if time.monotonic() > deadline:
-                return False
-            await self.pilot.pause(0.01)
-        return True
-
     async def until_shown(self, *parts: str) -> None:
         """Wait until all of these texts are on the screen."""
         await self.until(lambda: all(part in self.text() for part in parts), f"show {parts}")
