@@ -313,7 +313,9 @@ def test_a_job_that_only_its_history_knew_has_its_turn_once_it_is_found(
     loop = bench.loop
     assert loop is not None
     wait_for(lambda: loop.open_jobs() == 0)
-    tidy_up(bench.home, Log(bench.home.controller_log), loop.post)
+    log = Log(bench.home.controller_log)
+    tidy_up(bench.home, log, loop.post)
+    log.close()
 
     bench.runs(lost)
 

@@ -19,6 +19,7 @@ from workbench.metrics import checkpoints, ingest, series
 from workbench.paths import Home
 from workbench.store.database import Store, home_uuid
 from workbench.store.jobs import (
+    NextAttempt,
     add_note,
     annotate,
     attempts,
@@ -90,7 +91,20 @@ class Life:
             return
         state = self.random.choice(sorted(LEGAL_STEPS[row.state]))
         code = self.random.choice([None, 0, 3])
-        step(self.store, row.id, row.attempt, state, self.words(), exit_code=code, node="box", ended_us=5)
+        then = (
+            self.random.choice([None, NextAttempt(self.words(), 1, 2, 99)]) if state is State.FAILED else None
+        )
+        step(
+            self.store,
+            row.id,
+            row.attempt,
+            state,
+            self.words(),
+            exit_code=code,
+            node="box",
+            ended_us=5,
+            then=then,
+        )
 
     def mend(self, row: JobRow) -> None:
         state = self.random.choice([State.COMPLETED, State.HALTED])

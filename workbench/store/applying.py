@@ -106,7 +106,7 @@ def _step(store: Store, job_id: str, event: Event) -> None:
     store.execute(
         "UPDATE jobs SET state = ?, reason = ?, reason_code = ?, reason_hint = ?, exit_code = ?, "
         "exit_by = ?, started_us = coalesce(?, started_us), ended_us = coalesce(?, ended_us), "
-        "changed_us = ?, next_try_us = ?, "
+        "changed_us = ?, next_try_us = NULL, "
         "intent = CASE WHEN ? AND intent IN ('halt', 'kill') THEN '' ELSE intent END "
         "WHERE id = ? AND attempt = ?",
         (
@@ -114,7 +114,6 @@ def _step(store: Store, job_id: str, event: Event) -> None:
             started,
             ended,
             event["time"],
-            event.get("next_try_us"),
             state in TERMINAL,
             job_id,
             attempt,

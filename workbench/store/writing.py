@@ -89,7 +89,6 @@ def step(
     time_us: int | None = None,
     started_us: int | None = None,
     ended_us: int | None = None,
-    next_try_us: int | None = None,
     then: NextAttempt | None = None,
 ) -> None:
     """Take one legal step of an attempt.
@@ -108,7 +107,7 @@ def step(
         before = _attempt_state(store, job_id, attempt)
         if before is state:
             if row.attempt == attempt:
-                set_reason(store, job_id, reason, next_try_us)
+                set_reason(store, job_id, reason)
             return
         if not may_step(before, state):
             raise FabricError(f"attempt {attempt} of {job_id} cannot go from {before} to {state}")
@@ -123,21 +122,11 @@ def step(
             "origin": origin,
             "time": time_us or now_us(),
         }
-        told: dict[str, Any] = {
-            "node": node,
-            "started_us": started_us,
-            "ended_us": ended_us,
-            "next_try_us": next_try_us,
-        }
+        told: dict[str, Any] = {"node": node, "started_us": started_us, "ended_us": ended_us}
         if then is not None:
             write_changed_spec(store.home, job_id, attempt + 1, None)
-            told["then"] = {
-                "attempt": attempt + 1,
-                "reason": _plain(then.reason),
-                "restarts": then.restarts,
-                "platform_restarts": then.platform_restarts,
-                "next_try_us": then.due_us,
-            }
+            counted = _counted(attempt + 1, then.reason, then.restarts, then.platform_restarts)
+            told["then"] = counted | {"next_try_us": then.due_us}
         record(store, job_id, event | {key: value for key, value in told.items() if value})
 
 
@@ -214,10 +203,12 @@ def new_attempt(
         row = _existing(store, job_id)
         event = {
             "do": "attempt",
-            "attempt": row.attempt + 1,
-            "reason": _plain(reason),
-            "restarts": row.restarts if restarts is None else restarts,
-            "platform_restarts": row.platform_restarts if platform_restarts is None else platform_restarts,
+            **_counted(
+                row.attempt + 1,
+                reason,
+                row.restarts if restarts is None else restarts,
+                row.platform_restarts if platform_restarts is None else platform_restarts,
+            ),
             "who": who,
             "origin": origin,
             **({"place": asdict(place)} if place is not None else {}),
@@ -225,6 +216,16 @@ def new_attempt(
         write_changed_spec(store.home, job_id, row.attempt + 1, changed)
         record(store, job_id, event)
         return row.attempt + 1
+
+
+def _counted(attempt: int, reason: Reason, restarts: int, platform_restarts: int) -> dict[str, Any]:
+    """Return what a history says of an attempt that begins, whoever has it begin."""
+    return {
+        "attempt": attempt,
+        "reason": _plain(reason),
+        "restarts": restarts,
+        "platform_restarts": platform_restarts,
+    }
 
 
 def add_note(
