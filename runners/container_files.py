@@ -18,7 +18,7 @@ from runners.container_engine import NOT_FOUND, Engine
 from runners.container_paths import PROMISED
 from runners.interface import FileEntry
 from runners.job_files import ROOTS, WORKING, JobFiles, Spot, split
-from workbench.errors import InputMissing, NotAllowed, RunnerError
+from workbench.errors import FabricError, InputMissing, NotAllowed, RunnerError
 from workbench.learner.engine import VERSION
 
 SEEN: Final = {
@@ -91,8 +91,9 @@ class ContainerFiles:
             InputMissing: there is no such path.
             RunnerError: the container is gone.
         """
-        with self._asked("GET", path, b"", 0) as stream, tempfile.TemporaryFile() as spooled:
-            _strip(stream, spooled)
+        with tempfile.TemporaryFile() as spooled:
+            with self._asked("GET", path, b"", 0) as stream:
+                _strip(stream, spooled)
             spooled.seek(0)
             receive(spooled)
 
@@ -112,47 +113,66 @@ class ContainerFiles:
 
     @contextmanager
     def _asked(self, method: str, path: str, body: BinaryIO | bytes, size: int) -> Iterator[BinaryIO]:
+        if not self._runs():
+            raise _gone(path)
         engine = self._engine()
         target = f"/{VERSION}/containers/{self._name}/archive?path={quote(path)}"
         head = (
             f"{method} {target} HTTP/1.0\r\nHost: engine\r\n"
             f"Content-Type: application/x-tar\r\nContent-Length: {size}\r\n\r\n"
         )
-        with engine.host.connect(engine.path) as connection:
-            connection.sendall(head.encode())
-            if not isinstance(body, bytes):
-                while data := body.read(_CHUNK_BYTES):
-                    connection.sendall(data)
-            with connection.makefile("rb") as answer:
-                _check(answer, path)
-                yield answer
+        try:
+            with engine.host.connect(engine.path) as connection:
+                connection.sendall(head.encode())
+                if not isinstance(body, bytes):
+                    while data := body.read(_CHUNK_BYTES):
+                        connection.sendall(data)
+                with connection.makefile("rb") as answer:
+                    status, said = _head(answer)
+                    if status != _OK:
+                        raise self._refusal(path, status, said)
+                    yield answer
+        except (tarfile.TarError, ConnectionError) as error:
+            raise self._refusal(path, 0, "it broke off") from error
+
+    def _refusal(self, path: str, status: int, said: str) -> FabricError:
+        # The engine says of a file that is going with its container that it was never there.
+        if not self._runs():
+            return _gone(path)
+        if status == NOT_FOUND:
+            return InputMissing(f"there is no {path} in the container")
+        return RunnerError(f"The container engine does not copy {path}: {said}")
+
+    def _runs(self) -> bool:
+        """Whether the container runs; one that has ended may be there for a moment yet."""
+        container = self._engine().inspect(self._name)
+        return container is not None and bool(container["State"].get("Running"))
 
 
 def _seen(spot: Spot) -> str:
     return f"{SEEN[spot.root]}/{spot.path}".rstrip("/")
 
 
-def _check(answer: BinaryIO, path: str) -> None:
-    """Read the head of an answer, and raise what it says went wrong."""
+def _gone(path: str) -> RunnerError:
+    return RunnerError(
+        f"{path} went with the container: the learner does not run.",
+        hint=f"What is kept begins with {', '.join(ROOTS)}",
+    )
+
+
+def _head(answer: BinaryIO) -> tuple[int, str]:
+    """Read the head of an answer, and return its status with what the engine says where that is a refusal."""
     words = answer.readline().split(None, 2)
     while answer.readline().strip():
         pass
     status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
     if status == _OK:
-        return
+        return status, ""
     said = answer.read()
     try:
-        text = str(json.loads(said).get("message") or "")
+        return status, str(json.loads(said).get("message") or "")
     except (ValueError, AttributeError):
-        text = said.decode("utf-8", "replace").strip()
-    if status == NOT_FOUND and "no such container" in text.lower():
-        raise RunnerError(
-            f"{path} went with the container: the learner does not run.",
-            hint=f"What is kept begins with {', '.join(ROOTS)}",
-        )
-    if status == NOT_FOUND:
-        raise InputMissing(f"there is no {path} in the container")
-    raise RunnerError(f"The container engine does not copy {path}: {text}")
+        return status, said.decode("utf-8", "replace").strip()
 
 
 def _strip(source: BinaryIO, target: BinaryIO) -> None:

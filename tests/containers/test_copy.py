@@ -124,6 +124,23 @@ def test_any_path_of_a_running_container_is_reached_and_goes_with_it(
     assert "went with the container" in gone.stderr
 
 
+def test_what_goes_with_a_container_is_never_said_not_to_have_been_there(
+    engine: None, fabric: Fabric, home: Home
+) -> None:
+    many = "mkdir /tmp/own; for a in 0 1 2 3 4 5 6 7; do for b in $(seq 1000); do echo > /tmp/own/$a-$b; done; done"
+    work = f"{many}; echo inside > /tmp/own/file; echo up; while [ ! -e /tmp/go ]; do sleep 0.1; done"
+    job = fabric("run", "-d", "--image", BUSYBOX, "--", "sh", "-c", work).stdout.strip()
+    output = home.job(job).attempt(1).learner(1).output
+    wait_until(lambda: output.exists() and b"up" in output.read_bytes(), "the job to be up")
+    (fabric.folder / "go").write_text("")
+    fabric("cp", "go", f"{job}:/tmp/go")
+    fabric("wait", job)
+
+    while_it_goes = [fabric("cp", f"{job}:/tmp/own/file", "-", expect=70) for _ in range(5)]
+
+    assert all("went with the container" in each.stderr for each in while_it_goes)
+
+
 def test_what_is_put_into_a_container_may_be_used_by_its_user(
     engine: None, fabric: Fabric, home: Home, tmp_path: Path
 ) -> None:
