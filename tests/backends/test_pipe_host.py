@@ -146,6 +146,34 @@ def _run_for_ever(host: PipeHost, pid_file: Path) -> None:
         host.run(["sh", "-c", f"echo $$ > {pid_file}; exec sleep 300"], deadline_seconds=300)
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo $$; exec sleep 300",
+        "trap '' HUP; echo $$; sleep 300; sleep 300",
+        "echo $$; exec sleep 300 >/dev/null 2>&1",
+    ],
+)
+@pytest.mark.parametrize("input_ended", [True, False])
+@pytest.mark.parametrize("leaves", ["the command", "the place"])
+def test_a_command_that_nobody_is_in_front_of_any_more_is_ended(
+    opened: list[PipeHost], agent: str, tmp_path: Path, script: str, input_ended: bool, leaves: str
+) -> None:
+    host = open_host(opened, [sys.executable, "-I", agent, "host"], tmp_path)
+    stream = host.exec(["sh", "-c", script], env=os.environ, cwd="/", terminal=False)
+    part = stream.read()
+    assert part is not None
+    if input_ended:
+        stream.close_input()
+
+    if leaves == "the command":
+        stream.close()
+    else:
+        host.close()
+
+    assert wait_until_dead(int(part[1]))
+
+
 def test_a_hundred_calls_at_once_are_all_answered(opened: list[PipeHost], agent: str, tmp_path: Path) -> None:
     host = open_host(opened, [sys.executable, "-I", agent, "host"], tmp_path)
     answers: dict[int, bytes] = {}

@@ -85,6 +85,16 @@ def test_a_command_beside_a_process_ends_with_who_asked_for_it(box: Box, fabric:
     fabric("kill", job)
 
 
+def test_a_command_whose_input_has_ended_ends_with_who_asked_for_it_too(box: Box, fabric: Fabric) -> None:
+    job = running(fabric, "--runner", "process")
+    command = fabric.start("exec", job, "--", "sleep", "4710")
+    wait_until(lambda: _runs(box, b"4710"), "the command to run", 60)
+    command.kill()
+    command.communicate()
+    wait_until(lambda: not _runs(box, b"4710"), "the command to end")
+    fabric("kill", job)
+
+
 def _runs(box: Box, word: bytes) -> bool:
     def words(pid: int) -> list[bytes]:
         try:

@@ -20,6 +20,7 @@ from workbench.learner.failure import Failure
 from workbench.learner.host_processes import end_session
 
 CHUNK_BYTES = 65536
+LOOK_SECONDS = 0.05
 STDOUT, STDERR = 1, 2
 END_OF_INPUT = b"\x04"
 _BEGIN = "import fcntl,os,sys,termios;fcntl.ioctl(0,termios.TIOCSCTTY,0);os.execvp(sys.argv[1],sys.argv[1:])"
@@ -97,15 +98,18 @@ class Session:
         if self._terminal is not None:
             fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def carry(self, take: Callable[[int, bytes], None]) -> int:
+    def carry(self, take: Callable[[int, bytes], None], is_left: Callable[[], bool]) -> int:
         """Pass output on until the command has ended and all of it has come; return its exit code.
 
-        What it leaves running in the background may keep its streams, and is not waited for.
+        What it leaves running in the background may keep its streams, and is not waited for. Once ``is_left`` says
+        that nobody is in front of it any more, it is ended.
         """
         open_ones = list(self._outputs)
         while open_ones:
+            if is_left():
+                self.hang_up()
             ended = self._process.poll() is not None
-            ready = select.select(open_ones, (), (), 0.0 if ended else 0.05)[0]
+            ready = select.select(open_ones, (), (), 0.0 if ended else LOOK_SECONDS)[0]
             if ended and not ready:
                 break
             for descriptor in ready:
@@ -114,8 +118,14 @@ class Session:
                     take(self._outputs[descriptor], data)
                 else:
                     open_ones.remove(descriptor)
-        code = self._process.wait()
-        return code if code >= 0 else 128 - code
+        while True:  # it may have closed its streams, and go on
+            try:
+                code = self._process.wait(LOOK_SECONDS)
+            except subprocess.TimeoutExpired:
+                if is_left():
+                    self.hang_up()
+            else:
+                return code if code >= 0 else 128 - code
 
     def hang_up(self) -> None:
         """End the command: whoever sat in front of it is gone."""

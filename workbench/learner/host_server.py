@@ -43,6 +43,8 @@ class Server:
             "resize": self._resize,
         }
         self._sessions: Dict[int, Any] = {}
+        self._beginning = threading.Lock()
+        self._has_ended = False
 
     def run(self) -> int:
         """Serve until the other side closes."""
@@ -60,6 +62,11 @@ class Server:
             for call in list(self._calls.values()):
                 call.cancel()
             host_processes.end_running()
+            with self._beginning:
+                self._has_ended = True
+                sessions = list(self._sessions.values())
+            for session in sessions:
+                session.hang_up()
             self._place.close()
 
     def _take(self, frame: frames.Frame) -> None:
@@ -173,8 +180,10 @@ class Server:
     def _exec(self, call: _Call) -> Answer:
         from workbench.learner.host_exec import Session
 
-        session = Session(**call.arguments)
-        self._sessions[call.number] = session
+        with self._beginning:  # so that none is begun and not yet known when all are to be ended
+            if self._has_ended:
+                raise Failure("failed", "This place is being left.")
+            session = self._sessions[call.number] = Session(**call.arguments)
         try:
             self._channel.send_json(call.number, frames.HELLO, {"session": call.number})
             threading.Thread(target=self._feed, args=(call, session), daemon=True).start()
@@ -184,7 +193,7 @@ class Server:
                 if not call.cancelled:
                     self._channel.send(call.number, frames.DATA, bytes((stream,)) + data)
 
-            return {"exit_code": session.carry(take)}, b""
+            return {"exit_code": session.carry(take, lambda: call.cancelled)}, b""
         finally:
             self._sessions.pop(call.number, None)
             session.hang_up()
@@ -196,7 +205,7 @@ class Server:
                 session.write(chunk)
             session.end_input()
         except Failure:
-            session.hang_up()
+            return  # whoever sat in front of it is gone, which is noticed where its output is carried
 
     def _resize(self, call: _Call) -> Answer:
         session = self._sessions.get(call.arguments["session"])
