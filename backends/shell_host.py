@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 from backends.interface import Chunk, Completed, EarlyBytes, Host, HostIdentity, Lock
 from backends.shell_client import ShellClient, assignments, quoted, quoted_all
 from backends.shell_place import POLL_SECONDS, ShellPlace
-from backends.ssh_connection import Pipe, SshConnection
+from backends.ssh_connection import Pipe, SshConnection, session_on
 from workbench.errors import BackendError
 
 PIECE_BYTES: Final = 1 << 20
@@ -143,6 +143,14 @@ class ShellHost(Host):
             "Containers cannot be run at a place without a Python.",
             hint="install python3 there, or --runner process",
         )
+
+    def session(self, command: str) -> Pipe:
+        """Run a command for somebody else on the same connection; it ends with that.
+
+        Raises:
+            PlaceUnreachable: the host gives no more sessions.
+        """
+        return session_on(self._connection, command)
 
     def close(self) -> None:
         """Hang up; what was spawned lives on."""

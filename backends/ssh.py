@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from backends.answers import ANSWERS
 from backends.interface import Ask, Backend, BackendOptions, Cluster, Finding, Host, Inventory
+from backends.lending import BORROWING
 from backends.on_demand import read_demand
 from backends.ssh_address import parse_address
 from workbench.errors import ConfigError, FabricError, NeedsLogin, PlaceUnreachable
@@ -87,7 +88,7 @@ class SshBackend(Backend):
 
     def introduce(self, ask: Ask) -> None:
         """Log in once, so that keys that are not known are asked for; ``ssh`` itself asks nobody."""
-        if self._option("transport") != "openssh":
+        if self._option("transport") != "openssh" and not BORROWING.is_connected(self.options):
             self._connect(ask).close()
 
     def probe(self) -> Iterator[Finding]:
@@ -230,6 +231,8 @@ class SshBackend(Backend):
             from backends.ssh_openssh import OpenSshPipe
 
             return OpenSshPipe(self._address, command, config=self._config_file()), None
+        if (lent := BORROWING.session(self.options, command)) is not None:
+            return lent, None
         connection = self._connect()
         try:
             return connection.run(command), connection

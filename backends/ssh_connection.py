@@ -84,9 +84,11 @@ class SshConnection:
         """
         import paramiko
 
-        hop = self.route[-1]
+        hop, transports = self.route[-1], list(self._transports)
+        if not transports:
+            raise PlaceUnreachable(f"The connection to {hop.words} is closed.")
         try:
-            channel = self._transports[-1].open_session(
+            channel = transports[-1].open_session(
                 window_size=WINDOW_BYTES, max_packet_size=PACKET_BYTES, timeout=CONNECT_SECONDS
             )
             channel.exec_command(command)
@@ -156,6 +158,17 @@ class SshConnection:
             ssh_known_hosts.accept(hop.known_name, kind, key, _file_to_write(hop))
             return
         raise _refusal(hop, self.route[-1], said, kind, checked)
+
+
+def session_on(connection: SshConnection | None, command: str) -> Pipe:
+    """Run one more command on a connection, if it is one of ours.
+
+    Raises:
+        PlaceUnreachable: the host gives no session, or something else holds its connection.
+    """
+    if connection is None:
+        raise PlaceUnreachable("The connection to the place is not ours.")
+    return connection.run(command)
 
 
 def _file_to_write(hop: Hop) -> Path:

@@ -9,7 +9,7 @@ from backends.frame_client import FrameClient
 from backends.frame_host import FrameHost
 from backends.pulse import SILENT_SECONDS, Pulse
 from backends.ssh_arrival import Wanted
-from backends.ssh_connection import Pipe, SshConnection
+from backends.ssh_connection import Pipe, SshConnection, session_on
 
 GREETING_SECONDS: Final = 30.0
 
@@ -49,6 +49,14 @@ class SshHost(FrameHost):
         """Hang up; what was spawned lives on."""
         self._pulse.end()
         self._let_go()
+
+    def session(self, command: str) -> Pipe:
+        """Run a command for somebody else on the same connection; it ends with that.
+
+        Raises:
+            PlaceUnreachable: the host gives no more sessions.
+        """
+        return session_on(self._connection, command)
 
     def _let_go(self) -> None:
         self._hang_up()

@@ -25,9 +25,9 @@ def native_plan(home: Home, job_id: str) -> Content:
         FabricError: the place does not answer, or refuses the job now.
     """
     from backends.interface import BackendOptions
-    from backends.registry import load_backend
     from runners.interface import AttemptRef, LaunchRequest
     from runners.registry import load_runner
+    from workbench.controller.borrowing import load_place
 
     with Store.open(home) as store:
         job = detail(store, job_id)
@@ -41,7 +41,7 @@ def native_plan(home: Home, job_id: str) -> Content:
         recorded=job.recorded,
     )
     options = BackendOptions(place.backend, place.type, place.address, place.options)
-    with closing(load_backend(options).open()) as reached:
+    with closing(load_place(options).open()) as reached:
         runner = load_runner(place.runner)(reached, home_uuid=uuid)
         with closing(runner):
             made = runner.plan(request)

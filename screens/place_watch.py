@@ -109,9 +109,9 @@ class _Place:
             yield self._away(started, f"{type(error).__name__}: {error}")
 
     def _look(self, *, probe: bool) -> Iterator[PlaceSeen]:
-        from backends.registry import load_backend
+        from workbench.controller.borrowing import load_place
 
-        backend = load_backend(self._options)
+        backend = load_place(self._options)
         if self._opened is None:
             self._opened = backend.open()
         started = time.monotonic()

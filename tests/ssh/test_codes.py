@@ -107,6 +107,9 @@ def test_a_job_goes_on_with_the_connection_of_each_login_and_knocks_no_more_with
     log_in(fabric, box, "111111")
     job = fabric("run", "-d", "-q", "--backend", box.address, "--", "sh", "-c", HOLD).stdout.strip()
     wait_until(lambda: fabric("logs", job).stdout == "began\n", "the first line", 60)
+    assert fabric("exec", job, "--", "cat", input="typed\n").stdout == "typed\n"
+    fabric("exec", job, "--", "sh", "-c", "exit 7", expect=7)
+    assert "reach" in fabric("backend", "test", box.address).stdout
     assert (codes / "tried").read_text() == "111111\n"
 
     assert box.daemon.kill_sessions()
@@ -115,6 +118,8 @@ def test_a_job_goes_on_with_the_connection_of_each_login_and_knocks_no_more_with
     assert tried.count("\n") <= 2, "an old code was tried more than once"
     time.sleep(QUIET_SECONDS)
     assert box.daemon.log().count("Connection from") == knocked
+    refused = fabric("exec", job, "--", "true", expect=77)
+    assert "needs login: `fabric backend login" in refused.stderr
     assert (codes / "tried").read_text() == tried
 
     log_in(fabric, box, "222222")

@@ -39,11 +39,11 @@ def hosts(home: Home) -> Iterator[Finding]:
 
 
 def _ask(options: BackendOptions, found: dict[str, list[Finding]]) -> None:
-    from backends.registry import load_backend
+    from workbench.controller.borrowing import load_place
 
     subject = f"place {options.name}"
     try:
-        told = list(load_backend(options).probe())
+        told = list(load_place(options).probe())
     except PlaceUnreachable as error:
         found[options.name] = [
             Finding(subject, error.message, "lack", "no job can run there now", error.hint)

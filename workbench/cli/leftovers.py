@@ -54,12 +54,12 @@ def remove(found: Iterable[Leftover]) -> None:
 
 
 def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
-    from backends.registry import load_backend
     from runners.registry import load_runner
+    from workbench.controller.borrowing import load_place
     from workbench.store.database import home_uuid
 
     ours = home_uuid(store.home)
-    backend = load_backend(options)
+    backend = load_place(options)
     folders: dict[tuple[str, str], None] = {}
     told: set[tuple[str, str]] = set()
     for runner_name in backend.runners():
@@ -117,12 +117,12 @@ def _why_nobodys(store: Store, ref: LearnerRef) -> str:
 
 
 def _remove_learner(options: BackendOptions, runner_name: str, ref: LearnerRef) -> None:
-    from backends.registry import load_backend
     from runners.interface import AttemptRef, StopRequest
     from runners.registry import load_runner
+    from workbench.controller.borrowing import load_place
 
     attempt = AttemptRef(ref.home, ref.job_id, ref.attempt, ref.learner)
-    with closing(load_backend(options).open()) as place:
+    with closing(load_place(options).open()) as place:
         runner: Runner = load_runner(runner_name)(place, home_uuid=ref.home)
         with closing(runner):
             runner.stop(attempt, StopRequest("kill", 0.0, "gc"))

@@ -65,10 +65,10 @@ def folders_left(
 
 
 def _remove_folder(options: BackendOptions, job_id: str, ours: str) -> None:
-    from backends.registry import load_backend
     from runners.registry import load_runner
+    from workbench.controller.borrowing import load_place
 
-    with closing(load_backend(options).open()) as place:
+    with closing(load_place(options).open()) as place:
         runner = load_runner("process")(place, home_uuid=ours)
         with closing(runner):
             runner.remove_job(job_id)

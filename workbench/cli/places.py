@@ -93,7 +93,7 @@ def backend_options(name: str = "", *, context: str = "", namespace: str = "") -
 
 def open_backend(options: BackendOptions) -> Backend:
     """Load the backend that these options name; nothing is reached yet. It may ask who sits at the terminal."""
-    from backends.registry import load_backend
+    from workbench.controller.borrowing import load_place
 
     if options.type != DEFAULT:
         from workbench.cli.reaching import type_answer
@@ -101,7 +101,7 @@ def open_backend(options: BackendOptions) -> Backend:
         from workbench.paths import Home, default_home
 
         with_person(Home(default_home()), type_answer)
-    return load_backend(options)
+    return load_place(options)
 
 
 def _choose_runner(there: Backend, wanted: str, spec: JobSpec) -> tuple[str, list[str]]:

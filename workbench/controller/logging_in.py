@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from backends.answers import ANSWERS, Question
-from backends.interface import BackendOptions
+from backends.interface import BackendOptions, Cluster, Host
+from backends.lending import connection_of
 from workbench.errors import FabricError
 from workbench.store.rows import PlaceRef
 
@@ -68,13 +69,22 @@ class Login:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A connection that a login made."""
+
+    connection: tuple[str, str, str]
+    """What it is called by who would borrow it."""
+    shared: Shared
+
+
 class Logins:
     """All logins of a controller, and the connections that came of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._logins: dict[str, Login] = {}
-        self._kept: list[Shared] = []
+        self._kept: list[_Kept] = []
 
     def begin(self, name: str, place: Mapping[str, Any], done: Callable[[], None]) -> None:
         """Log in to a place; ``name`` is how the client looks in, ``done`` is called once it lets us in."""
@@ -99,12 +109,18 @@ class Logins:
 
         with self._lock:
             kept, self._kept = self._kept, []
-            for shared in kept:
-                if shared.is_lost:
-                    SHARED.close(shared)
+            for one in kept:
+                if one.shared.is_lost:
+                    SHARED.close(one.shared)
                 else:
-                    self._kept.append(shared)
+                    self._kept.append(one)
             return bool(self._kept)
+
+    def place(self, connection: tuple[str, str, str]) -> Host | Cluster | None:
+        """Return the place that one of them leads to; None where no such one is open."""
+        with self._lock:
+            found = (one.shared for one in self._kept if one.connection == connection)
+            return next((shared.place for shared in found if not shared.is_lost), None)
 
     def _work(self, login: Login, ref: PlaceRef, done: Callable[[], None]) -> None:
         from backends.registry import load_backend
@@ -112,7 +128,8 @@ class Logins:
 
         try:
             with ANSWERS.asking(login.ask):
-                backend = load_backend(BackendOptions(ref.backend, ref.type, ref.address, ref.options))
+                options = BackendOptions(ref.backend, ref.type, ref.address, ref.options)
+                backend = load_backend(options)
                 shared = SHARED.open(ref, backend)
             backend.get_to_know(shared.place)
         except FabricError as error:
@@ -122,7 +139,7 @@ class Logins:
         else:
             self.holds()
             with self._lock:
-                self._kept.append(shared)
+                self._kept.append(_Kept(connection_of(options), shared))
             ANSWERS.hold({})  # places that were told to wait may be tried again
             login.is_done = True
             done()

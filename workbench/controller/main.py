@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backends.answers import ANSWERS
 from workbench.clock import now_us
 from workbench.controller.expecting import expect
+from workbench.controller.lending import lend
 from workbench.controller.lock import RETRY_SECONDS, ControllerLock
 from workbench.controller.log import Log
 from workbench.controller.logging_in import LOGINS
@@ -156,7 +157,7 @@ def _take_lock(home: Home, *, waits: bool) -> ControllerLock | None:
 def _run(home: Home, uuid: str, lock: ControllerLock, log: Log) -> int:
     process = Process(uuid)
     # Clients that write after this can wake us; what they wrote before is read when the store is opened.
-    server = Server(socket_path(uuid), process.answer)
+    server = Server(socket_path(uuid), process.answer, {"lend": lend})
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, _: process.end(f"{signal.Signals(number).name} came"))

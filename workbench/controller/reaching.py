@@ -96,13 +96,10 @@ def stop_controller(home: Home) -> bool:
 
 def say(home: Home, what: str, **more: Any) -> Mapping[str, Any] | None:
     """Say a word to the controller, and what comes with it; None when none answers."""
-    held = read_lock(home)
-    if held is None or not held.socket:
+    connection = dial(home, what, **more)
+    if connection is None:
         return None
-    with contextlib.suppress(OSError, ValueError), socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(ANSWER_SECONDS)
-        connection.connect(held.socket)
-        connection.sendall(json.dumps({"do": what, **more}).encode() + b"\n")
+    with contextlib.suppress(OSError, ValueError), connection:
         data = b""
         while not data.endswith(b"\n"):
             part = connection.recv(65536)
@@ -113,6 +110,22 @@ def say(home: Home, what: str, **more: Any) -> Mapping[str, Any] | None:
         _starting.pop(home.path, None)
         return answer if isinstance(answer, dict) else None
     return None
+
+
+def dial(home: Home, what: str, **more: Any) -> socket.socket | None:
+    """Say a word to the controller and return the socket on which it answers; None when none is there."""
+    held = read_lock(home)
+    if held is None or not held.socket:
+        return None
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(ANSWER_SECONDS)
+        connection.connect(held.socket)
+        connection.sendall(json.dumps({"do": what, **more}).encode() + b"\n")
+    except OSError:
+        connection.close()
+        return None
+    return connection
 
 
 def _is_starting(home: Home) -> bool:

@@ -1,4 +1,4 @@
-"""The controller's socket: clients say one JSON line, with a word such as ``wake``, and get one back."""
+"""The controller's socket: clients say one JSON line, with a word such as ``wake``, and get one back, or a stream."""
 
 from __future__ import annotations
 
@@ -52,12 +52,23 @@ def socket_path(uuid: str) -> Path:
     return folder / name
 
 
-class Server:
-    """Answers clients in a thread of its own. Only the holder of the controller lock makes one."""
+Keep = Callable[[Mapping[str, Any], socket.socket], None]
+"""Answers such a document for as long as it likes, and closes the socket."""
 
-    def __init__(self, path: Path, answer: Answer) -> None:
+
+class Server:
+    """Answers clients in a thread of its own. Only the holder of the controller lock makes one.
+
+    Args:
+        path: where its socket is made.
+        answer: answers a client at once.
+        kept: words whose client keeps the connection, each with who answers, in a thread of its own.
+    """
+
+    def __init__(self, path: Path, answer: Answer, kept: Mapping[str, Keep] | None = None) -> None:
         self.path = path
         self._answer = answer
+        self._kept = kept or {}
         self._listener = _listen(path)
         self._thread = threading.Thread(target=self._serve, name="socket", daemon=True)
 
@@ -79,15 +90,32 @@ class Server:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection, contextlib.suppress(OSError, ValueError):
-                connection.settimeout(PATIENCE_SECONDS)
-                connection.sendall(json.dumps(self._reply(_line(connection))).encode() + b"\n")
+            if not self._is_handed_over(connection):
+                connection.close()
 
-    def _reply(self, line: bytes) -> Mapping[str, Any]:
-        document = json.loads(line)
-        if not isinstance(document, dict) or not isinstance(document.get("do"), str):
-            return {"ok": False, "error": 'say one JSON object such as {"do": "wake"}'}
-        return self._answer(document)
+    def _is_handed_over(self, connection: socket.socket) -> bool:
+        """Answer a client; True where somebody else does so, and goes on with its connection."""
+        with contextlib.suppress(OSError, ValueError):
+            connection.settimeout(PATIENCE_SECONDS)
+            document = json.loads(_line(connection))
+            if not isinstance(document, dict) or not isinstance(document.get("do"), str):
+                reply: Mapping[str, Any] = {
+                    "ok": False,
+                    "error": 'say one JSON object such as {"do": "wake"}',
+                }
+            elif keep := self._kept.get(document["do"]):
+                threading.Thread(target=_keep, args=(keep, document, connection), daemon=True).start()
+                return True
+            else:
+                reply = self._answer(document)
+            connection.sendall(json.dumps(reply).encode() + b"\n")
+        return False
+
+
+def _keep(keep: Keep, document: Mapping[str, Any], connection: socket.socket) -> None:
+    # What a client says wrongly, or no more hears, ends its own connection and nothing else.
+    with connection, contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        keep(document, connection)
 
 
 def _listen(path: Path) -> socket.socket:

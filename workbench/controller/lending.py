@@ -1,0 +1,39 @@
+"""Lends sessions on the connections that a person has logged in to: the user's commands need no login of their own."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from backends.interface import BackendOptions
+from backends.lending import Lends, connection_of, relay
+from workbench.controller.logging_in import LOGINS
+from workbench.errors import FabricError
+
+
+def lend(said: Mapping[str, Any], stream: socket.socket) -> None:
+    """Run the ``command`` of a client at a ``place``, and be its streams until either has ended.
+
+    The client is told in a line whether a connection stands, and in a second one that the command runs; after that
+    come the command's own bytes. An empty command asks only for the first.
+    """
+    with stream:
+        place = LOGINS.place(connection_of(BackendOptions(**said["place"])))
+        lends = isinstance(place, Lends)
+        _tell(stream, ok=lends)
+        command = str(said["command"])
+        if not isinstance(place, Lends) or not command:
+            return
+        try:
+            pipe = place.session(command)
+        except FabricError:
+            return  # who would borrow makes a connection of its own
+        _tell(stream, ok=True)
+        stream.settimeout(None)
+        relay(pipe, stream)
+
+
+def _tell(stream: socket.socket, *, ok: bool) -> None:
+    stream.sendall(json.dumps({"ok": ok}).encode() + b"\n")
