@@ -252,8 +252,8 @@ def test_what_was_sent_by_a_copy_that_was_killed_is_not_sent_again_by_another_pr
     log, mark, program = tmp_path / "log", tmp_path / "killed", tmp_path / "rclone"
     program.write_text(KILLED_LATE.format(rclone=find_rclone().path, mark=mark))
     program.chmod(0o755)
-    monkeypatch.setenv("FABRIC_RCLONE", str(program))
     for s3 in serving("s3", tmp_path / "logged", "-v", "--log-file", str(log)):
+        monkeypatch.setenv("FABRIC_RCLONE", str(program))  # the store itself is no copy, and is stopped as it is
         # The first copy, beside the command, is killed; the last one is done by who keeps the learner.
         job_id = ground.submit(
             f"echo m >$RESULT_DIR/model.bin; while [ ! -e {mark} ]; do sleep 0.02; done",
