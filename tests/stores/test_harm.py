@@ -253,7 +253,8 @@ def test_what_was_sent_by_a_copy_that_was_killed_is_not_sent_again_by_another_pr
     program.write_text(KILLED_LATE.format(rclone=find_rclone().path, mark=mark))
     program.chmod(0o755)
     for s3 in serving("s3", tmp_path / "logged", "-v", "--log-file", str(log)):
-        monkeypatch.setenv("FABRIC_RCLONE", str(program))  # the store itself is no copy, and is stopped as it is
+        # The store itself is none of the copies: stopping their wrapper would leave it running.
+        monkeypatch.setenv("FABRIC_RCLONE", str(program))
         # The first copy, beside the command, is killed; the last one is done by who keeps the learner.
         job_id = ground.submit(
             f"echo m >$RESULT_DIR/model.bin; while [ ! -e {mark} ]; do sleep 0.02; done",
