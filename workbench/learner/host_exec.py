@@ -105,9 +105,7 @@ class Session:
         that nobody is in front of it any more, it is ended.
         """
         open_ones = list(self._outputs)
-        while open_ones:
-            if is_left():
-                self.hang_up()
+        while open_ones and not is_left():
             ended = self._process.poll() is not None
             ready = select.select(open_ones, (), (), 0.0 if ended else LOOK_SECONDS)[0]
             if ended and not ready:
@@ -119,13 +117,13 @@ class Session:
                 else:
                     open_ones.remove(descriptor)
         while True:  # it may have closed its streams, and go on
+            if is_left():
+                self.hang_up()
             try:
                 code = self._process.wait(LOOK_SECONDS)
             except subprocess.TimeoutExpired:
-                if is_left():
-                    self.hang_up()
-            else:
-                return code if code >= 0 else 128 - code
+                continue
+            return code if code >= 0 else 128 - code
 
     def hang_up(self) -> None:
         """End the command: whoever sat in front of it is gone."""
