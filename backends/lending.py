@@ -44,7 +44,7 @@ class Borrowing:
     def __init__(self) -> None:
         self._lender: Lender | None = None
 
-    def lend_by(self, lender: Lender | None) -> None:
+    def lend_by(self, lender: Lender) -> None:
         """Name who lends from now on."""
         self._lender = lender
 

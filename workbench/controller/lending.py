@@ -19,20 +19,18 @@ def lend(said: Mapping[str, Any], stream: socket.socket) -> None:
     The client is told in a line whether a connection stands, and in a second one that the command runs; after that
     come the command's own bytes. An empty command asks only for the first.
     """
-    with stream:
-        place = LOGINS.place(connection_of(BackendOptions(**said["place"])))
-        lends = isinstance(place, Lends)
-        _tell(stream, ok=lends)
-        command = str(said["command"])
-        if not isinstance(place, Lends) or not command:
-            return
-        try:
-            pipe = place.session(command)
-        except FabricError:
-            return  # who would borrow makes a connection of its own
-        _tell(stream, ok=True)
-        stream.settimeout(None)
-        relay(pipe, stream)
+    place = LOGINS.place(connection_of(BackendOptions(**said["place"])))
+    command = str(said["command"])
+    _tell(stream, ok=isinstance(place, Lends))
+    if not isinstance(place, Lends) or not command:
+        return
+    try:
+        pipe = place.session(command)
+    except FabricError:
+        return  # who would borrow makes a connection of its own
+    _tell(stream, ok=True)
+    stream.settimeout(None)
+    relay(pipe, stream)
 
 
 def _tell(stream: socket.socket, *, ok: bool) -> None:

@@ -53,7 +53,7 @@ def socket_path(uuid: str) -> Path:
 
 
 Keep = Callable[[Mapping[str, Any], socket.socket], None]
-"""Answers such a document for as long as it likes, and closes the socket."""
+"""Answers such a document for as long as it likes; its end is the connection's."""
 
 
 class Server:
@@ -98,18 +98,22 @@ class Server:
         with contextlib.suppress(OSError, ValueError):
             connection.settimeout(PATIENCE_SECONDS)
             document = json.loads(_line(connection))
-            if not isinstance(document, dict) or not isinstance(document.get("do"), str):
-                reply: Mapping[str, Any] = {
-                    "ok": False,
-                    "error": 'say one JSON object such as {"do": "wake"}',
-                }
-            elif keep := self._kept.get(document["do"]):
+            if keep := self._kept.get(_word(document)):
                 threading.Thread(target=_keep, args=(keep, document, connection), daemon=True).start()
                 return True
-            else:
-                reply = self._answer(document)
-            connection.sendall(json.dumps(reply).encode() + b"\n")
+            connection.sendall(json.dumps(self._reply(document)).encode() + b"\n")
         return False
+
+    def _reply(self, document: Any) -> Mapping[str, Any]:
+        if not _word(document):
+            return {"ok": False, "error": 'say one JSON object such as {"do": "wake"}'}
+        return self._answer(document)
+
+
+def _word(document: Any) -> str:
+    """Return what a client wants; empty where it says nothing of the kind."""
+    word = document.get("do") if isinstance(document, dict) else None
+    return word if isinstance(word, str) else ""
 
 
 def _keep(keep: Keep, document: Mapping[str, Any], connection: socket.socket) -> None:
