@@ -14,6 +14,7 @@ from backends.ssh import SshBackend
 from tests.cli.conftest import Fabric, end_everything
 from tests.containers.images import ensure_images
 from tests.containers.images import why_not as no_images
+from tests.ssh.bare import bare_root
 from tests.ssh.daemon import SSHD, Daemon, User, let_use_docker, make_user, remove_user, why_not
 from workbench.paths import Home
 
@@ -134,6 +135,24 @@ def engine_box(box: Box, monkeypatch: pytest.MonkeyPatch) -> Box:
     ensure_images()
     let_use_docker(box.user)
     return box
+
+
+@pytest.fixture
+def bare(box: Box) -> Iterator[tuple[Box, Path]]:
+    """A host with nothing but busybox, and where its root is."""
+    if reason := why_not():
+        pytest.skip(reason)
+    user = make_user("/bin/sh")
+    with bare_root(user) as root:
+        daemon = Daemon(box.folder / "bare-sshd", settings=[f"ChrootDirectory {root}"])
+        daemon.authorize(user, Path(f"{box.key}.pub"))
+        daemon.start()
+        box.known_hosts.write_text(box.known_hosts.read_text() + daemon.known_line())
+        try:
+            yield Box(daemon, user, box.folder), root
+        finally:
+            daemon.stop()
+            remove_user(user)
 
 
 @pytest.fixture

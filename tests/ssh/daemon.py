@@ -97,6 +97,15 @@ def processes_of(user: User) -> list[int]:
     return found
 
 
+def runs(user: User, word: bytes) -> bool:
+    """Say whether a user runs a command with this word in it."""
+    for pid in processes_of(user):
+        with contextlib.suppress(OSError):  # it has just ended
+            if word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                return True
+    return False
+
+
 def _kill_all(user: User) -> list[int]:
     found = processes_of(user)
     for pid in found:
@@ -203,6 +212,10 @@ class Daemon:
     def log(self) -> str:
         """Read what it had to say."""
         return self._log.read_text(errors="replace")
+
+    def connections(self) -> int:
+        """Return how many connections it was ever asked for."""
+        return self.log().count("Connection from")
 
     def listens(self) -> bool:
         """Say whether it takes connections."""

@@ -19,32 +19,13 @@ from runners.process import ProcessRunner
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.runners.places import AgentsHere
-from tests.ssh.bare import bare_root
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import Daemon, make_user, processes_of, remove_user, why_not
+from tests.ssh.daemon import processes_of
 from workbench.job import State
 from workbench.learner.masking import Mask
 from workbench.learner.transcriber import Transcriber
 from workbench.paths import Home
 from workbench.store.rows import PlaceRef
-
-
-@pytest.fixture
-def bare(box: Box) -> Iterator[tuple[Box, Path]]:
-    """Such a host, and where its root is."""
-    if reason := why_not():
-        pytest.skip(reason)
-    user = make_user("/bin/sh")
-    with bare_root(user) as root:
-        daemon = Daemon(box.folder / "bare-sshd", settings=[f"ChrootDirectory {root}"])
-        daemon.authorize(user, Path(f"{box.key}.pub"))
-        daemon.start()
-        box.known_hosts.write_text(box.known_hosts.read_text() + daemon.known_line())
-        try:
-            yield Box(daemon, user, box.folder), root
-        finally:
-            daemon.stop()
-            remove_user(user)
 
 
 class TestConformance(AgentsHere, RunnerContract):

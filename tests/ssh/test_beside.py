@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
 from tests.containers.images import DEBIAN
 from tests.ssh.conftest import Box
-from tests.ssh.daemon import processes_of, wait_until
+from tests.ssh.daemon import runs, wait_until
 
 WAIT = "echo ready; while :; do sleep 0.1; done"
 
@@ -78,28 +76,18 @@ def test_a_shell_has_a_terminal_of_the_size_of_ours(fabric: Fabric, words: tuple
 def test_a_command_beside_a_process_ends_with_who_asked_for_it(box: Box, fabric: Fabric) -> None:
     job = running(fabric, "--runner", "process")
     terminal = OnTerminal(fabric.folder, "exec", job, "--", "sleep", "4711")
-    wait_until(lambda: _runs(box, b"4711"), "the command to run", 60)
+    wait_until(lambda: runs(box.user, b"4711"), "the command to run", 60)
     terminal.process.kill()
     terminal.wait()
-    wait_until(lambda: not _runs(box, b"4711"), "the command to end")
+    wait_until(lambda: not runs(box.user, b"4711"), "the command to end")
     fabric("kill", job)
 
 
 def test_a_command_whose_input_has_ended_ends_with_who_asked_for_it_too(box: Box, fabric: Fabric) -> None:
     job = running(fabric, "--runner", "process")
     command = fabric.start("exec", job, "--", "sleep", "4710")
-    wait_until(lambda: _runs(box, b"4710"), "the command to run", 60)
+    wait_until(lambda: runs(box.user, b"4710"), "the command to run", 60)
     command.kill()
     command.communicate()
-    wait_until(lambda: not _runs(box, b"4710"), "the command to end")
+    wait_until(lambda: not runs(box.user, b"4710"), "the command to end")
     fabric("kill", job)
-
-
-def _runs(box: Box, word: bytes) -> bool:
-    def words(pid: int) -> list[bytes]:
-        try:
-            return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            return []
-
-    return any(word in words(pid) for pid in processes_of(box.user))

@@ -45,11 +45,15 @@ def image(engine_box: Box) -> Iterator[str]:
     subprocess.run(["docker", "image", "rm", "-f", NAME], check=True, capture_output=True)
 
 
+@pytest.mark.parametrize("connection", ["its own", "that of a login"])
 def test_an_image_goes_there_without_the_layers_that_are_there(
-    image: str, box: Box, fabric: Fabric, clean_environment: Path
+    image: str, box: Box, fabric: Fabric, clean_environment: Path, connection: str
 ) -> None:
     with second_engine(clean_environment / "engine", box.user) as socket:
         fabric("backend", "add", "box", box.address, "-o", f"engine={socket}")
+        if connection == "that of a login":
+            fabric("backend", "login", "box")
+        connections = box.daemon.connections()
         first = fabric.json("image", "send", "box", BUSYBOX, "--json")
         assert (first["layers"], first["sent_layers"]) == (1, 1)
 
@@ -62,6 +66,7 @@ def test_an_image_goes_there_without_the_layers_that_are_there(
         assert _id(image, socket) == _id(image)
         missing = fabric("image", "send", "box", "no-such-image", expect=66)
         assert "no image no-such-image here" in missing.stderr
+        assert (box.daemon.connections() == connections) is (connection == "that of a login")
 
 
 def _id(image: str, socket: Path | None = None) -> str:
