@@ -93,14 +93,16 @@ def backend_options(name: str = "", *, context: str = "", namespace: str = "") -
 
 def open_backend(options: BackendOptions) -> Backend:
     """Load the backend that these options name; nothing is reached yet. It may ask who sits at the terminal."""
+    if options.type == DEFAULT:
+        from backends.registry import load_backend
+
+        return load_backend(options)
+    from workbench.cli.reaching import type_answer
     from workbench.controller.borrowing import load_place
+    from workbench.controller.login import with_person
+    from workbench.paths import Home, default_home
 
-    if options.type != DEFAULT:
-        from workbench.cli.reaching import type_answer
-        from workbench.controller.login import with_person
-        from workbench.paths import Home, default_home
-
-        with_person(Home(default_home()), type_answer)
+    with_person(Home(default_home()), type_answer)
     return load_place(options)
 
 
