@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import functools
 import inspect
 import sys
@@ -120,4 +121,5 @@ def check(request: pytest.FixtureRequest, name: str, shown: str) -> None:
         (SNAPSHOTS / f"{name}.txt").write_text(shown, encoding="utf-8")
         return
 
-    assert shown == expected
+    lines = difflib.unified_diff(expected.splitlines(), shown.splitlines(), "expected", "shown", lineterm="")
+    assert shown == expected, "\n".join(lines)
