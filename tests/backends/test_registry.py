@@ -9,7 +9,7 @@ import pytest
 from backends.interface import BackendOptions
 from backends.local import LocalBackend
 from backends.registry import backend_types, load_backend
-from runners.process import ProcessRunner
+from runners.process.runner import ProcessRunner
 from runners.registry import load_runner, runner_names
 from workbench.errors import BackendError, RunnerError, UnknownName
 

@@ -9,9 +9,9 @@ import pytest
 
 from backends.interface import Host
 from backends.local_host import LocalHost
-from runners.conformance_tools import Job, request_of
-from runners.container import ContainerRunner
-from runners.container_limits import FILE
+from runners.conformance.harness import Job, request_of
+from runners.container.limits import FILE
+from runners.container.runner import ContainerRunner
 from tests.containers.core import is_left_out
 from tests.containers.images import DEBIAN, ensure_images, why_not
 from workbench.paths import Home

@@ -6,8 +6,8 @@ import pytest
 
 from backends.interface import Host
 from backends.pipe_host import PipeHost
-from runners.conformance import RunnerContract
-from runners.container import ContainerRunner
+from runners.conformance.suite import RunnerContract
+from runners.container.runner import ContainerRunner
 from tests.containers.conftest import tell_limits
 from tests.containers.images import DEBIAN
 from tests.runners.places import AgentsHere, OverLocalHost, OverPipeHost

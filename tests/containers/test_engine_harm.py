@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from backends.local_host import LocalHost
-from runners.conformance_tools import Job, request_of
-from runners.container import ContainerRunner
+from runners.conformance.harness import Job, request_of
+from runners.container.runner import ContainerRunner
 from tests.cli.conftest import wait_until
 from tests.containers.images import BUSYBOX
 from tests.containers.own_engine import OwnEngine, own_engine, why_not
@@ -159,7 +159,7 @@ def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
         until = time.monotonic() + (HANGS_LONG_SECONDS if chaos_rounds else HANGS_SECONDS)
         with monkeypatch.context() as patched:
             if not chaos_rounds:
-                patched.setattr("runners.container_engine.ANSWER_SECONDS", 1.0)
+                patched.setattr("runners.container.engine.ANSWER_SECONDS", 1.0)
             other = Job.planned(job.runner, request_of("true", home=HOME, image=BUSYBOX))
             with pytest.raises(PlaceUnreachable, match="has not answered for"):
                 other.runner.launch(other.plan, other.told)

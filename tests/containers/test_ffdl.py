@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from backends.local_host import LocalHost
-from runners.container_plan import make_plan
+from runners.container.plan import make_plan
 from runners.interface import AttemptRef, LaunchRequest
-from runners.process_site import look_at
+from runners.shared.host_facts import look_at
 from tests.containers.conftest import MakeJob
 from workbench.data.snapshot import snap
 from workbench.manifest import load_text

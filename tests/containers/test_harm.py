@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from backends.local_host import LocalHost
-from runners.conformance_tools import Job, request_of
-from runners.container import ContainerRunner
+from runners.conformance.harness import Job, request_of
+from runners.container.runner import ContainerRunner
 from runners.interface import AttemptRef, LaunchRequest
 from tests.containers.conftest import HOME, MakeJob
 from tests.containers.images import DEBIAN

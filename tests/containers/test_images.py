@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from runners.container import ContainerRunner
+from runners.container.runner import ContainerRunner
 from tests.containers.conftest import MakeJob
 from tests.containers.images import BUSYBOX, DEBIAN, NOSHELL, OLD, USER
 from workbench.errors import LaunchRefused

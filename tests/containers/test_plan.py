@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from backends.local_host import LocalHost
-from runners.container import ContainerRunner
-from runners.container_plan import bind
-from runners.container_rights import relabelled
+from runners.container.permissions import relabelled
+from runners.container.plan import bind
+from runners.container.runner import ContainerRunner
 from runners.interface import AttemptRef, LaunchRequest, Plan
 from workbench.errors import LaunchRefused
 from workbench.manifest import load, load_text

@@ -14,8 +14,8 @@ import pytest
 
 from backends.interface import Host
 from backends.local_host import LocalHost
-from runners.conformance_tools import Job, request_of
-from runners.container import ContainerRunner
+from runners.conformance.harness import Job, request_of
+from runners.container.runner import ContainerRunner
 from tests.cli.conftest import Fabric, fabric, wait_until
 from tests.containers.conftest import HOME
 from tests.containers.images import BUSYBOX, DEBIAN, USER, ensure_images

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from runners.conformance_tools import Told
-from runners.container_pull import Layers
+from runners.conformance.harness import Told
+from runners.container.pull import Layers
 from tests.containers.conftest import MakeJob
 from tests.containers.images import BUSYBOX
 from tests.containers.registry import docker_config, registry_of

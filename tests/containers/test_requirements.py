@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.container import ContainerRunner
+from runners.container.runner import ContainerRunner
 from tests.containers.conftest import MakeJob
 from tests.containers.images import BUSYBOX, DEBIAN, NOSHELL, OLD, USER
 from tests.containers.index import served_index

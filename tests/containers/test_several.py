@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from runners.container_plan import labels, network_name
+from runners.container.plan import labels, network_name
 from tests.containers.conftest import MakeJob
 from workbench.job import attempt_stem
 

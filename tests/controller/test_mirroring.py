@@ -17,7 +17,7 @@ import pytest
 from backends.interface import Chunk
 from backends.pipe_host import PipeHost
 from runners.interface import AttemptRef, LearnerRef
-from runners.process import ProcessRunner
+from runners.process.runner import ProcessRunner
 from tests.controller.waiting import wait_for
 from workbench.controller.mirroring import LearnerMirror, Mirroring, Mirrors, bring_all, learners_of
 from workbench.errors import InputMissing

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runners.interface import AttemptRef, LearnerRef
-from runners.process import ProcessRunner
+from runners.process.runner import ProcessRunner
 from tests.controller.test_mirroring import Elsewhere, Journal
 from workbench.controller.mirroring import Mirrors, bring_all, learners_of
 from workbench.errors import CannotWrite

@@ -12,9 +12,9 @@ from typing import ClassVar, Final
 import pytest
 
 from backends.interface import Cluster, Host
-from runners.conformance import RunnerContract
+from runners.conformance.suite import RunnerContract
 from runners.interface import LearnerRef
-from runners.pod import PodRunner
+from runners.pod.runner import PodRunner
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.space import Space, cluster_held, load_images, space_of, why_not
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.pod_rest import ANCHOR_BYTES, Rest, before
+from runners.pod.log_recovery import ANCHOR_BYTES, Rest, before
 from workbench.learner.journal import ENTRY, HEADER, MAGIC
 from workbench.learner.pod_rest import BLOCK_BYTES, LINE_CHARACTERS, Unread, parse
 

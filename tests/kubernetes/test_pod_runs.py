@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runners.pod_states import is_preparing
+from runners.pod.status import is_preparing
 from tests.cli.conftest import Fabric, wait_until
 from tests.kubernetes.images import BARE, BUSYBOX, DEBIAN
 from tests.kubernetes.jobs import Pods, configure

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.pod_code import packed_rclone
+from runners.pod.upload import packed_rclone
 from workbench.data.rclone import find_rclone
 from workbench.errors import LaunchRefused
 from workbench.learner.pod_stores import own_rclone

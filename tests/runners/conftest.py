@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from backends.local_host import LocalHost
-from runners.conformance_tools import Job, request_of
-from runners.process import ProcessRunner
+from runners.conformance.harness import Job, request_of
+from runners.process.runner import ProcessRunner
 from tests.stubs import Gpus, pretend
 from workbench.paths import Home
 

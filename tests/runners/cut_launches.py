@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from backends.local_host import LocalHost
-from runners.conformance_tools import Job, request_of
-from runners.process import ProcessRunner
+from runners.conformance.harness import Job, request_of
+from runners.process.runner import ProcessRunner
 
 HOME = "00000000-0000-0000-0000-00000000000c"
 DONE = 77

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from runners.environments import in_use, remove_environment
-from runners.process_site import look_at
+from runners.shared.host_facts import look_at
+from runners.shared.virtualenvs import in_use, remove_environment
 from tests.runners.conftest import HOME, Jobs
 from workbench.errors import LaunchRefused
 from workbench.paths import Home

@@ -10,9 +10,9 @@ import pytest
 
 from backends.interface import Cluster, Host
 from backends.local_host import LocalHost
-from runners.conformance import RunnerContract
+from runners.conformance.suite import RunnerContract
 from runners.interface import LearnerRef
-from runners.process import ProcessRunner
+from runners.process.runner import ProcessRunner
 from tests.runners.places import AgentsHere, OverLocalHost, OverPipeHost
 from workbench.learner.masking import Mask
 from workbench.learner.transcriber import Transcriber

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from backends.local_host import LocalHost
-from runners.conformance_tools import Job, request_of
-from runners.process import ProcessRunner
-from runners.process_environment import marker
+from runners.conformance.harness import Job, request_of
+from runners.process.runner import ProcessRunner
+from runners.shared.environment import marker
 from tests.learner.agent import until
 from tests.runners.conftest import HOME
 from tests.store.small_disk import fill, small_disk

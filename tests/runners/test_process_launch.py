@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from backends.pipe_host import PipeHost
-from runners.conformance_tools import Job, request_of
+from runners.conformance.harness import Job, request_of
 from runners.interface import AttemptRef
-from runners.process import ProcessRunner
+from runners.process.runner import ProcessRunner
 from tests.learner.agent import oldest_python
 from tests.runners.conftest import HOME, Jobs
 from tests.stubs import Gpus
@@ -153,14 +153,14 @@ def test_every_job_has_a_master_port_of_its_own_that_its_learners_share(jobs: Jo
 def test_an_agent_that_cannot_start_is_said_with_its_last_words(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from runners import process_agents
+    from runners.shared import agents
     from workbench.errors import RunnerError
 
-    class Broken(process_agents.PythonAgent):
+    class Broken(agents.PythonAgent):
         def argv(self, folder: object) -> list[str]:
             return ["sh", "-c", "echo the agent is broken >&2; exit 1"]
 
-    monkeypatch.setattr(process_agents, "PythonAgent", Broken)
+    monkeypatch.setattr(agents, "PythonAgent", Broken)
 
     with pytest.raises(RunnerError, match="agent of learner 1 could not be started: the agent is broken"):
         jobs.run("true")

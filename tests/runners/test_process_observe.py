@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from backends.local_host import LocalHost
-from runners.conformance_tools import Job
+from runners.conformance.harness import Job
 from runners.interface import AttemptRef, LearnerRef
-from runners.process_sightings import lost, seen_of
+from runners.process.x_process_sightings import lost, seen_of
 from tests.runners.conftest import HOME, Jobs
 from workbench.job import LearnerPhase
 from workbench.learner import host_learners, leases

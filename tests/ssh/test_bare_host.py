@@ -13,9 +13,9 @@ import pytest
 from backends.interface import Cluster, Host
 from backends.shell_client import ShellClient
 from backends.shell_host import ShellHost
-from runners.conformance import RunnerContract
+from runners.conformance.suite import RunnerContract
 from runners.interface import LearnerRef
-from runners.process import ProcessRunner
+from runners.process.runner import ProcessRunner
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.runners.places import AgentsHere

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from backends.interface import Host
-from runners.conformance import RunnerContract
-from runners.container import ContainerRunner
-from runners.process import ProcessRunner
+from runners.conformance.suite import RunnerContract
+from runners.container.runner import ContainerRunner
+from runners.process.runner import ProcessRunner
 from tests.containers.images import DEBIAN
 from tests.runners.places import AgentsHere
 from tests.ssh.conftest import Box

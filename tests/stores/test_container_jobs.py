@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.container_limits import FILE
+from runners.container.limits import FILE
 from tests.containers.images import BUSYBOX, USER
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for

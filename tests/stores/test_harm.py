@@ -15,7 +15,7 @@ import pytest
 
 from backends.local_host import LocalHost
 from runners.interface import AttemptRef, LaunchRequest
-from runners.process import ProcessRunner
+from runners.process.runner import ProcessRunner
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.stores.servers import Server, serving

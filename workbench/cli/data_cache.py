@@ -70,7 +70,7 @@ def _at(options: BackendOptions, *, named: bool = False) -> Iterator[CopiesAt]:
             narrate(f"{options.name} keeps copies on a claim: --backend {options.name} looks at them")
         return  # a pod would be started for this
     from backends.interface import Host
-    from runners.data_copies import copies_at, drop_copies
+    from runners.shared.x_data_copies import copies_at, drop_copies
     from workbench.cli.open_store import existing_store
     from workbench.cli.places import open_backend
     from workbench.store.database import home_uuid

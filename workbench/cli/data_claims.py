@@ -22,8 +22,8 @@ def copies_on(backend: Backend, cluster: Cluster) -> list[Mapping[str, Any]]:
         UsageError: it has no claim for them.
         FabricError: the pod that looks at them does not start.
     """
-    from runners.data_copies import copies_at
-    from runners.pod_data_copies import data_claim
+    from runners.pod.data_cache import data_claim
+    from runners.shared.x_data_copies import copies_at
     from workbench.learner.pod_told import CACHE
 
     if not cluster.options.get("data_claim"):
@@ -42,8 +42,8 @@ def copies_on(backend: Backend, cluster: Cluster) -> list[Mapping[str, Any]]:
 def drop_on(backend: Backend, keep_bytes: int) -> Sequence[str]:
     """Remove copies that no job uses, the longest unused first, until so many bytes are left; return their folders."""
     from backends.cluster import Cluster
-    from runners.data_copies import drop_copies
-    from runners.pod_data_copies import data_claim
+    from runners.pod.data_cache import data_claim
+    from runners.shared.x_data_copies import drop_copies
     from workbench.learner.pod_told import CACHE
 
     cluster = backend.open()
@@ -54,7 +54,7 @@ def drop_on(backend: Backend, keep_bytes: int) -> Sequence[str]:
 
 def image_at(backend: Backend) -> str:
     """Return the image of our newest job there that had data of a store; empty where there was none."""
-    from runners.container_plan import reference_of
+    from runners.container.plan import reference_of
     from workbench.cli.open_store import existing_store
     from workbench.data.stores import stores_of
     from workbench.store.reading import detail, list_jobs

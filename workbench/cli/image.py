@@ -24,8 +24,8 @@ def load(file: File, backend: Where = "local", json: Json = False) -> int:
     from contextlib import closing
 
     from backends.interface import Host
-    from runners.container_engine import engine_at
-    from runners.container_load import load as load_into
+    from runners.container.engine import engine_at
+    from runners.container.x_container_load import load as load_into
     from workbench.cli.places import backend_options, open_backend
     from workbench.errors import UsageError
 
@@ -49,8 +49,8 @@ def send(place: Place, image: Image, json: Json = False) -> int:
     from contextlib import closing
 
     from backends.interface import BackendOptions, Host
-    from runners.container_engine import engine_at
-    from runners.container_send import send as send_to
+    from runners.container.engine import engine_at
+    from runners.container.image_transfer import send as send_to
     from workbench.cli.console import narrate
     from workbench.cli.places import backend_options, open_backend
     from workbench.cli.words import size

@@ -178,8 +178,8 @@ def _remove_environment(home: Home, path: Path) -> None:
     from contextlib import closing
 
     from backends.local_host import LocalHost
-    from runners.environments import remove_environment
-    from runners.process_site import look_at
+    from runners.shared.host_facts import look_at
+    from runners.shared.virtualenvs import remove_environment
     from workbench.store.database import home_uuid
 
     with closing(LocalHost(home)) as host:

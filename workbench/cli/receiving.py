@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from runners.homecoming import inside
+from runners.shared.download import inside
 from workbench.data.links import stays_inside
 from workbench.errors import BackendError
 

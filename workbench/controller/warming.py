@@ -10,12 +10,12 @@ from typing import Final
 MODULES: Final = (
     "backends.local",
     "backends.local_host",
-    "runners.process",
-    "runners.environments",
-    "runners.process_environment",
-    "runners.process_plan",
-    "runners.process_launch",
-    "runners.process_observe",
+    "runners.process.runner",
+    "runners.shared.virtualenvs",
+    "runners.shared.environment",
+    "runners.process.plan",
+    "runners.process.launch",
+    "runners.process.observe",
     "workbench.learner.archive",
     "workbench.metrics.ingesting",
 )

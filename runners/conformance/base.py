@@ -1,0 +1,86 @@
+"""What the conformance suite asks of who subclasses it, and the fixtures that its tests share."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Final
+
+import pytest
+
+from backends.interface import Cluster, Host
+from runners.conformance.harness import Job, request_of
+from runners.interface import LearnerRef, Runner
+
+FOREVER: Final = "echo ready; while :; do sleep 1; done"
+"""A command that ends only when it is stopped."""
+
+MakeJob = Callable[..., Job]
+
+
+class ContractBase:
+    """What the parts of the suite need of a runner's tests."""
+
+    runner_class: ClassVar[type[Runner]]
+    image: ClassVar[str] = ""
+    """The image of the jobs, for runners that use one: it must have ``sh``."""
+    left_out: ClassVar[Mapping[str, str]] = {}
+    """Names of tests that this runner or agent does not pass by design, each with the reason."""
+    has: ClassVar[frozenset[str]] = frozenset({"python3"})
+    """What commands find at the place beside a shell and its tools."""
+
+    @pytest.fixture
+    def place(self) -> Iterator[Host | Cluster]:
+        """Open the place; close it afterwards."""
+        raise NotImplementedError("say in your subclass what the place is")
+
+    def kill_agent(self, place: Host | Cluster, learner: LearnerRef) -> None:
+        """Kill everything that keeps a learner, at once, as a crash would; override it, or leave it to skip."""
+        pytest.skip("this suite was not told how to kill what keeps a learner")
+
+    def transcribe(self, place: Host | Cluster, learner: LearnerRef) -> None:
+        """Do what the reader of a journal does where the agent cannot: its index is made by who reads it."""
+
+    @pytest.fixture(autouse=True)
+    def _leave_out(self, request: pytest.FixtureRequest) -> None:
+        name = request.node.originalname or request.node.name
+        if name in self.left_out:
+            pytest.skip(f"not promised: {self.left_out[name]}")
+
+    @pytest.fixture
+    def home_uuid(self) -> str:
+        """The home that jobs are of."""
+        return str(uuid.uuid4())
+
+    @pytest.fixture
+    def make_runner(self, place: Host | Cluster, home_uuid: str) -> Iterator[Callable[[], Runner]]:
+        """Make runners over the same place, as a controller that was started again does."""
+        made: list[Runner] = []
+
+        def make(home: str = home_uuid) -> Runner:
+            made.append(self.runner_class(place, home_uuid=home))
+            return made[-1]
+
+        yield make
+        for runner in made:
+            runner.close()
+
+    @pytest.fixture
+    def runner(self, make_runner: Callable[[], Runner]) -> Runner:
+        """The runner that is tested."""
+        return make_runner()
+
+    @pytest.fixture
+    def make_job(self, place: Host | Cluster, runner: Runner, home_uuid: str) -> Iterator[MakeJob]:
+        """Plan jobs, and remove them afterwards whatever became of them."""
+        made: list[Job] = []
+
+        def make(command: str, *, runner: Runner = runner, home: str = home_uuid, **spec: Any) -> Job:
+            job = Job.planned(runner, request_of(command, home=home, image=self.image, **spec))
+            job.transcribe = lambda learner: self.transcribe(place, learner)
+            made.append(job)
+            return job
+
+        yield make
+        for job in made:
+            job.runner.remove(job.request.attempt)

@@ -1,0 +1,30 @@
+"""The promises of ``runners.interface`` as tests: every runner, ours or yours, is held to the same ones.
+
+A runner's tests subclass :class:`RunnerContract` and say what its place is::
+
+    class TestMyRunner(RunnerContract):
+        runner_class = MyRunner
+
+        @pytest.fixture
+        def place(self) -> Iterator[Host]:
+            place = LocalHost()
+            yield place
+            place.close()
+
+Learners are told what to do in POSIX shell and are seen only through the runner, so the suite fits
+containers and pods.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+# First, so that a failed test shows what it compared.
+pytest.register_assert_rewrite("runners.conformance.journal_tests", "runners.conformance.launch_tests")
+
+from runners.conformance.journal_tests import KeepingContract  # noqa: E402 - after that
+from runners.conformance.launch_tests import LaunchingContract  # noqa: E402 - after that
+
+
+class RunnerContract(LaunchingContract, KeepingContract):
+    """What every runner promises. Override ``place``; name in ``left_out`` what cannot be promised, and why."""

@@ -1,0 +1,97 @@
+"""What is done when learners are over: containers that did not end by themselves, networks, whose files are whose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from backends.interface import Host
+from runners.container.engine import Engine
+from runners.container.limits import Limits, is_refused
+from runners.container.permissions import give_back
+from runners.container.plan import network_name
+from runners.interface import AttemptRef, Observation
+from runners.shared.environment import secrets_stem
+from runners.shared.host_facts import Site
+from workbench.errors import FabricError
+from workbench.job import LearnerPhase, learner_name
+from workbench.learner.contained import EXIT_GONE, EXIT_NOT_STARTED
+
+ORDER_SECONDS: Final = 10.0
+"""How long an end is not told while the engine hangs: the news of all other learners waits behind it."""
+
+_OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
+
+
+class After:
+    """Puts attempts in order once all of their learners are over."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._over: dict[AttemptRef, set[int]] = {}
+        self._done: set[AttemptRef] = set()
+        self._hurried: Engine | None = None
+
+    def put_in_order(
+        self,
+        attempts: Sequence[AttemptRef],
+        observation: Observation,
+        site: Site,
+        engine: Callable[[], Engine],
+    ) -> None:
+        """Do what is to be done after learners that were seen to be over; before anybody is told of it."""
+        wanted = {(one.home, one.job_id, one.attempt): one for one in attempts}
+        for seen in observation.seen:
+            attempt = wanted.get((seen.ref.home, seen.ref.job_id, seen.ref.attempt))
+            if attempt is None or seen.phase not in _OVER or attempt in self._done:
+                continue
+            name = learner_name(attempt.job_id, attempt.attempt, seen.ref.learner)
+            try:
+                self._forget_secrets(attempt, seen.ref.learner)
+                asked = self._asked(engine)
+                if seen.exit_code == EXIT_NOT_STARTED and seen.reason and is_refused(seen.reason.text):
+                    # It is another engine than it was: the next attempt finds out anew.
+                    Limits(self._host, site, asked).remember(None)
+                by_itself = not seen.stopped and seen.exit_code not in (None, EXIT_GONE, EXIT_NOT_STARTED)
+                if not by_itself or not asked.may_remove_by_itself:
+                    asked.remove(name)
+                over = self._over.setdefault(attempt, set())
+                over.add(seen.ref.learner)
+                if len(over) == attempt.learners:
+                    self._last(attempt, site, asked)
+                    self._done.add(attempt)
+            except FabricError:
+                continue  # whoever removes the attempt, or sweeps up, does it again
+        self._over = {attempt: over for attempt, over in self._over.items() if attempt in attempts}
+        self._done &= set(attempts)
+
+    def remove(self, attempt: AttemptRef, site: Site, engine: Callable[[], Engine]) -> None:
+        """Leave no container, network or secret of an attempt, nor files that its owner cannot remove."""
+        for number in range(1, attempt.learners + 1):
+            engine().remove(learner_name(attempt.job_id, attempt.attempt, number))
+            self._forget_secrets(attempt, number)
+        self._last(attempt, site, engine())
+
+    def _asked(self, engine: Callable[[], Engine]) -> Engine:
+        if self._hurried is None:
+            self._hurried = engine().within(ORDER_SECONDS)
+        return self._hurried
+
+    def _last(self, attempt: AttemptRef, site: Site, engine: Engine) -> None:
+        network = network_name(attempt)
+        if network and not engine.remove_network(network):
+            for number in range(1, attempt.learners + 1):
+                engine.remove(learner_name(attempt.job_id, attempt.attempt, number))
+            engine.remove_network(network)
+        job = site.home.job(attempt.job_id)
+        folder = job.attempt(attempt.attempt)
+        models = [str(folder.model(number)) for number in range(1, attempt.learners + 1)]
+        told = self._host.call("read_object", path=str(folder.path / "environment.json")) or {}
+        image = str((told.get("image") or {}).get("id") or "")
+        if image:
+            shared = [str(job.results), str(job.checkpoints), str(job.data), str(folder.job_state)]
+            give_back(self._host, engine, [*shared, *models], image)
+
+    def _forget_secrets(self, attempt: AttemptRef, learner: int) -> None:
+        stem = secrets_stem(self._host.call("secret_folder"), attempt, learner)
+        self._host.call("remove", paths=[f"{stem}.sh"])

@@ -1,0 +1,222 @@
+"""A container engine at a place, asked over the place's own connection: what a launch needs, and no library."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from backends.engines import find_engine, no_engine, not_allowed, usual_sockets
+from backends.interface import Host
+from workbench.errors import FabricError, NotAllowed, PlaceUnreachable, RunnerError
+from workbench.learner.engine import Asked, EngineRefused
+
+ANSWER_SECONDS: Final = 60.0
+REMOVE_SECONDS: Final = 3.0
+REMOVE_TRIES: Final = 10
+LOOK_SECONDS: Final = 3.0
+"""How long it is believed that an engine will say when a container is gone, before it is looked for."""
+NOT_FOUND: Final = 404
+REPAIRED: Final = 25
+"""The version of Docker that lets containers that remove themselves live through its own start."""
+
+CONFLICT: Final = 409
+
+
+class Engine:
+    """One engine, by its socket at a place. Calls may be made from several threads at once."""
+
+    def __init__(self, host: Host, path: str, *, answer_seconds: float | None = None) -> None:
+        self.host = host
+        self.path = path
+        self._answer_seconds = answer_seconds
+        self._looking = threading.Lock()
+        self._info: dict[str, Any] | None = None
+
+    def ask(self, method: str, target: str, body: Any = None, *, seconds: float | None = None) -> Any:
+        """Ask a question of the engine's API and return the answer.
+
+        Raises:
+            EngineRefused: it said no.
+            PlaceUnreachable: it does not answer.
+            NotAllowed: we may not ask it.
+        """
+        seconds = self._answer_seconds or ANSWER_SECONDS if seconds is None else seconds
+        try:
+            return self.begin(method, target, body, seconds=seconds).answer()
+        except TimeoutError as error:
+            raise PlaceUnreachable(
+                f"The container engine has not answered for {seconds:g} seconds."
+            ) from error
+        except OSError as error:
+            raise PlaceUnreachable(f"The container engine at {self.path} ended the connection.") from error
+
+    def begin(self, method: str, target: str, body: Any = None, *, seconds: float | None = None) -> Asked:
+        """Ask a question and leave its answer for later."""
+        try:
+            stream = self.host.connect(self.path)
+        except NotAllowed as error:
+            raise not_allowed(self.path) from error
+        except FabricError as error:
+            raise no_engine(self.path) from error
+        stream.settimeout(ANSWER_SECONDS if seconds is None else seconds)
+        return Asked(stream, method, target, body)
+
+    def within(self, seconds: float) -> Engine:
+        """Return the same engine, which is given up on sooner."""
+        hurried = Engine(self.host, self.path, answer_seconds=seconds)
+        hurried._info = self._info
+        return hurried
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """What the engine says of itself, asked once."""
+        with self._looking:
+            if self._info is None:
+                self._info = self.ask("GET", "info")
+            return self._info
+
+    # Images
+
+    def image(self, name: str) -> dict[str, Any] | None:
+        """Return what is known of an image that is here, or None."""
+        return self._found("GET", f"images/{quote(name, safe='/:@')}/json")
+
+    # Containers
+
+    @property
+    def is_podman(self) -> bool:
+        """Whether it is podman, which understands the same API but for GPUs."""
+        return "BuildahVersion" in self.info
+
+    @property
+    def may_remove_by_itself(self) -> bool:
+        """Whether containers may be told to remove themselves.
+
+        With live-restore, Docker before 25 kills those that do when it is started again.
+        """
+        version = str(self.info.get("ServerVersion") or "").partition(".")[0]
+        return not self.info.get("LiveRestoreEnabled") or (version.isdigit() and int(version) >= REPAIRED)
+
+    def create(self, name: str, body: Mapping[str, Any], slots: Sequence[str] = ()) -> bool:
+        """Create a container, with GPUs where a document asks for any; False where one of that name is there already.
+
+        Raises:
+            EngineRefused: the engine does not take it.
+        """
+        target, told = f"containers/create?name={name}", body
+        if body["HostConfig"].get("DeviceRequests") and self.is_podman:
+            from runners.container.x_container_podman import CREATE, gpu_document
+
+            target, told = CREATE, gpu_document(name, body, slots)
+        try:
+            self.ask("POST", target, told)
+            return True
+        except EngineRefused as error:
+            # Podman says so in words where two create one at the same instant.
+            if error.status == CONFLICT or "name is already in use" in error.message:
+                return False
+            raise
+
+    def inspect(self, name: str) -> dict[str, Any] | None:
+        """Return how a container is, or None."""
+        return self._found("GET", f"containers/{name}/json")
+
+    def containers(self, *labels: str) -> list[dict[str, Any]]:
+        """List the containers with all of these labels, running or not."""
+        filters = quote(json.dumps({"label": list(labels)}))
+        found: list[dict[str, Any]] = self.ask("GET", f"containers/json?all=1&filters={filters}")
+        return found
+
+    def remove(self, name: str) -> None:
+        """Kill and remove a container, and wait until it is gone; one that is not there is no error."""
+        for _ in range(REMOVE_TRIES):
+            try:
+                self.ask("DELETE", f"containers/{name}?force=1&v=1")
+                return
+            except EngineRefused as error:
+                if error.status == NOT_FOUND:
+                    return
+                if error.status != CONFLICT:
+                    raise RunnerError(f"The container {name} cannot be removed: {error.message}.") from error
+            # Somebody is removing it already, or so the engine says.
+            if self.is_removed(name, REMOVE_SECONDS):
+                return
+        raise RunnerError(f"The container {name} cannot be removed.", hint=f"docker rm -f {name}")
+
+    def is_removed(self, name: str, seconds: float = ANSWER_SECONDS) -> bool:
+        """Wait until a container is gone; False when it is still there after so long."""
+        until = time.monotonic() + seconds
+        while True:
+            # An engine that is asked in the very moment in which it removes the container may never answer.
+            slice_seconds = max(0.1, min(LOOK_SECONDS, until - time.monotonic()))
+            try:
+                self.begin(
+                    "POST", f"containers/{name}/wait?condition=removed", seconds=slice_seconds
+                ).answer()
+            except EngineRefused as error:
+                return error.status == NOT_FOUND
+            except OSError:
+                if self.inspect(name) is None:
+                    return True
+                if time.monotonic() >= until:
+                    return False
+            else:
+                return True
+
+    # Networks
+
+    def networks(self, label: str) -> list[dict[str, Any]]:
+        """List the networks with a label."""
+        filters = quote(json.dumps({"label": [label]}))
+        found: list[dict[str, Any]] = self.ask("GET", f"networks?filters={filters}")
+        return found
+
+    def create_network(self, name: str, labels: Mapping[str, str]) -> None:
+        """Create a network unless it is there.
+
+        Raises:
+            EngineRefused: the engine has no addresses left, or does not take it.
+        """
+        if self._found("GET", f"networks/{name}") is None:
+            body = {"Name": name, "Labels": dict(labels), "CheckDuplicate": True}
+            try:
+                self.ask("POST", "networks/create", body)
+            except EngineRefused as error:
+                if error.status != CONFLICT:
+                    raise
+
+    def remove_network(self, name: str) -> bool:
+        """Remove a network; False while something is still in it. One that is not there is no error."""
+        try:
+            self.ask("DELETE", f"networks/{name}")
+        except EngineRefused as error:
+            return error.status == NOT_FOUND
+        return True
+
+    def _found(self, method: str, target: str) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = self.ask(method, target)
+            return found
+        except EngineRefused as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise RunnerError(f"The container engine says: {error.message}") from error
+
+
+def engine_at(host: Host, environment: Mapping[str, str]) -> Engine:
+    """Find the engine of a place: the one that the place was told of, else as its user would.
+
+    Raises:
+        ConfigError: it is on another machine.
+    """
+    if told := getattr(host, "engine", ""):
+        return Engine(host, str(told).removeprefix("unix://"))
+    if host.here:
+        return Engine(host, find_engine().path)
+    candidates: Sequence[str] = list(usual_sockets(environment.get("XDG_RUNTIME_DIR", "")))
+    found = host.call("existing", paths=candidates)
+    return Engine(host, next(iter(found), candidates[0]))

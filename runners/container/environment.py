@@ -1,0 +1,58 @@
+"""What a command in a container sees in its environment, on top of what its image brings."""
+
+from __future__ import annotations
+
+import json
+
+from runners.container.stores import store_variables
+from runners.container.x_container_paths import AGENT, ENVIRONMENT, LEARNER, MODEL, PROMISED, REPORT
+from runners.interface import LaunchRequest
+from runners.shared.environment import CHOSEN, NO_GPU, SEED_MAX, promises
+from runners.shared.host_facts import Site
+from workbench.job import attempt_stem, learner_name
+from workbench.manifest.params import param_text, param_variable
+
+PORT = 29500
+"""MASTER_PORT: in a network of its own a container's ports are all free."""
+
+
+def container_environment(request: LaunchRequest, learner: int, site: Site) -> dict[str, str]:
+    """Return everything but secrets; what fabric promises cannot be overridden by ``env:``."""
+    spec = request.spec
+    told = {"PYTHONUNBUFFERED": "1", **_proxies(request), **spec.env}
+    if spec.seed is not None:
+        told["FABRIC_SEED"] = str(spec.seed)
+        told.setdefault("PYTHONHASHSEED", str(spec.seed % SEED_MAX))
+    for name, value in spec.params.items():
+        told[param_variable(name)] = param_text(value)
+    told["FABRIC_PARAMS"] = json.dumps(dict(spec.params))
+    told |= container_promises(request, learner, site)
+    if spec.python == "requirements":
+        told |= {"PATH": f"{ENVIRONMENT}/bin:{spec.env.get('PATH') or CHOSEN}", "VIRTUAL_ENV": ENVIRONMENT}
+    told["PYTHONPATH"] = ":".join(part for part in (MODEL, spec.env.get("PYTHONPATH", ""), AGENT) if part)
+    return told
+
+
+def container_promises(request: LaunchRequest, learner: int, site: Site) -> dict[str, str]:
+    """Return the variables that a learner can rely on, whatever its manifest says."""
+    promised = promises(request, learner, site)
+    attempt = request.attempt
+    first = learner_name(attempt.job_id, attempt.attempt, 1)
+    return {
+        **promised,
+        **PROMISED,
+        **store_variables(request),
+        "MASTER_ADDR": f"{first}.{attempt_stem(attempt.job_id, attempt.attempt)}",
+        "MASTER_PORT": str(PORT),
+        **(dict.fromkeys(NO_GPU, CHOSEN) if request.spec.gpus else NO_GPU),
+        # Not what the agent outside ends by: the container's first process does that in here.
+        "FABRIC_LEARNER": promised["FABRIC_LEARNER"] + "/inside",
+        "FABRIC_REPORT": REPORT,
+        "FABRIC_STOP_FILE": f"{LEARNER}/stop",
+    }
+
+
+def _proxies(request: LaunchRequest) -> dict[str, str]:
+    """Return the proxies of whoever gave the job: nothing else of that machine's environment passes."""
+    told = request.recorded.get("environment") or {}
+    return {str(name): str(value) for name, value in told.items() if str(name).lower().endswith("_proxy")}

@@ -1,0 +1,122 @@
+"""A command beside a learner in its container, by the engine's own exec."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any, Final
+
+from runners.container.engine import NOT_FOUND, Engine
+from runners.container.x_container_paths import MODEL
+from workbench.errors import PlaceUnreachable, RunnerError
+from workbench.learner.engine import VERSION, EngineRefused
+
+_CHUNK_BYTES: Final = 65536
+_FRAME_HEAD: Final = 8
+"""What the engine puts before output when there is no terminal: which stream, and how many bytes."""
+
+_CONFLICT: Final = 409
+
+
+class EngineStream:
+    """One command in a container; it has begun when this is made."""
+
+    def __init__(self, engine: Engine, name: str, argv: Sequence[str], *, terminal: bool) -> None:
+        self._engine = engine
+        self._terminal = terminal
+        body = {
+            "AttachStdin": True,
+            "AttachStdout": True,
+            "AttachStderr": True,
+            "Tty": terminal,
+            "Cmd": list(argv),
+            "WorkingDir": MODEL,
+            "Env": [f"TERM={os.environ.get('TERM', 'xterm')}"] if terminal else [],
+        }
+        try:
+            self._id: str = engine.ask("POST", f"containers/{name}/exec", body)["Id"]
+        except EngineRefused as error:
+            if error.status in (NOT_FOUND, _CONFLICT):
+                raise RunnerError("The learner does not run.", hint="fabric show says how it is.") from error
+            raise RunnerError(f"The command cannot be run: {error.message}") from error
+        self._stream = engine.host.connect(engine.path)
+        self._come = _hijack(self._stream, self._id, terminal=terminal)
+
+    def read(self) -> tuple[int, bytes] | None:
+        """Wait for output; None once the command has ended.
+
+        Raises:
+            PlaceUnreachable: the connection broke.
+        """
+        while (part := self._part()) is None:
+            try:
+                data = self._stream.recv(_CHUNK_BYTES)
+            except OSError as error:
+                raise PlaceUnreachable("The connection to the container engine was lost.") from error
+            if not data:
+                return None
+            self._come += data
+        return part
+
+    def write(self, data: bytes) -> None:
+        """Give it input; a command that has ended takes none."""
+        with contextlib.suppress(OSError):
+            self._stream.sendall(data)
+
+    def close_input(self) -> None:
+        """Say that no more input comes."""
+        with contextlib.suppress(OSError):
+            self._stream.shutdown(socket.SHUT_WR)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Say how large the terminal is."""
+        with contextlib.suppress(EngineRefused):  # it has ended
+            self._engine.ask("POST", f"exec/{self._id}/resize?h={rows}&w={columns}")
+
+    def wait(self) -> int:
+        """Return its exit code, once it has ended."""
+        found: dict[str, Any] = self._engine.ask("GET", f"exec/{self._id}/json")
+        return int(found.get("ExitCode") or 0)
+
+    def close(self) -> None:
+        """Leave it."""
+        self._stream.close()
+
+    def _part(self) -> tuple[int, bytes] | None:
+        """Take what has come, as far as it is whole."""
+        data = self._come
+        if self._terminal:
+            self._come = b""
+            return (1, data) if data else None
+        size = int.from_bytes(data[4:_FRAME_HEAD], "big") if len(data) >= _FRAME_HEAD else len(data)
+        if len(data) < _FRAME_HEAD + size:
+            return None
+        self._come = data[_FRAME_HEAD + size :]
+        return (2 if data[0] == 2 else 1), data[_FRAME_HEAD : _FRAME_HEAD + size]
+
+
+def _hijack(stream: socket.socket, exec_id: str, *, terminal: bool) -> bytes:
+    """Turn a connection into the command's streams; return what came with the answer.
+
+    Raises:
+        RunnerError: the command cannot be started.
+    """
+    body = json.dumps({"Detach": False, "Tty": terminal}).encode()
+    head = (
+        f"POST /{VERSION}/exec/{exec_id}/start HTTP/1.1\r\nHost: engine\r\nContent-Type: application/json\r\n"
+        f"Connection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    stream.sendall(head.encode() + body)
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        data = stream.recv(_CHUNK_BYTES)
+        if not data:
+            raise RunnerError("The container engine ended the connection.")
+        answer += data
+    said, _, rest = answer.partition(b"\r\n\r\n")
+    if said.split(None, 2)[1] not in (b"101", b"200"):
+        raise RunnerError(f"The command cannot be started: {rest.decode('utf-8', 'replace').strip()}")
+    return rest

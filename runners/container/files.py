@@ -1,0 +1,199 @@
+"""Files of a learner in a container: the job's folders on the host, everything else by the engine while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import BinaryIO, Final
+from urllib.parse import quote
+
+from backends.interface import Host
+from runners.container.engine import NOT_FOUND, Engine
+from runners.container.x_container_paths import PROMISED
+from runners.interface import FileEntry
+from runners.shared.job_files import ROOTS, WORKING, JobFiles, Spot, split
+from workbench.errors import FabricError, InputMissing, NotAllowed, RunnerError
+from workbench.learner.engine import VERSION
+
+SEEN: Final = {
+    "results": PROMISED["RESULT_DIR"],
+    "checkpoints": PROMISED["CHECKPOINT_DIR"],
+    "logs": PROMISED["LOG_DIR"],
+    "data": PROMISED["DATA_DIR"],
+    "job": PROMISED["JOB_STATE_DIR"],
+    WORKING: PROMISED["MODEL_DIR"],
+}
+"""The job's folders as a container has them."""
+
+_CHUNK_BYTES: Final = 1 << 18
+_OK: Final = 200
+
+
+class ContainerFiles:
+    """The files of one learner."""
+
+    def __init__(self, host: Host, files: JobFiles, engine: Callable[[], Engine], name: str) -> None:
+        self._host = host
+        self._files = files
+        self._engine = engine
+        self._name = name
+
+    def listed(self, path: str) -> Sequence[FileEntry]:
+        """List what is at a path and below it."""
+        spot = split(path, SEEN)
+        if spot is not None:
+            return self._files.listed(spot)
+        found: list[FileEntry] = []
+        with contextlib.suppress(InputMissing):
+            self._by_engine(path, lambda stream: found.extend(_entries(stream)))
+        return found
+
+    def fetch(self, path: str, receive: Callable[[BinaryIO], None]) -> None:
+        """Have what is at a path sent as one tar stream."""
+        spot = split(path, SEEN)
+        if spot is None:
+            self._by_engine(path, receive)
+            return
+        try:
+            self._files.fetch(spot, receive)
+        except NotAllowed:
+            # Somebody else's as long as it runs: who keeps the container may read it.
+            self._by_engine(_seen(spot), receive)
+
+    def put(self, path: str, stream: BinaryIO, mode: int) -> None:
+        """Write a file that the container's user may change, too."""
+        spot = split(path, SEEN)
+        if spot is None:
+            self._put_by_engine(path, stream, mode)
+            return
+        try:
+            written = self._files.put(spot, stream, mode | 0o666)
+        except NotAllowed:
+            if spot.root == "data":
+                raise
+            stream.seek(0)
+            self._put_by_engine(_seen(spot), stream, mode | 0o666)
+            return
+        parts = PurePosixPath(spot.path).parts
+        above = [str(parent) for parent in PurePosixPath(written).parents[: len(parts) - 1]]
+        self._host.run(["chmod", "a+rwX", written, *above])
+
+    def _by_engine(self, path: str, receive: Callable[[BinaryIO], None]) -> None:
+        """Have the engine read a path in a container that is there.
+
+        Raises:
+            InputMissing: there is no such path.
+            RunnerError: the container is gone.
+        """
+        with tempfile.TemporaryFile() as spooled:
+            with self._asked("GET", path, b"", 0) as stream:
+                _strip(stream, spooled)
+            spooled.seek(0)
+            receive(spooled)
+
+    def _put_by_engine(self, path: str, stream: BinaryIO, mode: int) -> None:
+        whole = PurePosixPath(path)
+        with tempfile.TemporaryFile() as spooled, tempfile.TemporaryFile() as content:
+            shutil.copyfileobj(stream, content)
+            with tarfile.open(fileobj=spooled, mode="w") as tar:
+                entry = tarfile.TarInfo(whole.name)
+                entry.size, entry.mode = content.tell(), mode
+                content.seek(0)
+                tar.addfile(entry, content)
+            size = spooled.tell()
+            spooled.seek(0)
+            with self._asked("PUT", str(whole.parent), spooled, size):
+                pass
+
+    @contextmanager
+    def _asked(self, method: str, path: str, body: BinaryIO | bytes, size: int) -> Iterator[BinaryIO]:
+        if not self._runs():
+            raise _gone(path)
+        engine = self._engine()
+        target = f"/{VERSION}/containers/{self._name}/archive?path={quote(path)}"
+        head = (
+            f"{method} {target} HTTP/1.0\r\nHost: engine\r\n"
+            f"Content-Type: application/x-tar\r\nContent-Length: {size}\r\n\r\n"
+        )
+        try:
+            with engine.host.connect(engine.path) as connection:
+                connection.sendall(head.encode())
+                if not isinstance(body, bytes):
+                    while data := body.read(_CHUNK_BYTES):
+                        connection.sendall(data)
+                with connection.makefile("rb") as answer:
+                    status, said = _head(answer)
+                    if status != _OK:
+                        raise self._refusal(path, status, said)
+                    yield answer
+        except (tarfile.TarError, ConnectionError) as error:
+            raise self._refusal(path, 0, "it broke off") from error
+
+    def _refusal(self, path: str, status: int, said: str) -> FabricError:
+        # The engine says of a file that is going with its container that it was never there.
+        if not self._runs():
+            return _gone(path)
+        if status == NOT_FOUND:
+            return InputMissing(f"there is no {path} in the container")
+        return RunnerError(f"The container engine does not copy {path}: {said}")
+
+    def _runs(self) -> bool:
+        """Whether the container runs; one that has ended may be there for a moment yet."""
+        container = self._engine().inspect(self._name)
+        return container is not None and bool(container["State"].get("Running"))
+
+
+def _seen(spot: Spot) -> str:
+    return f"{SEEN[spot.root]}/{spot.path}".rstrip("/")
+
+
+def _gone(path: str) -> RunnerError:
+    return RunnerError(
+        f"{path} went with the container: the learner does not run.",
+        hint=f"What is kept begins with {', '.join(ROOTS)}",
+    )
+
+
+def _head(answer: BinaryIO) -> tuple[int, str]:
+    """Read the head of an answer, and return its status with what the engine says where that is a refusal."""
+    words = answer.readline().split(None, 2)
+    while answer.readline().strip():
+        pass
+    status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+    if status == _OK:
+        return status, ""
+    said = answer.read()
+    try:
+        return status, str(json.loads(said).get("message") or "")
+    except (ValueError, AttributeError):
+        return status, said.decode("utf-8", "replace").strip()
+
+
+def _strip(source: BinaryIO, target: BinaryIO) -> None:
+    """Copy a tar without the first part of its names, which is that of the folder that was asked for."""
+    with (
+        tarfile.open(fileobj=source, mode="r|", bufsize=_CHUNK_BYTES) as tar,
+        tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as stripped,
+    ):
+        for number, member in enumerate(tar):
+            first, _, rest = member.name.strip("/").partition("/")
+            member.name = "." if number == 0 and member.isdir() else rest or first
+            stripped.addfile(member, tar.extractfile(member) if member.isreg() else None)
+
+
+def _entries(stream: BinaryIO) -> Iterator[FileEntry]:
+    with tarfile.open(fileobj=stream, mode="r|") as tar:
+        for member in tar:
+            modified = int(member.mtime * 1_000_000)
+            if member.isreg():
+                yield FileEntry(member.name, "file", member.size, modified, member.mode)
+            elif member.isdir():
+                yield FileEntry("" if member.name == "." else member.name, "folder", 0, modified, member.mode)
+            elif member.issym():
+                yield FileEntry(member.name, "link", 0, modified, member.mode, member.linkname)

@@ -1,0 +1,95 @@
+"""Fills in what the plan of a container leaves open until it is sent: paths at the place, GPUs, secrets, limits."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from runners.container.engine import Engine
+from runners.container.image import path_of
+from runners.container.permissions import is_guarded, relabelled
+from runners.container.plan import AGENT_FILE, LABEL_PLAN, LABEL_SLOTS, digest_of
+from runners.container.requirements import ImageEnvironment
+from runners.container.x_container_paths import ENVIRONMENT, SECRETS
+from runners.shared.agents import Agent
+from runners.shared.environment import CHOSEN, gpus_seen
+
+BY_ENVIRONMENT: Final = "FABRIC_CONTAINER_GPUS"
+"""Set to ``environment`` it keeps GPUs out of what the engine is asked for, for tests and for such engines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What is known once everything that needs no slot is there."""
+
+    engine: Engine
+    agent: Agent
+    image: Mapping[str, Any]
+    environment: ImageEnvironment | None
+    """That of ``requirements:``."""
+
+    def filled(
+        self, planned: Mapping[str, Any], slots: Sequence[str], secrets: str, limits: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return a container's document as the engine gets it.
+
+        Args:
+            planned: as it was planned.
+            slots: GPUs by UUID.
+            secrets: how the names of the learner's files of secrets begin, or empty.
+            limits: those of ``Ulimits`` that the engine may raise.
+        """
+        document: dict[str, Any] = json.loads(json.dumps(planned))
+        host = document["HostConfig"]
+        host["AutoRemove"] = self.engine.may_remove_by_itself
+        for mount in host["Mounts"]:
+            mount["Source"] = self._source(mount, secrets)
+        if is_guarded(self.engine.host, self.engine):
+            host["Binds"] = relabelled(host.pop("Mounts"))
+        host["Ulimits"] = [limit for limit in host["Ulimits"] if limit["Name"] in limits]
+        if slots:
+            self._give_gpus(host, slots)
+        seen = gpus_seen(tuple(slots))
+        path = path_of(self.image)
+        document["Env"] = [
+            f"{name}={seen[name]}"
+            if (name := entry.partition("=")[0]) in seen
+            else entry.replace(CHOSEN, path)
+            if name == "PATH"
+            else entry
+            for entry in document["Env"]
+        ]
+        document["Labels"] |= {LABEL_SLOTS: ",".join(slots), LABEL_PLAN: digest_of(document)}
+        return document
+
+    def _source(self, mount: Mapping[str, Any], secrets: str) -> str:
+        source = str(mount["Source"])
+        if mount["Target"] == SECRETS:
+            return f"{secrets}.sh"
+        if mount["Target"] == ENVIRONMENT and self.environment is not None:
+            return self.environment.folder
+        if source == AGENT_FILE:
+            return self.agent.importable
+        return program_of(self.agent) if source.startswith(AGENT_FILE) else source
+
+    def _give_gpus(self, host: dict[str, Any], slots: Sequence[str]) -> None:
+        """Ask for GPUs in the way that the engine understands."""
+        if _by_environment(self.engine):
+            del host["DeviceRequests"]
+        else:
+            host["DeviceRequests"][0]["DeviceIDs"] = list(slots)
+
+
+def program_of(agent: Agent) -> str:
+    """Return where the first process of containers lies at the place."""
+    return agent.importable.removesuffix(".pyz") + "/workbench/learner/inside.sh"
+
+
+def _by_environment(engine: Engine) -> bool:
+    """Say whether NVIDIA_VISIBLE_DEVICES alone gives GPUs: where NVIDIA's runtime is the engine's usual one."""
+    if os.environ.get(BY_ENVIRONMENT) == "environment":
+        return True
+    return bool(engine.info.get("DefaultRuntime") == "nvidia")

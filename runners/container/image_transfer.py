@@ -1,0 +1,159 @@
+"""Brings an image from one engine to another without a registry, and only the layers that are missing there."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Final
+
+from runners.container.engine import Engine
+from runners.container.image import ARCHITECTURES
+from runners.container.pull import client_of, docker_library
+from workbench.errors import CannotWrite, InputMissing, LaunchRefused, RunnerError
+from workbench.learner.engine import EngineRefused
+
+Tell = Callable[[str], None]
+
+_CHUNK_BYTES: Final = 1 << 18
+_BLOCK_BYTES: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What was done."""
+
+    layers: int
+    """How many the image has."""
+    missing: int
+    """How many of them were sent."""
+    size_bytes: int
+    """Of what was sent."""
+
+
+def send(here: Engine, there: Engine, name: str, tell: Tell) -> Sent:
+    """Bring an image to another engine.
+
+    Raises:
+        InputMissing: there is no such image here.
+        LaunchRefused: it is for another architecture.
+        CannotWrite: there is no room for it here while it is on its way.
+        RunnerError: an engine does not do it.
+    """
+    found = here.image(name)
+    if found is None:
+        raise InputMissing(
+            f"There is no image {name} here.", hint=f"docker pull {name}, or docker build -t {name} ."
+        )
+    _check_architecture(there, name, found)
+    layers = [str(layer) for layer in found["RootFS"]["Layers"]]
+    same = there.image(name)
+    if same is not None and same["Id"] == found["Id"]:
+        return Sent(len(layers), 0, 0)
+    had = _layers_there(there, layers)
+    try:
+        with tempfile.TemporaryFile() as spool:
+            _save(here, name, spool, tell)
+            try:
+                size = _load(there, spool, had, tell)
+            except RunnerError:
+                if not had:
+                    raise
+                had = 0  # an engine that wants all of them, had or not
+                size = _load(there, spool, had, tell)
+    except OSError as error:
+        raise CannotWrite(
+            f"The image could not be kept on its way: {error.strerror}.",
+            hint="make room, or name a larger folder in TMPDIR",
+        ) from error
+    return Sent(len(layers), len(layers) - had, size)
+
+
+def _check_architecture(there: Engine, name: str, image: dict[str, Any]) -> None:
+    machine = str(there.info.get("Architecture") or "")
+    ours, theirs = str(image.get("Architecture") or ""), ARCHITECTURES.get(machine, machine)
+    if ours and theirs and ours != theirs:
+        raise LaunchRefused(
+            f"The image {name} is for {ours}, and that machine is {theirs}.",
+            hint=f"docker pull --platform linux/{theirs} {name}",
+            code="C104",
+        )
+
+
+def _layers_there(engine: Engine, layers: Sequence[str]) -> int:
+    """Return how many of the lowest layers some image there has, too: an engine knows a layer by all below it."""
+    most = 0
+    for one in engine.ask("GET", "images/json") or ():
+        image = engine.image(str(one["Id"]))
+        theirs = (image or {}).get("RootFS", {}).get("Layers") or ()
+        same = 0
+        while same < min(len(layers), len(theirs)) and layers[same] == theirs[same]:
+            same += 1
+        most = max(most, same)
+    return most
+
+
+def _save(engine: Engine, name: str, spool: IO[bytes], tell: Tell) -> None:
+    docker_library()
+    from docker.errors import DockerException
+
+    tell(f"takes {name} out of the engine here")
+    try:
+        for chunk in client_of(engine).get_image(name):
+            spool.write(chunk)
+    except DockerException as error:
+        raise RunnerError(f"The engine here does not give {name}: {error}.") from error
+
+
+def _load(engine: Engine, spool: IO[bytes], had: int, tell: Tell) -> int:
+    """Send an image without its lowest layers; return how many bytes that were."""
+    from docker.errors import DockerException
+
+    spool.seek(0)
+    sent = 0
+
+    def chunks() -> Iterator[bytes]:
+        nonlocal sent
+        said = 0
+        for chunk in _without(spool, had):
+            sent += len(chunk)
+            if sent - said >= 10_000_000:
+                said = sent
+                tell(f"sent {sent / 1e6:.0f} MB")
+            yield chunk
+
+    try:
+        for line in client_of(engine).load_image(chunks()):
+            if "error" in line:
+                raise RunnerError(f"The engine there does not take the image: {str(line['error']).strip()}.")
+    except (DockerException, EngineRefused) as error:
+        raise RunnerError(f"The engine there does not take the image: {error}.") from error
+    return sent
+
+
+def _without(spool: IO[bytes], had: int) -> Iterator[bytes]:
+    """Give an image's archive anew without the contents of its ``had`` lowest layers."""
+    with tarfile.open(fileobj=spool, mode="r:") as archive:
+        members = archive.getmembers()
+        manifest = archive.extractfile("manifest.json")
+        assert manifest is not None
+        left_out = set(json.loads(manifest.read())[0]["Layers"][:had])
+        for member in members:
+            if member.name in left_out and member.isreg():
+                continue
+            yield member.tobuf(tarfile.GNU_FORMAT)
+            if member.isreg():
+                yield from _content(spool, member.offset_data, member.size)
+    yield b"\0" * (2 * _BLOCK_BYTES)
+
+
+def _content(spool: IO[bytes], offset: int, size: int) -> Iterator[bytes]:
+    spool.seek(offset)
+    left = size
+    while left:
+        data = spool.read(min(left, _CHUNK_BYTES))
+        left -= len(data)
+        yield data
+    yield b"\0" * (-size % _BLOCK_BYTES)

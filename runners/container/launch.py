@@ -1,0 +1,339 @@
+"""Launches a container job: image, code, slots, containers, and an agent outside each, which starts its container.
+
+Cut off at any instant and called again, it starts nothing twice: a container is known by its name, and of two
+agents that are started for one learner the second ends at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+from backends.interface import Host
+from runners.container.engine import CONFLICT, NOT_FOUND, Engine
+from runners.container.fill_plan import Filling, program_of
+from runners.container.image import image_document, need_image
+from runners.container.limits import Limits, is_refused, tries
+from runners.container.permissions import open_up, user_of
+from runners.container.plan import LABEL_PLAN, acts_of, image_of, labels, network_name
+from runners.container.requirements import Building, ImageEnvironment
+from runners.container.stores import link_of, own_folders
+from runners.container.x_container_paths import ENVIRONMENT, MODEL, folders, inside_folder
+from runners.container.x_container_slots import lease_for_containers
+from runners.container.x_container_warnings import refusals
+from runners.interface import Plan, Progress
+from runners.process.plan import ref_of
+from runners.shared.agents import Agent, bring_agent
+from runners.shared.code import bring_code
+from runners.shared.data_stores import data_of, folders_of
+from runners.shared.environment import gpus_seen, job_folders, marker, secrets_stem
+from runners.shared.gpu_leases import Leased, lease_text
+from runners.shared.host_facts import Site
+from runners.shared.startup import Begin
+from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
+from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
+from workbench.learner.contained import REASON, why_not_started
+from workbench.learner.engine import Asked, EngineRefused
+from workbench.learner.launch_sh import render_secrets
+
+ENDS: Final = ("control", "output", "result")
+"""The named pipes between an agent and each act of its container."""
+
+
+class ContainerLaunching:
+    """One launch."""
+
+    def __init__(
+        self, plan: Plan, host: Host, site: Site, engine: Engine, progress: Progress, asker: str
+    ) -> None:
+        self._plan = plan
+        self._request = plan.request
+        self._host = host
+        self._site = site
+        self._engine = engine
+        self._progress = progress
+        self._job, self._attempt = job_folders(plan.request, site)
+        self._starts: dict[int, Asked] = {}
+        self._begin = Begin(plan, host, site, self._attempt, asker)
+
+    @cached_property
+    def _limits(self) -> Limits:
+        return Limits(self._host, self._site, self._engine)
+
+    def launch(self) -> None:
+        """Launch what has not begun."""
+        waiting = self._begin.not_begun()
+        if not waiting:
+            return
+        self._refuse()
+        image = need_image(self._engine, self._request, self._progress)
+        filling = self._prepare(waiting, image)
+        leased = lease_for_containers(self._request, waiting, self._host, self._site, self._engine)
+        started = False
+        try:
+            self._start(waiting, filling, leased)
+            started = True
+        finally:
+            leased.release()
+            if not started:
+                self._clear(waiting)
+        self._begin.await_begin(waiting)
+        self._hear_starts()
+
+    def _refuse(self) -> None:
+        """Refuse what cannot work however often it is tried."""
+        if lacks := refusals(self._request):
+            raise LaunchRefused(f"{lacks[0][0].upper()}{lacks[0][1:]}.", code="C104")
+        if not self._site.python:
+            raise LaunchRefused(
+                f"Containers are kept by an agent in Python 3.8 or newer, and {self._site.name} has none.",
+                hint="Install python3 there; the images need none.",
+                code="C104",
+            )
+        refuse_stores(self._request, self._host, self._site, runner="container", agent_kind="python")
+        if missing := [name for name in self._request.spec.secrets if name not in self._request.secrets]:
+            raise LaunchRefused(
+                f"There is no value for the secret {missing[0]}.",
+                hint=f"Give it when the job is given: fabric run -e {missing[0]}",
+                code="C103",
+            )
+
+    # What needs no slot
+
+    def _prepare(self, waiting: Sequence[int], image: Mapping[str, Any]) -> Filling:
+        request, site, attempt = self._request, self._site, self._attempt
+        self._progress("brings the code", stage="preparing")
+        shared = [str(self._job.results), str(self._job.checkpoints), str(self._job.data), str(attempt.logs)]
+        # Made by us, since the engine would make it its own.
+        own = [str(inside_folder(request, learner, site)) for learner in waiting]
+        mountpoint = str(attempt.job_state) + MODEL.removeprefix("/job")
+        stores = [*folders_of(request, site), *self._links(waiting)]
+        self._host.call("make_folders", paths=[*shared, mountpoint, *own, *stores])
+        # FfDL's scripts meet at this file.
+        self._host.call("touch", paths=[str(attempt.job_state / request.attempt.job_id)])
+        pipes = [f"{path}/{end}.{act}" for path in own for end in ENDS for act in acts_of(request)]
+        self._host.call("make_pipes", paths=pipes)
+        archive = bring_code(self._host, site, request, self._progress)
+        for learner in waiting:
+            self._host.call("unpack", archive=archive, folder=str(attempt.model(learner)))
+        agent = bring_agent(self._host, site, "python")
+        environment = self._bring_environment(image, agent)
+        trees = {path for learner in waiting for path in folders(request, learner, site).values()}
+        trees |= set(own_folders(request, site))
+        files = [agent.importable, program_of(agent)]
+        open_up(self._host, [*sorted(trees), *own], files, image, user_of(self._host)[0])
+        return Filling(self._engine, agent, image, environment)
+
+    def _bring_environment(self, image: Mapping[str, Any], agent: Agent) -> ImageEnvironment | None:
+        """Have what ``requirements:`` asks for, and record what the job runs with."""
+        environment, packages = None, []
+        if self._request.spec.python == "requirements":
+            building = Building(self._request, image, self._engine, self._site, agent)
+            packages, environment = building.build(self._progress), building.environment
+        document = {
+            "format": 1,
+            "python": f"{ENVIRONMENT}/bin/python" if environment else "",
+            "key": environment.key if environment else "",
+            "packages": packages,
+            "image": image_document(self._request, image),
+        }
+        path = self._attempt.path / "environment.json"
+        self._host.call("write_files", files={str(path): json.dumps(document) + "\n"})
+        return environment
+
+    def _links(self, learners: Sequence[int]) -> list[str]:
+        """Return the paths that are to lead to the data of stores, empty folders until then."""
+        copied = [data for data in data_of(self._request) if data.store.is_copied]
+        return [link_of(self._request, learner, self._site, data) for learner in learners for data in copied]
+
+    # The start
+
+    def _start(self, waiting: Sequence[int], filling: Filling, leased: Leased) -> None:
+        """Create the containers, write down what every agent is to do, then start the agents."""
+        self._progress("is being started", stage="starting")
+        request, site = self._request, self._site
+        secrets = self._write_secrets(waiting)
+        if network := network_name(request.attempt):
+            self._make_network(network)
+        documents, files = {}, {}
+        agent = filling.agent
+        for learner in waiting:
+            folder = self._attempt.learner(learner)
+            slots = leased.by_learner[learner]
+            self._create(learner, filling, slots, secrets.get(learner, ""))
+            planned = self._plan.learners[learner - 1].native["launch"]
+            document = {**planned, "secrets_file": None, "slots": list(slots), "guard": agent.argv(folder)}
+            if secrets:
+                document["secrets_file"] = secrets[learner] + ".json"
+            guard = shlex.join(agent.argv(folder)[:-2])
+            for act in acts_of(request):
+                document[act] = f"exec {guard} contain {shlex.quote(str(folder.path))} {act}"
+            document["env"] = {**planned["env"], **gpus_seen(slots)}
+            document = with_stores(request, self._host, site, document)
+            files[str(folder.path / "container.json")] = json.dumps(self._told(learner)) + "\n"
+            files[str(folder.launch)] = json.dumps(document) + "\n"
+            documents[learner] = document
+        self._host.call("write_files", files=files)
+        # Data that is bound has to be there first: then the agent starts the container.
+        for learner in waiting if not self._links(waiting[:1]) else ():
+            # What is in there waits for the agent, and both take their time to start.
+            name = self._plan.learners[learner - 1].name
+            self._starts[learner] = self._engine.begin("POST", f"containers/{name}/start")
+        variables = {"FABRIC_ENVIRONMENT": filling.environment.key} if filling.environment else {}
+        for learner, document in documents.items():
+            held = leased.part(learner)
+            pid = self._host.spawn(
+                document["guard"],
+                env={**site.environment, **variables, "FABRIC_GUARD": marker(ref_of(self._plan, learner))},
+                cwd="/",
+                output=str(self._attempt.learner(learner).path / "guard.log"),
+                holding=[held] if held is not None else [],
+            )
+            if held is not None:
+                held.write(lease_text(request, pid))
+                held.release()
+
+    def _hear_starts(self) -> None:
+        """Hear how the containers' starts went; why one failed is left for its agent to tell."""
+        for learner, asked in self._starts.items():
+            try:
+                asked.answer()
+            except EngineRefused as error:
+                if error.status not in (NOT_FOUND, CONFLICT):
+                    self._say_why(learner, error)
+            except OSError:
+                continue  # the agent finds out
+
+    def _say_why(self, learner: int, error: EngineRefused) -> None:
+        """Leave for a learner's agent why its container was not started: the engine tells it once."""
+        text, code, hint = why_not_started(error, self._told(learner))
+        path = self._attempt.learner(learner).path / REASON
+        reason = {"text": text, "code": code, "hint": hint}
+        self._host.call("write_files", files={str(path): json.dumps(reason)})
+
+    def _told(self, learner: int) -> dict[str, Any]:
+        """Return what the stand-in for a command must know of its container."""
+        return {
+            "engine": self._engine.path,
+            "name": self._plan.learners[learner - 1].name,
+            "image": image_of(self._request),
+            "memory_bytes": self._request.spec.memory_bytes,
+            "acts": acts_of(self._request),
+        }
+
+    def _write_secrets(self, waiting: Sequence[int]) -> dict[int, str]:
+        """Write the values twice, for agents as JSON and for containers as shell; return the names without ends."""
+        inside: dict[str, str] = {}
+        texts = {"command": self._request.spec.framework.command, "setup": self._request.spec.setup}
+        for learner in waiting:
+            folder = inside_folder(self._request, learner, self._site)
+            inside |= {str(folder / f"{act}.sh"): texts[act] + "\n" for act in acts_of(self._request)}
+            inside[str(folder.parent / "report.jsonl")] = ""
+        self._host.call("write_files", files=inside, mode=0o666)
+        secrets = secrets_with(self._request, self._site)
+        if not secrets:
+            return {}
+        attempt = self._request.attempt
+        place = self._host.call("secret_folder")
+        names = {learner: secrets_stem(place, attempt, learner) for learner in waiting}
+        try:
+            exports = render_secrets(secrets)
+        except ValueError as error:
+            raise LaunchRefused(f"The secrets cannot be handed over: {error}.", code="C103") from error
+        self._host.call("write_files", files={f"{name}.json": json.dumps(secrets) for name in names.values()})
+        # Readable by the container's user; the folder keeps others out.
+        self._host.call("write_files", files={f"{name}.sh": exports for name in names.values()}, mode=0o644)
+        return names
+
+    def _create(self, learner: int, filling: Filling, slots: tuple[str, ...], secrets: str) -> None:
+        """Create a container; on an engine whose limits are not known yet, start it to find out what it raises."""
+        plan = self._plan.learners[learner - 1]
+
+        def create(limits: Sequence[str]) -> None:
+            document = filling.filled(plan.native["container"], slots, secrets, limits)
+            self._create_one(plan.name, document, slots)
+
+        known = self._limits.known()
+        if known is None:
+            # One launch at a time: they would remove each other's tries.
+            with self._limits.lock():
+                known = self._limits.known()
+                if known is None:
+                    self._try_limits(learner, create)
+                    return
+        create(known)
+
+    def _try_limits(self, learner: int, create: Callable[[Sequence[str]], None]) -> None:
+        name = self._plan.learners[learner - 1].name
+        for limits in tries():
+            create(limits)
+            try:
+                self._engine.ask("POST", f"containers/{name}/start")
+            except EngineRefused as error:
+                if is_refused(error.message) and limits:
+                    self._engine.remove(name)
+                    continue
+                self._say_why(learner, error)
+                return
+            self._limits.remember(limits)
+            if self._links([learner]):
+                # Nothing has run in it yet, and what it binds is not there yet.
+                self._engine.remove(name)
+                create(limits)
+            return
+
+    def _create_one(self, name: str, document: Mapping[str, Any], slots: Sequence[str]) -> None:
+        """Create a container; one that a launch left behind that was cut off is taken as it is, or replaced.
+
+        Raises:
+            LaunchRefused: the engine does not take it.
+        """
+        try:
+            while not self._engine.create(name, document, slots):
+                found = self._engine.inspect(name)
+                if found is None:
+                    continue
+                same = found["Config"]["Labels"].get(LABEL_PLAN) == document["Labels"][LABEL_PLAN]
+                if same or found["State"]["Status"] == "running":
+                    return
+                self._engine.remove(name)
+        except EngineRefused as error:
+            raise _not_created(error, document) from error
+
+    def _make_network(self, name: str) -> None:
+        try:
+            self._engine.create_network(name, labels(self._request.attempt, 0, self._request.owner))
+        except EngineRefused as error:
+            if "address pool" in error.message:
+                raise SlotsBusy(
+                    "waits for a network: the container engine has no addresses left for another one",
+                    hint="docker network prune removes those that nothing uses.",
+                ) from error
+            raise RunnerError(f"The network {name} cannot be made: {error.message}") from error
+
+    def _clear(self, waiting: Sequence[int]) -> None:
+        """Leave no container and no network of learners that were not started."""
+        with contextlib.suppress(FabricError):
+            for learner in waiting:
+                facts = self._host.call("learner", folder=str(self._attempt.learner(learner).path))
+                if not facts["alive"]:
+                    self._engine.remove(self._plan.learners[learner - 1].name)
+            if network := network_name(self._request.attempt):
+                self._engine.remove_network(network)
+
+
+def _not_created(error: EngineRefused, document: Mapping[str, Any]) -> RunnerError:
+    said = error.message.strip()
+    if "bind source path does not exist" in said:
+        return LaunchRefused(
+            "The container engine does not see this machine's files: it runs somewhere else.",
+            hint="Add the machine that it runs on as a place (fabric backend add), or use --runner process.",
+            code="C104",
+        )
+    if error.status == 404 and "No such image" in said:
+        return RunnerError(f"The image {document['Image']} was removed in the meantime.")
+    return LaunchRefused(f"The container engine refuses the container: {said}.", code="C104")

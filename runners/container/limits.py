@@ -1,0 +1,82 @@
+"""Locked memory and stack of containers: raised as far as an engine may, which is tried once and remembered."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from backends.interface import Host
+from runners.container.engine import Engine
+from runners.shared.host_facts import Site
+from workbench.errors import RunnerError
+
+LIMITS: Final[Sequence[Mapping[str, Any]]] = (
+    {"Name": "memlock", "Soft": -1, "Hard": -1},
+    {"Name": "stack", "Soft": 64 << 20, "Hard": 64 << 20},
+)
+"""What NVIDIA asks for: NCCL and CUDA lock memory, deep recursion needs a stack."""
+
+FILE: Final = "engine-limits.json"
+LOCK_SECONDS: Final = 120.0
+LOCK_PAUSE_SECONDS: Final = 0.05
+_WORDS: Final = ("rlimit", "ulimit")
+
+
+class Limits:
+    """What one engine may raise, as it was found out before."""
+
+    def __init__(self, host: Host, site: Site, engine: Engine) -> None:
+        self._host = host
+        self._path = str(site.home.path / FILE)
+        # Podman has another id every time that it is asked.
+        self._engine = engine.path if engine.is_podman else str(engine.info.get("ID") or engine.path)
+
+    def known(self) -> tuple[str, ...] | None:
+        """Return the names of the limits that the engine raises, None when that was never tried."""
+        found = self._read().get(self._engine)
+        return tuple(map(str, found)) if isinstance(found, list) else None
+
+    def remember(self, names: Sequence[str] | None) -> None:
+        """Keep what was found out; None forgets it."""
+        told = {key: value for key, value in self._read().items() if key != self._engine}
+        if names is not None:
+            told[self._engine] = list(names)
+        self._host.call("write_files", files={self._path: json.dumps(told) + "\n"})
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the right to find it out; waits for whoever has it.
+
+        Raises:
+            RunnerError: it is held for much longer than that takes.
+        """
+        folder, _, name = self._path.rpartition("/")
+        until = time.monotonic() + LOCK_SECONDS
+        while (held := self._host.lock([f"{name}.lock"], folder=folder, text="{}")) is None:
+            if time.monotonic() > until:
+                raise RunnerError("Somebody else finds out for long what limits the container engine raises.")
+            time.sleep(LOCK_PAUSE_SECONDS)
+        try:
+            yield
+        finally:
+            held.release()
+
+    def _read(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._host.call("read_object", path=self._path) or {}
+        return found
+
+
+def tries() -> Iterator[tuple[str, ...]]:
+    """Yield what is tried on an engine for the first time, down to nothing, which no engine refuses."""
+    names = tuple(str(limit["Name"]) for limit in LIMITS)
+    yield names
+    yield from ((name,) for name in names)
+    yield ()
+
+
+def is_refused(said: str) -> bool:
+    """Say whether an engine did not start a container since it may not raise a limit."""
+    return any(word in said.lower() for word in _WORDS)

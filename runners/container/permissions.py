@@ -1,0 +1,110 @@
+"""Whose files are whose: a container's user may write while it runs, afterwards all of it is the person's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from backends.interface import Host
+from runners.container.engine import Engine
+from runners.container.plan import bind
+from workbench.errors import RunnerError
+from workbench.learner.engine import EngineRefused
+
+CHANGE_SECONDS: Final = 600.0
+_ROOT: Final = ("", "0", "root", "0:0", "root:root")
+
+
+def open_up(
+    host: Host, trees: Sequence[str], read_only: Sequence[str], image: Mapping[str, Any], user: int
+) -> None:
+    """Let whoever an image runs as write into these folders and read these files; the job's folder keeps others out.
+
+    Args:
+        host: the place.
+        trees: what it may change, with all that is in it.
+        read_only: files.
+        image: what is known of it.
+        user: who we are at the place.
+    """
+    runs_as = str((image.get("Config") or {}).get("User") or "")
+    # Root without its capability to override modes is a user like any other.
+    if user != 0 or runs_as not in _ROOT:
+        host.call("let_others_in", trees=list(trees), read_only=list(read_only))
+
+
+def give_back(host: Host, engine: Engine, paths: Sequence[str], image: str) -> None:
+    """Make everything in these folders belong to the person, whoever wrote it.
+
+    Raises:
+        RunnerError: some of it stays somebody else's.
+    """
+    uid, gid = user_of(host)
+    there = list(host.call("existing", paths=list(paths)))
+    if not host.call("is_foreign", paths=there, uid=uid):
+        return
+    if uid == 0:
+        host.run(["chown", "-R", "-h", f"{uid}:{gid}", *there], deadline_seconds=CHANGE_SECONDS)
+        return
+    _change_inside(engine, there, image, "0:0" if runs_rootless(engine) else f"{uid}:{gid}")
+
+
+def _change_inside(engine: Engine, paths: Sequence[str], image: str, owner: str) -> None:
+    """Change the owner as root of a container, which has the right that its maker has not."""
+    targets = {path: f"/{number}" for number, path in enumerate(paths)}
+    name = f"fabric-rights-{os.urandom(6).hex()}"
+    document = {
+        "Image": image,
+        "User": "0:0",
+        "Entrypoint": ["chown", "-R", "-h", owner, *targets.values()],
+        "Cmd": [],
+        "Labels": {"fabric.rights": owner},
+        "HostConfig": {
+            "AutoRemove": True,
+            "NetworkMode": "none",
+            "SecurityOpt": ["no-new-privileges"],
+            "CapDrop": ["ALL"],
+            "CapAdd": ["CHOWN", "DAC_OVERRIDE", "FOWNER"],
+            "LogConfig": {"Type": "none", "Config": {}},
+            "Mounts": [bind(path, target) for path, target in targets.items()],
+        },
+    }
+    try:
+        engine.create(name, document)
+        engine.ask("POST", f"containers/{name}/start")
+        engine.is_removed(name, CHANGE_SECONDS)
+    except EngineRefused as error:
+        engine.remove(name)
+        raise RunnerError(
+            f"What the job wrote does not belong to you yet: {error.message}",
+            hint=f"sudo chown -R {owner} {paths[0]}",
+        ) from error
+
+
+def relabelled(mounts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return mounts in the older form, the only one that lets containers use what SELinux guards (``z``)."""
+    return [
+        f"{mount['Source']}:{mount['Target']}:{'ro' if mount['ReadOnly'] else 'rw'},z" for mount in mounts
+    ]
+
+
+def is_guarded(host: Host, engine: Engine) -> bool:
+    """Say whether SELinux keeps containers from files that are not labelled as theirs."""
+    if not host.call("existing", paths=["/sys/fs/selinux/enforce"]):
+        return False
+    return any("selinux" in option for option in engine.info.get("SecurityOptions") or ())
+
+
+def runs_rootless(engine: Engine) -> bool:
+    """Say whether root in the engine's containers is the person outside."""
+    said = engine.info.get("SecurityOptions") or ()
+    return bool(engine.info.get("Rootless")) or any("rootless" in option for option in said)
+
+
+def user_of(host: Host) -> tuple[int, int]:
+    """Return the ids of the user and the group that we are at a place."""
+    if host.here:
+        return os.getuid(), os.getgid()
+    said = host.run(["sh", "-c", "id -u; id -g"]).stdout.split()
+    return int(said[0]), int(said[1])

@@ -1,0 +1,288 @@
+"""Plans a container job: what the engine and every learner's agent will be told, as it will be sent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from runners.container.environment import container_environment
+from runners.container.limits import LIMITS
+from runners.container.stores import container_stores, store_mounts
+from runners.container.x_container_paths import (
+    AGENT,
+    ENVIRONMENT,
+    LEARNER,
+    PROGRAM,
+    REPORT,
+    SECRETS,
+    folders,
+    inside_folder,
+    outside,
+)
+from runners.container.x_container_warnings import notes_of, warnings_of
+from runners.interface import AttemptRef, LaunchRequest, LearnerPlan, LearnerRef, Plan
+from runners.process.plan import USAGE_SECONDS, check_memory
+from runners.shared.environment import CHOSEN, job_folders
+from runners.shared.host_facts import Site
+from runners.shared.launch_document import metrics_document
+from workbench.errors import LaunchRefused
+from workbench.job import attempt_stem, learner_name
+from workbench.manifest.model import Framework
+
+SHM_BYTES: Final = 4 << 30
+"""PyTorch's data loaders die on Docker's own 64 MB."""
+
+LEAST_MEMORY_BYTES: Final = 6 << 20
+"""What engines refuse to go below."""
+
+LOOPBACK: Final = "127.0.0.1"
+"""Where ports are published: for whoever sits at this machine."""
+
+DROPPED: Final = (
+    *("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETPCAP", "NET_RAW", "MKNOD", "SETFCAP"),
+)
+"""The capabilities that FfDL dropped."""
+
+AGENT_FILE: Final = "<agent>"
+"""Stands in a plan for the agent's archive and, with ``/inside.sh``, for its program in the container."""
+
+_NOT_OUTSIDE: Final = ("LD_", "BASH_", "ENV", "PATH", "PYTHON")
+"""Variables that are meant for the command alone, and would change how its agent runs."""
+
+BUILT: Final = "fabric-build"
+"""Images that were built of code, one tag a content."""
+
+LABEL_LEARNER: Final = "fabric.learner"
+LABEL_SLOTS: Final = "fabric.slots"
+LABEL_PLAN: Final = "fabric.plan"
+
+
+def make_plan(request: LaunchRequest, site: Site) -> Plan:
+    """Say exactly what would be sent. No engine is asked.
+
+    Raises:
+        LaunchRefused: no image is named, or memory that cannot be given.
+    """
+    spec = request.spec
+    if not spec.image:
+        raise LaunchRefused(
+            "The job names no image, and a container is made of one.",
+            hint="Name it with --image, or by framework: {name: custom, version: IMAGE}; or use --runner process.",
+            code="C101",
+        )
+    check_memory(request, site)
+    if spec.memory_bytes is not None and spec.memory_bytes < LEAST_MEMORY_BYTES:
+        raise LaunchRefused(
+            f"The job asks for {spec.memory_bytes} bytes of memory; a container needs at least 6 MiB.",
+            hint="Ask for more with 'memory:' or --set memory=",
+            code="C104",
+        )
+    attempt = request.attempt
+    learners = tuple(
+        LearnerPlan(
+            number,
+            learner_name(attempt.job_id, attempt.attempt, number),
+            {
+                "network": network_name(attempt) or "bridge",
+                "container": container_document(request, number, site),
+                "launch": launch_document(request, number, site),
+            },
+        )
+        for number in range(1, attempt.learners + 1)
+    )
+    return Plan(
+        request=request,
+        runner="container",
+        learners=learners,
+        slots_per_learner=spec.gpus,
+        cpus_per_learner=min(spec.cpus or 0.0, float(len(site.processors))),
+        warnings=tuple(warnings_of(request)),
+        notes=tuple(notes_of(request, site)),
+    )
+
+
+def image_of(request: LaunchRequest) -> str:
+    """Return the whole reference of a job's image, its registry included; one that is built is named by its content."""
+    if request.spec.build:
+        told = [request.code_hash, asdict(request.spec.build)]
+        content = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        return f"{BUILT}:{content[:32] if request.code_hash else 'of-the-code'}"
+    return reference_of(request.spec.framework)
+
+
+def reference_of(framework: Framework) -> str:
+    """Return the whole reference of an image that is not built."""
+    registry = str(framework.image_location.get("registry") or "").strip("/")
+    if not registry or framework.image.startswith(f"{registry}/"):
+        return framework.image
+    namespace = str(framework.image_location.get("namespace") or "").strip("/")
+    return "/".join(part for part in (registry, namespace, framework.image) if part)
+
+
+def network_name(attempt: AttemptRef) -> str:
+    """Name the network of an attempt; one learner alone has none."""
+    return attempt_stem(attempt.job_id, attempt.attempt) if attempt.learners > 1 else ""
+
+
+def ports_of(request: LaunchRequest, learner: int) -> tuple[int, ...]:
+    """Return the ports that a learner publishes under the same numbers: the first learner's are the job's."""
+    return request.spec.ports if learner == 1 else ()
+
+
+def acts_of(request: LaunchRequest) -> list[str]:
+    """Name what is run in a container, in this order."""
+    return ["setup", "command"] if request.spec.setup else ["command"]
+
+
+def container_document(request: LaunchRequest, learner: int, site: Site) -> dict[str, Any]:
+    """Return what the engine is told of a learner; what is chosen at launch is left open."""
+    spec, attempt = request.spec, request.attempt
+    name = learner_name(attempt.job_id, attempt.attempt, learner)
+    stem = attempt_stem(attempt.job_id, attempt.attempt)
+    network = network_name(attempt)
+    host: dict[str, Any] = {
+        "AutoRemove": True,
+        "Init": False,
+        "Mounts": _mounts(request, learner, site),
+        "NetworkMode": network or "bridge",
+        "CapDrop": list(DROPPED),
+        "SecurityOpt": ["no-new-privileges"],
+        "ShmSize": spec.shm_size_bytes or SHM_BYTES,
+        "Ulimits": [dict(limit) for limit in LIMITS],
+        "LogConfig": {"Type": "none", "Config": {}},  # its output is kept by the agent
+    }
+    if spec.cpus is not None:
+        host["NanoCpus"] = round(min(spec.cpus, float(len(site.processors))) * 1e9)
+    if spec.memory_bytes is not None:
+        host |= {"Memory": spec.memory_bytes, "MemorySwap": spec.memory_bytes}
+    if spec.gpus:
+        host["DeviceRequests"] = [
+            {"Driver": "", "DeviceIDs": [CHOSEN] * spec.gpus, "Capabilities": [["gpu"]]}
+        ]
+    if published := ports_of(request, learner):
+        host["PortBindings"] = {
+            f"{port}/tcp": [{"HostIp": LOOPBACK, "HostPort": str(port)}] for port in published
+        }
+    document: dict[str, Any] = {
+        "Image": image_of(request),
+        "Hostname": name,
+        "Entrypoint": ["sh", PROGRAM],
+        "Cmd": acts_of(request),
+        "WorkingDir": "/job/model-code",
+        "Env": [
+            f"{key}={value}" for key, value in sorted(container_environment(request, learner, site).items())
+        ],
+        "Labels": labels(attempt, learner, request.owner),
+        "Healthcheck": {"Test": ["NONE"]},
+        "StopTimeout": int(spec.grace_seconds) + 5,
+        "HostConfig": host,
+    }
+    if published:
+        document["ExposedPorts"] = {f"{port}/tcp": {} for port in published}
+    if network:
+        aliases = [name, f"{name}.{stem}"]
+        document["NetworkingConfig"] = {"EndpointsConfig": {network: {"Aliases": aliases}}}
+    else:
+        host["ExtraHosts"] = [f"{name}.{stem}:127.0.0.1"]
+    return document
+
+
+def labels(attempt: AttemptRef, learner: int, owner: str) -> dict[str, str]:
+    """Return what a container says of itself: whose it is, down to the learner."""
+    return {
+        "fabric.home": attempt.home,
+        "fabric.owner": owner,
+        "fabric.job": attempt.job_id,
+        "fabric.attempt": str(attempt.attempt),
+        LABEL_LEARNER: str(learner),
+    }
+
+
+def ref_of_labels(told: Mapping[str, str]) -> LearnerRef | None:
+    """Name the learner that a container's labels speak of, if they do."""
+    attempt, learner = told.get("fabric.attempt", ""), told.get(LABEL_LEARNER, "")
+    if not (attempt.isdigit() and learner.isdigit()):
+        return None
+    return LearnerRef(told.get("fabric.home", ""), told.get("fabric.job", ""), int(attempt), int(learner))
+
+
+def ref_of_network(told: Mapping[str, str]) -> LearnerRef | None:
+    """Name the second learner of the attempt that a network's labels speak of: only those of several have one."""
+    ref = ref_of_labels(told)
+    return ref and LearnerRef(ref.home, ref.job_id, ref.attempt, 2)
+
+
+def launch_document(request: LaunchRequest, learner: int, site: Site) -> dict[str, Any]:
+    """Return the launch document of a learner's agent, which runs outside and keeps what stands for the command."""
+    spec, attempt = request.spec, request.attempt
+    _, folder = job_folders(request, site)
+    stores = container_stores(request, learner, site)
+    metrics = metrics_document(spec)
+    if metrics is not None and metrics.get("source"):
+        metrics["source"] = outside(metrics["source"], request, learner, site)
+    # Collectors read outside what the command writes inside.
+    seen = container_environment(request, learner, site)
+    environment = {
+        name: outside(value, request, learner, site)
+        for name, value in seen.items()
+        if not name.startswith(_NOT_OUTSIDE)
+    }
+    return {
+        "format": 1,
+        "home": attempt.home,
+        "owner": request.owner,
+        "job": attempt.job_id,
+        "attempt": attempt.attempt,
+        "learner": learner,
+        "learners": attempt.learners,
+        "command": f"exec {AGENT_FILE} contain command",
+        "setup": f"exec {AGENT_FILE} contain setup" if spec.setup else "",
+        "shell": "sh",
+        "cwd": str(folder.learner(learner).path),
+        "env": environment,
+        "secrets_file": CHOSEN if spec.secrets or request.secrets or stores else None,
+        "secrets": list(spec.secrets),
+        "grace_seconds": spec.grace_seconds,
+        "settle_seconds": spec.settle_seconds,
+        "ends_when": spec.ends_when,
+        "max_runtime_seconds": spec.max_runtime_seconds,
+        "memory_bytes": None,  # the engine keeps to it
+        "cpus": None,
+        "slots": [CHOSEN] * spec.gpus,
+        "usage_seconds": USAGE_SECONDS,
+        "attempt_dir": str(folder.path),
+        "log_dir": str(folder.logs),
+        "log_dir_shared": True,
+        "metrics": metrics,
+        "stores": stores,
+    }
+
+
+def digest_of(document: Mapping[str, Any]) -> str:
+    """Return what two equal container documents have in common."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def bind(source: str, target: str, *, read_only: bool = False) -> dict[str, Any]:
+    """Return a mount of a file or folder that must be there."""
+    return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}
+
+
+def _mounts(request: LaunchRequest, learner: int, site: Site) -> list[dict[str, Any]]:
+    folder = job_folders(request, site)[1].learner(learner).path
+    mounts = [bind(here, there) for there, here in sorted(folders(request, learner, site).items())]
+    mounts += store_mounts(request, learner, site)
+    mounts += [
+        bind(str(inside_folder(request, learner, site)), LEARNER),
+        bind(str(folder / "report.jsonl"), REPORT),
+        bind(f"{AGENT_FILE}/inside.sh", PROGRAM, read_only=True),
+        bind(AGENT_FILE, AGENT, read_only=True),
+    ]
+    if request.spec.python == "requirements":
+        mounts.append(bind(CHOSEN, ENVIRONMENT, read_only=True))
+    if request.spec.secrets or request.secrets:
+        mounts.append(bind(CHOSEN, SECRETS, read_only=True))
+    return mounts

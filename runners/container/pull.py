@@ -1,0 +1,146 @@
+"""Pulls images with the logins of the user's Docker configuration, and tells in words and bytes how far it is."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+from runners.container.engine import Engine
+from runners.interface import LaunchRequest, Progress
+from workbench.errors import FabricError, LaunchRefused, RunnerError
+
+if TYPE_CHECKING:
+    import types
+
+    from docker.api.client import APIClient
+
+TELL_SECONDS: Final = 0.5
+_SSH: Final = "docker.transport.sshconn"
+_importing = threading.Lock()
+
+
+def docker_library() -> types.ModuleType:
+    """Import ``docker`` without its way over SSH, which is not used here and costs half of the time (paramiko)."""
+    with _importing:
+        hidden = _SSH not in sys.modules
+        if hidden:
+            sys.modules[_SSH] = None  # type: ignore[assignment] # makes importing it fail, which docker expects
+        try:
+            import docker
+        finally:
+            if hidden:
+                sys.modules.pop(_SSH, None)
+        found: types.ModuleType = docker
+        return found
+
+
+def client_of(engine: Engine, *, timeout_seconds: float = 600.0) -> APIClient:
+    """Return a client of the docker package whose connections are the place's own."""
+    docker_library()
+    from docker.api.client import APIClient
+    from docker.transport.unixconn import UnixHTTPAdapter, UnixHTTPConnection, UnixHTTPConnectionPool
+
+    class Connection(UnixHTTPConnection):  # type: ignore[misc] # the package has no types
+        def connect(self) -> None:
+            self.sock = engine.host.connect(engine.path)
+            self.sock.settimeout(self.timeout)
+
+    class Pool(UnixHTTPConnectionPool):  # type: ignore[misc] # as above
+        def _new_conn(self) -> Connection:
+            return Connection(self.socket_path, self.timeout)
+
+    class Adapter(UnixHTTPAdapter):  # type: ignore[misc] # as above
+        def get_connection(self, url: Any, proxies: Any = None) -> Pool:
+            with self.pools.lock:
+                found: Pool | None = self.pools.get(url)
+                if found is None:
+                    found = Pool(self.socket_path, self.timeout, maxsize=self.max_pool_size)
+                    self.pools[url] = found
+                return found
+
+    client = APIClient(base_url=f"unix://{engine.path}", version="1.40", timeout=timeout_seconds)
+    client.mount("http+docker://", Adapter(f"http+unix://{engine.path}", timeout_seconds))
+    return client
+
+
+def pull(engine: Engine, reference: str, request: LaunchRequest, progress: Progress) -> None:
+    """Pull an image.
+
+    Raises:
+        LaunchRefused: there is no such image, or no right to it (S103).
+        RunnerError: its registry cannot be reached.
+    """
+    docker_library()
+    from docker.errors import APIError, DockerException
+    from docker.utils import parse_repository_tag
+
+    engine.ask("GET", "_ping")  # said better by us than by the library
+    progress(f"pulls {reference}", stage="preparing")
+    repository, tag = parse_repository_tag(reference)
+    told = Layers(reference, progress)
+    try:
+        token = str(request.spec.framework.image_location.get("access_token") or "")
+        login = {"username": "token", "password": token} if token and not token.startswith("$") else None
+        with (
+            closing(client_of(engine)) as client,
+            closing(
+                client.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=login)
+            ) as lines,
+        ):
+            for line in lines:
+                if "error" in line:
+                    raise not_pulled(reference, str(line["error"]))
+                told.hear(line)
+    except APIError as error:
+        raise not_pulled(reference, str(error.explanation or error)) from error
+    except (DockerException, OSError) as error:
+        raise not_pulled(reference, str(error)) from error
+
+
+class Layers:
+    """How far the layers of an image are."""
+
+    def __init__(self, reference: str, progress: Progress) -> None:
+        self._reference = reference
+        self._progress = progress
+        self._done: dict[str, int] = {}
+        self._whole: dict[str, int] = {}
+        self._said_at = 0.0
+
+    def hear(self, line: Mapping[str, Any]) -> None:
+        """Take a line of the engine's, and tell the sum from time to time."""
+        layer, detail = str(line.get("id") or ""), line.get("progressDetail") or {}
+        if line.get("status") == "Downloading" and detail.get("total"):
+            self._done[layer], self._whole[layer] = int(detail["current"]), int(detail["total"])
+        elif line.get("status") in ("Download complete", "Pull complete") and layer in self._whole:
+            self._done[layer] = self._whole[layer]
+        if time.monotonic() - self._said_at < TELL_SECONDS:
+            return
+        self._said_at = time.monotonic()
+        if self._whole:
+            done, whole = sum(self._done.values()) / 1e6, sum(self._whole.values()) / 1e6
+            self._progress(f"pulls {self._reference}: {done:.0f} of {whole:.0f} MB", stage="preparing")
+
+
+def not_pulled(reference: str, said: str) -> FabricError:
+    """Say why an image, or the base of one, was not pulled."""
+    text = said.strip().rstrip(".")
+    low = text.lower()
+    if any(word in low for word in ("no such host", "timeout", "connection refused", "unreachable", "i/o")):
+        return RunnerError(
+            f"The image {reference} cannot be pulled, since its registry cannot be reached: {text}.",
+            hint="Check the network and proxies of the engine; docker load takes an image from a file.",
+        )
+    if any(word in low for word in ("denied", "unauthorized", "authentication", "credentials", "forbidden")):
+        return LaunchRefused(
+            f"The image {reference} cannot be pulled: there is none of that name, or you have no right to it.",
+            hint="Check its name, or log in to its registry: docker login",
+            code="S103",
+        )
+    return LaunchRefused(
+        f"The image {reference} cannot be pulled: {text}.", hint="Check its name and tag.", code="S103"
+    )

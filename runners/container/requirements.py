@@ -1,0 +1,221 @@
+"""``requirements:`` in a container: an environment made once by the image's own Python, cached, and mounted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from backends.interface import Host
+from runners.container.engine import NOT_FOUND, Engine
+from runners.container.permissions import is_guarded, relabelled, runs_rootless, user_of
+from runners.container.plan import bind, image_of
+from runners.container.x_container_paths import AGENT, ENVIRONMENT, OURS
+from runners.interface import LaunchRequest, Progress
+from runners.shared.agents import Agent
+from runners.shared.host_facts import Site
+from runners.shared.virtualenvs import lock_of, refused, tail
+from workbench.errors import LaunchRefused, RunnerError
+from workbench.learner.contained import why_not_started
+from workbench.learner.engine import EngineRefused
+from workbench.learner.survey import INSTALLERS
+
+FORMAT: Final = 1
+TELL_SECONDS: Final = 2.0
+LOCK_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 0.05
+
+_SCRIPT: Final = f"""
+exec >>{OURS}/build.log 2>&1
+for python in python3 python; do
+    if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then
+        exec "$python" -m workbench.learner.environment_inside {ENVIRONMENT} {OURS}/requirements.txt {OURS}/$1
+    fi
+done
+for python in python3 python; do
+    command -v "$python" >/dev/null 2>&1 && "$python" --version >{ENVIRONMENT}/.python 2>&1 && exit 3
+done
+echo nothing >{ENVIRONMENT}/.python
+exit 3
+"""
+"""Run by ``sh``: finds a Python that is new enough, or writes down which there is."""
+
+_WHEEL: Final = (
+    "import glob, os\n"
+    "try: import ensurepip; folders = [os.path.dirname(ensurepip.__file__) + '/_bundled']\n"
+    "except ImportError: folders = []\n"
+    "found = [f for d in folders + ['/usr/share/python-wheels'] for f in glob.glob(d + '/pip-*.whl')]\n"
+    "print(found[0] if found else '')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageEnvironment:
+    """The environment of one list of requirements in one image, there or not."""
+
+    key: str
+    folder: str
+
+    @property
+    def mount(self) -> dict[str, Any]:
+        """How a job's container gets it."""
+        return bind(self.folder, ENVIRONMENT, read_only=True)
+
+
+def environment_in(request: LaunchRequest, image: Mapping[str, Any], site: Site) -> ImageEnvironment:
+    """Name the environment that a job's requirements mean in an image."""
+    lines = sorted({line.strip() for line in request.spec.requirements if line.strip()})
+    document = json.dumps(["image", FORMAT, image.get("Id"), lines])
+    key = hashlib.sha256(document.encode()).hexdigest()
+    return ImageEnvironment(key, str(site.home.environments / key))
+
+
+class Building:
+    """Makes an environment unless it is there, or waits for who makes it."""
+
+    def __init__(
+        self, request: LaunchRequest, image: Mapping[str, Any], engine: Engine, site: Site, agent: Agent
+    ) -> None:
+        self._request = request
+        self._image = image
+        self._engine = engine
+        self._host: Host = engine.host
+        self._site = site
+        self._agent = agent
+        self.environment = environment_in(request, image, site)
+        # By its name two launches know each other's build, which outlives who has begun it.
+        self._name = f"fabric-environment-{self.environment.key[:24]}-{request.attempt.home[:8]}"
+
+    def build(self, progress: Progress) -> list[str]:
+        """Build it and return its packages.
+
+        Raises:
+            LaunchRefused: it cannot be built (C205), with the last lines of what was printed.
+            RunnerError: its build was cut off.
+        """
+        folder = self.environment.folder
+        if not self._has(".complete"):
+            self._begin()
+            self._wait(progress)
+            if self._has(".python"):
+                raise self._too_old()
+            if not self._has(".complete"):
+                what = "could not be built" if self._has(".failed") else "is not there: its build was killed"
+                said = "\n".join(tail(self._host, f"{folder}.log"))
+                raise refused(f"The environment of requirements: {what}", said)
+        packages = self._host.run(["cat", f"{folder}/packages.txt"]).stdout
+        return packages.decode("utf-8", "replace").splitlines()
+
+    def _has(self, name: str) -> bool:
+        return bool(self._host.call("existing", paths=[f"{self.environment.folder}/{name}"]))
+
+    def _begin(self) -> None:
+        """Start the build unless it runs; what an earlier one left is removed."""
+        until = time.monotonic() + LOCK_SECONDS
+        while (lock := lock_of(self.environment.key, self._site, self._host)) is None:
+            if time.monotonic() > until:
+                raise RunnerError("Somebody else holds the lock of the environment of requirements.")
+            self._host.watch([f"{self.environment.folder}.lock"], timeout_seconds=_LOOK_SECONDS)
+        try:
+            if self._has(".complete") or self._engine.inspect(self._name) is not None:
+                return
+            self._prepare()
+            self._start()
+        finally:
+            lock.release()
+
+    def _prepare(self) -> None:
+        folder = self.environment.folder
+        lines = "".join(f"{line}\n" for line in self._request.spec.requirements)
+        self._host.call("remove", paths=[folder])
+        self._host.call("make_folders", paths=[folder])
+        self._host.call("write_files", files={f"{folder}.txt": lines, f"{folder}.log": ""})
+
+    def _start(self) -> None:
+        try:
+            self._engine.create(self._name, self._document())
+            self._engine.ask("POST", f"containers/{self._name}/start")
+        except EngineRefused as error:
+            self._engine.remove(self._name)
+            text, code, hint = why_not_started(error, {"image": image_of(self._request)})
+            raise LaunchRefused(f"{text[0].upper()}{text[1:]}.", hint=hint, code=code) from error
+
+    def _wait(self, progress: Progress) -> None:
+        """Tell what the build does until its container is gone."""
+        said = "builds the environment of requirements"
+        while True:
+            progress(said, stage="preparing")
+            try:
+                if self._engine.is_removed(self._name, TELL_SECONDS):
+                    return
+            except EngineRefused as error:
+                if error.status == NOT_FOUND:
+                    return
+                raise
+            lines = tail(self._host, f"{self.environment.folder}.log")
+            said = lines[-1] if lines else said
+
+    def _too_old(self) -> LaunchRefused:
+        found = self._host.run(["cat", f"{self.environment.folder}/.python"]).stdout.decode().strip()
+        has = "has no Python" if found == "nothing" else f"has {found}"
+        return LaunchRefused(
+            f"The image {image_of(self._request)} {has}, and requirements need Python 3.8 or newer.",
+            hint="Install them by setup: with what the image has, or take another image.",
+            code="C205",
+        )
+
+    def _document(self) -> dict[str, Any]:
+        """Return what the engine is told: a container of the job's image that may write nothing but the environment."""
+        folder, wheel = self.environment.folder, self._wheel()
+        mounts = [
+            bind(folder, ENVIRONMENT),
+            bind(f"{folder}.log", f"{OURS}/build.log"),
+            bind(f"{folder}.txt", f"{OURS}/requirements.txt", read_only=True),
+            bind(self._agent.importable, AGENT, read_only=True),
+        ]
+        wheel_name = wheel.rpartition("/")[2]
+        if wheel:
+            mounts.append(bind(wheel, f"{OURS}/{wheel_name}", read_only=True))
+        told = self._site.environment
+        variables = {"HOME": "/tmp", "PYTHONPATH": AGENT, "PYTHONDONTWRITEBYTECODE": "1"}
+        variables |= {name: value for name, value in told.items() if name.startswith(INSTALLERS)}
+        variables |= {name: value for name, value in told.items() if name.lower().endswith("_proxy")}
+        if configuration := variables.get("PIP_CONFIG_FILE") or self._configuration():
+            mounts.append(bind(configuration, f"{OURS}/pip.conf", read_only=True))
+            variables["PIP_CONFIG_FILE"] = f"{OURS}/pip.conf"
+        host: dict[str, Any] = {
+            "AutoRemove": True,
+            "NetworkMode": "host",  # an index or a proxy on this machine's loopback serves, too
+            "SecurityOpt": ["no-new-privileges"],
+            "CapDrop": ["ALL"],
+            "LogConfig": {"Type": "none", "Config": {}},
+            "Mounts": mounts,
+        }
+        if is_guarded(self._host, self._engine):
+            host["Binds"] = relabelled(host.pop("Mounts"))
+        uid, gid = user_of(self._host)
+        return {
+            "Image": self._image["Id"],
+            "User": "0:0" if runs_rootless(self._engine) else f"{uid}:{gid}",
+            "Entrypoint": ["sh", "-c", _SCRIPT, "sh", wheel_name or "-"],
+            "Cmd": [],
+            "WorkingDir": "/",
+            "Env": [f"{name}={value}" for name, value in sorted(variables.items())],
+            "Labels": {"fabric.home": self._request.attempt.home, "fabric.environment": self.environment.key},
+            "Healthcheck": {"Test": ["NONE"]},
+            "HostConfig": host,
+        }
+
+    def _configuration(self) -> str:
+        """Return the first of the files that pip reads at the place, or nothing."""
+        home = self._site.environment.get("HOME", "")
+        usual = [f"{home}/.config/pip/pip.conf", f"{home}/.pip/pip.conf", "/etc/pip.conf"]
+        return next(iter(self._host.call("existing", paths=usual)), "")
+
+    def _wheel(self) -> str:
+        """Return where pip's wheel lies at the place, or nothing."""
+        done = self._host.run([self._site.python, "-I", "-c", _WHEEL])
+        return done.stdout.decode().strip() if done.exit_code == 0 else ""

@@ -1,0 +1,147 @@
+"""The runner ``container``: learners in containers of a job's image, each kept by an agent outside it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, BinaryIO, ClassVar
+
+from backends.interface import Cluster, Host
+from runners.interface import (
+    AttemptRef,
+    Capabilities,
+    ExecSession,
+    FileEntry,
+    LaunchRequest,
+    LearnerRef,
+    Observation,
+    Plan,
+    Progress,
+)
+from runners.process.runner import ProcessRunner
+
+if TYPE_CHECKING:  # who only asks what it can do is not made to wait for how
+    from runners.container.cleanup import After
+    from runners.container.engine import Engine
+    from runners.container.files import ContainerFiles
+
+
+class ContainerRunner(ProcessRunner):
+    """Starts learners in containers.
+
+    A learner's agent runs beside its container, as for a process, and keeps a command that stands for what
+    runs inside: so nothing is asked of an image but ``sh``, and journals, stops and leases are the same.
+    """
+
+    name: ClassVar[str] = "container"
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        needs="host", uses_image=True, exec=True, shell=True, copy=True, ports=True, names_resolve=True
+    )
+
+    def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
+        super().__init__(place, home_uuid=home_uuid)
+        self._finding = threading.Lock()
+        self._found: Engine | None = None
+
+    @cached_property
+    def _after(self) -> After:
+        from runners.container.cleanup import After
+
+        return After(self._host)
+
+    def plan(self, request: LaunchRequest) -> Plan:
+        """Say exactly what would be sent; no engine is needed for it."""
+        from runners.container.plan import make_plan
+
+        return make_plan(request, self._site())
+
+    def launch(self, plan: Plan, progress: Progress) -> None:
+        """Bring image and code, lease all slots or none, and start; what has begun is left alone."""
+        from runners.container.launch import ContainerLaunching
+
+        asker = f"{self._asker}-launch"
+        ContainerLaunching(plan, self._host, self._site(), self._engine(), progress, asker).launch()
+
+    def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
+        """Say how these attempts' learners are, when something has changed; what is over is put in order first."""
+        observation = super().observe(attempts, timeout_seconds=timeout_seconds)
+        self._after.put_in_order(attempts, observation, self._site(), self._engine)
+        return observation
+
+    def remove(self, attempt: AttemptRef) -> None:
+        """End what is left of an attempt, its containers and network with it, and remove its files."""
+        for number in range(1, attempt.learners + 1):
+            self._end(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number))
+        self._after.remove(attempt, self._site(), self._engine)
+        super().remove(attempt)
+
+    def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
+        """Run a command in a learner's container, on our own standard streams."""
+        from runners.container.exec import EngineStream
+        from runners.shared.attach import JoinedExec
+
+        stream = EngineStream(self._engine(), self._name(learner), argv, terminal=terminal)
+        return JoinedExec(stream, terminal=terminal)
+
+    def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
+        """List what is at a path of a learner, and below it."""
+        return self._files(learner).listed(path)
+
+    def fetch(self, learner: LearnerRef, path: str, receive: Callable[[BinaryIO], None]) -> None:
+        """Have what is at a path sent as one tar stream."""
+        self._files(learner).fetch(path, receive)
+
+    def put(self, learner: LearnerRef, path: str, stream: BinaryIO, *, mode: int = 0o644) -> None:
+        """Write one file at a path of a learner."""
+        self._files(learner).put(path, stream, mode)
+
+    def leftovers(self) -> Iterator[LearnerRef]:
+        """Name every learner that has a container at the place, of all homes; one of those that left a network only."""
+        from runners.container.plan import LABEL_LEARNER, ref_of_labels, ref_of_network
+
+        engine, known = self._engine(), set[tuple[str, str, int]]()
+        for container in engine.containers(LABEL_LEARNER):
+            ref = ref_of_labels(container.get("Labels") or {})
+            if ref is None or container.get("State") == "removing":
+                continue
+            known.add((ref.home, ref.job_id, ref.attempt))
+            if ref.home == self.home_uuid and self._is_ending(ref):
+                engine.remove(self._name(ref))
+                continue
+            yield ref
+        # An engine that hung as the learners ended kept it.
+        for network in engine.networks(LABEL_LEARNER):
+            ref = ref_of_network(network.get("Labels") or {})
+            if ref is None or (ref.home, ref.job_id, ref.attempt) in known:
+                continue
+            if ref.home == self.home_uuid and self._is_ending(ref):
+                engine.remove_network(str(network["Name"]))
+                continue
+            yield ref
+
+    def _is_ending(self, ref: LearnerRef) -> bool:
+        """Say whether a learner of ours is over, so that its container is about to go by itself."""
+        from workbench.learner.facts import is_over
+
+        return is_over(self._host.call("learner", folder=str(self._learner(ref).path)))
+
+    def _engine(self) -> Engine:
+        from runners.container.engine import engine_at
+
+        with self._finding:
+            if self._found is None:
+                self._found = engine_at(self._host, self._site().environment)
+            return self._found
+
+    def _files(self, ref: LearnerRef) -> ContainerFiles:
+        from runners.container.files import ContainerFiles
+        from runners.shared.job_files import JobFiles, folders_of
+
+        lying = JobFiles(self._host, folders_of(ref, self._site()))
+        return ContainerFiles(self._host, lying, self._engine, self._name(ref))
+
+    def _name(self, ref: LearnerRef) -> str:
+        from workbench.job import learner_name
+
+        return learner_name(ref.job_id, ref.attempt, ref.learner)

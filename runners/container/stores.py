@@ -1,0 +1,133 @@
+"""Where a container sees its job's data stores: at FfDL's paths, below ``/mnt/data`` and ``/mnt/results``."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from runners.interface import LaunchRequest
+from runners.shared.data_stores import (
+    CHECKPOINTS,
+    SHARED_CHECKPOINTS,
+    Data,
+    data_link,
+    data_of,
+    results_of,
+    results_store,
+    stores_document,
+)
+from runners.shared.environment import job_folders
+from runners.shared.host_facts import Site
+from workbench.data.stores import Store, stores_of
+
+DATA: Final = "/mnt/data"
+RESULTS: Final = "/mnt/results"
+CHECKPOINTS_INSIDE: Final = "/mnt/checkpoints"
+VOLUMES: Final = "/mnt/volumes"
+
+
+def store_variables(request: LaunchRequest) -> dict[str, str]:
+    """Return what stores change of the variables that a command in a container sees."""
+    told: dict[str, str] = {}
+    for data in data_of(request):
+        told |= dict.fromkeys(data.variables, _inside(data))
+    store = results_store(request)
+    if store is None:
+        return told
+    job_id, shared = request.attempt.job_id, request.spec.checkpoints.shared
+    bucket = _bucket_inside(store)
+    told |= {"RESULT_BUCKET_DIR": bucket, "RESULT_DIR": f"{bucket}/{job_id}"}
+    if store.is_folder or store.is_volume:
+        told["CHECKPOINT_DIR"] = (
+            f"{bucket}/{SHARED_CHECKPOINTS}" if shared else f"{bucket}/{job_id}/{CHECKPOINTS}"
+        )
+    return told
+
+
+def results_inside(request: LaunchRequest) -> str:
+    """Return where the job's own results folder is seen in a container; empty where the store's folder itself is."""
+    store = results_store(request)
+    if store is None:
+        return RESULTS
+    return "" if store.is_folder or store.is_volume else f"{_bucket_inside(store)}/{request.attempt.job_id}"
+
+
+def store_mounts(request: LaunchRequest, learner: int, site: Site) -> list[dict[str, Any]]:
+    """Return the mounts of data stores, as the engine is told of them."""
+    found = []
+    for data in data_of(request):
+        if data.store.is_folder:
+            found.append(_bind(data.store.data_path, _inside(data), read_only=data.store.read_only))
+        elif data.store.is_copied:
+            found.append(_bind(link_of(request, learner, site, data), _inside(data), read_only=True))
+    volumes = {_volume_inside(store): store for store in stores_of(request.spec) if store.is_volume}
+    for target, store in volumes.items():
+        read_only = store.read_only and not store.results_container
+        name = store.connection.get("name", "")
+        found.append({"Type": "volume", "Source": name, "Target": target, "ReadOnly": read_only})
+    results = results_of(request, site)
+    if results is not None and results.store.is_folder:
+        found.append(_bind(results.bucket_dir, _bucket_inside(results.store)))
+    return found
+
+
+def links_of(request: LaunchRequest, learner: int, site: Site) -> dict[str, str]:
+    """Return by store the paths that a learner's agent lets lead to the data, and its container binds."""
+    return {
+        data.store.id: link_of(request, learner, site, data)
+        for data in data_of(request)
+        if data.store.is_copied
+    }
+
+
+def link_of(request: LaunchRequest, learner: int, site: Site, data: Data) -> str:
+    """Return the path that leads to one store's data."""
+    return data_link(job_folders(request, site)[0], request.attempt.attempt, learner, data)
+
+
+def container_stores(request: LaunchRequest, learner: int, site: Site) -> dict[str, Any] | None:
+    """Return what the agent of a container's learner is told of stores."""
+    document = stores_document(request, site, links_of(request, learner, site))
+    if document is not None and document["results"] is not None:
+        told = store_variables(request)
+        inside = {told.get("CHECKPOINT_DIR", CHECKPOINTS_INSIDE): document["checkpoint_dir"]}
+        document["inside"] = {**inside, told["RESULT_DIR"]: document["result_dir"]}
+    return document
+
+
+def own_folders(request: LaunchRequest, site: Site) -> list[str]:
+    """Return the folders of a bound store that are this job's own, for the image's user to write in."""
+    results = results_of(request, site)
+    return (
+        [results.result_dir, results.checkpoint_dir]
+        if results is not None and results.store.is_folder
+        else []
+    )
+
+
+def store_folders(request: LaunchRequest, site: Site) -> dict[str, str]:
+    """Return what is seen in a container of a bound results store, and where that is outside."""
+    results = results_of(request, site)
+    if results is None or not results.store.is_folder:
+        return {}
+    return {_bucket_inside(results.store): results.bucket_dir}
+
+
+def _inside(data: Data) -> str:
+    if data.store.is_volume:
+        return str(PurePosixPath(_volume_inside(data.store), data.store.data_path))
+    return f"{DATA}/{data.name}"
+
+
+def _bucket_inside(store: Store) -> str:
+    if store.is_volume:
+        return str(PurePosixPath(_volume_inside(store), store.results_path()))
+    return f"{RESULTS}/{PurePosixPath(store.results_container).name}"
+
+
+def _volume_inside(store: Store) -> str:
+    return f"{VOLUMES}/{store.connection.get('name', '')}"
+
+
+def _bind(source: str, target: str, *, read_only: bool = False) -> dict[str, Any]:
+    return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}

@@ -1,0 +1,106 @@
+"""A container of a pod as a host: frames through an exec into it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections import deque
+from typing import Any, BinaryIO, Final, cast
+
+from backends.cluster import Cluster, ClusterStream
+from backends.frame_client import FrameClient
+from backends.frame_host import FrameHost
+from runners.pod.names import SIDE_CAR
+from workbench.errors import FabricError
+from workbench.learner import pod_told
+
+CONNECT_SECONDS: Final = 30.0
+_READ_SECONDS: Final = 3600.0
+_COMPLAINT_BYTES: Final = 2000
+
+
+class PodHost(FrameHost):
+    """One container; closing it ends the connection alone."""
+
+    def __init__(self, stream: ClusterStream) -> None:
+        self._stream = stream
+        self._reader = Reader(stream)
+        writer = cast(BinaryIO, _Writer(stream))
+        super().__init__(FrameClient(cast(BinaryIO, self._reader), writer, self._explain))
+        try:
+            self._client.await_greeting(CONNECT_SECONDS)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the connection."""
+        with contextlib.suppress(FabricError, OSError):
+            self._stream.close()
+        self._client.join(5)
+
+    def _explain(self) -> str:
+        lines = self._reader.complaints.decode("utf-8", "replace").strip().splitlines()
+        return lines[-1].strip().rstrip(".") if lines else ""
+
+
+def open_host(cluster: Cluster, pod: str, *, container: str = SIDE_CAR) -> PodHost:
+    """Reach a container of a pod.
+
+    Raises:
+        PlaceUnreachable: it does not answer.
+        Denied: the right to run commands in pods is missing.
+    """
+    argv = ["sh", f"{pod_told.GIVEN}/pod.sh", "host"]
+    return PodHost(cluster.exec(pod, container, argv, stdin=True))
+
+
+class Reader(io.RawIOBase):
+    """What the command prints, as a stream; its complaints are kept."""
+
+    def __init__(self, stream: ClusterStream) -> None:
+        super().__init__()
+        self._stream = stream
+        self._waiting: deque[memoryview] = deque()
+        self.complaints = b""
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Wait for some bytes; 0 at the end."""
+        while not self._waiting:
+            try:
+                found = self._stream.read(_READ_SECONDS)
+            except FabricError as error:
+                raise OSError(error.message) from error
+            if found is None:
+                return 0
+            said, complained = found
+            if complained:
+                self.complaints = (self.complaints + complained)[-_COMPLAINT_BYTES:]
+            if said:
+                self._waiting.append(memoryview(said))
+        piece = self._waiting[0]
+        count = min(len(buffer), len(piece))
+        buffer[:count] = piece[:count]
+        if count == len(piece):
+            self._waiting.popleft()
+        else:
+            self._waiting[0] = piece[count:]
+        return count
+
+
+class _Writer:
+    """Where the command is spoken to."""
+
+    def __init__(self, stream: ClusterStream) -> None:
+        self._stream = stream
+
+    def write(self, data: Any) -> int:
+        try:
+            self._stream.write(bytes(data))
+        except FabricError as error:
+            raise OSError(error.message) from error
+        return len(data)

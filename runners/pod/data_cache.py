@@ -1,0 +1,125 @@
+"""The copies of stores' data on a cluster's claim: a small pod looks at them, for a cluster shows nobody its claims."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from backends.cluster import Cluster, Invalid, OverQuota
+from backends.interface import Host
+from runners.pod.launch import agent_archive, pod_program
+from runners.pod.names import SIDE_CAR, as_owner
+from runners.pod.options import PodOptions, options_of
+from runners.pod.template import DATA_FOLDER, SIDE_CAR_CPUS, SIDE_CAR_MEMORY, equal, pod_security, security
+from runners.pod.x_pod_reader import reader
+from workbench.errors import LaunchRefused, RunnerError
+from workbench.learner import pod_told
+
+LIFE_SECONDS: Final = 900
+"""After which the cluster ends the pod, whatever became of who asked for it."""
+
+_LABELS: Final = {"app.kubernetes.io/managed-by": "fabric", "fabric.looks-at": "data"}
+
+
+@contextmanager
+def data_claim(cluster: Cluster, image: str) -> Iterator[Host]:
+    """Give a pod that has the place's ``data_claim`` as a host: the copies lie under ``pod_told.CACHE``.
+
+    Args:
+        cluster: the place.
+        image: what the pod is made of: one that the nodes have, with a Python.
+
+    Raises:
+        RunnerError: the pod does not start in two minutes, or the quota has no room for it.
+        LaunchRefused: the cluster does not take it.
+        Denied: a right is missing.
+    """
+    options = options_of(cluster.options)
+    name = f"fabric-data-{secrets.token_hex(4)}"
+    job = _create(cluster, name, image, options)
+    selector = f"batch.kubernetes.io/job-name={name}"
+    what = f"The pod {name}, which looks at the copies,"
+    try:
+        with reader(cluster, lambda: cluster.list("Pod", selector).items, what) as host:
+            yield host
+    finally:
+        cluster.delete("Job", name, propagation="Background", uid=job["metadata"]["uid"])
+
+
+def _create(cluster: Cluster, name: str, image: str, options: PodOptions) -> Mapping[str, Any]:
+    try:
+        job = cluster.create(_job(name, image, options))
+        with contextlib.ExitStack() as undo:
+            undo.callback(cluster.delete, "Job", name)
+            cluster.create(_given(name, job))
+            cluster.patch("Job", name, {"spec": {"suspend": False}})
+            undo.pop_all()
+    except OverQuota as error:
+        raise RunnerError(f"The namespace's quota is used up: {error.message}", hint=error.hint) from error
+    except Invalid as error:
+        raise LaunchRefused(
+            f"The cluster refuses the pod: {error.message}", hint=error.hint, code="C104"
+        ) from error
+    return job
+
+
+def _job(name: str, image: str, options: PodOptions) -> dict[str, Any]:
+    mounts = [
+        {"name": "given", "mountPath": pod_told.GIVEN, "readOnly": True},
+        {"name": "journal", "mountPath": pod_told.JOURNAL},
+        {"name": "cache", "mountPath": pod_told.CACHE, "subPath": DATA_FOLDER},
+    ]
+    container = {
+        "name": SIDE_CAR,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", f"exec sleep {LIFE_SECONDS}"],
+        "securityContext": security(options),
+        "resources": equal({"cpu": SIDE_CAR_CPUS, "memory": SIDE_CAR_MEMORY}),
+        "volumeMounts": mounts,
+    }
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": pod_security(options),
+        "nodeSelector": dict(options.node_selector),
+        "tolerations": list(options.tolerations),
+        "imagePullSecrets": [{"name": one} for one in options.image_pull_secrets],
+        "containers": [container],
+        "volumes": [
+            {"name": "given", "secret": {"secretName": name, "defaultMode": 0o444}},
+            {"name": "journal", "emptyDir": {}},
+            {"name": "cache", "persistentVolumeClaim": {"claimName": options.data_claim}},
+        ],
+    }
+    labels = {**options.labels, **_LABELS}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": LIFE_SECONDS,
+            "ttlSecondsAfterFinished": 0,
+            "suspend": True,
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+def _given(name: str, job: Mapping[str, Any]) -> dict[str, Any]:
+    content = {"agent.pyz": agent_archive().read_bytes(), "pod.sh": pod_program()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": _LABELS, "ownerReferences": [as_owner(job)]},
+        "type": "Opaque",
+        "immutable": True,
+        "data": {key: base64.b64encode(value).decode() for key, value in content.items()},
+    }

@@ -1,0 +1,70 @@
+"""What a command in a pod sees in its environment, on top of what its image and the cluster bring."""
+
+from __future__ import annotations
+
+import json
+
+from runners.interface import LaunchRequest
+from runners.pod.stores import store_variables
+from runners.shared.environment import NO_GPU, SEED_MAX
+from workbench.job import attempt_stem
+from workbench.learner import pod_told
+from workbench.manifest.params import param_text, param_variable
+
+PORT = 29500
+"""MASTER_PORT: a pod's ports are all free."""
+
+
+def pod_environment(request: LaunchRequest, run_as: str) -> dict[str, str]:
+    """Return what is the same for all learners, without secrets; ``env:`` cannot override what fabric promises."""
+    spec = request.spec
+    told = {"PYTHONUNBUFFERED": "1", **_proxies(request)}
+    if run_as == "restricted":
+        # Its user is in no image's list of users.
+        told |= {"HOME": pod_told.HOME, "USER": "fabric", "LOGNAME": "fabric"}
+    told |= spec.env
+    if spec.seed is not None:
+        told["FABRIC_SEED"] = str(spec.seed)
+        told.setdefault("PYTHONHASHSEED", str(spec.seed % SEED_MAX))
+    for name, value in spec.params.items():
+        told[param_variable(name)] = param_text(value)
+    told["FABRIC_PARAMS"] = json.dumps(dict(spec.params))
+    told |= _promises(request)
+    told["PYTHONPATH"] = ":".join(
+        part for part in (pod_told.MODEL, spec.env.get("PYTHONPATH", ""), pod_told.AGENT) if part
+    )
+    return told
+
+
+def _promises(request: LaunchRequest) -> dict[str, str]:
+    """Return what a learner can rely on; LEARNER_ID, RANK and NODE_RANK its pod's first process adds."""
+    spec, attempt = request.spec, request.attempt
+    stem = attempt_stem(attempt.job_id, attempt.attempt)
+    return {
+        "MODEL_DIR": pod_told.MODEL,
+        "DATA_DIR": pod_told.DATA,
+        "RESULT_DIR": pod_told.RESULTS,
+        "RESULT_BUCKET_DIR": pod_told.RESULTS,
+        "CHECKPOINT_DIR": pod_told.CHECKPOINTS,
+        "LOG_DIR": pod_told.LOGS,
+        **store_variables(request),
+        "JOB_STATE_DIR": pod_told.STATE_DIR,
+        "TRAINING_ID": attempt.job_id,
+        "TRAINING_JOB": attempt.job_id,
+        "TRAINING_COMMAND": spec.framework.command,
+        "NUM_LEARNERS": str(attempt.learners),
+        "GPU_COUNT": f"{spec.gpus:.6f}",
+        "LEARNER_NAME_PREFIX": stem,
+        "MASTER_ADDR": f"{stem}-0.{stem}",
+        "MASTER_PORT": str(PORT),
+        "WORLD_SIZE": str(attempt.learners),
+        "LOCAL_RANK": "0",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        # With GPUs the node says which.
+        **({} if spec.gpus else NO_GPU),
+    }
+
+
+def _proxies(request: LaunchRequest) -> dict[str, str]:
+    told = request.recorded.get("environment") or {}
+    return {str(name): str(value) for name, value in told.items() if str(name).lower().endswith("_proxy")}

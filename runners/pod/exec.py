@@ -1,0 +1,112 @@
+"""A command beside a learner in its pod, joined to our own standard streams."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import termios
+import threading
+import tty
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from backends.cluster import Absent, Cluster, Invalid
+from runners.interface import AttemptRef, LearnerRef
+from runners.pod.names import LEARNER, ref_of, selector
+from workbench.errors import FabricError, RunnerError
+from workbench.job import learner_name
+from workbench.learner import pod_told
+
+_CHUNK_BYTES: Final = 65536
+_READ_SECONDS: Final = 3600.0
+
+
+class PodExec:
+    """One command; it has begun when this is made."""
+
+    def __init__(self, cluster: Cluster, ref: LearnerRef, argv: Sequence[str], *, terminal: bool) -> None:
+        self._terminal = terminal
+        pod = _pod_of(cluster, ref)
+        around = ["sh", f"{pod_told.GIVEN}/pod.sh", "exec"]
+        if terminal:
+            around = ["env", f"TERM={os.environ.get('TERM', 'xterm')}", *around]
+        try:
+            self._stream = cluster.exec(pod, LEARNER, [*around, *argv], stdin=True, terminal=terminal)
+        except (Absent, Invalid) as error:
+            raise RunnerError("The learner does not run.", hint="fabric show says how it is.") from error
+
+    def wait(self) -> int:
+        """Carry input and output until the command has ended; return its exit code."""
+        with _raw(self._terminal), self._resized():
+            threading.Thread(target=self._carry_in, daemon=True, name="exec input").start()
+            while (found := self._stream.read(_READ_SECONDS)) is not None:
+                said, complained = found
+                _write(1, said)
+                _write(2, complained)
+            return self._stream.wait()
+
+    def _carry_in(self) -> None:
+        with contextlib.suppress(FabricError, OSError):
+            while data := os.read(0, _CHUNK_BYTES):
+                self._stream.write(data)
+            self._stream.close_input()
+
+    @contextlib.contextmanager
+    def _resized(self) -> Iterator[None]:
+        """Tell the command how large the terminal is, now and whenever that changes."""
+        if not self._terminal:
+            yield
+            return
+
+        def tell() -> None:
+            with contextlib.suppress(FabricError, OSError):
+                columns, rows = os.get_terminal_size(0)  # not COLUMNS and LINES: they stay as they were
+                self._stream.resize(rows, columns)
+
+        def changed(*_: object) -> None:
+            # The signal may have come while this thread holds the connection's lock.
+            threading.Thread(target=tell, daemon=True, name="exec resize").start()
+
+        before = signal.signal(signal.SIGWINCH, changed)
+        tell()
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGWINCH, before)
+
+
+def _pod_of(cluster: Cluster, ref: LearnerRef) -> str:
+    """Return the name of a learner's pod.
+
+    Raises:
+        RunnerError: there is none.
+    """
+    attempt = AttemptRef(ref.home, ref.job_id, ref.attempt, 0)
+    for pod in cluster.list("Pod", selector(attempt)).items:
+        if ref_of(pod) == ref:
+            return str(pod["metadata"]["name"])
+    name = learner_name(ref.job_id, ref.attempt, ref.learner)
+    raise RunnerError(
+        f"The learner does not run: there is no pod {name}.", hint="fabric show says how it is."
+    )
+
+
+@contextlib.contextmanager
+def _raw(terminal: bool) -> Iterator[None]:
+    """Pass every key on, where we have a terminal."""
+    if not (terminal and sys.stdin.isatty()):
+        yield
+        return
+    before = termios.tcgetattr(0)
+    tty.setraw(0, termios.TCSADRAIN)  # what was typed ahead is meant
+    try:
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]

@@ -1,0 +1,165 @@
+"""Files of a learner in a pod: from its containers while they run, from here once they have come home."""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Final, Protocol
+
+from backends.cluster import Absent, Cluster, Invalid
+from runners.interface import AttemptRef, FileEntry, LearnerRef
+from runners.pod.container_host import open_host
+from runners.pod.names import LEARNER, SIDE_CAR, ref_of, selector
+from runners.pod.sh_files import PlainFiles
+from runners.pod.status import is_learner_running, is_side_car_running
+from runners.shared.job_files import ROOTS, WORKING, JobFiles, Spot, split
+from workbench.errors import NotAllowed, PlaceUnreachable, RunnerError, UsageError
+from workbench.learner import pod_told
+from workbench.learner.pod_told import NO_PYTHON
+from workbench.paths import Home, default_home
+
+SEEN: Final = {
+    "results": pod_told.RESULTS,
+    "checkpoints": pod_told.CHECKPOINTS,
+    "logs": pod_told.LOGS,
+    "data": pod_told.DATA,
+    "job": pod_told.STATE_DIR,
+    WORKING: pod_told.MODEL,
+}
+"""The job's folders as its pods have them."""
+
+KEPT: Final = ("results", "checkpoints", "logs")
+"""What has come home when a pod is over."""
+
+_OF_LEARNER: Final = ("data",)
+"""What its side-car does not see."""
+
+_ELSEWHERE: Final = "elsewhere"
+END_SECONDS: Final = 20.0
+"""How long a pod may be between its container's end and saying so."""
+
+_LOOK_SECONDS: Final = 0.3
+
+
+class Files(Protocol):
+    """How files of one place are had."""
+
+    def listed(self, spot: Spot) -> Sequence[FileEntry]:
+        """List what is there."""
+
+    def fetch(self, spot: Spot, receive: Callable[[BinaryIO], None]) -> None:
+        """Have it sent as a tar."""
+
+    def put(self, spot: Spot, stream: BinaryIO, mode: int) -> object:
+        """Write a file."""
+
+
+class PodFiles:
+    """The files of one learner."""
+
+    def __init__(self, cluster: Cluster, ref: LearnerRef) -> None:
+        self._cluster = cluster
+        self._ref = ref
+
+    def listed(self, path: str) -> Sequence[FileEntry]:
+        """List what is at a path and below it."""
+        with self._reached(path) as (files, spot):
+            return files.listed(spot)
+
+    def fetch(self, path: str, receive: Callable[[BinaryIO], None]) -> None:
+        """Have what is at a path sent as one tar stream."""
+        with self._reached(path) as (files, spot):
+            files.fetch(spot, receive)
+
+    def put(self, path: str, stream: BinaryIO, mode: int) -> None:
+        """Write one file.
+
+        Raises:
+            RunnerError: the learner does not run.
+        """
+        with self._reached(path, writes=True) as (files, spot):
+            files.put(spot, stream, mode)
+
+    @contextmanager
+    def _reached(self, path: str, *, writes: bool = False) -> Iterator[tuple[Files, Spot]]:
+        spot = split(path, SEEN)
+        folders: Mapping[str, str] = SEEN
+        if spot is None:
+            parent, name = posixpath.split(posixpath.normpath(path))
+            spot, folders = Spot(_ELSEWHERE, name), {_ELSEWHERE: parent}
+        with contextlib.ExitStack() as stack:
+            container = LEARNER if spot.root in (*_OF_LEARNER, _ELSEWHERE) else SIDE_CAR
+            files = self._inside(container, folders, stack)
+            if files is None and spot.root in KEPT and not writes:
+                from backends.local_host import LocalHost
+
+                files = JobFiles(LocalHost(), self._home())
+            if files is None:
+                hint = "" if writes else f"What is kept begins with {', '.join(KEPT)}"
+                raise RunnerError(f"{path} is not there: the learner's pod does not run.", hint=hint)
+            yield files, spot
+
+    def _inside(
+        self, container: str, folders: Mapping[str, str], stack: contextlib.ExitStack
+    ) -> Files | None:
+        """Reach a container; None where it does not run (any more)."""
+        runs = is_learner_running if container == LEARNER else is_side_car_running
+        until = time.monotonic() + END_SECONDS
+        while (pod := self._pod()) is not None and runs(pod):
+            name = pod["metadata"]["name"]
+            try:
+                host = open_host(self._cluster, name, container=container)
+                stack.callback(host.close)
+                host.call("existing", paths=[])  # one that is just ending does not answer any more
+                return JobFiles(host, folders)
+            except (PlaceUnreachable, Absent, Invalid) as error:
+                if NO_PYTHON in error.message:
+                    return _Plain(PlainFiles(self._cluster, name, container), folders)
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_LOOK_SECONDS)
+        return None
+
+    def _pod(self) -> Mapping[str, Any] | None:
+        attempt = AttemptRef(self._ref.home, self._ref.job_id, self._ref.attempt, 0)
+        pods = self._cluster.list("Pod", selector(attempt)).items
+        return next((pod for pod in pods if ref_of(pod) == self._ref), None)
+
+    def _home(self) -> dict[str, str]:
+        job = Home(default_home()).job(self._ref.job_id)
+        logs = job.attempt(self._ref.attempt).logs
+        own = logs if self._ref.learner == 1 else logs.with_name(f"logs-{self._ref.learner}")
+        return {"results": str(job.results), "checkpoints": str(job.checkpoints), "logs": str(own)}
+
+
+class _Plain:
+    """The same names where there is no Python."""
+
+    def __init__(self, files: PlainFiles, folders: Mapping[str, str]) -> None:
+        self._files = files
+        self._folders = folders
+
+    def listed(self, spot: Spot) -> Sequence[FileEntry]:
+        """List what is there."""
+        return self._files.listed(self._path(spot))
+
+    def fetch(self, spot: Spot, receive: Callable[[BinaryIO], None]) -> None:
+        """Have it sent as a tar."""
+        self._files.fetch(self._path(spot), receive)
+
+    def put(self, spot: Spot, stream: BinaryIO, mode: int) -> None:
+        """Write a file."""
+        if spot.root == "data":
+            raise NotAllowed(
+                "data is not written to: other jobs may share it",
+                hint="put the file into results, checkpoints or the working folder",
+            )
+        if not spot.path:
+            raise UsageError(f"{spot.root} is a folder", hint=f"a path begins with {', '.join(ROOTS)}")
+        self._files.put(self._path(spot), stream, mode)
+
+    def _path(self, spot: Spot) -> str:
+        return posixpath.join(self._folders[spot.root], spot.path).rstrip("/") or "/"

@@ -1,0 +1,319 @@
+"""Reads the journals of a cluster's learners: from their side-cars while those run, else from what they printed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, Final
+
+from backends.cluster import Absent, Cluster, Denied, Invalid
+from backends.interface import Chunk
+from runners.interface import EarlyBytes, LearnerRef
+from runners.pod.container_host import PodHost, open_host
+from runners.pod.log_recovery import Rest, read_rest
+from runners.pod.names import LEARNER, ref_of
+from runners.pod.sh_agent import PlainLog, prepare_transcript
+from runners.pod.status import has_side_car_ended, is_over, is_side_car_running
+from runners.pod.watch import Sightings
+from runners.pod.x_pod_phases import says_more
+from workbench.errors import FabricError, PlaceUnreachable
+from workbench.learner import pod_told
+from workbench.learner.host_journals import EARLY, FILES
+from workbench.learner.pod_told import NO_PYTHON
+
+STREAMS: Final = 64
+"""How many pods are read at once; with more learners they take turns."""
+
+LONG_SECONDS: Final = 60.0
+TURN_SECONDS: Final = 2.0
+END_SECONDS: Final = 20.0
+"""How long a pod may be between its learner's end and its own before its journal is given up."""
+
+PAUSE_LONGEST_SECONDS: Final = 5.0
+"""How long a pod that does not answer is left alone at most."""
+
+_GATHER_SECONDS: Final = 0.002
+_LOOK_SECONDS: Final = 0.1
+
+Known = Mapping[str, int]
+Parts = Mapping[str, Chunk]
+
+
+class Journals:
+    """The journals that one runner reads. One thread follows; :meth:`interrupt` may come from any."""
+
+    def __init__(self, cluster: Cluster, sightings: Sightings, asker: str) -> None:
+        self._cluster = cluster
+        self._sightings = sightings
+        self._asker = asker
+        self._lock = threading.Lock()
+        self._hosts: dict[LearnerRef, PodHost] = {}
+        self._rests: dict[str, Rest] = {}
+        self._under_way: dict[LearnerRef, tuple[dict[str, int], Future[Parts]]] = {}
+        self._pauses: dict[LearnerRef, tuple[float, float]] = {}
+        """Of those that did not answer: when to ask again, and how long the pause was."""
+        self._pool: ThreadPoolExecutor | None = None
+        self._interrupted = threading.Event()
+        self._turn = 0
+        self._early: EarlyBytes | None = None
+        self._logs: dict[str, PlainLog] = {}
+        """By pod: where nothing in it can be asked."""
+
+    def follow(
+        self, known: Mapping[LearnerRef, Known], timeout_seconds: float, early: EarlyBytes | None = None
+    ) -> dict[LearnerRef, Parts]:
+        """Say what is new, and wait until something is; with no time at all everything that is there is asked."""
+        self._early = early
+        self._sightings.ready()
+        if timeout_seconds <= 0:
+            return self._all_of(known)
+        until = time.monotonic() + timeout_seconds
+        for ref in set(self._under_way) - set(known):
+            del self._under_way[ref]
+        for ref in set(self._pauses) - set(known):
+            del self._pauses[ref]
+        while True:
+            news = self._rests_of(known) or self._streams_of(known, until)
+            if news or self._interrupted.is_set() or time.monotonic() >= until:
+                self._interrupted.clear()
+                return news
+
+    def read(self, ref: LearnerRef, offsets: Known, limit_bytes: int) -> dict[str, Chunk]:
+        """Read some of one learner's files, by the names ``output``, ``index`` and ``records``."""
+        folder = folder_of(ref)
+        paths = {name: f"{folder}/{FILES[name]}" for name in offsets}
+        wanted = {path: offsets[name] for name, path in paths.items()}
+        until = time.monotonic() + END_SECONDS
+        while (pod := self._pod(ref)) is not None:
+            if has_side_car_ended(pod):
+                return self._rest(pod).read(offsets)
+            if not is_side_car_running(pod):
+                return {}
+            try:
+                if pod["metadata"]["uid"] in self._logs:
+                    found = b"".join(self._cluster.logs(pod["metadata"]["name"], LEARNER))
+                    return Rest({"output": [(0, len(found), found)]}).read(offsets)
+                chunks = self.host(ref, pod).read(wanted, limit_bytes=limit_bytes)
+                return {name: chunks[path] for name, path in paths.items() if path in chunks}
+            except (PlaceUnreachable, Absent, Invalid, Denied) as error:
+                if NO_PYTHON in error.message:
+                    self._ask(ref, {}, 0.0)
+                    continue
+                if time.monotonic() > until:
+                    raise
+                self._sightings.wait(_LOOK_SECONDS)  # its side-car ends, or is not there yet
+        return {}
+
+    def host(self, ref: LearnerRef, pod: Mapping[str, Any]) -> PodHost:
+        """Return the connection to a learner's side-car, made if need be."""
+        with self._lock:
+            host = self._hosts.get(ref)
+            if host is not None and not host.lost:
+                return host
+            if host is not None:
+                host.close()
+                del self._hosts[ref]
+        host = open_host(self._cluster, pod["metadata"]["name"])
+        with self._lock:
+            self._hosts[ref] = host
+        return host
+
+    def interrupt(self) -> None:
+        """Make a call that waits, or the next one, return early."""
+        self._interrupted.set()
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.interrupt()
+        with self._lock:
+            hosts, self._hosts = list(self._hosts.values()), {}
+        for host in hosts:
+            host.close()
+        for log in self._logs.values():
+            log.close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # Pods that are over
+
+    def _rests_of(self, known: Mapping[LearnerRef, Known]) -> dict[LearnerRef, Parts]:
+        news: dict[LearnerRef, Parts] = {}
+        for ref, offsets in known.items():
+            pod = self._pod(ref)
+            if pod is None or not has_side_car_ended(pod):
+                continue
+            if parts := self._rest(pod).after(offsets):
+                news[ref] = parts
+                if sum(len(part.data) for part in parts.values()) > 1 << 20:
+                    return news
+        return news
+
+    def _rest(self, pod: Mapping[str, Any]) -> Rest:
+        uid = pod["metadata"]["uid"]
+        if uid not in self._rests:
+            if len(self._rests) > STREAMS:
+                self._rests.clear()
+            if (log := self._logs.pop(uid, None)) is not None:
+                log.close()
+            self._rests[uid] = rest = read_rest(self._cluster, pod)
+            ref = ref_of(pod)
+            if rest.plain and ref is not None:
+                prepare_transcript(self._cluster, ref)
+        return self._rests[uid]
+
+    # All that there is now
+
+    def _all_of(self, known: Mapping[LearnerRef, Known]) -> dict[LearnerRef, Parts]:
+        """Ask for all that is there of each, also where a pod is just ending."""
+        self._under_way.clear()
+        asked = {ref: self._threads().submit(self._surely, ref, dict(known[ref])) for ref in known}
+        found = {ref: future.result() for ref, future in asked.items()}
+        return {ref: parts for ref, parts in found.items() if parts}
+
+    def _surely(self, ref: LearnerRef, offsets: dict[str, int]) -> Parts:
+        until = time.monotonic() + END_SECONDS
+        while True:
+            pod = self._pod(ref)
+            if pod is None:
+                return {}
+            if has_side_car_ended(pod):
+                return self._rest(pod).after(offsets)
+            if not is_side_car_running(pod):
+                return {}
+            try:
+                if is_over(pod) and pod["metadata"]["uid"] in self._logs:
+                    self._sightings.wait(_LOOK_SECONDS)
+                    continue
+                return self._ask(ref, offsets, 0.0)
+            except (PlaceUnreachable, Absent, Invalid, Denied):
+                if time.monotonic() > until:
+                    raise
+                self._sightings.wait(_LOOK_SECONDS)
+
+    # Pods that run
+
+    def _streams_of(self, known: Mapping[LearnerRef, Known], until: float) -> dict[LearnerRef, Parts]:
+        """Ask side-cars for news, each in a thread of its own, and take what comes first."""
+        now = time.monotonic()
+        served = [
+            ref
+            for ref in known
+            if self._pauses.get(ref, (0.0, 0.0))[0] <= now
+            and (pod := self._pod(ref)) is not None
+            and is_side_car_running(pod)
+        ]
+        self._turn += 1
+        begin = self._turn % len(served) if served else 0
+        crowded = len(served) > STREAMS
+        for ref in served[begin:] + served[:begin]:
+            if len(self._under_way) >= STREAMS:
+                break
+            under_way = self._under_way.get(ref)
+            if under_way is None or (not _is_same(under_way[0], known[ref]) and under_way[1].done()):
+                seconds = TURN_SECONDS if crowded else LONG_SECONDS
+                offsets = dict(known[ref])
+                self._under_way[ref] = (offsets, self._threads().submit(self._ask, ref, offsets, seconds))
+        if not self._wait([future for _, future in self._under_way.values()], until):
+            return {}
+        return self._harvest(known)
+
+    def _wait(self, futures: list[Future[Parts]], until: float) -> bool:
+        """Wait until one of these has an answer; False when something else is to be looked at first."""
+        turn = self._sightings.turn
+        while not any(future.done() for future in futures):
+            left = until - time.monotonic()
+            if left <= 0 or self._interrupted.is_set() or self._sightings.turn != turn:
+                return False
+            if futures:
+                wait(futures, timeout=min(left, _LOOK_SECONDS), return_when="FIRST_COMPLETED")
+            else:
+                self._sightings.wait(min(left, _LOOK_SECONDS), turn=turn)
+        time.sleep(_GATHER_SECONDS)
+        return True
+
+    def _harvest(self, known: Mapping[LearnerRef, Known]) -> dict[LearnerRef, Parts]:
+        news: dict[LearnerRef, Parts] = {}
+        for ref, (offsets, future) in list(self._under_way.items()):
+            if not future.done():
+                continue
+            del self._under_way[ref]
+            try:
+                parts = future.result()
+            except FabricError:  # its pod ends, and what it printed is read then; or its node does not answer
+                last = self._pauses.get(ref, (0.0, _LOOK_SECONDS / 2))[1]
+                pause = min(2 * last, PAUSE_LONGEST_SECONDS)
+                self._pauses[ref] = (time.monotonic() + pause, pause)
+                continue
+            self._pauses.pop(ref, None)
+            if parts and _is_same(known.get(ref, {}), offsets):
+                news[ref] = parts
+        return news
+
+    def _ask(self, ref: LearnerRef, offsets: dict[str, int], seconds: float) -> Parts:
+        pod = self._pod(ref)
+        if pod is None:
+            return {}
+        try:
+            if pod["metadata"]["uid"] in self._logs:
+                return self._ask_log(pod, offsets, seconds)
+            folder = folder_of(ref)
+            early = self._early
+            take = None if early is None else lambda _, *some: early(ref, *some)
+            known = {folder: offsets}
+            news = self.host(ref, pod).follow(self._asker, known, timeout_seconds=seconds, early=take)
+            self._hear(ref, pod, news.get(folder, {}))
+            return news.get(folder, {})
+        except (PlaceUnreachable, Absent, Invalid, Denied) as error:
+            if NO_PYTHON not in error.message:
+                raise  # its side-car ends, is not there yet, or may not be asked: its log has all when it has ended
+            # The cluster's own log gives the output all the same.
+            prepare_transcript(self._cluster, ref)
+            self._logs[pod["metadata"]["uid"]] = PlainLog(
+                self._cluster, pod["metadata"]["name"], self._sightings.wake
+            )
+            return {}
+
+    def _hear(self, ref: LearnerRef, pod: Mapping[str, Any], parts: Parts) -> None:
+        """Pass on what a learner's agent says of how it is, where the cluster does not know that."""
+        if "state" in parts and says_more(pod):
+            with contextlib.suppress(ValueError):
+                self._sightings.take_said(ref, json.loads(parts["state"].data))
+
+    def _ask_log(self, pod: Mapping[str, Any], offsets: Known, seconds: float) -> Parts:
+        log = self._logs[pod["metadata"]["uid"]]
+        until = time.monotonic() + min(seconds, TURN_SECONDS)
+        while True:
+            turn = self._sightings.turn
+            chunk = log.take(offsets.get("output", 0))
+            if chunk is not None:
+                return {"output": chunk}
+            left = until - time.monotonic()
+            if left <= 0:
+                return {}
+            if log.ended:
+                raise PlaceUnreachable(
+                    "The cluster's log has ended."
+                )  # asked again later, or its pod is over
+            self._sightings.wait(left, turn=turn)
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(STREAMS, thread_name_prefix="journal")
+        return self._pool
+
+    def _pod(self, ref: LearnerRef) -> Mapping[str, Any] | None:
+        return self._sightings.pod_of(ref.home, ref.job_id, ref.attempt, ref.learner)
+
+
+def _is_same(one: Known, other: Known) -> bool:
+    """Say whether an answer to the one holds for the other: logs grow while it is still on its way."""
+    return {**one, **dict.fromkeys(EARLY, 0)} == {**other, **dict.fromkeys(EARLY, 0)}
+
+
+def folder_of(ref: LearnerRef) -> str:
+    """Return where a learner's journal lies in its pod."""
+    return f"{pod_told.ATTEMPT}/learner-{ref.learner}"

@@ -1,0 +1,351 @@
+"""Launches a pod job: the Job suspended, all it needs, then its pods; cut off anywhere, the next launch goes on.
+
+Several learners are gathered: their pods wait for each other in the cluster, and where they do not come together
+in time all is taken back, so that the job waits in line without a GPU.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import platform
+import secrets as random_secrets
+import threading
+import time
+from collections.abc import Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from backends.cluster import Absent, AlreadyThere, Cluster, Invalid, OverQuota
+from backends.failures import translated
+from runners.interface import LaunchRequest, Plan, Progress
+from runners.pod.admission import check
+from runners.pod.names import as_owner, is_same, stem_of
+from runners.pod.options import options_of
+from runners.pod.plan import AGENT, PROGRAM, refusals
+from runners.pod.sh_agent import scripts
+from runners.pod.status import begun, failed_gang, is_finished, is_preparing, verdict_of, waits
+from runners.pod.stores import secret_values
+from runners.pod.upload import made_before, packed_rclone, send_code, send_made, send_rclone
+from runners.pod.watch import Sightings
+from runners.pod.x_pod_documents import sent_once_they_run
+from runners.pod.x_pod_removal import remove_attempt
+from runners.pod.x_pod_unfit import Unfit
+from runners.shared.environment import CHOSEN
+from workbench.errors import InputMissing, LaunchRefused, RunnerError, SlotsBusy, TryAgain
+from workbench.learner import pod_told
+from workbench.learner.launch_sh import render_secrets
+from workbench.paths import Home, default_home
+
+_turns: Final[dict[tuple[str, str], threading.Lock]] = {}
+"""By home and namespace: held while a job of several learners looks for nodes."""
+
+BEAT_SECONDS: Final = 2.0
+"""How often a launch that waits says so: it may have been called off."""
+
+SENDS: Final = 4
+"""To so many pods at once something is sent."""
+
+_REFUSED: Final = {
+    "code": (
+        "The code is too large to travel with the job",
+        "leave what is large to a data store or a volume",
+    ),
+    "rclone": (
+        "What moves the data of stores is sent to the pods",
+        "a data store of type volume needs nothing sent",
+    ),
+}
+"""What is sent once pods run, why, and what to do without."""
+
+
+class PodLaunching:
+    """One launch."""
+
+    def __init__(self, plan: Plan, cluster: Cluster, sightings: Sightings, progress: Progress) -> None:
+        self._plan = plan
+        self._request: LaunchRequest = plan.request
+        self._cluster = cluster
+        self._sightings = sightings
+        self._progress = progress
+        self._options = options_of(cluster.options)
+        self._stem = stem_of(plan.request.attempt)
+
+    def launch(self) -> None:
+        """Launch what has not begun."""
+        with contextlib.ExitStack() as turn:
+            self._launch(turn)
+
+    def _launch(self, turn: contextlib.ExitStack) -> None:
+        job = self._cluster.read("Job", self._stem)
+        if job is None:
+            self._refuse()
+            if self._request.attempt.learners > 1 and not self._options.queue:
+                self._take_turn(turn)
+        self._progress("brings the code", stage="preparing")
+        sends = sent_once_they_run(self._told())
+        if job is None or not begun(job):
+            if "rclone" in sends:
+                _pack_rclone()
+            self._progress("its objects are made in the cluster", stage="waiting")
+            job = self._create(job)
+            self._progress("is being started", stage="starting")
+            if not self._options.queue:
+                self._unsuspend(job)
+        if self._options.queue and job["spec"].get("suspend"):
+            return  # its queue lets it begin
+        if self._request.attempt.learners > 1 or sends:
+            self._gather(sends, turn)
+
+    def _take_turn(self, turn: contextlib.ExitStack) -> None:
+        """Let jobs of several learners look for nodes one after another: at once they take them from each other.
+
+        Raises:
+            SlotsBusy: another one of this home looks for its nodes.
+        """
+        lock = _turns.setdefault((self._request.attempt.home, self._cluster.namespace), threading.Lock())
+        if not lock.acquire(blocking=False):
+            raise SlotsBusy("waits until another job of several learners has its nodes")
+        turn.callback(lock.release)
+
+    def _refuse(self) -> None:
+        """Refuse what cannot work however often it is tried."""
+        if lacks := refusals(self._request, self._options):
+            raise LaunchRefused(f"{lacks[0][0].upper()}{lacks[0][1:]}.", code="C104")
+        if missing := [name for name in self._request.spec.secrets if name not in self._request.secrets]:
+            raise LaunchRefused(
+                f"There is no value for the secret {missing[0]}.",
+                hint=f"Give it when the job is given: fabric run -e {missing[0]}",
+                code="C103",
+            )
+        secret_values(self._request)
+        if self._request.code_file and not Path(self._request.code_file).is_file():
+            raise InputMissing(f"The job's code {self._request.code_file} is gone.")
+        sends = sent_once_they_run(self._told()) & _REFUSED.keys()
+        if sends and not self._cluster.may("create", "pods", "exec"):
+            why, hint = _REFUSED[min(sends)]
+            raise LaunchRefused(
+                f"{why}, and you may not run commands in pods (pods/exec).",
+                hint=f"{hint}; fabric backend role prints the Role to ask for",
+                code="C103",
+            )
+        check(self._cluster, self._plan, self._options)
+
+    # The objects
+
+    def _create(self, job: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Create what is not there yet, the Job first: all others are its own and go with it."""
+        for planned in self._plan.objects:
+            kind = planned["kind"]
+            if kind == "Job" and job is not None:
+                self._check(job)
+                continue
+            document = self._filled(planned)
+            if kind not in ("Job", "PersistentVolumeClaim"):
+                assert job is not None
+                document["metadata"]["ownerReferences"] = [as_owner(job)]
+            made = self._create_one(document)
+            if kind == "Job":
+                job = made
+        assert job is not None
+        return job
+
+    def _create_one(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        kind, name = document["kind"], document["metadata"]["name"]
+        try:
+            return self._cluster.create(document)
+        except AlreadyThere:
+            found = self._cluster.read(kind, name)
+            if found is None:
+                raise TryAgain(f"The {kind} {name} is there and not there: it is being removed.") from None
+            self._check(found)
+            if _owner_of(found) != _owner_of(document):
+                # It goes with a Job that was deleted from outside.
+                raise TryAgain(
+                    f"The {kind} {name} is of an earlier Job and is still being removed."
+                ) from None
+            return found
+        except OverQuota as error:
+            raise SlotsBusy(f"waits for the namespace's quota: {error.message}", hint=error.hint) from error
+        except Invalid as error:
+            raise LaunchRefused(
+                f"The cluster refuses the {kind}: {error.message}", hint=error.hint, code="C104"
+            ) from error
+
+    def _check(self, found: Mapping[str, Any]) -> None:
+        attempt = self._request.attempt
+        name = found["metadata"]["name"]
+        ours = found["kind"] == "PersistentVolumeClaim" or is_same(found, attempt)
+        if not ours:
+            raise RunnerError(
+                f"The {found['kind']} {name} is another home's.",
+                hint="Remove it by hand if nobody needs it.",
+            )
+        if found["metadata"].get("deletionTimestamp"):
+            raise TryAgain(f"The {found['kind']} {name} is still being removed.")
+
+    def _filled(self, planned: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an object as it was planned, with all that was left open."""
+        document: dict[str, Any] = json.loads(json.dumps(planned))
+        content = document.pop("stringData", None)
+        if content is not None:
+            document["data"] = {
+                name: base64.b64encode(data).decode() for name, data in self._content(content).items()
+            }
+        return document
+
+    def _content(self, planned: Mapping[str, str]) -> dict[str, bytes]:
+        content: dict[str, bytes] = {}
+        plain = scripts()
+        for name, text in planned.items():
+            if name == "secrets.json":
+                content[name] = json.dumps(secret_values(self._request)).encode()
+            elif name == "secrets.sh":
+                content[name] = self._exports()
+            elif text == AGENT:
+                content[name] = agent_archive().read_bytes()
+            elif text == PROGRAM:
+                content[name] = pod_program()
+            elif text in plain:
+                content[name] = plain[text]
+            elif name == pod_told.CODE:
+                with translated():
+                    content[name] = Path(self._request.code_file).read_bytes()
+            else:
+                content[name] = text.replace(CHOSEN, random_secrets.token_hex(16)).encode()
+        return content
+
+    def _exports(self) -> bytes:
+        try:
+            return render_secrets(self._request.secrets).encode()
+        except ValueError as error:
+            raise LaunchRefused(f"The secrets cannot be handed over: {error}.", code="C103") from error
+
+    def _unsuspend(self, job: Mapping[str, Any]) -> None:
+        precondition = {"metadata": {"uid": job["metadata"]["uid"]}, "spec": {"suspend": False}}
+        try:
+            self._cluster.patch("Job", self._stem, precondition)
+        except Absent as error:
+            raise TryAgain(f"The Job {self._stem} was removed while it was being launched.") from error
+
+    # What is done once pods are there
+
+    def _told(self) -> dict[str, Any]:
+        """Return what the containers are told."""
+        contents = (one.get("stringData", {}) for one in self._plan.objects)
+        found: dict[str, Any] = next(json.loads(one["pod.json"]) for one in contents if "pod.json" in one)
+        return found
+
+    def _gather(self, sends: Set[str], turn: contextlib.ExitStack) -> None:
+        """Send to pods what they wait for, and wait until all learners have found each other."""
+        attempt = self._request.attempt
+        sent: set[str] = set()
+        until = time.monotonic() + 2 * self._options.gang_seconds
+        turn_until = time.monotonic() + self._options.gang_seconds
+        unfit = Unfit(self._cluster, self._options.unfit_seconds)
+        while True:
+            pods = self._sightings.pods_of(attempt)
+            self._give_up(unfit, pods)
+            if self._sightings.job_of(attempt) is None and not pods:
+                self._progress("is being started", stage="starting")
+            placed = len(pods) == attempt.learners and all(is_placed(pod) for pod in pods.values())
+            if placed or time.monotonic() > turn_until:
+                turn.close()  # the next one may look
+            if placed:
+                # From here on they end by themselves if they do not meet: images may take long.
+                until = time.monotonic() + 2 * self._options.gang_seconds
+            late = attempt.learners > 1 and time.monotonic() > until and not unfit.waiting
+            if failed_gang(pods.values()) or late:
+                why = next((text for pod in pods.values() if (text := waits(pod))), "")
+                remove_attempt(self._cluster, attempt)
+                raise SlotsBusy(
+                    f"waits until {attempt.learners} learners can run at once" + (f": {why}" if why else "")
+                )
+            if len(pods) == attempt.learners and all(begun_pod(pod) for pod in pods.values()):
+                return
+            if sends:
+                self._send_all([pod for pod in pods.values() if is_preparing(pod)], sends, sent)
+            job = self._sightings.job_of(attempt)
+            if job is not None and (is_finished(job) or verdict_of(job)):
+                return
+            self._progress(self._words(pods), stage="waiting")
+            self._sightings.wait(BEAT_SECONDS)
+
+    def _give_up(self, unfit: Unfit, pods: Mapping[int, Mapping[str, Any]]) -> None:
+        """Refuse what no node could hold, once a cluster that adds nodes has had its time."""
+        unfit.keep({str(pod["metadata"]["uid"]) for pod in pods.values()})
+        for pod in pods.values():
+            if reason := unfit.reason(pod):
+                remove_attempt(self._cluster, self._request.attempt)
+                text = f"{reason.text[0].upper()}{reason.text[1:]}."
+                raise LaunchRefused(text, hint=reason.hint, code=reason.code)
+
+    def _send_all(self, pods: Sequence[Mapping[str, Any]], sends: Set[str], sent: set[str]) -> None:
+        """Send to pods, some at once, what has not been sent to them: they hold their GPUs while they wait."""
+        waiting = [pod for pod in pods if pod["metadata"]["uid"] not in sent]
+        if not waiting:
+            return
+        self._progress("sends what its pods wait for", stage="preparing")
+        with ThreadPoolExecutor(SENDS, thread_name_prefix="send") as pool:
+            for one in [pool.submit(self._send, pod, sends) for pod in waiting]:
+                one.result()
+        sent.update(str(pod["metadata"]["uid"]) for pod in waiting)
+
+    def _send(self, pod: Mapping[str, Any], sends: Set[str]) -> None:
+        if "code" in sends:
+            send_code(self._cluster, pod, self._request.code_file)
+        if "rclone" in sends:
+            send_rclone(self._cluster, pod)
+        made = made_before(self._request.attempt.job_id) if "made" in sends else None
+        if made is not None:
+            send_made(self._cluster, pod, made)
+
+    def _words(self, pods: Mapping[int, Mapping[str, Any]]) -> str:
+        for pod in pods.values():
+            if text := waits(pod):
+                return text
+        return "is being started"
+
+
+def _pack_rclone() -> None:
+    """Pack rclone before pods are there, which hold their GPUs while they wait for it."""
+    with contextlib.suppress(LaunchRefused):  # an image may have its own
+        packed_rclone(platform.machine())
+
+
+def begun_pod(pod: Mapping[str, Any]) -> bool:
+    """Say whether a pod's learner may have begun, or it is over."""
+    status = pod.get("status") or {}
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return True
+    states = [one.get("state") or {} for one in status.get("containerStatuses") or ()]
+    return any("running" in state or "terminated" in state for state in states)
+
+
+def is_placed(pod: Mapping[str, Any]) -> bool:
+    """Say whether a pod has a node."""
+    return bool((pod.get("spec") or {}).get("nodeName"))
+
+
+def agent_archive() -> Path:
+    """Return the agent's archive, built if need be."""
+    from workbench.learner.archive import build
+
+    with translated():
+        return Path(build(str(Home(default_home()).agents)))
+
+
+def pod_program() -> bytes:
+    """Return what every container of a pod begins with."""
+    import workbench.learner
+
+    return (Path(workbench.learner.__file__).parent / "pod.sh").read_bytes()
+
+
+def _owner_of(document: Mapping[str, Any]) -> str:
+    for owner in document["metadata"].get("ownerReferences") or ():
+        if owner.get("kind") == "Job":
+            return str(owner["uid"])
+    return ""

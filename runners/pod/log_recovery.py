@@ -1,0 +1,146 @@
+"""What is left of a journal when its pod is over: what the side-car printed, and what the cluster's log still has."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from backends.cluster import Absent, Cluster, Invalid
+from backends.interface import Chunk
+from runners.pod.names import LEARNER, SIDE_CAR
+from runners.pod.sh_agent import state_of
+from workbench.learner.host_journals import SHARE_BYTES
+from workbench.learner.pod_rest import Part, parse
+
+STATE: Final = "state"
+ANCHOR_BYTES: Final = 4096
+_ORDER: Final = ("output", "index", "setup", "setup_index", "records")
+
+
+@dataclass(slots=True)
+class Rest:
+    """One learner's, whose pod is over. Bytes that nobody has any more are filled in, and counted."""
+
+    parts: dict[str, list[Part]] = field(default_factory=dict)
+    state: bytes = b""
+    missing_bytes: int = 0
+    plain: bool = False
+    """Whether it is the output alone, as the cluster's log has it."""
+
+    def after(self, known: Mapping[str, int]) -> dict[str, Chunk]:
+        """Return what comes next for a reader: a share of each file, the state with the last of all."""
+        found: dict[str, Chunk] = {}
+        whole = True
+        for name in _ORDER:
+            offset = known.get(name, 0)
+            data, end = self._next(name, offset)
+            if data:
+                found[name] = Chunk(data, offset, end)
+            whole = whole and offset + len(data) >= end
+        if whole and self.state and zlib.crc32(self.state) != known.get(STATE, 0):
+            found[STATE] = Chunk(self.state, 0, len(self.state))
+        return found
+
+    def read(self, offsets: Mapping[str, int]) -> dict[str, Chunk]:
+        """Return some of the files that are named, from these offsets on."""
+        found = {}
+        for name, offset in offsets.items():
+            data, end = self._next(name, offset)
+            if name in self.parts:
+                found[name] = Chunk(data, offset, end)
+        return found
+
+    def _next(self, name: str, offset: int) -> tuple[bytes, int]:
+        parts = self.parts.get(name) or []
+        end = max((start + len(data) for start, _, data in parts), default=0)
+        for start, _, data in parts:
+            if start <= offset < start + len(data):
+                return bytes(data[offset - start : offset - start + SHARE_BYTES]), end
+        later = min((start for start, _, _ in parts if start > offset), default=0)
+        if not later:
+            return b"", end
+        gap = later - offset
+        if name == "output" and not self.missing_bytes:
+            self.missing_bytes = gap
+        return _filler(name, gap, later), end
+
+
+def read_rest(cluster: Cluster, pod: Mapping[str, Any]) -> Rest:
+    """Read what a pod that is over has left in its logs; empty when nobody has them any more."""
+    name = pod["metadata"]["name"]
+    parts = parse(_lines(cluster, name, SIDE_CAR))
+    rest = Rest()
+    if parts:
+        rest.state = b"".join(data for _, _, data in parts.pop(STATE, []))
+        rest.parts = {name: sorted(found, key=lambda part: part[0]) for name, found in parts.items()}
+        _fill_from_log(cluster, name, rest)
+        return rest
+    printed = b"".join(_log(cluster, pod["metadata"]["name"], LEARNER))
+    # Its side-car was killed, or has no Python: the cluster's log is all there is.
+    rest.plain = True
+    rest.state = state_of(pod)
+    if printed:
+        rest.parts = {"output": [(0, len(printed), printed)]}
+    return rest
+
+
+def _fill_from_log(cluster: Cluster, pod: str, rest: Rest) -> None:
+    """Take from the learner's own log what the side-car could not print."""
+    output = rest.parts.get("output") or []
+    if not output or output[0][0] == 0:
+        return
+    first, end, data = output[0]
+    printed = b"".join(_log(cluster, pod, LEARNER))
+    earlier = before(printed, bytes(data[:ANCHOR_BYTES]), end - first)[-first:]
+    if earlier:
+        rest.parts["output"] = [(first - len(earlier), end, earlier), *output]
+
+
+def before(printed: bytes, anchor: bytes, rest_bytes: int) -> bytes:
+    """Return what a log has before some bytes that are ``rest_bytes`` from the end of all that was printed.
+
+    The log may have fewer after them: most keep no carriage return at a line's end, and none what its writer held
+    when that was killed. So they are looked for, and where they are not found nothing is known of what is before.
+    """
+    expected = max(0, len(printed) - rest_bytes)
+    found = (printed.find(sought, expected) for sought in (anchor, anchor.replace(b"\r\n", b"\n")))
+    return printed[: next((at for at in found if at > 0), 0)]
+
+
+def _filler(name: str, gap: int, later: int) -> bytes:
+    """Return bytes in the place of those that are missing: of the output a sentence says so."""
+    count = min(gap, SHARE_BYTES)
+    if name == "output":
+        text = f"[fabric: {gap} bytes of output are missing here: the cluster's log had rotated]".encode()
+        if count <= len(text):
+            return b"." * (count - 1) + b"\n"
+        return text + b" " * (count - len(text) - 1) + b"\n"
+    if name.endswith("index"):
+        # Entries that say nothing new: readers take the next one.
+        return b"\0" * count
+    note = json.dumps(
+        {"kind": "note", "level": "warning", "text": f"{gap} bytes of records are missing"}
+    ).encode()
+    return note + b" " * (count - len(note) - 1) + b"\n" if count > len(note) else b" " * (count - 1) + b"\n"
+
+
+def _lines(cluster: Cluster, pod: str, container: str) -> Iterator[bytes]:
+    rest = b""
+    for piece in _log(cluster, pod, container):
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
+
+
+def _log(cluster: Cluster, pod: str, container: str) -> Iterable[bytes]:
+    with contextlib.suppress(Absent, Invalid):
+        log = cluster.logs(pod, container)
+        try:
+            yield from log
+        finally:
+            log.close()

@@ -1,0 +1,92 @@
+"""What a cluster's configuration says of pods: the backend's options, as values with their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, cast
+
+from runners.pod.names import GPU_TYPE
+
+UID: Final = 1000
+REST_BYTES: Final = 6 << 20
+"""How much of a journal's rest is printed, as it is printed: the cluster keeps 10 MiB of a log at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodOptions:
+    """How pods are made at a place. Sizes in bytes, times in seconds."""
+
+    run_as: Literal["restricted", "image"] = "restricted"
+    uid: int | None = UID
+    """The user of restricted pods; None takes what the namespace assigns."""
+    gpu_resource: str = "nvidia.com/gpu"
+    gpu_types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The labels of the nodes that have a ``gpu_type``."""
+    tolerations: Sequence[Mapping[str, Any]] = ()
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    service_account: str = ""
+    image_pull_secrets: Sequence[str] = ()
+    priority_class: str = ""
+    queue: str = ""
+    host_paths: bool = False
+    """Whether data stores may be folders of the nodes."""
+    volumes: Sequence[Mapping[str, Any]] = ()
+    """Each ``source`` (as a pod has it), ``path``, ``read_only``, ``sub_path``."""
+    storage_class: str = ""
+    claim: str = ""
+    data_claim: str = ""
+    claim_size: str = "10Gi"
+    default_memory_bytes: int = 8 << 30
+    gang_seconds: float = 120.0
+    journal_hold_seconds: float = 120.0
+    results_hold_seconds: float = 600.0
+    unfit_seconds: float = 120.0
+    """How long a pod may wait that no node could hold even if it were empty."""
+    code_seconds: float = 600.0
+    pod_patch: Mapping[str, Any] = field(default_factory=dict)
+
+
+def options_of(told: Mapping[str, Any]) -> PodOptions:
+    """Read a backend's options, which it has checked; what is not about pods is passed over."""
+    defaults = PodOptions()
+
+    def get(name: str) -> Any:
+        value = told.get(name)
+        return getattr(defaults, name) if value is None or value == "" else value
+
+    uid = told.get("uid", UID)
+    return PodOptions(
+        run_as=cast(Literal["restricted", "image"], get("run_as")),
+        uid=None if uid in (None, "assigned") else int(uid),
+        gpu_resource=str(get("gpu_resource")),
+        gpu_types=dict(get("gpu_types")),
+        tolerations=tuple(get("tolerations")),
+        node_selector=dict(get("node_selector")),
+        labels=dict(get("labels")),
+        service_account=str(get("service_account")),
+        image_pull_secrets=tuple(get("image_pull_secrets")),
+        priority_class=str(get("priority_class")),
+        queue=str(get("queue")),
+        host_paths=bool(told.get("host_paths")),
+        volumes=tuple(get("volumes")),
+        storage_class=str(get("storage_class")),
+        claim=str(get("claim")),
+        data_claim=str(get("data_claim")),
+        claim_size=str(get("claim_size")),
+        default_memory_bytes=int(told.get("default_memory") or defaults.default_memory_bytes),
+        gang_seconds=float(get("gang_seconds")),
+        journal_hold_seconds=float(get("journal_hold_seconds")),
+        results_hold_seconds=float(get("results_hold_seconds")),
+        unfit_seconds=float(get("unfit_seconds")),
+        code_seconds=float(get("code_seconds")),
+        pod_patch=dict(get("pod_patch")),
+    )
+
+
+def gpu_labels(options: PodOptions, gpu_type: str) -> dict[str, str]:
+    """Return the labels of the nodes that have a type of GPU; NVIDIA's own label where none are configured."""
+    if not gpu_type:
+        return {}
+    return dict(options.gpu_types.get(gpu_type.lower()) or {GPU_TYPE: gpu_type})

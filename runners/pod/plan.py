@@ -1,0 +1,156 @@
+"""Plans a pod job: the exact list of objects that the cluster will be given, secret values and archives left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from runners.container.plan import image_of
+from runners.interface import LaunchRequest, LearnerPlan, Plan
+from runners.pod.names import AWAITS, claim_name, given_name, labels, secrets_name, stem_of
+from runners.pod.options import PodOptions
+from runners.pod.sh_agent import plain_texts
+from runners.pod.stores import pod_refusals, pod_stores, secret_names, store_notes
+from runners.pod.template import Results, job
+from runners.pod.x_pod_documents import pod_document, sent_once_they_run, where_code_travels
+from workbench.errors import LaunchRefused
+from workbench.job import learner_name
+from workbench.learner import pod_told
+from workbench.manifest.unbuilt import not_built
+
+AGENT: Final = "<the agent>"
+PROGRAM: Final = "<pod.sh>"
+
+
+def make_plan(request: LaunchRequest, options: PodOptions, results: Results) -> Plan:
+    """Say exactly what would be sent.
+
+    Raises:
+        LaunchRefused: no image is named.
+    """
+    spec, attempt = request.spec, request.attempt
+    if not spec.image:
+        raise LaunchRefused(
+            "The job names no image, and a pod is made of one.",
+            hint="Name it with --image, or by framework: {name: custom, version: IMAGE}.",
+            code="C101",
+        )
+    learners = tuple(
+        LearnerPlan(
+            number,
+            learner_name(attempt.job_id, attempt.attempt, number),
+            {"pod": learner_name(attempt.job_id, attempt.attempt, number), "index": number - 1},
+        )
+        for number in range(1, attempt.learners + 1)
+    )
+    return Plan(
+        request=request,
+        runner="pod",
+        learners=learners,
+        slots_per_learner=spec.gpus,
+        cpus_per_learner=spec.cpus or 0.0,
+        warnings=tuple(warnings_of(request, options)),
+        notes=tuple(_notes(request, options, results)),
+        objects=tuple(_objects(request, options, results)),
+        results_lost_after_seconds=options.results_hold_seconds if results.kind == "hold" else 0.0,
+    )
+
+
+def _objects(request: LaunchRequest, options: PodOptions, results: Results) -> Iterator[dict[str, Any]]:
+    attempt = request.attempt
+    named = labels(attempt)
+    if results.kind == "owned":
+        yield {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            # Of the job, not of an attempt: the next one goes on with what is there.
+            "metadata": {
+                "name": claim_name(attempt.job_id),
+                "labels": {key: value for key, value in named.items() if key != "fabric.attempt"},
+            },
+            "spec": {
+                "accessModes": ["ReadWriteMany" if results.shared else "ReadWriteOnce"],
+                "resources": {"requests": {"storage": options.claim_size}},
+                **({"storageClassName": options.storage_class} if options.storage_class else {}),
+            },
+        }
+    told = pod_document(request, options, results)
+    whole = job(request, options, results)
+    if sent_once_they_run(told):
+        whole["spec"]["template"]["metadata"].setdefault("annotations", {})[AWAITS] = "yes"
+    yield whole
+    given = {"agent.pyz": AGENT, "pod.sh": PROGRAM, "pod.json": json.dumps(told, indent=1, sort_keys=True)}
+    given |= plain_texts(told)
+    if where_code_travels(request) == "given":
+        given[pod_told.CODE] = f"<the code, {request.code_hash}>"
+    yield _secret(given_name(attempt), named, given)
+    if names := secret_names(request):
+        values = json.dumps({name: f"<secret {name}>" for name in names})
+        yield _secret(secrets_name(attempt), named, {"secrets.json": values, "secrets.sh": "<the same>"})
+    yield {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": stem_of(attempt), "labels": named},
+        "spec": {
+            "clusterIP": "None",
+            # Learners find each other before they are ready, and while they wait for each other.
+            "publishNotReadyAddresses": True,
+            "selector": {key: named[key] for key in ("fabric.home", "fabric.job", "fabric.attempt")},
+        },
+    }
+
+
+def _secret(name: str, named: dict[str, str], content: dict[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "labels": named},
+        "type": "Opaque",
+        "immutable": True,
+        "stringData": content,
+    }
+
+
+def refusals(request: LaunchRequest, options: PodOptions) -> list[str]:
+    """Say what cannot be done in a pod yet."""
+    lacks = [*not_built(request.spec, "pod"), *pod_refusals(request, options)]
+    return lacks
+
+
+def warnings_of(request: LaunchRequest, options: PodOptions) -> Iterator[str]:
+    """Say what will not work, or not as the manifest means it."""
+    yield from refusals(request, options)
+    platform = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", "CHECKPOINT_DIR")
+    if hidden := sorted(set(request.spec.env) & set(platform)):
+        yield f"env: cannot change {', '.join(hidden)}: fabric sets it"
+
+
+def _notes(request: LaunchRequest, options: PodOptions, results: Results) -> Iterator[str]:
+    if options.run_as == "restricted":
+        who = (
+            f"as user {options.uid}" if options.uid is not None else "as the user that the namespace assigns"
+        )
+        yield f"the pod runs {who} (run_as restricted); run_as image takes the image's own user"
+    else:
+        yield "the pod runs as the image's own user (run_as image)"
+    yield from store_notes(request, pod_stores(request))
+    if results.kind == "hold":
+        minutes = options.results_hold_seconds / 60
+        yield (
+            f"results lie in the pod and are lost {minutes:g} minutes after the end unless they are fetched:"
+            " a claim or a storage class keeps them"
+        )
+    elif results.kind != "store":
+        where = results.words or f"on the claim {results.claim or claim_name(request.attempt.job_id)}"
+        yield f"results lie {where}"
+    if request.attempt.learners > 1 and not results.shared:
+        yield "/job is each learner's own: it would be shared on a ReadWriteMany claim"
+    if request.spec.python == "requirements":
+        yield "requirements are installed in each pod by the image's own Python, before its command starts"
+    if where_code_travels(request) == "streamed":
+        yield "the code is too large to travel with the job and is sent when its pods wait for it"
+    if request.spec.memory_bytes is None:
+        given = f"{options.default_memory_bytes / (1 << 30):.3g} GiB"
+        yield f"memory: is not said: each learner gets {given} (default_memory of the backend)"
+    yield f"image {image_of(request)}"

@@ -1,0 +1,237 @@
+"""Where a job's results lie in a cluster, chosen before its launch, and how they come home."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from backends.cluster import Absent, AlreadyThere, Cluster, Conflict, Denied, Document, Invalid
+from backends.interface import Host
+from runners.interface import AttemptRef, LaunchRequest, LearnerRef
+from runners.pod.journals import Journals, folder_of
+from runners.pod.names import LEARNER, PREPARE, SIDE_CAR, labels, stem_of
+from runners.pod.options import PodOptions
+from runners.pod.status import has_side_car_ended, is_side_car_running
+from runners.pod.stores import FETCH_ANNOTATION, RESULTS_ANNOTATION, stored_results
+from runners.pod.template import Results
+from runners.pod.volumes import bound_results, claims_of
+from runners.pod.watch import Sightings
+from runners.pod.x_pod_reader import reader
+from runners.shared.download import bring_folder
+from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable
+from workbench.learner import pod_told
+from workbench.learner.pod_environment import PACKAGE
+from workbench.learner.pod_told import NO_PYTHON
+from workbench.paths import JobFolder
+
+DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+_LOOK_SECONDS: Final = 0.3
+_END_SECONDS: Final = 30.0
+
+
+def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions) -> Results:
+    """Say where a job's results will lie: the place's claim, a claim of the job's own, else its pod.
+
+    Raises:
+        LaunchRefused: the place's claim is not there.
+    """
+    attempt = request.attempt
+    stored = stored_results(request) is not None
+    if options.data_claim and _is_missing(cluster, options.data_claim):
+        raise LaunchRefused(
+            f"There is no claim {options.data_claim} in the namespace {cluster.namespace}.",
+            hint="Make it, or name another: data_claim of the backend.",
+            code="C104",
+        )
+    for claim, store in claims_of(request).items():
+        if _is_missing(cluster, claim):
+            raise LaunchRefused(
+                f"The data store {store} is the claim {claim}, and there is none in the namespace"
+                f" {cluster.namespace}.",
+                hint="kubectl get pvc shows those that are there: connection.name is one of them.",
+                code="C104",
+            )
+    if bound := bound_results(request):
+        source, folder, checkpoints = bound
+        where = next(str(next(iter(volume.values()))) for volume in source.values())
+        return Results("bound", source=source, own=(folder, checkpoints), words=f"in {folder} of {where}")
+    if options.claim:
+        found = cluster.read("PersistentVolumeClaim", options.claim)
+        if found is None:
+            raise LaunchRefused(
+                f"There is no claim {options.claim} in the namespace {cluster.namespace}.",
+                hint="Make it, or name another: claim of the backend.",
+                code="C104",
+            )
+        shared = "ReadWriteMany" in (found["spec"].get("accessModes") or ())
+        if shared or attempt.learners == 1:
+            folder = f"{attempt.home}/{attempt.job_id}"
+            return Results("claim", options.claim, folder, shared)
+    elif not stored and attempt.learners == 1 and _may_claim(cluster, options):
+        return Results("owned")
+    return Results("store" if stored else "hold")
+
+
+def _is_missing(cluster: Cluster, claim: str) -> bool:
+    with contextlib.suppress(Denied):  # who may not look is told by the pod's wait
+        return cluster.read("PersistentVolumeClaim", claim) is None
+    return False
+
+
+def bring_home(
+    cluster: Cluster, sightings: Sightings, journals: Journals, attempt: AttemptRef, job: JobFolder
+) -> None:
+    """Copy results, checkpoints and logs into a job's folder here.
+
+    From the pods that still hold them; from a claim by a small pod. What was lost with a pod is lost, what is in a
+    data store stays there.
+    """
+    pods = sightings.pods_of(attempt)
+    here = job.attempt(attempt.attempt)
+    here.path.mkdir(parents=True, exist_ok=True)
+    for number, pod in sorted(pods.items()):
+        ref = LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number)
+        host = None if _stays(pod) else _served(ref, pod, sightings, journals)
+        if host is not None and not _is_stored(host, ref, pod):
+            _bring(host, job, attempt, number)
+            host.call("write_files", files={pod_told.FETCHED: "\n"})
+    if pods:
+        _record_image(cluster, next(iter(pods.values())), here.path / "environment.json")
+    claimed = next((pod for pod in pods.values() if _claim_of(pod) and not _stays(pod)), None)
+    if claimed is not None and has_side_car_ended(claimed):
+        with _reader(cluster, attempt, claimed) as host:
+            _bring(host, job, attempt, 1)
+
+
+def _stays(pod: Mapping[str, Any]) -> bool:
+    """Say whether results are where their data store has them, and nobody wants them here."""
+    told = pod["metadata"].get("annotations") or {}
+    return told.get(RESULTS_ANNOTATION) == "bound" and FETCH_ANNOTATION not in told
+
+
+def _is_stored(host: Host, ref: LearnerRef, pod: Mapping[str, Any]) -> bool:
+    """Say whether all that a learner made was sent to its data store."""
+    if (pod["metadata"].get("annotations") or {}).get(RESULTS_ANNOTATION) != "store":
+        return False
+    summary = host.call("read_object", path=f"{folder_of(ref)}/storing.json") or {}
+    return bool(summary) and not summary.get("missing_files")
+
+
+def _bring(host: Host, job: JobFolder, attempt: AttemptRef, number: int) -> None:
+    bring_folder(host, pod_told.RESULTS, job.results)
+    bring_folder(host, pod_told.CHECKPOINTS, job.checkpoints)
+    logs = job.attempt(attempt.attempt).logs
+    bring_folder(host, pod_told.LOGS, logs if number == 1 else logs.with_name(f"logs-{number}"))
+
+
+def _served(ref: LearnerRef, pod: Mapping[str, Any], sightings: Sightings, journals: Journals) -> Host | None:
+    """Return the side-car of a pod that still runs; None where it is over."""
+    until = time.monotonic() + _END_SECONDS
+    found: Mapping[str, Any] | None = pod
+    while found is not None and is_side_car_running(found) and not has_side_car_ended(found):
+        try:
+            host = journals.host(ref, found)
+            host.call("children", folder=pod_told.RESULTS)
+            return host
+        except Denied:
+            return None
+        except (PlaceUnreachable, Absent, Invalid) as error:
+            if NO_PYTHON in error.message:
+                return None
+            if time.monotonic() > until:
+                raise
+            sightings.wait(_LOOK_SECONDS)
+            found = sightings.pods_of(AttemptRef(ref.home, ref.job_id, ref.attempt, 0)).get(ref.learner)
+    return None
+
+
+def _may_claim(cluster: Cluster, options: PodOptions) -> bool:
+    if not options.storage_class and not _has_default_class(cluster):
+        return False
+    return cluster.may("create", "persistentvolumeclaims")
+
+
+def _has_default_class(cluster: Cluster) -> bool:
+    with contextlib.suppress(FabricError):  # who may not list them cannot know
+        for one in cluster.list("StorageClass").items:
+            if (one["metadata"].get("annotations") or {}).get(DEFAULT_CLASS) == "true":
+                return True
+    return False
+
+
+def _claim_of(pod: Document) -> str:
+    for volume in (pod.get("spec") or {}).get("volumes") or ():
+        if volume["name"] == "results" and "persistentVolumeClaim" in volume:
+            return str(volume["persistentVolumeClaim"]["claimName"])
+    return ""
+
+
+def _record_image(cluster: Cluster, pod: Document, path: Any) -> None:
+    """Write down which image it was, by its digest, and what was installed in it."""
+    told = (pod.get("status") or {}).get("containerStatuses") or ()
+    image: Mapping[str, Any] = next((one for one in told if one["name"] == LEARNER), {})
+    document = {
+        "format": 1,
+        "python": "",
+        "key": "",
+        "packages": _packages(cluster, pod),
+        "image": {"reference": image.get("image", ""), "id": image.get("imageID", "")},
+    }
+    path.write_text(json.dumps(document) + "\n", encoding="utf-8")
+
+
+def _packages(cluster: Cluster, pod: Document) -> list[str]:
+    """Return what requirements were installed as, which the init container has printed."""
+    if not (pod["metadata"].get("annotations") or {}).get("fabric.requirements"):
+        return []
+    with contextlib.suppress(FabricError):
+        said = b"".join(cluster.logs(pod["metadata"]["name"], PREPARE)).decode("utf-8", "replace")
+        return [line[len(PACKAGE) :] for line in said.splitlines() if line.startswith(PACKAGE)]
+    return []
+
+
+@contextlib.contextmanager
+def _reader(cluster: Cluster, attempt: AttemptRef, pod: Document) -> Any:
+    """Start a small pod that has the claim, give it as a host, and delete it."""
+    name = f"{stem_of(attempt)}-reader"
+    document = _reader_document(name, attempt, pod)
+    with contextlib.suppress(AlreadyThere):
+        cluster.create(document)
+    what = f"The pod {name}, which reads the job's results,"
+    try:
+        with reader(cluster, lambda: filter(None, [cluster.read("Pod", name)]), what) as host:
+            yield host
+    finally:
+        with contextlib.suppress(Absent, Conflict):
+            cluster.delete("Pod", name, grace_seconds=1)
+
+
+def _reader_document(name: str, attempt: AttemptRef, pod: Document) -> dict[str, Any]:
+    side_car = next(one for one in pod["spec"]["initContainers"] if one["name"] == SIDE_CAR)
+    mounts = [one for one in side_car["volumeMounts"] if one["name"] in ("given", "results", "journal")]
+    used = {one["name"] for one in mounts}
+    kept = ("image", "imagePullPolicy", "securityContext", "resources")
+    container = {key: side_car[key] for key in kept if key in side_car}
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "containers": [
+            {
+                **container,
+                "name": SIDE_CAR,
+                "command": ["sh", "-c", "sleep 3600"],
+                "volumeMounts": mounts,
+            }
+        ],
+        "volumes": [one for one in pod["spec"]["volumes"] if one["name"] in used],
+        "activeDeadlineSeconds": 3600,
+    }
+    for key in ("securityContext", "imagePullSecrets", "tolerations"):
+        if key in pod["spec"]:
+            spec[key] = pod["spec"][key]
+    named = {key: value for key, value in labels(attempt).items() if key != "fabric.attempt"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": named}, "spec": spec}

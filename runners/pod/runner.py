@@ -1,0 +1,201 @@
+"""The runner ``pod``: learners as pods of an Indexed Job, each kept by an agent inside, read from a side-car."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, ClassVar
+
+from backends.interface import Chunk, Cluster, Host
+from runners.interface import (
+    AttemptRef,
+    Capabilities,
+    EarlyBytes,
+    ExecSession,
+    FileEntry,
+    LaunchRequest,
+    LearnerRef,
+    Observation,
+    Plan,
+    Progress,
+    Runner,
+    StopRequest,
+)
+from runners.pod.journals import Journals
+from runners.pod.launch import PodLaunching
+from runners.pod.names import HOME, attempt_of, ref_of
+from runners.pod.observe import Observing
+from runners.pod.options import options_of
+from runners.pod.plan import make_plan
+from runners.pod.results import bring_home, choose_results
+from runners.pod.status import is_finished, is_over
+from runners.pod.stop import Stops
+from runners.pod.watch import Sightings, enter, leave
+from runners.pod.x_pod_removal import remove_attempt, remove_job
+from workbench.errors import RunnerError
+from workbench.paths import JobFolder
+
+JOURNAL_BYTES = 4 << 20
+
+
+class PodRunner(Runner):
+    """Starts learners in pods.
+
+    Each method may be called from another thread than the others. Nothing is watched before something is to
+    be seen; all runners of a process share one watch.
+    """
+
+    name: ClassVar[str] = "pod"
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        needs="cluster",
+        uses_image=True,
+        exec=True,
+        shell=True,
+        copy=True,
+        names_resolve=True,
+        shared_job_folder=False,
+    )
+
+    def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
+        super().__init__(place, home_uuid=home_uuid)
+        if not isinstance(place, Cluster):
+            raise RunnerError("The runner 'pod' needs a cluster, and this place is a host.")
+        self._cluster = place
+        self._asker = uuid.uuid4().hex
+        self._making = threading.Lock()
+        self._entered: Sightings | None = None
+        self._observing: Observing | None = None
+        self._journals: Journals | None = None
+        self._stops: Stops | None = None
+
+    def plan(self, request: LaunchRequest) -> Plan:
+        """Say exactly what would be sent."""
+        options = options_of(self._cluster.options)
+        return make_plan(request, options, choose_results(self._cluster, request, options))
+
+    def launch(self, plan: Plan, progress: Progress) -> None:
+        """Create what is not there, let the pods go, and see several learners together."""
+        PodLaunching(plan, self._cluster, self._sightings(), progress).launch()
+
+    def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
+        """Say how these attempts' learners are, when something has changed."""
+        return self._observer().observe(attempts, timeout_seconds)
+
+    def interrupt(self) -> None:
+        """Make a blocked observe, or the next one, return early."""
+        self._observer().interrupt()
+
+    def journal(self, learner: LearnerRef, offsets: Mapping[str, int]) -> Mapping[str, Chunk]:
+        """Read a learner's output, index and records from these offsets on."""
+        self._sightings().ready()
+        return self._reader().read(learner, offsets, JOURNAL_BYTES)
+
+    @property
+    def journals_in_place(self) -> bool:
+        """Never: they are in the cluster."""
+        return False
+
+    def follow(
+        self,
+        known: Mapping[LearnerRef, Mapping[str, int]],
+        *,
+        timeout_seconds: float,
+        early: EarlyBytes | None = None,
+    ) -> Mapping[LearnerRef, Mapping[str, Chunk]]:
+        """Say what is new in the journals of learners, and wait until something is."""
+        return self._reader().follow(known, timeout_seconds, early)
+
+    def interrupt_follow(self) -> None:
+        """Make a blocked follow, or the next one, return early."""
+        self._reader().interrupt()
+
+    def bring_home(self, attempt: AttemptRef, job: JobFolder) -> None:
+        """Copy what an attempt made into the job's folder here."""
+        bring_home(self._cluster, self._sightings(), self._reader(), attempt, job)
+
+    def store_again(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
+        """Return nothing: what a store did not take came home before its pods went, and is stored from here."""
+        return ()
+
+    def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
+        """Ask all learners of an attempt to stop; what has not begun is deleted."""
+        self._sightings().ready()
+        with self._making:
+            if self._stops is None:
+                self._stops = Stops(self._cluster)
+        self._stops.stop(attempt, request, self._sightings(), self._reader())
+
+    def remove(self, attempt: AttemptRef) -> None:
+        """Delete all objects of an attempt, and wait until they are gone."""
+        remove_attempt(self._cluster, attempt)
+
+    def remove_job(self, job_id: str) -> None:
+        """Delete what the attempts of a job share."""
+        remove_job(self._cluster, self.home_uuid, job_id)
+
+    def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
+        """Run a command in a learner's container, on our own standard streams."""
+        from runners.pod.exec import PodExec
+
+        return PodExec(self._cluster, learner, argv, terminal=terminal)
+
+    def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
+        """List what is at a path of a learner, and below it."""
+        from runners.pod.files import PodFiles
+
+        return PodFiles(self._cluster, learner).listed(path)
+
+    def fetch(self, learner: LearnerRef, path: str, receive: Callable[[BinaryIO], None]) -> None:
+        """Have what is at a path sent as one tar stream."""
+        from runners.pod.files import PodFiles
+
+        PodFiles(self._cluster, learner).fetch(path, receive)
+
+    def put(self, learner: LearnerRef, path: str, stream: BinaryIO, *, mode: int = 0o644) -> None:
+        """Write one file at a path of a learner."""
+        from runners.pod.files import PodFiles
+
+        PodFiles(self._cluster, learner).put(path, stream, mode)
+
+    def close(self) -> None:
+        """Give everything back; learners live on."""
+        with self._making:
+            journals, self._journals, self._observing = self._journals, None, None
+            entered, self._entered = self._entered, None
+        if journals is not None:
+            journals.close()
+        if entered is not None:
+            leave(entered)
+
+    def leftovers(self) -> Iterator[LearnerRef]:
+        """Name every learner that may still do something in the namespace, and of other homes those that are over."""
+        over = {ref for pod in self._cluster.list("Pod", HOME).items if is_over(pod) and (ref := ref_of(pod))}
+        for job in self._cluster.list("Job", HOME).items:
+            attempt = attempt_of(job)
+            if attempt is None or job["metadata"].get("deletionTimestamp"):
+                continue
+            for number in range(1, int(job["spec"].get("completions") or 1) + 1):
+                ref = LearnerRef(*attempt, number)
+                if ref.home != self.home_uuid or not (ref in over or is_finished(job)):
+                    yield ref
+
+    def _sightings(self) -> Sightings:
+        with self._making:
+            if self._entered is None:
+                self._entered = enter(self._cluster, self.home_uuid)
+            return self._entered
+
+    def _observer(self) -> Observing:
+        sightings = self._sightings()
+        with self._making:
+            if self._observing is None:
+                self._observing = Observing(self._cluster, sightings)
+            return self._observing
+
+    def _reader(self) -> Journals:
+        sightings = self._sightings()
+        with self._making:
+            if self._journals is None:
+                self._journals = Journals(self._cluster, sightings, self._asker)
+            return self._journals

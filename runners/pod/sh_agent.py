@@ -1,0 +1,175 @@
+"""What images without Python need: the ``sh`` agent and what it is told, and journals made from the cluster's log."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import shlex
+import threading
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from backends.cluster import Absent, Cluster, Log
+from backends.failures import translated
+from backends.interface import Chunk
+from runners.interface import AttemptRef, LearnerRef
+from runners.pod.names import LEARNER, given_name
+from workbench.errors import FabricError
+from workbench.learner import pod_told
+from workbench.learner.host_journals import SHARE_BYTES
+from workbench.paths import Home, default_home
+
+PLACEHOLDER: Final = 987654321
+"""Stands for a learner's number in what is the same for all."""
+
+AGENT_SCRIPT: Final = "<agent.sh>"
+PLAIN: Final = "<pod_plain.sh>"
+BUFFER_BYTES: Final = 16 << 20
+_PAUSE_SECONDS: Final = 0.1
+_PAUSE_LONGEST_SECONDS: Final = 3.0
+
+
+def plain_texts(told: Mapping[str, Any]) -> dict[str, str]:
+    """Return what goes into the Secret for images without Python."""
+    from workbench.learner.launch_sh import render
+
+    launch = {**told["launch"], "learner": PLACEHOLDER}
+    secrets = f"{pod_told.SECRETS}/secrets.sh" if launch["secrets_file"] else ""
+    folder = f"{pod_told.ATTEMPT}/learner-{PLACEHOLDER}"
+    values = {
+        "job": launch["job"],
+        "stem": told["stem"],
+        "learners": launch["learners"],
+        "gang_seconds": round(told["gang_seconds"]),
+        "code": told["code"],
+        "code_seconds": round(told["code_seconds"]),
+        "restores": "yes" if told["restores"] else "no",
+        "stores": "yes" if launch["stores"] else "no",
+        "setup": "yes" if launch["setup"] else "no",
+        "requirements": "yes" if told["requirements"] else "no",
+        "marker": f"{launch['home']}/{launch['job']}/{launch['attempt']}",
+        "placeholder": PLACEHOLDER,
+    }
+    stop = {"kind": "halt", "grace_seconds": launch["grace_seconds"], "by": pod_told.BY_CLUSTER}
+    return {
+        "agent.sh": AGENT_SCRIPT,
+        "pod_plain.sh": PLAIN,
+        "launch.sh": render(launch, learner_dir=folder, secrets_file=secrets),
+        "told.sh": "".join(f"told_{name}={shlex.quote(str(value))}\n" for name, value in values.items()),
+        "stop.json": json.dumps(stop) + "\n",
+    }
+
+
+def scripts() -> dict[str, bytes]:
+    """Return what stands in a plan by name only."""
+    import workbench.learner
+    from workbench.learner.launch_sh import agent_script
+
+    folder = Path(workbench.learner.__file__).parent
+    with translated():
+        return {AGENT_SCRIPT: agent_script().encode(), PLAIN: (folder / "pod_plain.sh").read_bytes()}
+
+
+class PlainLog:
+    """A learner's output as the cluster's log gives it while it runs, from its beginning: it knows no offsets."""
+
+    def __init__(self, cluster: Cluster, pod: str, changed: Any) -> None:
+        self._cluster = cluster
+        self._pod = pod
+        self._changed = changed
+        self._room = threading.Condition()
+        self._start = 0
+        self._data = bytearray()
+        self._wanted = 0
+        self.ended = False
+        self._closed = threading.Event()
+        self._log: Log | None = None
+        threading.Thread(target=self._read, name=f"log {pod}", daemon=True).start()
+
+    def take(self, offset: int) -> Chunk | None:
+        """Return what comes at an offset, None while there is nothing."""
+        with self._room:
+            self._wanted = offset
+            if offset > self._start:
+                del self._data[: offset - self._start]
+                self._start = min(offset, self._start + len(self._data) + offset)
+            self._room.notify_all()
+            if self._start != offset or not self._data:
+                return None
+            return Chunk(bytes(self._data[:SHARE_BYTES]), offset, offset + len(self._data))
+
+    def close(self) -> None:
+        """Read no more: the pod is over, and its log is read as a whole."""
+        self._closed.set()
+        with contextlib.suppress(FabricError, OSError):
+            if self._log is not None:
+                self._log.close()
+
+    def _read(self) -> None:
+        """Read the log; one that ends early, or has not begun, is opened again as long as its beginning is the same."""
+        at, checksum = 0, 0
+        pause = _PAUSE_SECONDS
+        while not self._closed.wait(pause if pause > _PAUSE_SECONDS or at else 0.0):
+            pause = min(pause * 1.5, _PAUSE_LONGEST_SECONDS)
+            try:
+                seen, again = 0, 0
+                self._log = self._cluster.logs(self._pod, LEARNER, follow=True)
+                for piece in self._log:
+                    known, fresh = piece[: at - seen], piece[max(0, at - seen) :]
+                    if seen < at:
+                        again, seen = zlib.crc32(known, again), seen + len(known)
+                        if seen == at and again != checksum:
+                            self._closed.set()  # it has rotated: what is missing is read at the end
+                            break
+                    if fresh and not self._closed.is_set():
+                        self._take_in(at, fresh)
+                        at, checksum = at + len(fresh), zlib.crc32(fresh, checksum)
+                        seen, pause = at, _PAUSE_SECONDS
+            except Absent:
+                break
+            except FabricError:
+                continue
+        self.ended = True
+        self._changed()
+
+    def _take_in(self, at: int, piece: bytes) -> None:
+        with self._room:
+            end = at + len(piece)
+            if end > self._wanted:
+                fresh = piece[max(0, self._wanted - at) :]
+                if not self._data:
+                    self._start = end - len(fresh)
+                self._data += fresh
+        self._changed()
+        with self._room:
+            self._room.wait_for(lambda: len(self._data) < BUFFER_BYTES, 60)
+
+
+def state_of(pod: Mapping[str, Any]) -> bytes:
+    """Return the state that a pod's learner left with its end; empty where it left none."""
+    for one in (pod.get("status") or {}).get("containerStatuses") or ():
+        ended = (one.get("state") or {}).get("terminated") or {}
+        if one["name"] == LEARNER and '"phase"' in str(ended.get("message")):
+            return str(ended["message"]).encode()
+    return b""
+
+
+def prepare_transcript(cluster: Cluster, ref: LearnerRef) -> None:
+    """Have the controller make this learner's journal from its output, as it does for the ``sh`` agent elsewhere."""
+    folder = Home(default_home()).job(ref.job_id).attempt(ref.attempt).learner(ref.learner)
+    if folder.launch_sh.exists() or not folder.path.parent.parent.is_dir():
+        return
+    secret = cluster.read("Secret", given_name(AttemptRef(ref.home, ref.job_id, ref.attempt, 0)))
+    if secret is None:
+        return
+    told = json.loads(base64.b64decode(secret["data"]["pod.json"]))
+    launch = {**told["launch"], "learner": ref.learner, "setup": ""}
+    logs = Home(default_home()).job(ref.job_id).attempt(ref.attempt).logs
+    launch |= {"attempt_dir": str(folder.path.parent), "log_dir": str(logs)}
+    with translated():
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.launch.write_text(json.dumps(launch) + "\n", encoding="utf-8")
+        folder.launch_sh.write_text("# kept by agent.sh in a pod\n", encoding="utf-8")

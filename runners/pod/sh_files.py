@@ -1,0 +1,155 @@
+"""Files of a container whose image has no Python: listed, fetched and written by its sh, by tar where it has one."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import posixpath
+import stat
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import BinaryIO, Final, cast
+
+from backends.cluster import Cluster
+from runners.interface import FileEntry
+from runners.pod.container_host import Reader
+from workbench.errors import BackendError, InputMissing, NotAllowed
+
+_LIST: Final = """
+[ -e "$1" ] || [ -L "$1" ] || exit 0
+[ -d "$1" ] && cd "$1" && set -- .
+find "$1" | while IFS= read -r path; do
+    stat -c '%f %s %Y %n' "$path" || continue
+    [ ! -L "$path" ] || readlink "$path"
+done
+"""
+_PUT: Final = """
+mkdir -p "${2%/*}" && head -c "$1" >"$2.part" && chmod "$3" "$2.part" || exit 1
+if command -v sha256sum >/dev/null 2>&1; then
+    sha256sum <"$2.part" | grep -q "^$4" || { echo "what arrived is not what was sent" >&2; exit 1; }
+fi
+[ "$(wc -c <"$2.part")" -eq "$1" ] && mv -f "$2.part" "$2"
+"""
+_CHUNK_BYTES: Final = 1 << 16
+
+
+class PlainFiles:
+    """The files of one container, which runs."""
+
+    def __init__(self, cluster: Cluster, pod: str, container: str) -> None:
+        self._cluster = cluster
+        self._pod = pod
+        self._container = container
+
+    def listed(self, path: str) -> Sequence[FileEntry]:
+        """List what is at an absolute path and below it."""
+        with self._said(_LIST, path) as stream:
+            lines = stream.read().decode("utf-8", "surrogateescape").splitlines()
+        return tuple(_entries(lines, path))
+
+    def fetch(self, path: str, receive: Callable[[BinaryIO], None]) -> None:
+        """Have what is at an absolute path sent as one tar stream.
+
+        Raises:
+            InputMissing: there is nothing.
+        """
+        entries = self.listed(path)
+        if not entries:
+            raise InputMissing(f"there is no {path}")
+        if self.has("tar"):
+            one = entries[0].kind == "file"
+            folder, name = posixpath.split(path.rstrip("/")) if one else (path, ".")
+            with self._said('exec tar -C "$1" -cf - -- "$2"', folder or "/", name) as stream:
+                receive(stream)
+            return
+        with tempfile.TemporaryFile() as spooled:
+            self._pack(path, entries, spooled)
+            spooled.seek(0)
+            receive(cast(BinaryIO, spooled))
+
+    def put(self, path: str, stream: BinaryIO, mode: int) -> None:
+        """Write one file at an absolute path, whole or not at all, its content checked where the image can.
+
+        Raises:
+            NotAllowed: it cannot be written.
+        """
+        with tempfile.TemporaryFile() as spooled:
+            digest = hashlib.sha256()
+            while data := stream.read(_CHUNK_BYTES):
+                digest.update(data)
+                spooled.write(data)
+            size = spooled.tell()
+            spooled.seek(0)
+            words = [str(size), path, f"{mode:o}", digest.hexdigest()]
+            command = self._cluster.exec(
+                self._pod, self._container, ["sh", "-c", _PUT, "sh", *words], stdin=True
+            )
+            while data := spooled.read(_CHUNK_BYTES):
+                command.write(data)
+            reader = Reader(command)
+            reader.readall()
+            if command.wait() != 0:
+                said = reader.complaints.decode("utf-8", "replace").strip()
+                raise NotAllowed(f"{path} cannot be written: {said or 'it did not arrive whole'}")
+
+    def has(self, program: str) -> bool:
+        """Say whether the image has a program."""
+        script = f"command -v {program} >/dev/null 2>&1"
+        return self._cluster.exec(self._pod, self._container, ["sh", "-c", script]).wait() == 0
+
+    def _pack(self, path: str, entries: Sequence[FileEntry], target: BinaryIO) -> None:
+        """Make the tar here, file by file."""
+        with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for entry in entries:
+                member = tarfile.TarInfo(entry.path or posixpath.basename(path))
+                member.mode, member.mtime = entry.mode, entry.modified_us // 1_000_000
+                if entry.kind == "file":
+                    with self._said('exec cat "$1"', posixpath.join(path, entry.path).rstrip("/")) as stream:
+                        content = stream.read()
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content))
+                elif entry.path:
+                    member.type = tarfile.DIRTYPE if entry.kind == "folder" else tarfile.SYMTYPE
+                    member.linkname = entry.target
+                    tar.addfile(member)
+
+    @contextmanager
+    def _said(self, script: str, *words: str) -> Iterator[BinaryIO]:
+        """Run a script and give what it prints.
+
+        Raises:
+            BackendError: it went wrong, in its own words.
+        """
+        stream = self._cluster.exec(self._pod, self._container, ["sh", "-c", script, "sh", *words])
+        reader = Reader(stream)
+        buffered = io.BufferedReader(reader, _CHUNK_BYTES)
+        try:
+            yield cast(BinaryIO, buffered)
+            while buffered.read(_CHUNK_BYTES):
+                pass
+            if stream.wait() != 0:
+                said = reader.complaints.decode("utf-8", "replace").strip().splitlines()
+                raise BackendError(
+                    f"The container does not give its files: {said[-1] if said else 'no reason'}."
+                )
+        finally:
+            stream.close()
+
+
+def _entries(lines: Sequence[str], path: str) -> Iterator[FileEntry]:
+    told = iter(lines)
+    for line in told:
+        words = line.split(" ", 3)
+        if len(words) < 4:
+            continue
+        raw, name = int(words[0], 16), words[3]
+        relative = "" if name in (".", path) else name.removeprefix("./")
+        modified, mode = int(words[2]) * 1_000_000, raw & 0o777
+        if stat.S_ISREG(raw):
+            yield FileEntry(relative, "file", int(words[1]), modified, mode)
+        elif stat.S_ISDIR(raw):
+            yield FileEntry(relative, "folder", 0, modified, mode)
+        elif stat.S_ISLNK(raw):
+            yield FileEntry(relative, "link", 0, modified, mode, next(told, ""))

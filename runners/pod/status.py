@@ -1,0 +1,375 @@
+"""How a learner is, from what the cluster says of its pod: phase, exit, reason with FfDL's code and a hint. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from runners.interface import LearnerRef, Seen
+from runners.pod.names import AWAITS, LEARNER, PREPARE, QUEUE, SIDE_CAR, VERDICT
+from workbench.job import LearnerPhase, Reason
+from workbench.learner.pod_told import BY_CLUSTER, EXIT_GANG
+
+Pod = Mapping[str, Any]
+
+IMAGE_REASONS: Final = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+)
+_NO_IMAGE: Final = (
+    "not found",
+    "denied",
+    "unauthorized",
+    "manifest unknown",
+    "authorization failed",
+    "authentication required",
+    "forbidden",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "couldn't parse image",
+    "invalid reference format",
+)
+"""What no other try mends."""
+
+_QUIET: Final = ("", "ContainerCreating", "PodInitializing")
+_KILLED: Final = (137, 143)
+
+_DISRUPTED: Final[Mapping[str, tuple[str, str, str]]] = {
+    "PreemptionByScheduler": (
+        "preempted by a pod of a higher priority",
+        "S100",
+        "a priority class protects it",
+    ),
+    "DeletionByTaintManager": ("its node was lost or drained", "S200", ""),
+    "EvictionByEvictionAPI": ("evicted, as when a node is drained", "S200", ""),
+    "DeletionByPodGC": ("its node is gone", "S200", ""),
+    "TerminationByKubelet": (
+        "ended by its node, which shuts down or has too little of something",
+        "S100",
+        "",
+    ),
+}
+
+
+def seen_of(ref: LearnerRef, pod: Pod) -> Seen:
+    """Say how a learner is whose pod is there."""
+    status = pod.get("status") or {}
+    node = str((pod.get("spec") or {}).get("nodeName") or "")
+    learner = _container(status.get("containerStatuses"), LEARNER)
+    state = learner.get("state") or {}
+    if ended := state.get("terminated"):
+        return _ended(ref, pod, ended, node)
+    if status.get("phase") in ("Failed", "Succeeded"):
+        why = _why_failed(pod)
+        refused = why.code.startswith(("C1", "C205"))  # what the job asks for is at fault
+        phase = LearnerPhase.EXITED if refused else LearnerPhase.LOST
+        return Seen(ref, phase, reason=why, node=node, final=refused)
+    if running := state.get("running"):
+        phase = LearnerPhase.STOPPING if _is_deleted(pod) else LearnerPhase.RUNNING
+        return Seen(ref, phase, started_us=time_us(running.get("startedAt")), node=node)
+    if _is_deleted(pod):
+        return Seen(ref, LearnerPhase.STOPPING, node=node)
+    text = waits(pod)
+    reason = Reason(text) if text else None
+    return Seen(ref, LearnerPhase.STARTING, reason=reason, node=node, cut_off=_awaits(pod))
+
+
+def seen_without_pod(ref: LearnerRef, job: Pod, why: str) -> Seen | None:
+    """Say how a learner is of whose Job there is no pod for it; None where nothing of it has begun.
+
+    Args:
+        ref: which learner.
+        job: its Job.
+        why: why the cluster makes none, if it has said so.
+    """
+    if verdict := verdict_of(job):
+        # What the job asks for is at fault, or the place.
+        phase = LearnerPhase.EXITED if verdict[0].code.startswith("C1") else LearnerPhase.LOST
+        return Seen(ref, phase, reason=verdict[0], final=verdict[1])
+    status, index = job.get("status") or {}, ref.learner - 1
+    if index in indexes(status.get("completedIndexes")):
+        return Seen(ref, LearnerPhase.EXITED, exit_code=0)
+    if index in indexes(status.get("failedIndexes")) or is_finished(job) or _is_deleted(job):
+        text = (
+            "its pod was deleted from outside" if not _is_deleted(job) else "its Job was deleted from outside"
+        )
+        return Seen(ref, LearnerPhase.LOST, reason=Reason(text, "S104"))
+    if job["spec"].get("suspend"):
+        queue = (job["metadata"].get("labels") or {}).get(QUEUE)
+        if not queue:
+            return None  # its launch was cut off
+        return Seen(ref, LearnerPhase.STARTING, reason=Reason(f"waits in the queue {queue} of the cluster"))
+    return Seen(ref, LearnerPhase.STARTING, reason=Reason(why) if why else None)
+
+
+def begun(job: Pod) -> bool:
+    """Say whether a Job's pods were let go, or it is over: not to be done again."""
+    return not job["spec"].get("suspend") or bool(verdict_of(job)) or is_finished(job)
+
+
+def verdict_of(job: Pod) -> tuple[Reason, bool] | None:
+    """Return why a Job was ended before its learners could begin, and whether trying again cannot mend it."""
+    text = (job["metadata"].get("annotations") or {}).get(VERDICT)
+    if not text:
+        return None
+    told = json.loads(text)
+    return Reason(str(told["text"]), str(told["code"]), str(told.get("hint") or "")), bool(told.get("final"))
+
+
+def hopeless(pod: Pod) -> Reason | None:
+    """Say why a pod that waits will never run; None while it may."""
+    for container in _containers(pod):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        reason, message = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
+        if reason in IMAGE_REASONS and any(word in f"{reason} {message}" for word in _NO_IMAGE):
+            image = str(container.get("image") or _image_of(pod))
+            hint = "check its name, and what may pull it: image_pull_secrets of the backend"
+            if reason == "ErrImageNeverPull":
+                hint = "load it onto the nodes, or let it be pulled: --set image_pull=missing"
+            return Reason(f"the image {image} cannot be had: {_short(message or reason)}", "S103", hint)
+        if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
+            if "runAsNonRoot" in message or "non-numeric user" in message:
+                hint = "this place runs pods as restricted; run_as=image, or the other way round, may do"
+                return Reason(f"the container cannot be started: {_short(message)}", "C104", hint)
+            if 'exec: "sh"' in message or "sh: no such file" in message:
+                return Reason(
+                    f"the image {_image_of(pod)} has no sh, and without one nothing can be run in it",
+                    "C202",
+                    "take an image that has a shell",
+                )
+    return None
+
+
+def waits_for_image(pod: Pod) -> Reason | None:
+    """Say why a pod's image has not come, None where that is not what it waits for."""
+    for container in _containers(pod):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in IMAGE_REASONS:
+            said = _short(str(waiting.get("message") or waiting["reason"]))
+            hint = "check its name, and whether the nodes reach its registry"
+            return Reason(f"the image {_image_of(pod)} cannot be had: {said}", "S103", hint)
+    return None
+
+
+def waits(pod: Pod) -> str:
+    """Say in words why a pod does not run yet; empty while there is nothing to say."""
+    status = pod.get("status") or {}
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            message = str(condition.get("message") or condition.get("reason") or "")
+            return f"waits for a node: {_short(message)}"
+    for container in _containers(pod):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        reason = str(waiting.get("reason") or "")
+        if reason in IMAGE_REASONS:
+            return f"waits for its image: {_short(str(waiting.get('message') or reason))}"
+        if reason not in _QUIET:
+            return f"waits: {_short(str(waiting.get('message') or reason))}"
+    return "its pod is being prepared" if is_preparing(pod) else ""
+
+
+def is_preparing(pod: Pod) -> bool:
+    """Say whether a pod's init container runs."""
+    prepare = _container((pod.get("status") or {}).get("initContainerStatuses"), PREPARE)
+    return "running" in (prepare.get("state") or {})
+
+
+def _awaits(pod: Pod) -> bool:
+    return is_preparing(pod) and AWAITS in (pod["metadata"].get("annotations") or {})
+
+
+def failed_gang(pods: Iterable[Pod]) -> bool:
+    """Say whether a pod ended since the others did not come in time."""
+    return any(_prepare_ended(pod).get("exitCode") == EXIT_GANG for pod in pods)
+
+
+def is_over(pod: Pod) -> bool:
+    """Say whether a pod's learner has ended."""
+    status = pod.get("status") or {}
+    states = [one.get("state") or {} for one in status.get("containerStatuses") or ()]
+    return status.get("phase") in ("Succeeded", "Failed") or any("terminated" in state for state in states)
+
+
+def is_side_car_running(pod: Pod) -> bool:
+    """Say whether a pod's side-car can be asked."""
+    status = pod.get("status") or {}
+    state = _container(status.get("initContainerStatuses"), SIDE_CAR).get("state") or {}
+    return "running" in state
+
+
+def is_learner_running(pod: Pod) -> bool:
+    """Say whether a pod's learner runs."""
+    state = _container((pod.get("status") or {}).get("containerStatuses"), LEARNER).get("state") or {}
+    return "running" in state
+
+
+def has_side_car_ended(pod: Pod) -> bool:
+    """Say whether a pod's side-car ran and is over: what it printed is all there is."""
+    status = pod.get("status") or {}
+    state = _container(status.get("initContainerStatuses"), SIDE_CAR).get("state") or {}
+    return "terminated" in state or status.get("phase") in ("Failed", "Succeeded")
+
+
+def indexes(text: Any) -> set[int]:
+    """Read a Job's list of indexes: ``1,3-5``."""
+    found: set[int] = set()
+    for part in str(text or "").split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit():
+            found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+def time_us(text: Any) -> int | None:
+    """Read one of the cluster's times."""
+    if not text:
+        return None
+    return int(datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp() * 1e6)
+
+
+def _ended(ref: LearnerRef, pod: Pod, ended: Mapping[str, Any], node: str) -> Seen:
+    """Say how a learner ended: as its agent left it with the container, else as the cluster saw it."""
+    told = _json(ended.get("message"))
+    code = int(ended.get("exitCode") or 0)
+    started, over = time_us(ended.get("startedAt")), time_us(ended.get("finishedAt"))
+    if ended.get("reason") == "OOMKilled" and (not told or told.get("signal") == 9 or code == 137):
+        return Seen(
+            ref,
+            LearnerPhase.EXITED,
+            signal=9,
+            reason=_out_of_memory(pod),
+            started_us=told.get("started_us") or started,
+            ended_us=told.get("ended_us") or over,
+            stopped="memory",
+            node=node,
+        )
+    if told.get("ended_by") == "cluster" or BY_CLUSTER in str((told.get("reason") or {}).get("text")):
+        # Nobody of us has asked for it: what follows is a fault of the place, and another attempt.
+        reason = _why_disrupted(pod) or Reason("its pod was deleted from outside", "S104")
+        return Seen(ref, LearnerPhase.LOST, reason=reason, started_us=told.get("started_us"), node=node)
+    if told.get("phase") == "exited":
+        return Seen(
+            ref,
+            LearnerPhase.EXITED,
+            exit_code=told.get("exit_code"),
+            signal=told.get("signal"),
+            reason=_reason(told.get("reason")),
+            started_us=told.get("started_us"),
+            ended_us=told.get("ended_us") or over,
+            decided=bool(told.get("decided")),
+            stopped=str(told.get("stopped") or ""),
+            node=node,
+        )
+    if disrupted := _why_disrupted(pod):
+        return Seen(ref, LearnerPhase.LOST, reason=disrupted, started_us=started, node=node)
+    if code in _KILLED:
+        reason = Reason("its container was killed from outside, its agent with it", "S202")
+        return Seen(ref, LearnerPhase.LOST, reason=reason, started_us=started, node=node)
+    if "StartError" in str(ended.get("reason")):
+        reason = Reason(f"the container could not be started: {_short(str(ended.get('message')))}", "S101")
+        return Seen(ref, LearnerPhase.LOST, reason=reason, node=node)
+    return Seen(ref, LearnerPhase.EXITED, exit_code=code, started_us=started, ended_us=over, node=node)
+
+
+def _why_failed(pod: Pod) -> Reason:
+    """Say why a pod ended whose learner was never started, or left nothing."""
+    status = pod.get("status") or {}
+    ended = _prepare_ended(pod)
+    if ended and (ended.get("exitCode") or 0) != 0:
+        told = _reason(_json(ended.get("message")).get("reason"))
+        if told is not None:
+            return told
+        if ended.get("reason") == "OOMKilled":
+            return Reason("the pod ran out of memory while the code was unpacked", "S101")
+    if status.get("reason") == "Evicted":
+        text = f"evicted by its node: {_short(str(status.get('message') or ''))}"
+        return Reason(text, "S100", "ask for what the job needs with memory: and storage:")
+    if status.get("reason") == "DeadlineExceeded":
+        return Reason("ran longer than the cluster lets it", "C204", "raise the deadline, or resume the job")
+    if disrupted := _why_disrupted(pod):
+        return disrupted
+    if ended and (ended.get("exitCode") or 0) != 0:
+        return Reason(f"its pod could not be prepared: exit code {ended['exitCode']}", "S101")
+    said = str(status.get("message") or status.get("reason") or "the cluster does not say why")
+    code = (
+        "S100" if status.get("reason") in ("UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory") else "S200"
+    )
+    return Reason(f"its pod failed: {_short(said)}", code)
+
+
+def _why_disrupted(pod: Pod) -> Reason | None:
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition["type"] == "DisruptionTarget" and condition["status"] == "True":
+            text, code, hint = _DISRUPTED.get(
+                str(condition.get("reason")),
+                (_short(str(condition.get("message") or "disrupted")), "S200", ""),
+            )
+            return Reason(text, code, hint)
+    return None
+
+
+def _out_of_memory(pod: Pod) -> Reason:
+    limit = ""
+    for container in (pod.get("spec") or {}).get("containers") or ():
+        if container["name"] == LEARNER:
+            limit = str(((container.get("resources") or {}).get("limits") or {}).get("memory") or "")
+    size = f" of {int(limit) / (1 << 30):.2f} GiB" if limit.isdigit() else (f" of {limit}" if limit else "")
+    return Reason(
+        f"ran out of memory: over its container's limit{size}",
+        "C203",
+        "raise memory, or let the job use less",
+    )
+
+
+def _prepare_ended(pod: Pod) -> Mapping[str, Any]:
+    told = _container((pod.get("status") or {}).get("initContainerStatuses"), PREPARE)
+    ended: Mapping[str, Any] = (told.get("state") or {}).get("terminated") or {}
+    return ended
+
+
+def _containers(pod: Pod) -> list[Mapping[str, Any]]:
+    status = pod.get("status") or {}
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def _container(statuses: Any, name: str) -> Mapping[str, Any]:
+    return next((one for one in statuses or () if one["name"] == name), {})
+
+
+def _image_of(pod: Pod) -> str:
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    return next((str(one["image"]) for one in containers if one["name"] == LEARNER), "")
+
+
+def _is_deleted(document: Pod) -> bool:
+    return bool(document["metadata"].get("deletionTimestamp"))
+
+
+def is_finished(job: Pod) -> bool:
+    """Say whether a Job has ended."""
+    told = (job.get("status") or {}).get("conditions") or ()
+    return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in told)
+
+
+def _json(text: Any) -> dict[str, Any]:
+    try:
+        told = json.loads(text or "")
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _reason(told: Any) -> Reason | None:
+    if not isinstance(told, Mapping) or not told.get("text"):
+        return None
+    return Reason(str(told["text"]), str(told.get("code") or ""), str(told.get("hint") or ""))
+
+
+def _short(text: str) -> str:
+    words = " ".join(text.split()).rstrip(".")
+    return words if len(words) <= 400 else words[:397] + "..."

@@ -1,0 +1,269 @@
+"""What a cluster has of one home's jobs, kept up to date by one watch a kind: all runners at a place share it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from backends.cluster import Cluster, Expired, Watch
+from runners.interface import AttemptRef, LearnerRef
+from runners.pod.names import HOME, attempt_of, ref_of
+from runners.pod.status import is_over
+from workbench.errors import FabricError, PlaceUnreachable
+
+Document = Mapping[str, Any]
+Key = tuple[str, str, int]
+
+WATCH_SECONDS: Final = 290.0
+_PAUSE_SECONDS: Final = 0.5
+_PAUSE_LONGEST_SECONDS: Final = 4.0
+
+
+class Sightings:
+    """The Jobs and pods of one home in one namespace. Safe from any thread."""
+
+    def __init__(self, cluster: Cluster, home: str) -> None:
+        self._cluster = cluster
+        self._selector = f"{HOME}={home}"
+        self._changed = threading.Condition()
+        self._jobs: dict[Key, Document] = {}
+        self._pods: dict[Key, dict[int, Document]] = {}
+        self._graves: dict[Key, dict[int, Document]] = {}
+        """Pods that ended and were deleted, while their Job is there: how they ended is still to be told."""
+        self._said: dict[LearnerRef, Document] = {}
+        """How learners are by their agents, where somebody reads their journals."""
+        self._ready = {"Job": False, "Pod": False}
+        self._trouble: dict[str, FabricError] = {}
+        self._watches: dict[str, Watch] = {}
+        self._users = 0
+        self._ended = False
+        self.turn = 0
+        """Grows with every change."""
+
+    # What is known
+
+    def job_of(self, attempt: AttemptRef) -> Document | None:
+        """Return an attempt's Job, None where there is none."""
+        with self._changed:
+            return self._jobs.get(_key(attempt))
+
+    def pods_of(self, attempt: AttemptRef) -> dict[int, Document]:
+        """Return an attempt's pods by learner."""
+        with self._changed:
+            return dict(self._pods.get(_key(attempt), {}))
+
+    def ended_of(self, attempt: AttemptRef) -> dict[int, Document]:
+        """Return pods of an attempt that ended and are deleted by now, as they were last."""
+        with self._changed:
+            return dict(self._graves.get(_key(attempt), {}))
+
+    def pod_of(self, home: str, job_id: str, attempt: int, learner: int) -> Document | None:
+        """Return a learner's pod, None where there is none."""
+        with self._changed:
+            return self._pods.get((home, job_id, attempt), {}).get(learner)
+
+    def said_of(self, ref: LearnerRef) -> Document | None:
+        """Return what a learner's agent said last of how it is; None where nobody has read it."""
+        with self._changed:
+            return self._said.get(ref)
+
+    def take_said(self, ref: LearnerRef, said: Document) -> None:
+        """Take what a learner's agent says of how it is."""
+        with self._changed:
+            self._said[ref] = said
+            self.turn += 1
+            self._changed.notify_all()
+
+    def wait(self, timeout_seconds: float, *, turn: int | None = None) -> int:
+        """Wait until something changes after a turn (now, if none is named); return the turn that it is.
+
+        Raises:
+            PlaceUnreachable: the cluster does not answer.
+        """
+        with self._changed:
+            before = self.turn if turn is None else turn
+            self._changed.wait_for(
+                lambda: self.turn != before or bool(self._trouble) or self._ended, timeout_seconds
+            )
+            self._complain()
+            return self.turn
+
+    def wake(self) -> None:
+        """Make all who wait look again."""
+        with self._changed:
+            self.turn += 1
+            self._changed.notify_all()
+
+    def ready(self, timeout_seconds: float = 60.0) -> int:
+        """Wait until all there is is known; return the turn.
+
+        Raises:
+            FabricError: the cluster refuses, or does not answer.
+        """
+        with self._changed:
+            if not self._changed.wait_for(
+                lambda: all(self._ready.values()) or bool(self._trouble), timeout_seconds
+            ):
+                raise PlaceUnreachable("The cluster does not answer.")
+            self._complain()
+            return self.turn
+
+    def _complain(self) -> None:
+        for error in self._trouble.values():
+            raise error
+
+    # Who uses it
+
+    def enter(self) -> None:
+        """Begin to use it: its threads run while somebody does."""
+        with self._changed:
+            self._users += 1
+            if self._users > 1:
+                return
+            self._ended = False
+        for kind in self._ready:
+            threading.Thread(target=self._keep, args=(kind,), name=f"watch {kind}", daemon=True).start()
+
+    def leave(self) -> bool:
+        """Use it no more; return whether nobody does."""
+        with self._changed:
+            self._users -= 1
+            if self._users:
+                return False
+            self._ended = True
+            watches = list(self._watches.values())
+            self._changed.notify_all()
+        for watch in watches:
+            with contextlib.suppress(FabricError, OSError):
+                watch.close()
+        return True
+
+    # The watch
+
+    def _keep(self, kind: str) -> None:
+        version = ""
+        pause = _PAUSE_SECONDS
+        while not self._ended:
+            try:
+                if not version:
+                    listing = self._cluster.list(kind, self._selector)
+                    self._take_all(kind, listing.items)
+                    version = listing.version
+                else:
+                    with self._changed:
+                        self._trouble.pop(kind, None)
+                version = self._follow(kind, version)
+                pause = _PAUSE_SECONDS
+            except Expired:
+                version = ""
+            except FabricError as error:
+                version = ""
+                with self._changed:
+                    self._trouble[kind] = error
+                    self._changed.notify_all()
+                time.sleep(pause)
+                pause = min(pause * 2, _PAUSE_LONGEST_SECONDS)
+        with self._changed:
+            self._ready[kind] = False
+
+    def _follow(self, kind: str, version: str) -> str:
+        watch = self._cluster.watch(kind, self._selector, version, timeout_seconds=WATCH_SECONDS)
+        with self._changed:
+            self._watches[kind] = watch
+            ended = self._ended
+        try:
+            if not ended:
+                for change in watch:
+                    self._take(kind, change.type, change.object)
+            return watch.version
+        finally:
+            watch.close()
+            with self._changed:
+                self._watches.pop(kind, None)
+
+    def _take_all(self, kind: str, items: tuple[Document, ...]) -> None:
+        with self._changed:
+            if kind == "Job":
+                self._jobs.clear()
+            else:
+                self._pods.clear()
+            for item in items:
+                self._put(kind, item)
+            self._ready[kind] = True
+            self._trouble.pop(kind, None)
+            self.turn += 1
+            self._changed.notify_all()
+
+    def _take(self, kind: str, type: str, item: Document) -> None:
+        with self._changed:
+            if type == "DELETED":
+                self._drop(kind, item)
+            else:
+                self._put(kind, item)
+            self.turn += 1
+            self._changed.notify_all()
+
+    def _put(self, kind: str, item: Document) -> None:
+        if kind == "Job":
+            if (key := attempt_of(item)) is not None:
+                self._jobs[key] = item
+            return
+        if (ref := ref_of(item)) is not None:
+            pods = self._pods.setdefault((ref.home, ref.job_id, ref.attempt), {})
+            known = pods.get(ref.learner)
+            if known is None or known["metadata"]["uid"] == item["metadata"]["uid"] or _is_newer(item, known):
+                pods[ref.learner] = item
+
+    def _drop(self, kind: str, item: Document) -> None:
+        key = attempt_of(item)
+        if key is None:
+            return
+        if kind == "Job":
+            self._jobs.pop(key, None)
+            self._graves.pop(key, None)
+            self._said = {
+                ref: said for ref, said in self._said.items() if (ref.home, ref.job_id, ref.attempt) != key
+            }
+            return
+        ref = ref_of(item)
+        pods = self._pods.get(key, {})
+        if ref is not None and ref.learner in pods:
+            if pods[ref.learner]["metadata"]["uid"] == item["metadata"]["uid"]:
+                del pods[ref.learner]
+            if not pods:
+                self._pods.pop(key, None)
+            if key in self._jobs and is_over(item):
+                self._graves.setdefault(key, {})[ref.learner] = item
+
+
+_shared: dict[tuple[int, str], Sightings] = {}
+_sharing = threading.Lock()
+
+
+def enter(cluster: Cluster, home: str) -> Sightings:
+    """Return what is known of a home's jobs in a cluster: one for all runners of this process; see :func:`leave`."""
+    with _sharing:
+        found = _shared.get((id(cluster), home))
+        if found is None:
+            found = _shared[(id(cluster), home)] = Sightings(cluster, home)
+        found.enter()
+        return found
+
+
+def leave(sightings: Sightings) -> None:
+    """Use it no more; the last one ends its watches."""
+    with _sharing:
+        if sightings.leave():
+            for key in [key for key, one in _shared.items() if one is sightings]:
+                del _shared[key]
+
+
+def _key(attempt: AttemptRef) -> Key:
+    return attempt.home, attempt.job_id, attempt.attempt
+
+
+def _is_newer(item: Document, known: Document) -> bool:
+    return str(item["metadata"].get("creationTimestamp")) > str(known["metadata"].get("creationTimestamp"))

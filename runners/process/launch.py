@@ -1,0 +1,190 @@
+"""Launches a process job: brings what it needs, leases its slots, starts an agent for every learner.
+
+Cut off at any instant and called again, it starts nothing twice: a learner that has begun is left alone,
+and of two agents that are started for one learner the second ends at once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from backends.interface import Host, Lock
+from runners.interface import Plan, Progress
+from runners.process.plan import AGENT, ref_of
+from runners.shared.agents import Agent, bring_agent
+from runners.shared.code import bring_code
+from runners.shared.data_stores import folders_of
+from runners.shared.environment import gpus_seen, job_folders, marker, secrets_stem
+from runners.shared.gpu_leases import Leased, lease, lease_text
+from runners.shared.host_facts import Site
+from runners.shared.interpreters import find_interpreter
+from runners.shared.startup import Begin, submitted_file
+from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
+from runners.shared.virtualenvs import ensure, environment_of
+from runners.shared.x_process_port import choose_port
+from workbench.errors import LaunchRefused, RunnerError, SlotsBusy
+from workbench.manifest.unbuilt import not_built
+
+
+class Launching:
+    """One launch."""
+
+    def __init__(self, plan: Plan, host: Host, site: Site, progress: Progress, asker: str) -> None:
+        self._plan = plan
+        self._request = plan.request
+        self._host = host
+        self._site = site
+        self._progress = progress
+        self._job, self._attempt = job_folders(plan.request, site)
+        self._begin = Begin(plan, host, site, self._attempt, asker)
+
+    def launch(self) -> None:
+        """Launch what has not begun."""
+        waiting = self._begin.not_begun()
+        if not waiting:
+            return
+        self._refuse()
+        agent = self._prepare(waiting)
+        leased = self._lease(waiting)
+        held: list[Lock] = []
+        try:
+            port = self._port(waiting, held)
+            self._start(waiting, agent, leased, port, held)
+        finally:
+            leased.release()
+            for lock in held:
+                lock.release()
+        self._begin.await_begin(waiting)
+
+    def _refuse(self) -> None:
+        """Refuse what cannot work however often it is tried."""
+        spec = self._request.spec
+        if lacks := not_built(spec):
+            raise LaunchRefused(f"{lacks[0][0].upper()}{lacks[0][1:]}.", code="C104")
+        agent_kind = self._plan.learners[0].native["agent"]
+        refuse_stores(self._request, self._host, self._site, runner="process", agent_kind=agent_kind)
+        if missing := [name for name in spec.secrets if name not in self._request.secrets]:
+            raise LaunchRefused(
+                f"There is no value for the secret {missing[0]}.",
+                hint=f"Give it when the job is given: fabric run -e {missing[0]}",
+                code="C103",
+            )
+
+    # What needs no slot
+
+    def _prepare(self, waiting: Sequence[int]) -> Agent:
+        job, attempt = self._job, self._attempt
+        self._progress("brings the code", stage="preparing")
+        folders = [job.results, job.checkpoints, job.data, attempt.logs]
+        stores = folders_of(self._request, self._site)
+        self._host.call("make_folders", paths=[*(str(path) for path in folders), *stores])
+        # FfDL's scripts meet at this file.
+        self._host.call("touch", paths=[str(attempt.job_state / self._request.attempt.job_id)])
+        agent = bring_agent(self._host, self._site, self._plan.learners[0].native["agent"])
+        archive = bring_code(self._host, self._site, self._request, self._progress)
+        for learner in waiting:
+            self._host.call("unpack", archive=archive, folder=str(attempt.model(learner)))
+        self._bring_environment()
+        return agent
+
+    def _bring_environment(self) -> None:
+        """Build what ``requirements:`` asks for, and record what a job runs with."""
+        document = {"format": 1, "python": self._plan.learners[0].native["python"], "key": "", "packages": []}
+        if self._request.spec.python == "requirements":
+            base = find_interpreter(self._request, self._site, self._host)
+            environment = environment_of(self._request, base, self._site, self._host)
+            document["packages"] = ensure(environment, self._site, self._host, self._progress)
+            document["key"] = environment.key
+        path = self._attempt.path / "environment.json"
+        files = {} if self._site.here else submitted_file(self._plan, self._job)
+        self._host.call("write_files", files={**files, str(path): json.dumps(document) + "\n"})
+
+    # What is chosen
+
+    def _lease(self, waiting: Sequence[int]) -> Leased:
+        try:
+            return lease(self._request, waiting, self._host, self._site)
+        except SlotsBusy as busy:
+            if len(waiting) == len(self._plan.learners):
+                raise
+            # All learners have their slots, or none has.
+            self._begin.stop_others(waiting)
+            raise RunnerError(
+                f"The launch was cut off, and meanwhile others took what it still needs: {busy.message}"
+            ) from busy
+
+    def _port(self, waiting: Sequence[int], held: list[Lock]) -> int:
+        if len(waiting) < len(self._plan.learners):
+            begun = next(one.learner for one in self._plan.learners if one.learner not in waiting)
+            told = self._host.call("read_object", path=str(self._attempt.learner(begun).launch))
+            return int(told["env"]["MASTER_PORT"])
+        return choose_port(self._host, self._site, lease_text(self._request, 0), held)
+
+    # The start
+
+    def _start(
+        self, waiting: Sequence[int], agent: Agent, leased: Leased, port: int, held: Sequence[Lock]
+    ) -> None:
+        """Write down what every learner is to do, then start their agents, one right after the other."""
+        self._progress("is being started", stage="starting")
+        secrets = self._write_secrets(waiting, agent)
+        documents = {
+            learner: self._document(learner, agent, leased.by_learner[learner], port, secrets.get(learner))
+            for learner in waiting
+        }
+        files: dict[str, str] = {}
+        for learner, document in documents.items():
+            files |= agent.files(self._attempt.learner(learner), document)
+        self._host.call("write_files", files=files)
+        for learner, document in documents.items():
+            slots = leased.part(learner)
+            # The first learner is the one that listens on MASTER_PORT.
+            locks = [lock for lock in (slots, *(held if learner == 1 else ())) if lock is not None]
+            pid = self._spawn(learner, document, locks)
+            for lock in locks:
+                lock.write(lease_text(self._request, pid))
+            if slots is not None:
+                slots.release()
+
+    def _write_secrets(self, waiting: Sequence[int], agent: Agent) -> dict[int, str]:
+        values = secrets_with(self._request, self._site)
+        if not values:
+            return {}
+        folder = self._host.call("secret_folder")
+        attempt = self._request.attempt
+        paths = {
+            learner: secrets_stem(folder, attempt, learner) + agent.secrets_suffix for learner in waiting
+        }
+        text = agent.secrets_text(values)
+        self._host.call("write_files", files=dict.fromkeys(paths.values(), text))
+        return paths
+
+    def _document(
+        self, learner: int, agent: Agent, slots: tuple[str, ...], port: int, secrets_file: str | None
+    ) -> dict[str, Any]:
+        """Return a learner's launch document as it was planned, with all that was left open."""
+        planned: Mapping[str, Any] = self._plan.learners[learner - 1].native["launch"]
+        document = {**planned, "secrets_file": secrets_file, "slots": list(slots)}
+        if planned["cpus"] is not None:
+            document["cpus"] = self._choose_cpus(learner)
+        environment = {**planned["env"], **gpus_seen(slots), "MASTER_PORT": str(port)}
+        environment["PYTHONPATH"] = environment["PYTHONPATH"].replace(AGENT, agent.importable)
+        document["env"] = environment
+        document["guard"] = agent.argv(self._attempt.learner(learner))
+        return with_stores(self._request, self._host, self._site, document)
+
+    def _choose_cpus(self, learner: int) -> list[int] | None:
+        count = max(1, math.ceil(self._request.spec.cpus or 1))
+        who = marker(ref_of(self._plan, learner))
+        chosen: list[int] | None = self._host.call("choose_cpus", count=count, marker=who)
+        return chosen
+
+    def _spawn(self, learner: int, document: Mapping[str, Any], locks: Sequence[Lock]) -> int:
+        environment = {**self._site.environment, "FABRIC_GUARD": marker(ref_of(self._plan, learner))}
+        if key := document["env"].get("FABRIC_ENVIRONMENT"):
+            environment["FABRIC_ENVIRONMENT"] = key
+        output = str(self._attempt.learner(learner).path / "guard.log")
+        return self._host.spawn(document["guard"], env=environment, cwd="/", output=output, holding=locks)

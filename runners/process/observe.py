@@ -1,0 +1,137 @@
+"""Observes a place's learners: everything first, then what changed; what nobody keeps any more is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from backends.interface import Host
+from runners.interface import AttemptRef, LearnerRef, Observation, Seen
+from runners.process.x_process_sightings import lost, seen_of
+from runners.shared.environment import marker
+from runners.shared.host_facts import Site
+from workbench.errors import FabricError
+from workbench.job import LearnerPhase
+from workbench.learner.facts import is_dead, is_over
+
+NEVER: Final = math.inf
+TAKEOVERS: Final = 3
+TAKEOVER_SECONDS: Final = 10.0
+"""How long another agent may take to begin, before the learner counts as lost."""
+
+
+@dataclass(slots=True)
+class Watched:
+    """One learner that is observed."""
+
+    ref: LearnerRef
+    fingerprint: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """As the place told them last."""
+    seen: Seen | None = None
+    takeovers: int = 0
+    """How often another agent was sent to it, since its own was killed."""
+    patience_until: float = NEVER
+    """When that agent must have said something."""
+
+    def news(self, facts: Mapping[str, Any]) -> None:
+        """Take what the place tells."""
+        self.facts = facts
+        self.fingerprint = facts["fingerprint"]
+        self.patience_until = NEVER
+
+
+class Observing:
+    """What one runner has observed. Used from one thread; :meth:`interrupt` may come from any."""
+
+    def __init__(self, host: Host, asker: str) -> None:
+        self._host = host
+        self._asker = asker
+        self._attempts: frozenset[AttemptRef] | None = None
+        self._watched: dict[str, Watched] = {}
+
+    def observe(self, attempts: Sequence[AttemptRef], site: Site, timeout_seconds: float) -> Observation:
+        """Say how these attempts' learners are, when something has changed."""
+        whole = self._attempts != frozenset(attempts)
+        if whole:
+            self._watch(attempts, site)
+        changed = self._ask(site, 0.0 if whole else timeout_seconds)
+        # Only now: an answer that was lost on its way is asked for whole again.
+        self._attempts = frozenset(attempts)
+        if not whole:
+            return Observation(tuple(changed), False)
+        return Observation(tuple(one.seen for one in self._watched.values() if one.seen is not None), True)
+
+    def interrupt(self) -> None:
+        """Make a call that waits, or the next one, return early."""
+        with contextlib.suppress(FabricError):  # a place that is lost makes it return by itself
+            self._host.call("interrupt", asker=self._asker)
+
+    def _watch(self, attempts: Sequence[AttemptRef], site: Site) -> None:
+        wanted = {}
+        for attempt in attempts:
+            folder = site.home.job(attempt.job_id).attempt(attempt.attempt)
+            for number in range(1, attempt.learners + 1):
+                ref = LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number)
+                wanted[str(folder.learner(number).path)] = ref
+        self._watched = {path: self._watched.get(path, Watched(ref)) for path, ref in wanted.items()}
+
+    def _ask(self, site: Site, timeout_seconds: float) -> list[Seen]:
+        known = {path: one.fingerprint for path, one in self._watched.items()}
+        now = time.monotonic()
+        until = min((one.patience_until for one in self._watched.values()), default=NEVER)
+        timeout = max(0.0, min(timeout_seconds, until - now))
+        answer = self._host.call("observe", asker=self._asker, known=known, timeout_seconds=timeout)
+        for path, facts in answer["learners"].items():
+            self._watched[path].news(facts)
+        changed = []
+        for path, one in self._watched.items():
+            if path in answer["learners"] or one.patience_until <= time.monotonic():
+                seen = self._judge(path, one, answer["boot_id"], site)
+                if seen is not None and seen != one.seen:
+                    one.seen = seen
+                    changed.append(seen)
+        return changed
+
+    def _judge(self, path: str, one: Watched, boot_id: str, site: Site) -> Seen | None:
+        """Say how a learner is; one that nobody keeps any more is first given to another agent."""
+        facts = one.facts
+        if is_over(facts):
+            self._forget_secrets(facts)
+        if not is_dead(facts):
+            return seen_of(one.ref, facts, site.hostname)
+        if self._may_be_taken_over(one, boot_id) and self._take_over(path, one, site):
+            return seen_of(one.ref, facts, site.hostname)
+        one.patience_until = NEVER
+        self._host.call("end_marked", marker=marker(one.ref), grace_seconds=0.0)
+        self._forget_secrets(facts)
+        return lost(one.ref, facts, boot_id, site.hostname)
+
+    def _may_be_taken_over(self, one: Watched, boot_id: str) -> bool:
+        state = one.facts["state"]
+        # What was not begun would be begun by another agent, without the slots that it was given.
+        begun = state.get("phase") != LearnerPhase.STARTING and state.get("boot_id") == boot_id
+        return begun and one.patience_until == NEVER and one.takeovers < TAKEOVERS
+
+    def _take_over(self, path: str, one: Watched, site: Site) -> bool:
+        """Send another agent to a learner: it ends what is left of it and saves what was printed."""
+        launch = self._host.call("read_object", path=f"{path}/launch.json") or {}
+        argv = launch.get("guard")
+        if not argv:
+            return False
+        environment = {**site.environment, "FABRIC_GUARD": marker(one.ref)}
+        try:
+            self._host.spawn(argv, env=environment, cwd="/", output=f"{path}/guard.log")
+        except FabricError:
+            return False
+        one.takeovers += 1
+        one.patience_until = time.monotonic() + TAKEOVER_SECONDS
+        return True
+
+    def _forget_secrets(self, facts: Mapping[str, Any]) -> None:
+        if path := facts["secrets_file"]:
+            self._host.call("remove", paths=[path])

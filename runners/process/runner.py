@@ -1,0 +1,241 @@
+"""The runner ``process``: learners as ordinary processes of a host, each kept by an agent."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
+
+from backends.interface import Chunk, Cluster, Host
+from runners.interface import (
+    AttemptRef,
+    Capabilities,
+    EarlyBytes,
+    ExecSession,
+    FileEntry,
+    LaunchRequest,
+    LearnerRef,
+    Observation,
+    Plan,
+    Progress,
+    Runner,
+    StopRequest,
+)
+from runners.shared.environment import marker, secrets_stem
+from runners.shared.host_facts import Site, look_at
+from workbench.errors import FabricError, RunnerError
+from workbench.learner.facts import is_over
+from workbench.paths import AttemptFolder, JobFolder, LearnerFolder
+
+if TYPE_CHECKING:  # who only asks what it can do is not made to wait for how
+    from runners.shared.interpreters import Interpreter
+
+JOURNAL_BYTES = 4 << 20
+"""How much of each file of a journal is read at once."""
+
+
+class ProcessRunner(Runner):
+    """Starts learners as processes.
+
+    Each method may be called from another thread than the others: what they share is made once and not
+    changed.
+    """
+
+    name: ClassVar[str] = "process"
+    capabilities: ClassVar[Capabilities] = Capabilities(needs="host", exec=True, shell=True, copy=True)
+
+    def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
+        super().__init__(place, home_uuid=home_uuid)
+        if not isinstance(place, Host):
+            raise RunnerError("The runner 'process' needs a host, and this place is a cluster.")
+        self._host = place
+        self._looking = threading.Lock()
+        self._looked: Site | None = None
+        self._asker = uuid.uuid4().hex
+        from runners.process.observe import Observing
+
+        self._observing = Observing(place, self._asker)
+
+    def plan(self, request: LaunchRequest) -> Plan:
+        """Say exactly what would be sent."""
+        from runners.process.plan import make_plan
+        from runners.shared.agents import agent_kind
+
+        site = self._site()
+        return make_plan(request, site, self._interpreter(request, site), agent_kind(site))
+
+    def launch(self, plan: Plan, progress: Progress) -> None:
+        """Bring what learners need, lease all slots or none, and start them; what has begun is left alone."""
+        from runners.process.launch import Launching
+
+        Launching(plan, self._host, self._site(), progress, f"{self._asker}-launch").launch()
+
+    def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
+        """Say how these attempts' learners are, when something has changed."""
+        return self._observing.observe(attempts, self._site(), timeout_seconds)
+
+    def interrupt(self) -> None:
+        """Make a blocked observe, or the next one, return early."""
+        self._observing.interrupt()
+
+    def journal(self, learner: LearnerRef, offsets: Mapping[str, int]) -> Mapping[str, Chunk]:
+        """Read a learner's output, index and records from these offsets on."""
+        folder = self._learner(learner)
+        paths = {"output": folder.output, "index": folder.index, "records": folder.records}
+        wanted = {str(paths[name]): offset for name, offset in offsets.items()}
+        chunks = self._host.read(wanted, limit_bytes=JOURNAL_BYTES)
+        return {name: chunks[str(paths[name])] for name in offsets if str(paths[name]) in chunks}
+
+    @property
+    def journals_in_place(self) -> bool:
+        """Whether the place is this machine and its folder the home."""
+        return self._host.here
+
+    def follow(
+        self,
+        known: Mapping[LearnerRef, Mapping[str, int]],
+        *,
+        timeout_seconds: float,
+        early: EarlyBytes | None = None,
+    ) -> Mapping[LearnerRef, Mapping[str, Chunk]]:
+        """Say what is new in the journals of learners, and wait until something is."""
+        refs = {str(self._learner(ref).path): ref for ref in known}
+        offsets = {folder: known[ref] for folder, ref in refs.items()}
+
+        take = None if early is None else lambda folder, *some: early(refs[folder], *some)
+        news = self._host.follow(self._asker, offsets, timeout_seconds=timeout_seconds, early=take)
+        return {refs[folder]: parts for folder, parts in news.items() if folder in refs}
+
+    def interrupt_follow(self) -> None:
+        """Make a blocked follow, or the next one, return early."""
+        with contextlib.suppress(FabricError):  # a place that is lost makes it return by itself
+            self._host.call("interrupt_follow", asker=self._asker)
+
+    def bring_home(self, attempt: AttemptRef, job: JobFolder) -> None:
+        """Copy what an attempt made into the job's folder here."""
+        from runners.shared.download import bring_home
+
+        bring_home(self._host, self._site().home.job(attempt.job_id), job, attempt.attempt)
+
+    def bring_folder(self, folder: str, target: Path) -> None:
+        """Copy a folder of the place into one here."""
+        from runners.shared.download import bring_folder
+
+        bring_folder(self._host, folder, target)
+
+    def store_again(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
+        """Store what the learners of an attempt that is over could not store."""
+        from runners.shared.x_storing_again import store_again
+
+        return store_again(request, self._host, self._site())
+
+    def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
+        """Ask all learners to stop; a kill is not taken back by a halt that comes late."""
+        document = {"kind": request.kind, "grace_seconds": request.grace_seconds, "by": request.by}
+        for number in range(1, attempt.learners + 1):
+            folder = self._folder(attempt).learner(number)
+            facts = self._host.call("learner", folder=str(folder.path))
+            asked = self._host.call("read_object", path=str(folder.stop)) or {}
+            if facts["launched"] and not is_over(facts) and asked.get("kind") not in ("kill", request.kind):
+                self._host.call("ask_to_stop", folder=str(folder.path), request=document)
+
+    def remove(self, attempt: AttemptRef) -> None:
+        """End what is left of an attempt and remove its files; here they lie in the job's own folder and stay."""
+        folder = self._folder(attempt)
+        secrets = self._host.call("secret_folder")
+        paths = [] if self._host.here else [str(folder.path)]
+        for number in range(1, attempt.learners + 1):
+            self._end(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number))
+            stem = secrets_stem(secrets, attempt, number)
+            paths += [f"{stem}.json", f"{stem}.sh"]
+        self._host.call("remove", paths=paths)
+
+    def remove_job(self, job_id: str) -> None:
+        """Remove what the attempts of a job share at the place; on this machine it is the job's own folder."""
+        if not self._host.here:
+            self._host.call("remove", paths=[str(self._site().home.job(job_id).path)])
+
+    def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
+        """Run a command in a learner's folder and environment, on our own standard streams."""
+        facts = self._host.call("learner", folder=str(self._learner(learner).path))
+        if not facts["alive"]:
+            raise RunnerError("The learner does not run.", hint="fabric show says how it is.")
+        launch = self._host.call("read_object", path=str(self._learner(learner).launch)) or {}
+        if self._host.here:
+            from runners.process.x_process_exec import ProcessExec
+
+            return ProcessExec(launch, marker(learner), argv)
+        from runners.process.x_process_exec import environment_beside
+        from runners.shared.attach import JoinedExec
+
+        environment = environment_beside(launch, marker(learner))
+        stream = self._host.exec(argv, env=environment, cwd=str(launch["cwd"]), terminal=terminal)
+        if stream is None:
+            raise RunnerError(
+                "This place offers no commands beside learners.", hint="Use a terminal on that machine."
+            )
+        return JoinedExec(stream, terminal=terminal)
+
+    def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
+        """List what is at a path of a learner, and below it."""
+        from runners.shared.job_files import JobFiles, folders_of, spot_of
+
+        folders = folders_of(learner, self._site())
+        return JobFiles(self._host, folders).listed(spot_of(path, folders))
+
+    def fetch(self, learner: LearnerRef, path: str, receive: Callable[[BinaryIO], None]) -> None:
+        """Have what is at a path sent as one tar stream."""
+        from runners.shared.job_files import JobFiles, folders_of, spot_of
+
+        folders = folders_of(learner, self._site())
+        JobFiles(self._host, folders).fetch(spot_of(path, folders), receive)
+
+    def put(self, learner: LearnerRef, path: str, stream: BinaryIO, *, mode: int = 0o644) -> None:
+        """Write one file at a path of a learner."""
+        from runners.shared.job_files import JobFiles, folders_of, spot_of
+
+        folders = folders_of(learner, self._site())
+        JobFiles(self._host, folders).put(spot_of(path, folders), stream, mode)
+
+    def close(self) -> None:
+        """Give back what the place keeps for this runner."""
+        with contextlib.suppress(FabricError):  # a place that is lost keeps nothing
+            for asker in (self._asker, f"{self._asker}-launch"):
+                self._host.call("forget", asker=asker)
+            self._host.call("forget_follow", asker=self._asker)
+
+    def leftovers(self) -> Iterator[LearnerRef]:
+        """Name every learner that has processes at the place, of all homes."""
+        for text in self._host.call("markers"):
+            parts = text.rsplit("/", 3)
+            if len(parts) == 4 and parts[2].isdigit() and parts[3].isdigit():
+                yield LearnerRef(parts[0], parts[1], int(parts[2]), int(parts[3]))
+
+    def _end(self, ref: LearnerRef) -> None:
+        """End an agent and all processes of its learner."""
+        self._host.call("kill_agents", marker=marker(ref))
+        self._host.call("end_marked", marker=marker(ref), grace_seconds=0.0)
+
+    def _interpreter(self, request: LaunchRequest, site: Site) -> Interpreter:
+        from runners.shared.interpreters import find_interpreter
+        from runners.shared.virtualenvs import environment_of
+
+        found = find_interpreter(request, site, self._host)
+        if request.spec.python != "requirements":
+            return found
+        return environment_of(request, found, site, self._host).interpreter
+
+    def _site(self) -> Site:
+        with self._looking:
+            if self._looked is None:
+                self._looked = look_at(self._host, self.home_uuid)
+            return self._looked
+
+    def _folder(self, attempt: AttemptRef) -> AttemptFolder:
+        return self._site().home.job(attempt.job_id).attempt(attempt.attempt)
+
+    def _learner(self, ref: LearnerRef) -> LearnerFolder:
+        return self._site().home.job(ref.job_id).attempt(ref.attempt).learner(ref.learner)

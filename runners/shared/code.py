@@ -1,0 +1,65 @@
+"""Brings a job's code to a place: the snapshot, by the name of its content."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import time
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+from backends.failures import translated
+from backends.interface import Host
+from runners.interface import LaunchRequest, Progress
+from runners.shared.host_facts import Site
+
+TOLD_FROM_BYTES: Final = 2_000_000
+TELL_SECONDS: Final = 0.5
+
+
+def bring_code(host: Host, site: Site, request: LaunchRequest, progress: Progress | None = None) -> str:
+    """Return where a job's snapshot lies at the place, put there if need be; empty for a job without code."""
+    if not request.code_file:
+        return ""
+    path = site.home.snapshot(request.code_hash)
+    source = Path(request.code_file)
+    if site.here and path == source:
+        return str(path)
+    if not source.exists() and host.call("existing", paths=[str(path)]):
+        return str(path)  # brought by another laptop
+    with translated(), source.open("rb") as stream:
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        stream.seek(0)
+        told = cast(BinaryIO, _Told(stream, source.stat().st_size, progress))
+        host.put(told, str(path), sha256=sha256)
+    return str(path)
+
+
+class _Told(io.RawIOBase):
+    """A file that tells how much of it has been read, now and then."""
+
+    def __init__(self, stream: BinaryIO, size: int, progress: Progress | None) -> None:
+        self._stream = stream
+        self._size = size
+        self._progress = progress if size > TOLD_FROM_BYTES else None
+        self._said_at = time.monotonic()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        if self._progress is not None and time.monotonic() > self._said_at + TELL_SECONDS:
+            self._said_at = time.monotonic()
+            done, whole = self._stream.tell() / 1e6, self._size / 1e6
+            self._progress(f"brings the code: {done:.0f} of {whole:.0f} MB", stage="preparing")
+        return data

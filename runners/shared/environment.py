@@ -1,0 +1,101 @@
+"""What a learner's command sees in its environment: FfDL's contract, what launchers want, and ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from runners.interface import AttemptRef, LaunchRequest, LearnerRef
+from runners.shared.data_stores import variables_of
+from runners.shared.host_facts import Site
+from workbench.job import attempt_stem, learner_name
+from workbench.manifest.params import param_text, param_variable
+from workbench.paths import AttemptFolder, JobFolder
+
+CHOSEN: Final = "<chosen at launch>"
+"""Stands in a plan for what is known only when it is sent."""
+
+NO_GPU: Final[Mapping[str, str]] = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
+SEED_MAX: Final = 2**32
+
+
+def learner_environment(
+    request: LaunchRequest, learner: int, site: Site, base: Mapping[str, str], agent: str
+) -> dict[str, str]:
+    """Return everything that a learner's command sees; what fabric promises cannot be overridden by ``env:``.
+
+    Args:
+        request: what is asked for.
+        learner: which one, from 1.
+        site: the place.
+        base: what came with the interpreter, PATH among it.
+        agent: the archive that ``from workbench.learner import report`` finds; empty without one.
+    """
+    spec = request.spec
+    told = {"PYTHONUNBUFFERED": "1", **base, **spec.env}
+    if spec.seed is not None:
+        told["FABRIC_SEED"] = str(spec.seed)
+        told.setdefault("PYTHONHASHSEED", str(spec.seed % SEED_MAX))
+    for name, value in spec.params.items():
+        told[param_variable(name)] = param_text(value)
+    told["FABRIC_PARAMS"] = json.dumps(dict(spec.params))
+    promised = promises(request, learner, site)
+    told |= promised
+    told["PYTHONPATH"] = ":".join(
+        part for part in (promised["MODEL_DIR"], spec.env.get("PYTHONPATH", ""), agent) if part
+    )
+    return told
+
+
+def promises(request: LaunchRequest, learner: int, site: Site) -> dict[str, str]:
+    """Return the variables that a learner can rely on, whatever its manifest says."""
+    spec, attempt = request.spec, request.attempt
+    job, folder = job_folders(request, site)
+    return {
+        "MODEL_DIR": str(folder.model(learner)),
+        "DATA_DIR": str(job.data),
+        "RESULT_DIR": str(job.results),
+        "RESULT_BUCKET_DIR": str(job.results),
+        "CHECKPOINT_DIR": str(job.checkpoints),
+        "LOG_DIR": str(folder.logs),
+        "JOB_STATE_DIR": str(folder.job_state),
+        "TRAINING_ID": attempt.job_id,
+        "TRAINING_JOB": attempt.job_id,
+        "TRAINING_COMMAND": spec.framework.command,
+        "LEARNER_ID": str(learner),
+        "NUM_LEARNERS": str(attempt.learners),
+        "GPU_COUNT": f"{spec.gpus:.6f}",
+        "LEARNER_NAME_PREFIX": attempt_stem(attempt.job_id, attempt.attempt),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": CHOSEN,
+        "NODE_RANK": str(learner - 1),
+        "RANK": str(learner - 1),
+        "WORLD_SIZE": str(attempt.learners),
+        "LOCAL_RANK": "0",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        **(dict.fromkeys(NO_GPU, CHOSEN) if spec.gpus else NO_GPU),
+        "FABRIC_LEARNER": marker(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, learner)),
+        **variables_of(request, site),
+    }
+
+
+def gpus_seen(uuids: tuple[str, ...]) -> dict[str, str]:
+    """Return the variables that show a learner its GPUs, and no other."""
+    return dict.fromkeys(NO_GPU, ",".join(uuids)) if uuids else dict(NO_GPU)
+
+
+def marker(ref: LearnerRef) -> str:
+    """Return what every process of a learner carries in ``FABRIC_LEARNER``."""
+    return f"{ref.home}/{ref.job_id}/{ref.attempt}/{ref.learner}"
+
+
+def secrets_stem(folder: str, attempt: AttemptRef, learner: int) -> str:
+    """Return how the names of a learner's files of secrets begin, in the folder for secrets."""
+    return f"{folder}/{attempt.home}.{learner_name(attempt.job_id, attempt.attempt, learner)}"
+
+
+def job_folders(request: LaunchRequest, site: Site) -> tuple[JobFolder, AttemptFolder]:
+    """Return the folders of a job and of its attempt at the place."""
+    job = site.home.job(request.attempt.job_id)
+    return job, job.attempt(request.attempt.attempt)

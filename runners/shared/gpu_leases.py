@@ -1,0 +1,153 @@
+"""Leases GPUs for all learners of an attempt, or for none, and says in words who has the others."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from backends.interface import Host, Lock, Slot
+from runners.interface import LaunchRequest
+from runners.shared.host_facts import Site
+from workbench.errors import LaunchRefused, SlotsBusy
+
+TRIES: Final = 3
+"""How often slots are chosen anew when somebody else was quicker."""
+
+LETTING_GO_SECONDS: Final = 0.2
+"""How long an agent that has recorded its learner's end may still hold its slots."""
+
+_PAUSE_SECONDS: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """Slots of some learners, held until they are handed to their agents."""
+
+    lock: Lock | None
+    by_learner: dict[int, tuple[str, ...]]
+
+    def part(self, learner: int) -> Lock | None:
+        """Take out what one learner's agent is to hold."""
+        uuids = self.by_learner[learner]
+        return self.lock.part(uuids) if self.lock is not None and uuids else None
+
+    def release(self) -> None:
+        """Let go of what was not handed over."""
+        if self.lock is not None:
+            self.lock.release()
+
+
+def lease(request: LaunchRequest, learners: Sequence[int], host: Host, site: Site) -> Leased:
+    """Lease the slots of these learners.
+
+    Raises:
+        SlotsBusy: some are taken; none is held then.
+        LaunchRefused: the place does not have so many.
+    """
+    each = request.spec.gpus
+    if not each:
+        return Leased(None, dict.fromkeys(learners, ()))
+    for _ in range(TRIES):
+        chosen = _choose_patiently(each * len(learners), request, host, site)
+        uuids = [slot.uuid for slot in chosen]
+        if lock := host.lock(uuids, folder=site.leases, text=lease_text(request, 0)):
+            shares = {
+                learner: tuple(uuids[index * each : (index + 1) * each])
+                for index, learner in enumerate(learners)
+            }
+            return Leased(lock, shares)
+    raise SlotsBusy("waits for GPUs: others took them first, again and again")
+
+
+def _choose_patiently(count: int, request: LaunchRequest, host: Host, site: Site) -> list[Slot]:
+    until = time.monotonic() + LETTING_GO_SECONDS
+    while True:
+        found = host.call("inventory", leases_folder=site.leases)
+        slots = [Slot(**slot) for slot in found["slots"]]
+        try:
+            return choose(slots, count, request, site, found["driver"])
+        except SlotsBusy:
+            leased = any(slot.holder_job for slot in slots)
+            if not leased or time.monotonic() > until:
+                raise
+        time.sleep(_PAUSE_SECONDS)
+
+
+def choose(
+    slots: Sequence[Slot], count: int, request: LaunchRequest, site: Site, driver: str = ""
+) -> list[Slot]:
+    """Choose free slots, those of the wanted type first.
+
+    Raises:
+        SlotsBusy: not enough are free; names who has the others.
+        LaunchRefused: there are not so many.
+    """
+    usable = [slot for slot in slots if slot.memory_bytes]
+    if count > len(usable):
+        _refuse(usable, slots, count, request, site, driver)
+    free = [slot for slot in usable if slot.free]
+    if count > len(free):
+        busy = ", ".join(_whose(slot) for slot in slots if not slot.free)
+        raise SlotsBusy(f"waits for {count} of {_count(len(usable))}: {busy}")
+    wanted = request.spec.gpu_type
+    return sorted(free, key=lambda slot: (not is_of_type(slot.model, wanted), slot.index))[:count]
+
+
+def is_of_type(model: str, wanted: str) -> bool:
+    """Say whether a model is of a manifest's type: ``Tesla V100-SXM2`` of ``nvidia-TeslaV100``."""
+    plain = _plain(wanted)
+    return not plain or plain in _plain(model)
+
+
+def lease_text(request: LaunchRequest, pid: int) -> str:
+    """Return what is written into a lease, for others to read."""
+    attempt = request.attempt
+    said = {
+        "owner": request.owner,
+        "job": attempt.job_id,
+        "attempt": attempt.attempt,
+        "home": attempt.home,
+        "pid": pid,
+    }
+    return json.dumps(said)
+
+
+def _refuse(
+    usable: Sequence[Slot],
+    slots: Sequence[Slot],
+    count: int,
+    request: LaunchRequest,
+    site: Site,
+    driver: str,
+) -> None:
+    spec = request.spec
+    each = f" ({spec.learners} learners with {spec.gpus} each)" if spec.learners > 1 else ""
+    broken = "; ".join(_whose(slot) for slot in slots if not slot.memory_bytes)
+    why = broken or (driver.removeprefix("none: ") if driver.startswith("none: ") else "")
+    has = f"{site.name} has {_count(len(usable)) if usable else 'none'}" + (f": {why}" if why else "")
+    raise LaunchRefused(
+        f"The job asks for {_count(count)}{each}; {has}.",
+        hint="Ask for fewer with --gpus, or run it at another place with --backend.",
+        code="C104",
+    )
+
+
+def _whose(slot: Slot) -> str:
+    if slot.holder:
+        owner = slot.holder.partition("@")[0]
+        return f"GPU {slot.index} is held by {owner}'s job {slot.holder_job or 'of unknown name'}"
+    if not slot.memory_bytes:
+        return f"GPU {slot.index} cannot be used: {slot.foreign}"
+    return f"GPU {slot.index} computes {slot.foreign}"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower()).replace("nvidia", "")
+
+
+def _count(number: int) -> str:
+    return f"{number} GPU" + ("" if number == 1 else "s")

@@ -1,0 +1,152 @@
+"""Which Python a job's command finds, and the environment that goes with it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from backends.interface import Host
+from runners.interface import LaunchRequest
+from runners.shared.host_facts import Site
+from workbench.errors import LaunchRefused
+
+KEPT: Final = frozenset(
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
+        *("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY"),
+    )
+)
+"""What passes from where the command was given to a job on the same machine, beside LC_*."""
+
+_OF_AN_ENVIRONMENT: Final = ("VIRTUAL_ENV", "CONDA_")
+_PROXIES: Final = "_proxy"
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python, and how a command finds it."""
+
+    python: str
+    """Its path; empty where the command's own PATH decides."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """The whole environment that it comes with, PATH among it."""
+    notes: tuple[str, ...] = ()
+    key: str = ""
+    """The cached environment that it is of, or empty."""
+
+
+def passed_environment(recorded: Mapping[str, Any], site: Site) -> dict[str, str]:
+    """Return what a job's environment starts from: the user's own here, the place's elsewhere.
+
+    Proxies pass everywhere; nothing else of this machine leaks to another one.
+    """
+    told = {str(name): str(value) for name, value in (recorded.get("environment") or {}).items()}
+    if site.here:
+        passes = {name: value for name, value in told.items() if _passes(name)}
+        base = site.environment if "PATH" not in passes else {}
+        return {**_only_kept(base), **passes}
+    proxies = {name: value for name, value in told.items() if name.lower().endswith(_PROXIES)}
+    return {**_only_kept(site.environment, site.changed), **proxies}
+
+
+def find_interpreter(request: LaunchRequest, site: Site, host: Host) -> Interpreter:
+    """Find what ``python:`` names, all but ``requirements``.
+
+    Raises:
+        LaunchRefused: it is not there.
+    """
+    environment = passed_environment(request.recorded, site)
+    told = request.spec.python
+    if told.startswith("conda:"):
+        return _conda(told.removeprefix("conda:"), environment, site, host)
+    if told == "PATH":
+        return Interpreter("", _without_active(environment))
+    if told in ("current", "requirements"):
+        return _current(str(request.recorded.get("python") or ""), environment, site, host)
+    python = told if told.startswith("/") else str(Path(told).expanduser())
+    return _by_path(python, _without_active(environment), site, host)
+
+
+def with_first(environment: Mapping[str, str], folder: str) -> dict[str, str]:
+    """Return an environment whose PATH begins with a folder."""
+    parts = [part for part in environment.get("PATH", "/usr/bin:/bin").split(":") if part != folder]
+    return {**environment, "PATH": ":".join([folder, *parts])}
+
+
+def _current(python: str, environment: dict[str, str], site: Site, host: Host) -> Interpreter:
+    if not site.here:
+        note = f"the Python is that of {site.hostname}: the one that is active here is not there"
+        return Interpreter("", _without_active(environment), (note,))
+    if not python:
+        return Interpreter("", environment)
+    if not host.call("runnable", paths=[python]):
+        raise LaunchRefused(
+            f"The interpreter {python}, which was active when the job was given, is gone.",
+            hint="Name another one with 'python:', or give the job again.",
+            code="C205",
+        )
+    if _is_first(python, environment["PATH"]):
+        return Interpreter(python, environment)
+    return Interpreter(python, with_first(environment, str(Path(python).parent)))
+
+
+def _by_path(python: str, environment: dict[str, str], site: Site, host: Host) -> Interpreter:
+    inside = f"{python}/bin/python"
+    found = host.call("runnable", paths=[python, inside])
+    if not found:
+        raise LaunchRefused(
+            f"There is no interpreter {python} on {site.name}.",
+            hint="'python:' takes current, PATH, a path, conda:NAME or requirements.",
+            code="C205",
+        )
+    python = found[0]
+    folder = Path(python).parent
+    variables = with_first(environment, str(folder))
+    if host.call("existing", paths=[str(folder.parent / "pyvenv.cfg")]):
+        variables["VIRTUAL_ENV"] = str(folder.parent)
+    return Interpreter(python, variables)
+
+
+def _conda(name: str, environment: dict[str, str], site: Site, host: Host) -> Interpreter:
+    folder = host.call("find_conda", name=name, environment=environment)
+    if not folder:
+        raise LaunchRefused(
+            f"There is no conda environment {name!r} on {site.name}.",
+            hint="See 'conda env list'; a path serves too: 'python: conda:/path/of/environment'.",
+            code="C205",
+        )
+    variables = with_first(_without_active(environment), f"{folder}/bin")
+    variables |= {"CONDA_PREFIX": folder, "CONDA_DEFAULT_ENV": name, "CONDA_SHLVL": "1"}
+    return Interpreter(f"{folder}/bin/python", variables)
+
+
+def _is_first(python: str, path: str) -> bool:
+    """Say whether ``python`` or ``python3`` on a PATH is that interpreter already."""
+    for name in ("python", "python3"):
+        found = shutil.which(name, path=path)
+        if found and Path(found).parent == Path(python).parent:
+            return True
+    return False
+
+
+def _without_active(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without the virtual or conda environment that was active in it."""
+    active = [environment.get(name, "") for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
+    folders = {f"{folder}/bin" for folder in active if folder}
+    kept = {name: value for name, value in environment.items() if not name.startswith(_OF_AN_ENVIRONMENT)}
+    if folders:
+        kept["PATH"] = ":".join(part for part in kept.get("PATH", "").split(":") if part not in folders)
+    return kept
+
+
+def _passes(name: str) -> bool:
+    return name in KEPT or name.startswith(("LC_", *_OF_AN_ENVIRONMENT))
+
+
+def _only_kept(environment: Mapping[str, str], more: Sequence[str] = ()) -> dict[str, str]:
+    kept = {*KEPT, *more}
+    return {name: value for name, value in environment.items() if name in kept or name.startswith("LC_")}

@@ -1,0 +1,144 @@
+"""A job's files where they lie on a host: by the names that people give them, listed, fetched, written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO, Final
+
+from backends.interface import Host
+from runners.interface import FileEntry, LearnerRef
+from runners.shared.host_facts import Site
+from workbench.errors import InputMissing, NotAllowed, UsageError
+
+WORKING: Final = "code"
+ROOTS: Final = ("results", "checkpoints", "logs", "data", "job", WORKING)
+"""The first word of a path; without any of them it is in the working folder."""
+
+_READ_ONLY: Final = ("data",)
+"""What several jobs may share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where something of a job is."""
+
+    root: str
+    """One of :data:`ROOTS`."""
+    path: str
+    """Relative to it; empty for the folder itself."""
+
+
+def split(path: str, roots: Mapping[str, str]) -> Spot | None:
+    """Say what a path means; None for an absolute one that is outside of all these folders.
+
+    Args:
+        path: as it was given.
+        roots: each root's absolute path as the learner sees it.
+    """
+    parts = [part for part in PurePosixPath(path).parts if part != "/"]
+    if ".." in parts:
+        raise UsageError(f"'{path}' has .. in it", hint="name the file by its path in the job")
+    if path.startswith("/"):
+        whole = PurePosixPath(path)
+        # The longest first: some lie in others.
+        for name, folder in sorted(roots.items(), key=lambda item: -len(item[1])):
+            if whole.is_relative_to(folder):
+                rest = str(whole.relative_to(folder))
+                return Spot(name, "" if rest == "." else rest)
+        return None
+    if path.startswith("./") or not parts or parts[0] not in ROOTS:
+        return Spot(WORKING, "/".join(parts))
+    return Spot(parts[0], "/".join(parts[1:]))
+
+
+def folders_of(learner: LearnerRef, site: Site) -> dict[str, str]:
+    """Return where each root of a learner lies at the place."""
+    job = site.home.job(learner.job_id)
+    attempt = job.attempt(learner.attempt)
+    return {
+        "results": str(job.results),
+        "checkpoints": str(job.checkpoints),
+        "logs": str(attempt.logs),
+        "data": str(job.data),
+        "job": str(attempt.job_state),
+        WORKING: str(attempt.model(learner.learner)),
+    }
+
+
+class JobFiles:
+    """The files of one learner at a host."""
+
+    def __init__(self, host: Host, folders: Mapping[str, str]) -> None:
+        self._host = host
+        self._folders = folders
+
+    def listed(self, spot: Spot) -> Sequence[FileEntry]:
+        """List what is at a spot and below it."""
+        found = self._locate(spot)
+        if not found:
+            return ()
+        itself = _entry("", found[1:])
+        if itself.kind == "file":
+            return (itself,)
+        tree = self._host.call("list_tree", folder=found[0])
+        return (itself, *(_entry(path, tree[path]) for path in sorted(tree)))
+
+    def fetch(self, spot: Spot, receive: Callable[[BinaryIO], None]) -> None:
+        """Have what is at a spot sent as one tar stream.
+
+        Raises:
+            InputMissing: there is nothing.
+        """
+        found = self._locate(spot)
+        if not found:
+            raise InputMissing(f"there is no {spot.root}/{spot.path}".rstrip("/"))
+        where = PurePosixPath(found[0])
+        if found[1] == "file":
+            self._host.fetch(str(where.parent), [where.name], receive)
+        else:
+            self._host.fetch(str(where), sorted(self._host.call("list_tree", folder=str(where))), receive)
+
+    def put(self, spot: Spot, stream: BinaryIO, mode: int) -> str:
+        """Write a file and return where it is.
+
+        Raises:
+            NotAllowed: nothing is written there.
+            UsageError: a folder is there.
+        """
+        if spot.root in _READ_ONLY:
+            raise NotAllowed(
+                f"{spot.root} is not written to: other jobs may share it",
+                hint="put the file into results, checkpoints or the working folder",
+            )
+        found = self._locate(spot)
+        if not spot.path or (found and found[1] != "file"):
+            raise UsageError(f"{spot.root}/{spot.path} is a folder".replace("/ ", " "))
+        # Through no link: the folder above is looked at as it really is.
+        parent = self._locate(Spot(spot.root, str(PurePosixPath(spot.path).parent)))
+        folder = parent[0] if parent else f"{self._folders[spot.root]}/{PurePosixPath(spot.path).parent}"
+        path = f"{folder}/{PurePosixPath(spot.path).name}"
+        self._host.put(stream, path, mode=mode)
+        return path
+
+    def _locate(self, spot: Spot) -> Sequence[Any]:
+        found: Sequence[Any] = self._host.call("locate", folder=self._folders[spot.root], path=spot.path)
+        return found
+
+
+def _entry(path: str, told: Sequence[Any]) -> FileEntry:
+    kind, size, modified_ns, mode, target = told
+    return FileEntry(path, kind, size, modified_ns // 1000, mode, target)
+
+
+def spot_of(path: str, roots: Mapping[str, str]) -> Spot:
+    """Say what a path means, where nothing but the job's folders can be reached.
+
+    Raises:
+        UsageError: it is none of the job's.
+    """
+    found = split(path, roots)
+    if found is None:
+        raise UsageError(f"{path} is none of the job's", hint=f"a path begins with {', '.join(ROOTS)}")
+    return found

@@ -1,0 +1,119 @@
+"""Whether learners' agents have begun: which are not started again, and how a launch knows it worked."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from backends.interface import Host
+from runners.interface import Plan
+from runners.process.plan import ref_of
+from runners.shared.environment import marker
+from runners.shared.host_facts import Site
+from workbench.errors import RunnerError
+from workbench.learner.facts import is_begun
+from workbench.manifest.model import spec_to_json
+from workbench.paths import AttemptFolder, JobFolder
+
+SUBMITTED: Final = "submitted.json"
+"""What was submitted, beside what came of it."""
+
+BEGIN_SECONDS: Final = 20.0
+"""How long an agent may take to begin."""
+
+LOOK_SECONDS: Final = 1.0
+"""After which it is looked whether it still runs at all."""
+
+
+def submitted_file(plan: Plan, job: JobFolder) -> dict[str, str]:
+    """Return the file that lets another laptop of the same person take the job over; it holds no secret."""
+    request = plan.request
+    document = {
+        "format": 1,
+        "spec": spec_to_json(request.spec),
+        "owner": request.owner,
+        "attempt": request.attempt.attempt,
+        "runner": plan.runner,
+        "code_hash": request.code_hash,
+        "recorded": dict(request.recorded),
+    }
+    return {str(job.path / SUBMITTED): json.dumps(document) + "\n"}
+
+
+class Begin:
+    """The beginnings of one attempt's learners."""
+
+    def __init__(self, plan: Plan, host: Host, site: Site, attempt: AttemptFolder, asker: str) -> None:
+        self._plan = plan
+        self._host = host
+        self._site = site
+        self._attempt = attempt
+        self._asker = asker
+
+    def not_begun(self) -> list[int]:
+        """List the learners that are to be started; agents that are just starting are waited for first."""
+        learners = [one.learner for one in self._plan.learners]
+        facts = {learner: self._facts(learner) for learner in learners}
+        cut_off = [one for one in learners if facts[one]["launched"] and not is_begun(facts[one])]
+        if cut_off:
+            self._wait([one for one in cut_off if self._may_run([one])])
+            facts |= {learner: self._facts(learner) for learner in cut_off}
+        return [learner for learner in learners if not is_begun(facts[learner])]
+
+    def await_begin(self, learners: Sequence[int]) -> None:
+        """Wait until the agents of these learners have begun.
+
+        Raises:
+            RunnerError: one ended without having begun; says its last words.
+        """
+        for learner in self._wait(learners):
+            log = str(self._attempt.learner(learner).path / "guard.log")
+            said = self._host.read({log: 0})
+            lines = said[log].data.decode("utf-8", "replace").strip().splitlines() if log in said else []
+            raise RunnerError(
+                f"The agent of learner {learner} could not be started" + (f": {lines[-1]}" if lines else "."),
+                hint=f"See {log}.",
+            )
+
+    def stop_others(self, learners: Sequence[int]) -> None:
+        """Kill the learners that have begun, all but these."""
+        request = json.dumps({"kind": "kill", "grace_seconds": 0.0, "by": "an incomplete launch"}) + "\n"
+        others = [one.learner for one in self._plan.learners if one.learner not in learners]
+        files = {str(self._attempt.learner(learner).stop): request for learner in others}
+        self._host.call("write_files", files=files)
+
+    def _wait(self, learners: Sequence[int]) -> list[int]:
+        """Wait until agents have begun; return those that did not, and do not run any more."""
+        folders = {str(self._attempt.learner(learner).path): learner for learner in learners}
+        known = dict.fromkeys(folders, "")
+        until = time.monotonic() + BEGIN_SECONDS
+        while known and time.monotonic() < until:
+            answer = self._host.call("observe", asker=self._asker, known=known, timeout_seconds=LOOK_SECONDS)
+            for path, facts in answer["learners"].items():
+                if is_begun(facts):
+                    del known[path]
+                else:
+                    known[path] = facts["fingerprint"]
+            if known and not answer["learners"] and not self._may_run([folders[path] for path in known]):
+                break
+        return [folders[path] for path in known]
+
+    def _may_run(self, learners: Sequence[int]) -> bool:
+        """Say whether any of these agents still runs, as far as the system tells."""
+        if self._site.system != "Linux":
+            return True
+        running = self._agents()
+        return any(self._marker(learner) in running for learner in learners)
+
+    def _facts(self, learner: int) -> dict[str, Any]:
+        facts: dict[str, Any] = self._host.call("learner", folder=str(self._attempt.learner(learner).path))
+        return facts
+
+    def _agents(self) -> dict[str, list[int]]:
+        running: dict[str, list[int]] = self._host.call("markers", variable="FABRIC_GUARD")
+        return running
+
+    def _marker(self, learner: int) -> str:
+        return marker(ref_of(self._plan, learner))

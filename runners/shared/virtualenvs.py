@@ -1,0 +1,178 @@
+"""Cached virtual environments of ``requirements``: built once under a lock, shared by jobs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from backends.interface import Host, Lock
+from runners.interface import LaunchRequest, Progress
+from runners.shared.host_facts import Site
+from runners.shared.interpreters import Interpreter, with_first
+from workbench.errors import LaunchRefused
+from workbench.learner.survey import INSTALLERS
+
+FACTS_SECONDS: Final = 60.0
+TELL_SECONDS: Final = 5.0
+"""How often a build that prints nothing says that it goes on."""
+
+ENDING_SECONDS: Final = 0.05
+"""How long it takes a build that has said how it ended to be gone."""
+
+SHOWN_LINES: Final = 12
+"""How much of a failed build's output is told."""
+
+_LOG_BYTES: Final = 1 << 20
+_FACTS: Final = (
+    "import json, platform, sys; "
+    "print(json.dumps([sys.version, sys.base_prefix, platform.machine(), platform.platform()]))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """One environment at a place, there or not."""
+
+    key: str
+    folder: str
+    base: Interpreter
+    """What it is made with."""
+    requirements: tuple[str, ...]
+
+    @property
+    def interpreter(self) -> Interpreter:
+        """What a job in it runs with."""
+        variables = with_first(self.base.variables, f"{self.folder}/bin") | {"VIRTUAL_ENV": self.folder}
+        variables = {name: value for name, value in variables.items() if not name.startswith("CONDA_")}
+        return Interpreter(f"{self.folder}/bin/python", variables, self.base.notes, self.key)
+
+
+def environment_of(request: LaunchRequest, base: Interpreter, site: Site, host: Host) -> Environment:
+    """Name the environment that a job's requirements mean: by their lines, the interpreter and the platform.
+
+    Raises:
+        LaunchRefused: there is no interpreter to make it with.
+    """
+    lines = tuple(sorted({line.strip() for line in request.spec.requirements if line.strip()}))
+    python = base.python or "python3"
+    facts = host.run([python, "-c", _FACTS], env=dict(base.variables), deadline_seconds=FACTS_SECONDS)
+    if facts.exit_code:
+        raise refused(f"The interpreter {python} does not work", facts.stderr.decode("utf-8", "replace"))
+    document = json.dumps([lines, json.loads(facts.stdout)])
+    key = hashlib.sha256(document.encode()).hexdigest()
+    return Environment(key, str(site.home.environments / key), base, lines)
+
+
+def ensure(environment: Environment, site: Site, host: Host, progress: Progress) -> list[str]:
+    """Build an environment unless it is there, or wait for who builds it; return its packages.
+
+    Raises:
+        LaunchRefused: it cannot be built (C205), with the last lines of what was printed.
+    """
+    while not host.call("existing", paths=[f"{environment.folder}/.complete"]):
+        lock = lock_of(environment.key, site, host)
+        if lock is not None:
+            try:
+                if not host.call("existing", paths=[f"{environment.folder}/.complete"]):
+                    _start(environment, site, host, lock)
+            finally:
+                lock.release()
+        _wait(environment, host, progress)
+    packages = host.run(["cat", f"{environment.folder}/packages.txt"]).stdout
+    return packages.decode("utf-8", "replace").splitlines()
+
+
+def in_use(host: Host) -> set[str]:
+    """Return the keys of environments that processes at a place were started with: not to be removed."""
+    return set(host.call("markers", variable="FABRIC_ENVIRONMENT"))
+
+
+def remove_environment(key: str, site: Site, host: Host) -> bool:
+    """Remove an environment that nobody uses; False if somebody does, or builds it."""
+    lock = lock_of(key, site, host)
+    if lock is None:
+        return False
+    try:
+        if key in in_use(host):
+            return False
+        folder = str(site.home.environments / key)
+        # Whoever looks must not find it complete while it is half gone.
+        host.call("remove", paths=[f"{folder}/.complete"])
+        host.call("remove", paths=[folder, *(folder + suffix for suffix in (".txt", ".py", ".log"))])
+        return True
+    finally:
+        lock.release()
+
+
+def lock_of(key: str, site: Site, host: Host) -> Lock | None:
+    """Take the lock of an environment; None when somebody has it."""
+    folder = str(site.home.environments)
+    host.call("make_folders", paths=[folder])
+    return host.lock([f"{key}.lock"], folder=folder, text="{}")
+
+
+def _start(environment: Environment, site: Site, host: Host, lock: Lock) -> None:
+    """Start a build from nothing; it holds the lock as long as it lives."""
+    folder = environment.folder
+    program = Path(__file__).parents[2] / "workbench" / "learner" / "environment.py"
+    host.call("remove", paths=[folder, f"{folder}.log"])
+    host.call(
+        "write_files",
+        files={
+            f"{folder}.txt": "".join(line + "\n" for line in environment.requirements),
+            f"{folder}.py": program.read_text(),
+        },
+    )
+    base = environment.base.python or "python3"
+    argv = [site.python or "python3", f"{folder}.py", folder, f"{folder}.txt", base, site.uv]
+    installers = {name: value for name, value in site.environment.items() if name.startswith(INSTALLERS)}
+    variables = {**installers, **environment.base.variables}
+    host.spawn(argv, env=variables, cwd="/", output=f"{folder}.log", holding=[lock])
+
+
+def _wait(environment: Environment, host: Host, progress: Progress) -> None:
+    """Wait until a build has ended, whoever started it, and tell what it does."""
+    folder, log = environment.folder, f"{environment.folder}.log"
+    ends = [f"{folder}/.complete", f"{folder}/.failed"]
+    said = ""
+    while True:
+        found = host.call("existing", paths=ends)
+        if ends[0] in found:
+            return
+        lines = tail(host, log)
+        if host.call("is_free", path=f"{folder}.lock"):
+            found = host.call("existing", paths=ends)
+            if ends[0] in found:
+                return
+            what = "could not be built" if ends[1] in found else "is not there: its build was killed"
+            # Read again: what was said last came after the look above.
+            raise refused(f"The environment of requirements: {what}", "\n".join(tail(host, log)))
+        said = lines[-1] if lines else said or "builds the environment of requirements:"
+        progress(said, stage="preparing")
+        # While the lock is held, a failure is that of a build before, or of this one which is about to end.
+        host.watch([*ends, log], timeout_seconds=ENDING_SECONDS if found else TELL_SECONDS)
+
+
+def tail(host: Host, log: str) -> Sequence[str]:
+    """Return the last lines of a build's log."""
+    size = host.read({log: 0}, limit_bytes=0)
+    if log not in size:
+        return []
+    start = max(0, size[log].end - _LOG_BYTES)
+    text = host.read({log: start})[log].data.decode("utf-8", "replace")
+    return [line for line in text.splitlines() if line.strip()][-SHOWN_LINES:]
+
+
+def refused(sentence: str, said: str) -> LaunchRefused:
+    """Say what cannot be built, with what was printed last."""
+    lines = [line.rstrip() for line in said.strip().splitlines()][-SHOWN_LINES:]
+    return LaunchRefused(f"{sentence}.", hint="\n".join(lines), code="C205")
+
+
+def packages_document(interpreter: Interpreter, packages: Sequence[str]) -> dict[str, Any]:
+    """Return what is recorded of an attempt's environment."""
+    return {"format": 1, "python": interpreter.python, "key": interpreter.key, "packages": list(packages)}
