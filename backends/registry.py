@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from backends.interface import Backend, BackendOptions
+from backends.contract.host import Backend, BackendOptions
 from workbench.errors import BackendError, UnknownName
 from workbench.plugins import load_class, plugins
 

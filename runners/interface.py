@@ -1,7 +1,7 @@
 """The contract of runners: eight methods that turn a job's attempt into learners at a place, and back into nothing.
 
 A runner is loaded by name through the entry points ``fabric.runners``; ours register there too. It gets
-an open :class:`~backends.interface.Host` or :class:`~backends.interface.Cluster` and is written once for
+an open :class:`~backends.contract.host.Host` or :class:`~backends.contract.host.Cluster` and is written once for
 all of them. It raises :class:`workbench.errors.RunnerError` or a subclass, or the place's own errors,
 never a foreign exception. Its promises are written as tests in ``runners.conformance``; a runner of your
 own subclasses that suite.
@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 
-from backends.interface import Chunk, Cluster, Host
+from backends.contract.host import Chunk, Cluster, Host
 from workbench.errors import RunnerError
 from workbench.job import LearnerPhase, Reason
 from workbench.manifest.model import JobSpec

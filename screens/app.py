@@ -11,7 +11,7 @@ from textual.screen import Screen
 from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.theme import Theme
 
-from backends.interface import BackendOptions
+from backends.contract.host import BackendOptions
 from screens import text
 from screens.app_actions import AppActions
 from screens.base import BaseScreen

@@ -20,8 +20,8 @@ from screens.tasks import Report
 from workbench.errors import FabricError
 
 if TYPE_CHECKING:
-    from backends.answers import Question
-    from backends.interface import BackendOptions
+    from backends.contract.host import BackendOptions
+    from backends.contract.prompts import Question
     from screens.app import FabricApp
 
 NEEDS_LOGIN = "needs login"

@@ -24,7 +24,7 @@ def native_plan(home: Home, job_id: str) -> Content:
     Raises:
         FabricError: the place does not answer, or refuses the job now.
     """
-    from backends.interface import BackendOptions
+    from backends.contract.host import BackendOptions
     from runners.interface import AttemptRef, LaunchRequest
     from runners.registry import load_runner
     from workbench.controller.borrowing import load_place

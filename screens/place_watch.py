@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from textual.message import Message
 
-from backends.interface import BackendOptions, Cluster, Finding, Host, Inventory
+from backends.contract.host import BackendOptions, Cluster, Finding, Host, Inventory
 from screens.reader import Receiver, post
 from workbench.clock import now_us
 from workbench.errors import FabricError, NeedsLogin

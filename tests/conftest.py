@@ -13,7 +13,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from backends.answers import ANSWERS
+from backends.contract.prompts import ANSWERS
 from workbench.paths import Home
 
 # A slow machine is no fault of the code; CI tries the same examples every time, developers new ones.

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 import pytest
 
-from backends.interface import Cluster, Host
+from backends.contract.host import Cluster, Host
 from runners.conformance.harness import Job, request_of
 from runners.interface import LearnerRef, Runner
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from backends.interface import Cluster, Host
+from backends.contract.host import Cluster, Host
 from runners.conformance.base import FOREVER, ContractBase, MakeJob
 from runners.interface import Runner
 from workbench.job import LearnerPhase

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from backends.interface import Host
+from backends.contract.host import Host
 from runners.container.engine import Engine
 from runners.container.limits import Limits, is_refused
 from runners.container.permissions import give_back

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from backends.engines import find_engine, no_engine, not_allowed, usual_sockets
-from backends.interface import Host
+from backends.contract.container_engines import find_engine, no_engine, not_allowed, usual_sockets
+from backends.contract.host import Host
 from workbench.errors import FabricError, NotAllowed, PlaceUnreachable, RunnerError
 from workbench.learner.engine import Asked, EngineRefused
 

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import BinaryIO, Final
 from urllib.parse import quote
 
-from backends.interface import Host
+from backends.contract.host import Host
 from runners.container.engine import NOT_FOUND, Engine
 from runners.container.x_container_paths import PROMISED
 from runners.interface import FileEntry

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
-from backends.interface import Host
+from backends.contract.host import Host
 from runners.container.engine import CONFLICT, NOT_FOUND, Engine
 from runners.container.fill_plan import Filling, program_of
 from runners.container.image import image_document, need_image

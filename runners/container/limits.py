@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from backends.interface import Host
+from backends.contract.host import Host
 from runners.container.engine import Engine
 from runners.shared.host_facts import Site
 from workbench.errors import RunnerError

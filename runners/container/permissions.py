@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from backends.interface import Host
+from backends.contract.host import Host
 from runners.container.engine import Engine
 from runners.container.plan import bind
 from workbench.errors import RunnerError

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from backends.interface import Host
+from backends.contract.host import Host
 from runners.container.engine import NOT_FOUND, Engine
 from runners.container.permissions import is_guarded, relabelled, runs_rootless, user_of
 from runners.container.plan import bind, image_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
-from backends.interface import Cluster, Host
+from backends.contract.host import Cluster, Host
 from runners.interface import (
     AttemptRef,
     Capabilities,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backends.interface import Host
+from backends.contract.host import Host
 from runners.container.engine import Engine
 from runners.container.plan import LABEL_SLOTS, ref_of_labels
 from runners.interface import LaunchRequest

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from backends.cluster import Absent, AlreadyThere, Cluster, Denied, Invalid, OverQuota
-from backends.kubernetes_quantity import quantity
+from backends.contract.cluster import Absent, AlreadyThere, Cluster, Denied, Invalid, OverQuota
+from backends.kubernetes.x_kubernetes_quantity import quantity
 from runners.interface import Plan
 from runners.pod.options import PodOptions
 from workbench.errors import LaunchRefused

@@ -7,9 +7,9 @@ import io
 from collections import deque
 from typing import Any, BinaryIO, Final, cast
 
-from backends.cluster import Cluster, ClusterStream
-from backends.frame_client import FrameClient
-from backends.frame_host import FrameHost
+from backends.contract.cluster import Cluster, ClusterStream
+from backends.rpc.client import FrameClient
+from backends.rpc.host import FrameHost
 from runners.pod.names import SIDE_CAR
 from workbench.errors import FabricError
 from workbench.learner import pod_told

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from backends.cluster import Cluster, Invalid, OverQuota
-from backends.interface import Host
+from backends.contract.cluster import Cluster, Invalid, OverQuota
+from backends.contract.host import Host
 from runners.pod.launch import agent_archive, pod_program
 from runners.pod.names import SIDE_CAR, as_owner
 from runners.pod.options import PodOptions, options_of

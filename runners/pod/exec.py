@@ -12,7 +12,7 @@ import tty
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from backends.cluster import Absent, Cluster, Invalid
+from backends.contract.cluster import Absent, Cluster, Invalid
 from runners.interface import AttemptRef, LearnerRef
 from runners.pod.names import LEARNER, ref_of, selector
 from workbench.errors import FabricError, RunnerError

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Final, Protocol
 
-from backends.cluster import Absent, Cluster, Invalid
+from backends.contract.cluster import Absent, Cluster, Invalid
 from runners.interface import AttemptRef, FileEntry, LearnerRef
 from runners.pod.container_host import open_host
 from runners.pod.names import LEARNER, SIDE_CAR, ref_of, selector
@@ -94,7 +94,7 @@ class PodFiles:
             container = LEARNER if spot.root in (*_OF_LEARNER, _ELSEWHERE) else SIDE_CAR
             files = self._inside(container, folders, stack)
             if files is None and spot.root in KEPT and not writes:
-                from backends.local_host import LocalHost
+                from backends.local.host import LocalHost
 
                 files = JobFiles(LocalHost(), self._home())
             if files is None:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Final
 
-from backends.cluster import Absent, Cluster, Denied, Invalid
-from backends.interface import Chunk
+from backends.contract.cluster import Absent, Cluster, Denied, Invalid
+from backends.contract.host import Chunk
 from runners.interface import EarlyBytes, LearnerRef
 from runners.pod.container_host import PodHost, open_host
 from runners.pod.log_recovery import Rest, read_rest

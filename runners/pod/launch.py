@@ -18,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from backends.cluster import Absent, AlreadyThere, Cluster, Invalid, OverQuota
-from backends.failures import translated
+from backends.contract.cluster import Absent, AlreadyThere, Cluster, Invalid, OverQuota
+from backends.contract.errors import translated
 from runners.interface import LaunchRequest, Plan, Progress
 from runners.pod.admission import check
 from runners.pod.names import as_owner, is_same, stem_of

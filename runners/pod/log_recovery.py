@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from backends.cluster import Absent, Cluster, Invalid
-from backends.interface import Chunk
+from backends.contract.cluster import Absent, Cluster, Invalid
+from backends.contract.host import Chunk
 from runners.pod.names import LEARNER, SIDE_CAR
 from runners.pod.sh_agent import state_of
 from workbench.learner.host_journals import SHARE_BYTES

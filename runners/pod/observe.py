@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from backends.cluster import Cluster, Denied
+from backends.contract.cluster import Cluster, Denied
 from runners.interface import AttemptRef, LearnerRef, Observation, Seen
 from runners.pod.admission import refusal_of
 from runners.pod.names import VERDICT, stem_of

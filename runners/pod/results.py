@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backends.cluster import Absent, AlreadyThere, Cluster, Conflict, Denied, Document, Invalid
-from backends.interface import Host
+from backends.contract.cluster import Absent, AlreadyThere, Cluster, Conflict, Denied, Document, Invalid
+from backends.contract.host import Host
 from runners.interface import AttemptRef, LaunchRequest, LearnerRef
 from runners.pod.journals import Journals, folder_of
 from runners.pod.names import LEARNER, PREPARE, SIDE_CAR, labels, stem_of

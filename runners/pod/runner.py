@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, ClassVar
 
-from backends.interface import Chunk, Cluster, Host
+from backends.contract.host import Chunk, Cluster, Host
 from runners.interface import (
     AttemptRef,
     Capabilities,

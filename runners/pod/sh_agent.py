@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from backends.cluster import Absent, Cluster, Log
-from backends.failures import translated
-from backends.interface import Chunk
+from backends.contract.cluster import Absent, Cluster, Log
+from backends.contract.errors import translated
+from backends.contract.host import Chunk
 from runners.interface import AttemptRef, LearnerRef
 from runners.pod.names import LEARNER, given_name
 from workbench.errors import FabricError

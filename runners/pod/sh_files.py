@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO, Final, cast
 
-from backends.cluster import Cluster
+from backends.contract.cluster import Cluster
 from runners.interface import FileEntry
 from runners.pod.container_host import Reader
 from workbench.errors import BackendError, InputMissing, NotAllowed

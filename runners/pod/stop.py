@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backends.cluster import Absent, Cluster, Conflict, Denied, Invalid
+from backends.contract.cluster import Absent, Cluster, Conflict, Denied, Invalid
 from runners.interface import AttemptRef, LearnerRef, StopRequest
 from runners.pod.journals import Journals, folder_of
 from runners.pod.names import LEARNER, is_same, stem_of

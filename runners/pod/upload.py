@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from backends.cluster import Cluster
-from backends.failures import translated
+from backends.contract.cluster import Cluster
+from backends.contract.errors import translated
 from runners.pod.container_host import open_host
 from runners.pod.names import PREPARE
 from runners.pod.x_pod_plain_code import send_plain

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backends.cluster import Cluster, Expired, Watch
+from backends.contract.cluster import Cluster, Expired, Watch
 from runners.interface import AttemptRef, LearnerRef
 from runners.pod.names import HOME, attempt_of, ref_of
 from runners.pod.status import is_over

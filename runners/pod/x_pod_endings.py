@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backends.cluster import Cluster
+from backends.contract.cluster import Cluster
 from runners.interface import LearnerRef
 from runners.pod.container_host import open_host
 from runners.pod.journals import folder_of

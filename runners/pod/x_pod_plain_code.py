@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
-from backends.cluster import Cluster
+from backends.contract.cluster import Cluster
 from runners.pod.container_host import Reader
 from runners.pod.names import PREPARE
 from runners.pod.sh_files import PlainFiles

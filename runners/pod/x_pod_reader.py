@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Final
 
-from backends.cluster import Cluster, Document
-from backends.interface import Host
+from backends.contract.cluster import Cluster, Document
+from backends.contract.host import Host
 from runners.pod.container_host import open_host
 from runners.pod.status import waits
 from workbench.errors import RunnerError

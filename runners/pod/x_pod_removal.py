@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import Final
 
-from backends.cluster import Absent, Cluster, Conflict
+from backends.contract.cluster import Absent, Cluster, Conflict
 from runners.interface import AttemptRef
 from runners.pod.names import HOME, JOB, is_same, selector, stem_of
 from workbench.errors import TryAgain

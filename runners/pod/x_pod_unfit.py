@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backends.cluster import Cluster
+from backends.contract.cluster import Cluster
 from workbench.errors import FabricError
 from workbench.job import Reason
 

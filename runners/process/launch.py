@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backends.interface import Host, Lock
+from backends.contract.host import Host, Lock
 from runners.interface import Plan, Progress
 from runners.process.plan import AGENT, ref_of
 from runners.shared.agents import Agent, bring_agent

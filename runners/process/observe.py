@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from backends.interface import Host
+from backends.contract.host import Host
 from runners.interface import AttemptRef, LearnerRef, Observation, Seen
 from runners.process.x_process_sightings import lost, seen_of
 from runners.shared.environment import marker

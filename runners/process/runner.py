@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
-from backends.interface import Chunk, Cluster, Host
+from backends.contract.host import Chunk, Cluster, Host
 from runners.interface import (
     AttemptRef,
     Capabilities,

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
-from backends.failures import translated
-from backends.interface import Host
+from backends.contract.errors import translated
+from backends.contract.host import Host
 from runners.shared.host_facts import Site
 from workbench.errors import LaunchRefused
 from workbench.paths import Home, LearnerFolder, default_home

@@ -14,7 +14,7 @@ import tty
 from collections.abc import Iterator
 from typing import Final
 
-from backends.interface import HostStream
+from backends.contract.host import HostStream
 from workbench.errors import FabricError
 
 _CHUNK_BYTES: Final = 65536

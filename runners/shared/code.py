@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-from backends.failures import translated
-from backends.interface import Host
+from backends.contract.errors import translated
+from backends.contract.host import Host
 from runners.interface import LaunchRequest, Progress
 from runners.shared.host_facts import Site
 

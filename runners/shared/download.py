@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final
 
-from backends.interface import Host
+from backends.contract.host import Host
 from workbench.data.links import stays_inside
 from workbench.errors import BackendError, CannotWrite
 from workbench.paths import JobFolder

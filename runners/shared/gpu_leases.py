@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from backends.interface import Host, Lock, Slot
+from backends.contract.host import Host, Lock, Slot
 from runners.interface import LaunchRequest
 from runners.shared.host_facts import Site
 from workbench.errors import LaunchRefused, SlotsBusy

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from backends.interface import Host
+from backends.contract.host import Host
 from workbench.paths import Home
 
 

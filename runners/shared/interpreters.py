@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from backends.interface import Host
+from backends.contract.host import Host
 from runners.interface import LaunchRequest
 from runners.shared.host_facts import Site
 from workbench.errors import LaunchRefused

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Final
 
-from backends.interface import Host
+from backends.contract.host import Host
 from runners.interface import FileEntry, LearnerRef
 from runners.shared.host_facts import Site
 from workbench.errors import InputMissing, NotAllowed, UsageError

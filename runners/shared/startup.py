@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from backends.interface import Host
+from backends.contract.host import Host
 from runners.interface import Plan
 from runners.process.plan import ref_of
 from runners.shared.environment import marker

@@ -14,8 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from backends.failures import translated
-from backends.interface import Host
+from backends.contract.errors import translated
+from backends.contract.host import Host
 from runners.interface import LaunchRequest
 from runners.shared.data_stores import refusals, used_remotes
 from runners.shared.host_facts import Site

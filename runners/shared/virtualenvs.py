@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from backends.interface import Host, Lock
+from backends.contract.host import Host, Lock
 from runners.interface import LaunchRequest, Progress
 from runners.shared.host_facts import Site
 from runners.shared.interpreters import Interpreter, with_first

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backends.interface import Host
+from backends.contract.host import Host
 
 
 def copies_at(host: Host, cache: str) -> Sequence[Mapping[str, Any]]:

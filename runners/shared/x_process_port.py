@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from backends.interface import Host, Lock
+from backends.contract.host import Host, Lock
 from runners.shared.host_facts import Site
 from workbench.errors import NotAllowed, RunnerError, TryAgain
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from backends.interface import Host
+from backends.contract.host import Host
 from runners.interface import LaunchRequest
 from runners.shared.host_facts import Site
 from runners.shared.store_setup import secrets_with

@@ -8,7 +8,7 @@ from typing import Final
 
 from textual.content import Content
 
-from backends.interface import Finding, Node, Slot
+from backends.contract.host import Finding, Node, Slot
 from screens import text
 from screens.glyphs import glyphs
 from screens.pages.writing import bar, flow, heading, page, plain

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from backends.interface import Host
-from backends.local_host import LocalHost
-from backends.pipe_host import PipeHost
+from backends.contract.host import Host
+from backends.local.host import LocalHost
+from backends.rpc.subprocess_host import PipeHost
 from workbench.paths import Home
 
 SERVE = "import sys; from workbench.learner.host import serve; serve(sys.stdin.buffer, sys.stdout.buffer)"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.interface import Host
-from backends.local_host import LocalHost
+from backends.contract.host import Host
+from backends.local.host import LocalHost
 from tests.backends.alive import is_alive, wait_until_dead
 from workbench.errors import BackendError, InputMissing
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from backends.interface import BackendOptions, Finding, Slot
-from backends.local import LocalBackend
-from backends.local_host import LocalHost
+from backends.contract.host import BackendOptions, Finding, Slot
+from backends.local.backend import LocalBackend
+from backends.local.host import LocalHost
 from tests.stubs import GIB, Gpus, pretend
 from workbench.learner import leases
 from workbench.paths import leases_folder
@@ -178,8 +178,8 @@ def test_a_folder_of_leases_that_cannot_be_used_is_found(
 
 ROOT = Path(__file__).parents[2]
 PROBE = """
-from backends.local import LocalBackend
-from backends.interface import BackendOptions
+from backends.local.backend import LocalBackend
+from backends.contract.host import BackendOptions
 for finding in LocalBackend(BackendOptions("local", "local")).probe():
     if finding.subject == "gpu":
         print(finding.found, finding.level, finding.remedy)

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from backends.frame_client import PendingCall
-from backends.frame_news import news_of
+from backends.rpc.client import PendingCall
+from backends.rpc.journal_feed import news_of
 from workbench.errors import BackendError
 from workbench.learner import frames
 from workbench.learner.frames import Frame

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.pipe_host import PipeHost
+from backends.rpc.subprocess_host import PipeHost
 from tests.backends.alive import wait_until_dead
 from tests.learner.agent import oldest_python
 from workbench.errors import BackendError, PlaceUnreachable

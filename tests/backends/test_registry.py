@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.interface import BackendOptions
-from backends.local import LocalBackend
+from backends.contract.host import BackendOptions
+from backends.local.backend import LocalBackend
 from backends.registry import backend_types, load_backend
 from runners.process.runner import ProcessRunner
 from runners.registry import load_runner, runner_names

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
-from backends.shell_client import Piece, ShellClient
-from backends.shell_place import ShellPlace
+from backends.ssh.sh_client import Piece, ShellClient
+from backends.ssh.sh_operations import ShellPlace
 
 FOLDER = "/place/learner"
 BOOT = "boot"

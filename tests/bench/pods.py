@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from backends.kubernetes_cluster import KubernetesCluster
+from backends.kubernetes.cluster import KubernetesCluster
 from tests.bench.harness import FABRIC, Row, fresh_home, in_turn, seconds_of
 from tests.bench.output import LINES, PRINT, STAMP, late
 from tests.kubernetes.images import DEBIAN

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
-from backends.kubernetes_cluster import KubernetesCluster
+from backends.kubernetes.cluster import KubernetesCluster
 from tests.bench.harness import FABRIC, Row, seconds_of
 from tests.bench.pods import Ground, ground
 from tests.kubernetes.images import DEBIAN

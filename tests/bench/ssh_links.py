@@ -97,8 +97,8 @@ def throttled_upload_rows() -> list[Row]:
 
 def _upload_row(it: Ground, name: str, what: str) -> Row:
     """Write a large file to a host, beside ``ssh host 'cat > f' < file``."""
-    from backends.interface import BackendOptions
-    from backends.ssh import SshBackend
+    from backends.contract.host import BackendOptions
+    from backends.ssh.backend import SshBackend
 
     with tempfile.TemporaryFile() as source:
         for _ in range(UPLOAD_BYTES >> 20):

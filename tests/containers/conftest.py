@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from backends.interface import Host
-from backends.local_host import LocalHost
+from backends.contract.host import Host
+from backends.local.host import LocalHost
 from runners.conformance.harness import Job, request_of
 from runners.container.limits import FILE
 from runners.container.runner import ContainerRunner

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from backends.interface import Host
-from backends.pipe_host import PipeHost
+from backends.contract.host import Host
+from backends.rpc.subprocess_host import PipeHost
 from runners.conformance.suite import RunnerContract
 from runners.container.runner import ContainerRunner
 from tests.containers.conftest import tell_limits

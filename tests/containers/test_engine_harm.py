@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backends.local_host import LocalHost
+from backends.local.host import LocalHost
 from runners.conformance.harness import Job, request_of
 from runners.container.runner import ContainerRunner
 from tests.cli.conftest import wait_until

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from backends.local_host import LocalHost
+from backends.local.host import LocalHost
 from runners.container.plan import make_plan
 from runners.interface import AttemptRef, LaunchRequest
 from runners.shared.host_facts import look_at

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from backends.local_host import LocalHost
+from backends.local.host import LocalHost
 from runners.conformance.harness import Job, request_of
 from runners.container.runner import ContainerRunner
 from runners.interface import AttemptRef, LaunchRequest

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from backends.local_host import LocalHost
+from backends.local.host import LocalHost
 from runners.container.permissions import relabelled
 from runners.container.plan import bind
 from runners.container.runner import ContainerRunner

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.interface import Host
-from backends.local_host import LocalHost
+from backends.contract.host import Host
+from backends.local.host import LocalHost
 from runners.conformance.harness import Job, request_of
 from runners.container.runner import ContainerRunner
 from tests.cli.conftest import Fabric, fabric, wait_until

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from backends.interface import Chunk, Cluster, Host
+from backends.contract.host import Chunk, Cluster, Host
 from runners.interface import (
     AttemptRef,
     Capabilities,

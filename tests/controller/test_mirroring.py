@@ -14,8 +14,8 @@ from zlib import crc32
 
 import pytest
 
-from backends.interface import Chunk
-from backends.pipe_host import PipeHost
+from backends.contract.host import Chunk
+from backends.rpc.subprocess_host import PipeHost
 from runners.interface import AttemptRef, LearnerRef
 from runners.process.runner import ProcessRunner
 from tests.controller.waiting import wait_for

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backends.cluster import Absent
-from backends.kubernetes_api import Api, Request
-from backends.kubernetes_login import Login
+from backends.contract.cluster import Absent
+from backends.kubernetes.api import Api, Request
+from backends.kubernetes.auth import Login
 from tests.cli.conftest import wait_until
 from tests.controller.processes import answers, kill
 from tests.controller.real import Ground

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backends.kubernetes_cluster import KubernetesCluster
+from backends.kubernetes.cluster import KubernetesCluster
 from tests.cli.conftest import wait_until
 from tests.kubernetes.images import BUSYBOX
 

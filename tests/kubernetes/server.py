@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
-from backends.kubernetes_cluster import KubernetesCluster
-from backends.kubernetes_config import resolve
-from backends.kubernetes_options import checked_options
+from backends.kubernetes.cluster import KubernetesCluster
+from backends.kubernetes.kubeconfig import resolve
+from backends.kubernetes.options import checked_options
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,14 @@ from typing import Any
 
 import yaml
 
-from backends.interface import BackendOptions
-from backends.kubernetes import KubernetesBackend
-from backends.kubernetes_api import Api, Request
-from backends.kubernetes_cluster import KubernetesCluster
-from backends.kubernetes_config import Access, resolve
-from backends.kubernetes_login import Login
-from backends.kubernetes_options import checked_options
-from backends.kubernetes_role import binding_document, role_document
+from backends.contract.host import BackendOptions
+from backends.kubernetes.api import Api, Request
+from backends.kubernetes.auth import Login
+from backends.kubernetes.backend import KubernetesBackend
+from backends.kubernetes.cluster import KubernetesCluster
+from backends.kubernetes.kubeconfig import Access, resolve
+from backends.kubernetes.options import checked_options
+from backends.kubernetes.rbac import binding_document, role_document
 from tests.cli.conftest import wait_until
 from tests.conftest import REAL_HOME
 from tests.containers.images import CACHE

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from backends.cluster import Expired, NotLetIn
-from backends.interface import BackendOptions
-from backends.kubernetes import KubernetesBackend
+from backends.contract.cluster import Expired, NotLetIn
+from backends.contract.host import BackendOptions
+from backends.kubernetes.backend import KubernetesBackend
 from tests.cli.conftest import Fabric
 from tests.kubernetes.server import VERSION, Answer, Server, serve, status
 from workbench.errors import BackendError, PlaceUnreachable
@@ -97,7 +97,7 @@ def test_what_is_no_kubernetes_is_said(server: Server) -> None:
 
 
 def test_an_unlucky_create_is_not_made_twice(server: Server) -> None:
-    from backends.cluster import AlreadyThere
+    from backends.contract.cluster import AlreadyThere
 
     taken = status(409, "AlreadyExists", 'pods "a" already exists')
     server.says(PODS, status(500, "InternalError", "etcdserver: request timed out"), taken)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import backends.kubernetes_cluster
-from backends.cluster import (
+import backends.kubernetes.cluster
+from backends.contract.cluster import (
     Absent,
     AlreadyThere,
     Change,
@@ -22,7 +22,7 @@ from backends.cluster import (
     Invalid,
     OverQuota,
 )
-from backends.kubernetes_cluster import KubernetesCluster
+from backends.kubernetes.cluster import KubernetesCluster
 from tests.cli.conftest import wait_until
 from tests.kubernetes.pods import start_pod
 from tests.kubernetes.space import Space
@@ -104,7 +104,7 @@ def test_an_object_that_cannot_be_is_refused_in_the_apis_words(cluster: Kubernet
 def test_a_long_list_is_read_in_pages(cluster: KubernetesCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "abcde":
         cluster.create(secret(name))
-    monkeypatch.setattr(backends.kubernetes_cluster, "PAGE", 2)
+    monkeypatch.setattr(backends.kubernetes.cluster, "PAGE", 2)
 
     assert [each["metadata"]["name"] for each in cluster.list("Secret", "a=b").items] == list("abcde")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backends.kubernetes_options import OPTIONS, checked_options
+from backends.kubernetes.options import OPTIONS, checked_options
 from tests.cli.conftest import Fabric
 from workbench.errors import ConfigError
 

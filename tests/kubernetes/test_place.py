@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from backends.interface import BackendOptions
-from backends.kubernetes import KubernetesBackend
-from backends.kubernetes_config import Access, resolve
-from backends.kubernetes_options import OPTIONS
-from backends.kubernetes_role import all_rights, role_yaml
+from backends.contract.host import BackendOptions
+from backends.kubernetes.backend import KubernetesBackend
+from backends.kubernetes.kubeconfig import Access, resolve
+from backends.kubernetes.options import OPTIONS
+from backends.kubernetes.rbac import all_rights, role_yaml
 from tests.cli.conftest import Fabric
 from workbench.errors import ConfigError, UnknownName
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 import pytest
 
-from backends.interface import Cluster, Host
+from backends.contract.host import Cluster, Host
 from runners.conformance.suite import RunnerContract
 from runners.interface import LearnerRef
 from runners.pod.runner import PodRunner

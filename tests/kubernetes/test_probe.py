@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from backends.interface import Finding
-from backends.kubernetes_probe import missing_rights
-from backends.kubernetes_role import all_rights
+from backends.contract.host import Finding
+from backends.kubernetes.probe import missing_rights
+from backends.kubernetes.rbac import all_rights
 from tests.cli.conftest import Fabric, wait_until
 from tests.kubernetes.images import BUSYBOX
 from tests.kubernetes.pods import start_pod
@@ -154,8 +154,8 @@ def test_nodes_and_who_holds_their_gpus_are_shown_to_who_may_list_them(fabric: F
 
 
 def space_probe(kubeconfig: str) -> list[Finding]:
-    from backends.interface import BackendOptions
-    from backends.kubernetes import KubernetesBackend
+    from backends.contract.host import BackendOptions
+    from backends.kubernetes.backend import KubernetesBackend
 
     return list(KubernetesBackend(BackendOptions("x", "kubernetes", "", {"kubeconfig": kubeconfig})).probe())
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from backends.kubernetes_probe import missing_rights
-from backends.kubernetes_role import all_rights
+from backends.kubernetes.probe import missing_rights
+from backends.kubernetes.rbac import all_rights
 from tests.cli.conftest import Fabric, wait_until
 from tests.kubernetes.images import DEBIAN
 from tests.kubernetes.space import Space

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backends.local_host import LocalHost
+from backends.local.host import LocalHost
 from runners.conformance.harness import Job, request_of
 from runners.process.runner import ProcessRunner
 from tests.stubs import Gpus, pretend

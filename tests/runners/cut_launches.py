@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from backends.local_host import LocalHost
+from backends.local.host import LocalHost
 from runners.conformance.harness import Job, request_of
 from runners.process.runner import ProcessRunner
 

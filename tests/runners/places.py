@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from backends.interface import Cluster, Host
-from backends.local_host import LocalHost
-from backends.pipe_host import PipeHost
+from backends.contract.host import Cluster, Host
+from backends.local.host import LocalHost
+from backends.rpc.subprocess_host import PipeHost
 from runners.interface import LearnerRef
 from workbench.learner import archive, host_learners
 from workbench.paths import Home

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import pytest
 
-from backends.interface import Cluster, Host
-from backends.local_host import LocalHost
+from backends.contract.host import Cluster, Host
+from backends.local.host import LocalHost
 from runners.conformance.suite import RunnerContract
 from runners.interface import LearnerRef
 from runners.process.runner import ProcessRunner

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.local_host import LocalHost
+from backends.local.host import LocalHost
 from runners.conformance.harness import Job, request_of
 from runners.process.runner import ProcessRunner
 from runners.shared.environment import marker

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.pipe_host import PipeHost
+from backends.rpc.subprocess_host import PipeHost
 from runners.conformance.harness import Job, request_of
 from runners.interface import AttemptRef
 from runners.process.runner import ProcessRunner

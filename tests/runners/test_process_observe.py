@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.local_host import LocalHost
+from backends.local.host import LocalHost
 from runners.conformance.harness import Job
 from runners.interface import AttemptRef, LearnerRef
 from runners.process.x_process_sightings import lost, seen_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backends.interface import Finding, Inventory, Node, Slot
+from backends.contract.host import Finding, Inventory, Node, Slot
 from screens.compare import CompareScreen
 from screens.pages.places import PlaceState, places_page, sparkline
 from screens.place_watch import PlaceSeen

@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from backends.interface import Finding, Inventory, Node, Slot
+from backends.contract.host import Finding, Inventory, Node, Slot
 from screens.base import BaseScreen
 from screens.compare import CompareScreen
 from screens.run import RunScreen

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.interface import BackendOptions
-from backends.ssh import SshBackend
+from backends.contract.host import BackendOptions
+from backends.ssh.backend import SshBackend
 from tests.cli.conftest import Fabric, end_everything
 from tests.containers.images import ensure_images
 from tests.containers.images import why_not as no_images

@@ -14,11 +14,11 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from backends import ssh_arrival
-from backends.frame_client import FrameClient
-from backends.interface import Host
-from backends.ssh_arrival import Wanted, arrive
-from backends.ssh_way import HERE
+from backends.contract.host import Host
+from backends.rpc.client import FrameClient
+from backends.ssh import bootstrap
+from backends.ssh.bootstrap import Wanted, arrive
+from backends.ssh.x_ssh_way import HERE
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import wait_until
 from workbench.controller.expecting import expect
@@ -176,9 +176,9 @@ def test_what_is_sent_to_hosts_is_made_once_and_by_one_thread(monkeypatch: pytes
         makers.append(threading.get_ident())
         return "loader"
 
-    monkeypatch.setattr(ssh_arrival, "_made", [])
-    monkeypatch.setattr(ssh_arrival, "_loader", make)
-    at_once(4, ssh_arrival._packed_loader)
+    monkeypatch.setattr(bootstrap, "_made", [])
+    monkeypatch.setattr(bootstrap, "_loader", make)
+    at_once(4, bootstrap._packed_loader)
 
     assert len(makers) == 1
 

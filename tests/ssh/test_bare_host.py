@@ -10,9 +10,9 @@ from typing import ClassVar
 
 import pytest
 
-from backends.interface import Cluster, Host
-from backends.shell_client import ShellClient
-from backends.shell_host import ShellHost
+from backends.contract.host import Cluster, Host
+from backends.ssh.sh_client import ShellClient
+from backends.ssh.sh_host import ShellHost
 from runners.conformance.suite import RunnerContract
 from runners.interface import LearnerRef
 from runners.process.runner import ProcessRunner

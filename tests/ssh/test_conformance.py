@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from backends.interface import Host
+from backends.contract.host import Host
 from runners.conformance.suite import RunnerContract
 from runners.container.runner import ContainerRunner
 from runners.process.runner import ProcessRunner

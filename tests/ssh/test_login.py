@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from backends.answers import ANSWERS
-from backends.ssh_connection import SshConnection
+from backends.contract.prompts import ANSWERS
+from backends.ssh.connection import SshConnection
 from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
 from tests.ssh.conftest import Box

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backends.frame_client import FrameClient
+from backends.rpc.client import FrameClient
 from tests.ssh.conftest import Box
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.ssh_arrival import NoRoom
-from backends.ssh_connection import UnknownHostKey
+from backends.ssh.bootstrap import NoRoom
+from backends.ssh.connection import UnknownHostKey
 from tests.cli.conftest import Fabric
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import make_user, remove_user, wait_until
@@ -141,8 +141,8 @@ def test_a_name_without_an_address_says_so(box: Box) -> None:
     "address", ["ssh://", "ssh://a b", "ssh://-oProxyCommand=x", "ssh://h:99999", "ssh://h/p"]
 )
 def test_what_is_no_address_says_so(address: str) -> None:
-    from backends.interface import BackendOptions
-    from backends.ssh import SshBackend
+    from backends.contract.host import BackendOptions
+    from backends.ssh.backend import SshBackend
 
     with pytest.raises(ConfigError, match="no address"):
         SshBackend(BackendOptions("box", "ssh", address))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from backends.local_host import LocalHost
+from backends.local.host import LocalHost
 from runners.interface import AttemptRef, LaunchRequest
 from runners.process.runner import ProcessRunner
 from tests.controller.real import Ground

@@ -13,7 +13,7 @@ from workbench.job import JobId, nine
 from workbench.manifest.model import JobSpec, spec_from_json
 
 if TYPE_CHECKING:
-    from backends.interface import BackendOptions, Host
+    from backends.contract.host import BackendOptions, Host
     from workbench.store.database import Store
 
 ORIGIN = "cli"
@@ -43,7 +43,7 @@ def find(store: Store, place: str) -> list[Found]:
         UsageError: the place is this machine, or a cluster.
         PlaceUnreachable: it does not answer.
     """
-    from backends.interface import Host
+    from backends.contract.host import Host
     from workbench.cli.places import backend_options, open_backend
     from workbench.store.database import home_uuid
 

@@ -13,7 +13,7 @@ from workbench.cli.console import narrate, style
 from workbench.cli.options import Json, KubeContext, Namespace
 
 if TYPE_CHECKING:
-    from backends.interface import Finding
+    from backends.contract.host import Finding
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", autocompletion=backend_names)]
 Place = Annotated[

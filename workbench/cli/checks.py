@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from backends.interface import Finding
+from backends.contract.host import Finding
 from workbench.cli.words import count, duration
 from workbench.errors import FabricError
 from workbench.paths import Home, config_file, default_home, runtime_folder

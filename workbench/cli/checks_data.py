@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from backends.interface import Finding
+from backends.contract.host import Finding
 from workbench.paths import Home
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from backends.interface import Finding
+from backends.contract.host import Finding
 from workbench.errors import FabricError, PlaceUnreachable
 from workbench.paths import Home
 
 if TYPE_CHECKING:
-    from backends.interface import BackendOptions
+    from backends.contract.host import BackendOptions
 
 ANSWER_SECONDS: Final = 10.0
 """How long all of them together have."""

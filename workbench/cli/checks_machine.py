@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from backends.interface import Finding
+from backends.contract.host import Finding
 from workbench.cli.words import count
 from workbench.errors import FabricError
 from workbench.paths import Home

@@ -5,17 +5,17 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from backends.interface import Finding
+from backends.contract.host import Finding
 from workbench.errors import FabricError
 
 if TYPE_CHECKING:
-    from backends.interface import BackendOptions
+    from backends.contract.host import BackendOptions
 
 
 def cluster_finding(options: BackendOptions) -> Finding:
     """Say whether a cluster answers and is new enough."""
-    from backends.kubernetes import KubernetesBackend
-    from backends.kubernetes_cluster import KubernetesCluster
+    from backends.kubernetes.backend import KubernetesBackend
+    from backends.kubernetes.cluster import KubernetesCluster
 
     subject = f"place {options.name}"
     try:

@@ -10,8 +10,8 @@ from workbench.cli.console import narrate
 from workbench.errors import PlaceUnreachable, UsageError
 
 if TYPE_CHECKING:
-    from backends.interface import BackendOptions
-    from backends.kubernetes import KubernetesBackend
+    from backends.contract.host import BackendOptions
+    from backends.kubernetes.backend import KubernetesBackend
 
 UNKNOWN: Final = "YOU"
 
@@ -23,8 +23,8 @@ def print_role(options: BackendOptions, user: str, *, json: bool) -> None:
         UsageError: the place is no cluster.
         ConfigError: there is no kubeconfig.
     """
-    from backends.kubernetes import KubernetesBackend
-    from backends.kubernetes_role import binding_document, role_document, role_yaml
+    from backends.kubernetes.backend import KubernetesBackend
+    from backends.kubernetes.rbac import binding_document, role_document, role_yaml
     from workbench.cli.places import open_backend
 
     backend = open_backend(options)
@@ -46,7 +46,7 @@ def print_role(options: BackendOptions, user: str, *, json: bool) -> None:
 
 
 def _asked(backend: KubernetesBackend) -> str:
-    from backends.kubernetes_probe import whoami
+    from backends.kubernetes.probe import whoami
 
     with closing(backend.reach()) as cluster:
         try:

@@ -16,8 +16,8 @@ from workbench.errors import FabricError, UsageError
 from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
-    from backends.cluster import Cluster
-    from backends.interface import Backend, BackendOptions
+    from backends.contract.cluster import Cluster
+    from backends.contract.host import Backend, BackendOptions
 
 LOOKED_AT = 500
 """How many of the newest jobs are asked which store a copy is of, and which image a place has."""
@@ -69,7 +69,7 @@ def _at(options: BackendOptions, *, named: bool = False) -> Iterator[CopiesAt]:
         if options.options.get("data_claim"):
             narrate(f"{options.name} keeps copies on a claim: --backend {options.name} looks at them")
         return  # a pod would be started for this
-    from backends.interface import Host
+    from backends.contract.host import Host
     from runners.shared.x_data_copies import copies_at, drop_copies
     from workbench.cli.open_store import existing_store
     from workbench.cli.places import open_backend

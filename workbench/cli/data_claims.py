@@ -11,8 +11,8 @@ from workbench.cli.data_cache import LOOKED_AT
 from workbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from backends.cluster import Cluster
-    from backends.interface import Backend
+    from backends.contract.cluster import Cluster
+    from backends.contract.host import Backend
 
 
 def copies_on(backend: Backend, cluster: Cluster) -> list[Mapping[str, Any]]:
@@ -41,7 +41,7 @@ def copies_on(backend: Backend, cluster: Cluster) -> list[Mapping[str, Any]]:
 
 def drop_on(backend: Backend, keep_bytes: int) -> Sequence[str]:
     """Remove copies that no job uses, the longest unused first, until so many bytes are left; return their folders."""
-    from backends.cluster import Cluster
+    from backends.contract.cluster import Cluster
     from runners.pod.data_cache import data_claim
     from runners.shared.x_data_copies import drop_copies
     from workbench.learner.pod_told import CACHE

@@ -10,7 +10,7 @@ from workbench.cli.command import command
 from workbench.cli.options import Json, Yes
 
 if TYPE_CHECKING:
-    from backends.interface import Finding
+    from backends.contract.host import Finding
 
 EXIT_WRONG = 78
 

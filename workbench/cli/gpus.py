@@ -14,7 +14,7 @@ from workbench.cli.words import size
 from workbench.errors import FabricError
 
 if TYPE_CHECKING:
-    from backends.interface import Inventory, Slot
+    from backends.contract.host import Inventory, Slot
 
 All = Annotated[bool, typer.Option("--all", "-a", help="Of every place that the configuration names.")]
 

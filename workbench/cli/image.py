@@ -23,7 +23,7 @@ def load(file: File, backend: Where = "local", json: Json = False) -> int:
     """Bring the images of a file into a place's container engine, and print their names."""
     from contextlib import closing
 
-    from backends.interface import Host
+    from backends.contract.host import Host
     from runners.container.engine import engine_at
     from runners.container.x_container_load import load as load_into
     from workbench.cli.places import backend_options, open_backend
@@ -48,7 +48,7 @@ def send(place: Place, image: Image, json: Json = False) -> int:
     """Bring an image of this machine's engine to a place's, without a registry: only layers that it lacks."""
     from contextlib import closing
 
-    from backends.interface import BackendOptions, Host
+    from backends.contract.host import BackendOptions, Host
     from runners.container.engine import engine_at
     from runners.container.image_transfer import send as send_to
     from workbench.cli.console import narrate

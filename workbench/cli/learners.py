@@ -33,7 +33,7 @@ def reached(job: str, learner: int, attempt: int | None = None) -> Iterator[Reac
         UsageError: the job has no such learner or attempt.
         PlaceUnreachable: its place does not answer.
     """
-    from backends.interface import BackendOptions
+    from backends.contract.host import BackendOptions
     from runners.interface import LearnerRef
     from runners.registry import load_runner
     from workbench.cli.open_store import store_with

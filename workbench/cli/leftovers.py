@@ -16,7 +16,7 @@ from workbench.errors import FabricError
 from workbench.job import nine
 
 if TYPE_CHECKING:
-    from backends.interface import BackendOptions
+    from backends.contract.host import BackendOptions
     from runners.interface import LearnerRef, Runner
     from workbench.store.database import Store
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from workbench.job import nine
 
 if TYPE_CHECKING:
-    from backends.interface import BackendOptions, Cluster, Host
+    from backends.contract.host import BackendOptions, Cluster, Host
     from workbench.store.database import Store
 
 
@@ -32,7 +32,7 @@ class Leftover:
 
 def job_folders(place: Host | Cluster, ours: str) -> Iterator[tuple[str, str]]:
     """Give the homes and jobs that have a folder at a host; this machine's are the home's own."""
-    from backends.interface import Host
+    from backends.contract.host import Host
 
     if not isinstance(place, Host) or place.here:
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
-    from backends.interface import Backend, BackendOptions, Finding
+    from backends.contract.host import Backend, BackendOptions, Finding
     from workbench.errors import FabricError
     from workbench.manifest.model import JobSpec
     from workbench.store.rows import PlaceRef
@@ -75,7 +75,7 @@ def backend_options(name: str = "", *, context: str = "", namespace: str = "") -
         UnknownName: there is no such backend, or nothing installed reaches that kind of place.
         UsageError: the place is no cluster and has neither.
     """
-    from backends.interface import BackendOptions
+    from backends.contract.host import BackendOptions
     from workbench.config import backend
 
     within = {key: value for key, value in (("context", context), ("namespace", namespace)) if value}
@@ -167,7 +167,7 @@ def known_backends() -> list[str]:
 
 def probe(options: BackendOptions) -> list[Finding]:
     """Ask a place what is there; a place that cannot be reached is a finding, too."""
-    from backends.interface import Finding
+    from backends.contract.host import Finding
     from workbench.errors import FabricError
 
     try:

@@ -43,7 +43,7 @@ def plan_of(prepared: Prepared) -> Plan:
     """Ask the runner for its plan at the place that was chosen; raises LaunchRefused for what never works."""
     from contextlib import closing
 
-    from backends.interface import BackendOptions
+    from backends.contract.host import BackendOptions
     from runners.interface import AttemptRef, LaunchRequest
     from runners.registry import load_runner
     from workbench.cli.places import open_backend

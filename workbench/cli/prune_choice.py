@@ -177,7 +177,7 @@ def _folders(folder: Path) -> list[Path]:
 def _remove_environment(home: Home, path: Path) -> None:
     from contextlib import closing
 
-    from backends.local_host import LocalHost
+    from backends.local.host import LocalHost
     from runners.shared.host_facts import look_at
     from runners.shared.virtualenvs import remove_environment
     from workbench.store.database import home_uuid
@@ -188,7 +188,7 @@ def _remove_environment(home: Home, path: Path) -> None:
 
 def _images() -> Iterator[Thing]:
     """Images that fabric built of jobs' code; they are built again when they are needed."""
-    from backends.engines import find_engine
+    from backends.contract.container_engines import find_engine
     from workbench.learner.engine import EngineRefused, ask
 
     filters = '{"label":["fabric.build"]}'

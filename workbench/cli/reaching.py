@@ -11,8 +11,8 @@ from workbench.cli.console import confirm, is_terminal, narrate, person_present
 from workbench.errors import ConfigError, FabricError, NotAllowed, TryAgain
 
 if TYPE_CHECKING:
-    from backends.answers import Question
-    from backends.interface import BackendOptions, Finding, Host
+    from backends.contract.host import BackendOptions, Finding, Host
+    from backends.contract.prompts import Question
 
 UNREACHABLE: Final = 69
 
@@ -78,7 +78,7 @@ def reach(options: BackendOptions, accept_key: str = "") -> list[Finding]:
 
 def try_place(options: BackendOptions, accept_key: str = "") -> Tried:
     """Try a place; that it cannot be reached is a finding, too."""
-    from backends.interface import Finding
+    from backends.contract.host import Finding
 
     try:
         found = reach(options, accept_key)
@@ -97,7 +97,7 @@ def purge(options: BackendOptions) -> None:
         TryAgain: jobs of this home run there.
         ConfigError: the place keeps nothing of ours but jobs.
     """
-    from backends.interface import Host
+    from backends.contract.host import Host
     from workbench.cli.places import open_backend
     from workbench.paths import Home, default_home
     from workbench.store.database import home_uuid

@@ -68,7 +68,7 @@ def retry(store: Store, job_id: str, *, json: bool) -> int:
 
 def _at_the_place(store: Store, whole: JobDetail) -> Sequence[Mapping[str, Any]]:
     """Ask the place; nothing where it has nothing, or is gone while this machine has the files."""
-    from backends.interface import BackendOptions
+    from backends.contract.host import BackendOptions
     from runners.interface import AttemptRef, LaunchRequest
     from runners.registry import load_runner
     from workbench.cli.places import open_backend

@@ -8,8 +8,8 @@ import socket
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from backends.interface import Backend, BackendOptions
-from backends.lending import BORROWING, LentPipe
+from backends.contract.host import Backend, BackendOptions
+from backends.ssh.shared_sessions import BORROWING, LentPipe
 from workbench.controller.reaching import dial
 from workbench.paths import Home, default_home
 

@@ -40,7 +40,7 @@ def _tell(home: Home, place: Mapping[str, Any]) -> None:
 
 
 def _open(ref: PlaceRef) -> None:
-    from backends.interface import BackendOptions
+    from backends.contract.host import BackendOptions
     from backends.registry import load_backend
     from workbench.controller.sharing import SHARED
 

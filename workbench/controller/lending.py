@@ -7,8 +7,8 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from backends.interface import BackendOptions
-from backends.lending import Lends, connection_of, relay
+from backends.contract.host import BackendOptions
+from backends.ssh.shared_sessions import Lends, connection_of, relay
 from workbench.controller.logging_in import LOGINS
 from workbench.errors import FabricError
 

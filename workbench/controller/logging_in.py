@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from backends.answers import ANSWERS, Question
-from backends.interface import BackendOptions, Cluster, Host
-from backends.lending import connection_of
+from backends.contract.host import BackendOptions, Cluster, Host
+from backends.contract.prompts import ANSWERS, Question
+from backends.ssh.shared_sessions import connection_of
 from workbench.errors import FabricError
 from workbench.store.rows import PlaceRef
 

@@ -12,8 +12,8 @@ from dataclasses import asdict
 from typing import Any, Final
 from uuid import uuid4
 
-from backends.answers import ANSWERS, Answerer, Question
-from backends.interface import Ask, BackendOptions
+from backends.contract.host import Ask, BackendOptions
+from backends.contract.prompts import ANSWERS, Answerer, Question
 from backends.registry import load_backend
 from workbench.controller.reaching import ensure_controller, say
 from workbench.errors import ConfigError, NotAllowed, PlaceUnreachable, TryAgain

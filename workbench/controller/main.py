@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from backends.answers import ANSWERS
+from backends.contract.prompts import ANSWERS
 from workbench.clock import now_us
 from workbench.controller.expecting import expect
 from workbench.controller.lending import lend
@@ -193,7 +193,7 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: Log) -> int:
 def _warm(home: Home) -> None:
     """Load what hosts over SSH need while nothing else is to be done yet, where this home knows any."""
     if home.places.is_dir():
-        from backends.ssh_library import load_paramiko
+        from backends.ssh.x_ssh_library import load_paramiko
 
         threading.Thread(target=load_paramiko, name="warm", daemon=True).start()
 

@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from backends.interface import Chunk
+from backends.contract.host import Chunk
 from runners.interface import AttemptRef, LearnerRef, Runner
 from workbench.controller.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
 from workbench.errors import CannotWrite, InputMissing

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from backends.on_demand import Demand
+from backends.contract.on_demand import Demand
 from workbench.clock import elapsed_seconds
 from workbench.errors import PlaceUnreachable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from backends.interface import BackendOptions, Host, Inventory
+from backends.contract.host import BackendOptions, Host, Inventory
 from runners.interface import Runner
 from workbench.controller.events import Measured
 from workbench.controller.scheduling import Capacity

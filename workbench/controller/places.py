@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from backends.on_demand import read_demand
+from backends.contract.on_demand import read_demand
 from runners.interface import AttemptRef, LaunchRequest, Runner, StopRequest
 from workbench.clock import elapsed_seconds
 from workbench.controller.events import (

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Final
 
-from backends.interface import Backend, Cluster, Host
+from backends.contract.host import Backend, Cluster, Host
 from workbench.clock import elapsed_seconds
 from workbench.errors import FabricError
 from workbench.store.rows import PlaceRef

@@ -8,8 +8,8 @@ import threading
 from typing import Final
 
 MODULES: Final = (
-    "backends.local",
-    "backends.local_host",
+    "backends.local.backend",
+    "backends.local.host",
     "runners.process.runner",
     "runners.shared.virtualenvs",
     "runners.shared.environment",

@@ -1,0 +1,239 @@
+"""Calls of the API over one pool of connections: tried again while it is busy, refusals as errors of ours."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from backends.contract.cluster import RETRY_SECONDS
+from backends.kubernetes.auth import Credentials, Login
+from backends.kubernetes.errors import BUSY, Asked, no_answer, refusal
+from workbench.clock import elapsed_seconds
+from workbench.errors import BackendError, ConfigError, FabricError, PlaceUnreachable
+from workbench.version import VERSION
+
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 30.0
+NO_CONNECTION_SECONDS: Final = 3.0
+"""How long a server that does not answer at all is tried; whoever asked tries again by himself."""
+
+KEEPALIVE_SECONDS: Final = 5
+DEAD_AFTER_SECONDS: Final = 25
+"""A connection whose other side has vanished is given up after this."""
+
+AGENT: Final = f"fabric/{VERSION}"
+_CONNECTIONS: Final = 32
+
+Query = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call."""
+
+    method: str
+    path: str
+    what: str
+    """For the sentence that says why it failed: ``create pods``."""
+    query: Query = ()
+    body: Any = None
+    content_type: str = "application/json"
+    creates: bool = False
+    patience_seconds: float = RETRY_SECONDS
+
+
+class Api:
+    """The API of one cluster as one user. Thread-safe."""
+
+    def __init__(self, login: Login, address: str) -> None:
+        self._login = login
+        self._address = address
+        self._lock = threading.Lock()
+        self._pool: tuple[Credentials, Any] | None = None
+
+    @property
+    def server(self) -> str:
+        """The API's address, for sentences."""
+        return self._login.credentials().server
+
+    def call(self, request: Request) -> dict[str, Any]:
+        """Make a call and return the document that it answers.
+
+        Raises:
+            PlaceUnreachable: it does not answer, or stays busy.
+            FabricError: what it refuses; see :mod:`backends.contract.cluster`.
+        """
+        response = self._answered(request, stream=False)
+        data: bytes = response.data
+        try:
+            said = json.loads(data)
+        except ValueError:
+            said = None
+        if not isinstance(said, dict):
+            raise BackendError(
+                f"What answers at {self.server} is no Kubernetes API.", hint="Check the kubeconfig's server."
+            )
+        return said
+
+    def stream(self, request: Request, *, silent_seconds: float | None) -> Any:
+        """Make a call whose answer is read as it comes; return urllib3's response.
+
+        Args:
+            request: the call.
+            silent_seconds: how long it may say nothing; None for ever.
+        """
+        return self._answered(request, stream=True, silent_seconds=silent_seconds)
+
+    @property
+    def login(self) -> Login:
+        """The credentials."""
+        return self._login
+
+    def asked(self, request: Request) -> Asked:
+        """Say what is asked, for an error's sentence."""
+        return Asked(self.server, self._address, request.what, request.creates)
+
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        with self._lock:
+            if self._pool is not None:
+                self._pool[1].clear()
+
+    def _answered(self, request: Request, *, stream: bool, silent_seconds: float | None = None) -> Any:
+        """Return an answer of success, or raise what keeps it from coming."""
+        retrying = _Retrying(request.patience_seconds)
+        while True:
+            credentials, pool = self._connected()
+            response = self._sent(request, credentials, pool, stream, silent_seconds)
+            if isinstance(response, PlaceUnreachable):
+                retrying.wait(response, 0.0, most_seconds=NO_CONNECTION_SECONDS)
+                continue
+            if 200 <= response.status < 300:
+                return response
+            error = refusal(self.asked(request), response.status, response.data)
+            if response.status == 401:
+                if self._login.renew(credentials) is None:
+                    raise error
+            elif response.status in BUSY:
+                retrying.wait(error, _seconds(response.headers.get("Retry-After")))
+            else:
+                raise error
+
+    def _sent(
+        self,
+        request: Request,
+        credentials: Credentials,
+        pool: Any,
+        stream: bool,
+        silent_seconds: float | None,
+    ) -> Any:
+        """Make a call once; return the answer, or the error that says that none came."""
+        import urllib3
+
+        body = request.body
+        headers = {"accept": "application/json", "user-agent": AGENT, **credentials.headers()}
+        if body is not None:
+            headers["content-type"] = request.content_type
+        try:
+            return pool.urlopen(
+                request.method,
+                credentials.server + request.path + (f"?{urlencode(request.query)}" if request.query else ""),
+                body=None if body is None else json.dumps(body).encode(),
+                headers=headers,
+                preload_content=not stream,
+                redirect=False,
+                retries=False,
+                timeout=urllib3.Timeout(
+                    connect=CONNECT_SECONDS, read=silent_seconds if stream else ANSWER_SECONDS
+                ),
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as failure:
+            error = no_answer(self.asked(request), failure)
+            if isinstance(error, PlaceUnreachable):
+                return error
+            raise error from failure
+
+    def _connected(self) -> tuple[Credentials, Any]:
+        """Return the credentials as they are, and the pool of connections that goes with them."""
+        credentials = self._login.credentials()
+        with self._lock:
+            if self._pool is None or self._pool[0] is not credentials:
+                if self._pool is not None:
+                    self._pool[1].clear()
+                self._pool = (credentials, _new_pool(credentials))
+            return self._pool
+
+
+class _Retrying:
+    """When to try again, and when to give up."""
+
+    def __init__(self, patience_seconds: float) -> None:
+        self._since = elapsed_seconds()
+        self._patience_seconds = patience_seconds
+        self._next_seconds = 0.1
+
+    def wait(self, error: FabricError, asked_seconds: float, *, most_seconds: float = 1e9) -> None:
+        """Wait before the next try, as long as the server asks for; raise the error when that is too late."""
+        # Many of us are told to come back at the same time.
+        delay = max(asked_seconds, self._next_seconds) * random.uniform(1.0, 1.3)
+        self._next_seconds = min(self._next_seconds * 2, 3.0)
+        spent = elapsed_seconds() - self._since
+        if spent + delay > min(self._patience_seconds, most_seconds):
+            raise error
+        time.sleep(delay)
+
+
+def _new_pool(credentials: Credentials) -> Any:
+    import urllib3
+    from kubernetes.client.rest import RESTClientObject
+
+    configuration = credentials.configuration
+    configuration.connection_pool_maxsize = _CONNECTIONS
+    configuration.socket_options = [
+        *urllib3.connection.HTTPConnection.default_socket_options,
+        *socket_options(),
+    ]
+    if not configuration.verify_ssl:  # said by the probe, instead of at every call
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    # More watches and logs at once than the pool keeps are no fault.
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
+    try:
+        return RESTClientObject(configuration).pool_manager
+    except ImportError as error:
+        raise ConfigError(
+            "The kubeconfig names a SOCKS proxy, and the package for that is not there.",
+            hint="pip install pysocks",
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"The certificates or the proxy of {credentials.server} cannot be used: {error}."
+        ) from error
+
+
+def socket_options() -> list[tuple[int, int, int]]:
+    """Return what has the kernel find out that the other side is gone, also while nothing is said."""
+    options: list[tuple[int, str, int]] = [
+        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", KEEPALIVE_SECONDS),
+        (socket.IPPROTO_TCP, "TCP_KEEPALIVE", KEEPALIVE_SECONDS),  # macOS's name for it
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", KEEPALIVE_SECONDS),
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", DEAD_AFTER_SECONDS // KEEPALIVE_SECONDS - 1),
+        (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", DEAD_AFTER_SECONDS * 1000),
+    ]
+    named = [(level, getattr(socket, name, None), value) for level, name, value in options]
+    return [(level, number, value) for level, number, value in named if number is not None]
+
+
+def _seconds(retry_after: str | None) -> float:
+    try:
+        return max(0.0, float(retry_after or 0))
+    except ValueError:
+        return 0.0  # a date, which no API server sends

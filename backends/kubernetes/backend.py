@@ -1,0 +1,115 @@
+"""The backend ``kubernetes``: a namespace of a cluster, by a kubeconfig's context; nothing is installed there."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, ClassVar, Final
+
+from backends.contract.cluster import Cluster
+from backends.contract.host import Backend, BackendOptions, Finding, Host, Inventory
+from backends.kubernetes.cluster import KubernetesCluster
+from backends.kubernetes.kubeconfig import Access, plugin_environment, resolve
+from backends.kubernetes.options import checked_options
+from workbench.errors import BackendError
+
+OLDEST: Final = (1, 29)
+"""The first with native side-cars, and with a back-off limit for each index."""
+
+ALIASES: Final = ("k8s", "kubernetes")
+
+
+class KubernetesBackend(Backend):
+    """A namespace of a cluster, as one of the users that the kubeconfig knows."""
+
+    type: ClassVar[str] = "kubernetes"
+
+    def __init__(self, options: BackendOptions) -> None:
+        super().__init__(options)
+        self._told: Mapping[str, Any] = checked_options(options.name, options.options)
+
+    def access(self) -> Access:
+        """Find which cluster, as whom and in which namespace this is, by what the environment says now.
+
+        Raises:
+            ConfigError: there is no kubeconfig, or it cannot be used.
+            UnknownName: it has no such context.
+        """
+        return resolve(
+            self.options.address,
+            kubeconfig=self._told["kubeconfig"],
+            context=self._told["context"],
+            namespace=self._told["namespace"],
+            environ=os.environ,
+        )
+
+    def frozen(self, runner: str) -> BackendOptions:
+        """Return the options with the kubeconfig, context and namespace that they mean in this shell."""
+        access = self.access()
+        told = {
+            **self.options.options,
+            "kubeconfig": os.pathsep.join(access.files),
+            "context": access.context,
+            "namespace": access.namespace,
+        }
+        name = self.options.name
+        if "://" in name or name in ALIASES:  # which would mean another place in another shell
+            name = access.address
+        if needed := plugin_environment(access, os.environ):
+            told["environment"] = {**needed, **self._told["environment"]}
+        return dataclasses.replace(self.options, name=name, address=access.address, options=told)
+
+    def reach(self) -> KubernetesCluster:
+        """Return the cluster without asking whether it is there, for a probe."""
+        return KubernetesCluster(self.access(), self._told, self._told["environment"])
+
+    def open(self) -> Cluster:
+        """Reach the cluster, and find out that it is new enough.
+
+        Raises:
+            PlaceUnreachable: it does not answer.
+            BackendError: it is too old.
+        """
+        cluster = self.reach()
+        try:
+            if problem := too_old(cluster.version):
+                raise problem
+        except BaseException:
+            cluster.close()
+            raise
+        return cluster
+
+    def probe(self) -> Iterator[Finding]:
+        """Say what is there, each lack with its consequence and remedy."""
+        from backends.kubernetes.probe import findings
+
+        with closing(self.reach()) as cluster:
+            yield from findings(cluster)
+
+    def inventory(self) -> Inventory:
+        """Say what the cluster has, as far as the user may see it."""
+        with closing(self.open()) as cluster:
+            return self.inventory_of(cluster)
+
+    def inventory_of(self, opened: Host | Cluster) -> Inventory:
+        """Say what the open cluster has, as far as the user may see it."""
+        from backends.kubernetes.inventory import inventory
+
+        assert isinstance(opened, KubernetesCluster)
+        return inventory(opened)
+
+    def runners(self) -> Sequence[str]:
+        """Name the runners that can work there."""
+        return ("pod",)
+
+
+def too_old(version: tuple[int, int]) -> BackendError | None:
+    """Say that a version is older than what is needed, None when it is not."""
+    if version >= OLDEST:
+        return None
+    return BackendError(
+        f"The cluster's Kubernetes is {version[0]}.{version[1]}, and {OLDEST[0]}.{OLDEST[1]} is the oldest that works.",
+        hint="Older ones have no native side-cars; ask for an upgrade, or use another cluster.",
+    )

@@ -1,0 +1,299 @@
+"""One namespace of a Kubernetes cluster: its objects as plain documents, watches, logs and commands."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from backends.contract.cluster import (
+    Absent,
+    Cluster,
+    ClusterStream,
+    Conflict,
+    Document,
+    Listing,
+    Log,
+    NotLetIn,
+    PatchType,
+    Propagation,
+    Watch,
+)
+from backends.kubernetes.api import Api, Query, Request
+from backends.kubernetes.auth import Login
+from backends.kubernetes.kubeconfig import Access
+from backends.kubernetes.resources import GROUPS, Kind, kind_of, kind_of_document
+from backends.kubernetes.watch import ApiLog, ApiWatch
+from workbench.errors import BackendError
+
+PAGE: Final = 500
+"""Objects of one answer: more of them cost the API server its memory."""
+
+WATCH_GRACE_SECONDS: Final = 15.0
+"""A watch that its server does not end in time is cut by us."""
+
+Stream = TypeVar("Stream")
+
+_PATCHES: Final[Mapping[str, str]] = {
+    "merge": "application/merge-patch+json",
+    "json": "application/json-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+
+
+class KubernetesCluster(Cluster):
+    """See :class:`backends.contract.cluster.Cluster`."""
+
+    def __init__(
+        self, access: Access, options: Mapping[str, Any], environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.access = access
+        self.namespace = access.namespace
+        self.options = options
+        self._login = Login(access, environment or {})
+        self._api = Api(self._login, access.address)
+        self._lock = threading.Lock()
+        self._version: tuple[int, int] | None = None
+        self._rights: dict[tuple[str, str, str, str], bool] = {}
+        self._streams: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    @property
+    def server(self) -> str:
+        """The API's address."""
+        return self._api.server
+
+    @property
+    def verified(self) -> bool:
+        """Whether the server's certificate is checked."""
+        return bool(self._login.credentials().configuration.verify_ssl)
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """The API's version."""
+        if self._version is None:
+            self._version = _numbers(self.version_document())
+        return self._version
+
+    def version_document(self, *, patience_seconds: float = 0.0) -> Document:
+        """Return what the API says of itself; asked to find out whether it is there."""
+        request = Request("GET", "/version", "say its version", patience_seconds=patience_seconds)
+        return self._api.call(request)
+
+    def create(self, document: Document, *, dry_run: bool = False) -> Document:
+        """Create an object, or ask whether it could be."""
+        kind = kind_of_document(document)
+        name = str(document.get("metadata", {}).get("name") or "")
+        what = f"create {kind.name} {name}".rstrip()
+        path = kind.path(self.namespace)
+        query = [("dryRun", "All")] if dry_run else []
+        return self._api.call(Request("POST", path, what, query, document, creates=True))
+
+    def read(self, kind: str, name: str) -> Document | None:
+        """Return an object, None when there is none."""
+        known = kind_of(kind)
+        try:
+            return self._api.call(
+                Request("GET", known.path(self.namespace, name), f"read {known.name} {name}")
+            )
+        except Absent:
+            return None
+
+    def list(self, kind: str, selector: str = "", *, fields: str = "") -> Listing:
+        """Return all objects that the selectors fit, page after page of one version."""
+        known = kind_of(kind)
+        return self._listed(known, known.path(self.namespace), selector, fields)
+
+    def list_everywhere(self, kind: str) -> tuple[Document, ...]:
+        """Return all objects of a kind in all namespaces, which few may do."""
+        known = kind_of(kind)
+        return self._listed(known, known.path_everywhere, "", "").items
+
+    def _listed(self, known: Kind, path: str, selector: str, fields: str) -> Listing:
+        query = [("limit", str(PAGE)), *_selectors(selector, fields)]
+        items: list[Document] = []
+        goes_on = ""
+        while True:
+            asked = [*query, *([("continue", goes_on)] if goes_on else [])]
+            said = self._api.call(Request("GET", path, f"list {known.plural}", query=asked))
+            named = {"apiVersion": known.api_version, "kind": known.name}
+            items.extend({**named, **item} for item in said.get("items") or ())
+            about = said.get("metadata") or {}
+            goes_on = str(about.get("continue") or "")
+            if not goes_on:
+                return Listing(tuple(items), str(about.get("resourceVersion") or ""))
+
+    def patch(
+        self, kind: str, name: str, document: Any, *, type: PatchType = "merge", subresource: str = ""
+    ) -> Document:
+        """Change an object."""
+        known = kind_of(kind)
+        path = known.path(self.namespace, name, subresource)
+        query = [("fieldManager", "fabric"), ("force", "true")] if type == "apply" else []
+        request = Request(
+            "PATCH", path, f"change {known.name} {name}", query, document, content_type=_PATCHES[type]
+        )
+        return self._api.call(request)
+
+    def replace(self, document: Document) -> Document:
+        """Put an object in the place of the one with its name."""
+        kind = kind_of_document(document)
+        name = str(document["metadata"]["name"])
+        path = kind.path(self.namespace, name)
+        return self._api.call(Request("PUT", path, f"replace {kind.name} {name}", body=document))
+
+    def delete(
+        self,
+        kind: str,
+        name: str,
+        *,
+        propagation: Propagation = "Background",
+        grace_seconds: int | None = None,
+        uid: str = "",
+    ) -> bool:
+        """Ask for an object's deletion."""
+        known = kind_of(kind)
+        body: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": propagation,
+        }
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        try:
+            path = known.path(self.namespace, name)
+            self._api.call(Request("DELETE", path, f"delete {known.name} {name}", body=body))
+        except Absent as error:
+            return self._absent(error)
+        except Conflict:
+            if uid:  # another object has that name now
+                return False
+            raise
+        return True
+
+    def watch(
+        self, kind: str, selector: str, version: str, *, timeout_seconds: float, fields: str = ""
+    ) -> Watch:
+        """Follow a kind from a version on."""
+        known = kind_of(kind)
+        query = [
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", version),
+            ("timeoutSeconds", str(max(1, round(timeout_seconds)))),
+            *_selectors(selector, fields),
+        ]
+        request = Request("GET", known.path(self.namespace), f"watch {known.plural}", query)
+        response = self._api.stream(request, silent_seconds=timeout_seconds + WATCH_GRACE_SECONDS)
+        return self._opened(ApiWatch(response, known, version, self._api.asked(request)))
+
+    def logs(
+        self,
+        pod: str,
+        container: str,
+        *,
+        follow: bool = False,
+        since_time: str = "",
+        tail_lines: int | None = None,
+        timestamps: bool = False,
+        previous: bool = False,
+    ) -> Log:
+        """Read a container's log as the cluster has it."""
+        query = [("container", container)]
+        query += [("follow", "true")] if follow else []
+        query += [("sinceTime", since_time)] if since_time else []
+        query += [("tailLines", str(tail_lines))] if tail_lines is not None else []
+        query += [("timestamps", "true")] if timestamps else []
+        query += [("previous", "true")] if previous else []
+        path = kind_of("Pod").path(self.namespace, pod, "log")
+        request = Request("GET", path, f"read the log of pod {pod}", query)
+        response = self._api.stream(request, silent_seconds=None if follow else 60.0)
+        return self._opened(ApiLog(response, self._api.asked(request)))
+
+    def exec(
+        self, pod: str, container: str, argv: Sequence[str], *, stdin: bool = False, terminal: bool = False
+    ) -> ClusterStream:
+        """Start a command in a container that runs."""
+        from backends.kubernetes.exec import start
+
+        query: Query = [
+            ("container", container),
+            ("stdout", "true"),
+            ("stderr", "false" if terminal else "true"),
+            ("stdin", "true" if stdin else "false"),
+            ("tty", "true" if terminal else "false"),
+            *(("command", word) for word in argv),
+        ]
+        path = kind_of("Pod").path(self.namespace, pod, "exec")
+        asked = self._api.asked(Request("GET", path, f"run a command in pod {pod}"))
+        credentials = self._login.credentials()
+        try:
+            stream = start(credentials, path, query, asked)
+        except NotLetIn:
+            renewed = self._login.renew(credentials)
+            if renewed is None:
+                raise
+            stream = start(renewed, path, query, asked)
+        return self._opened(stream)
+
+    def may(self, verb: str, resource: str, subresource: str = "", *, group: str = "") -> bool:
+        """Say whether the user may do this in the namespace."""
+        return self.may_anywhere(verb, resource, subresource, group=group, namespace=self.namespace)
+
+    def may_anywhere(
+        self, verb: str, resource: str, subresource: str = "", *, group: str = "", namespace: str = ""
+    ) -> bool:
+        """Say whether the user may do this, in a namespace or (with none) in the whole cluster."""
+        key = (verb, f"{resource}/{subresource}", group or GROUPS.get(resource, ""), namespace)
+        known = self._rights.get(key)
+        if known is None:
+            known = self._rights[key] = self._ask_may(verb, resource, subresource, key[2], namespace)
+        return known
+
+    def close(self) -> None:
+        """Give everything back."""
+        with self._lock:
+            streams = list(self._streams)
+        for stream in streams:
+            stream.close()
+        self._api.close()
+
+    def _ask_may(self, verb: str, resource: str, subresource: str, group: str, namespace: str) -> bool:
+        asked = {"verb": verb, "resource": resource, "group": group, "namespace": namespace}
+        document = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {
+                "resourceAttributes": {**asked, **({"subresource": subresource} if subresource else {})}
+            },
+        }
+        path = kind_of("SelfSubjectAccessReview").path("")
+        said = self._api.call(Request("POST", path, "say what you may do", body=document))
+        return bool((said.get("status") or {}).get("allowed"))
+
+    def _opened(self, stream: Stream) -> Stream:
+        with self._lock:
+            self._streams.add(stream)
+        return stream
+
+    @staticmethod
+    def _absent(error: Absent) -> bool:
+        if error.hint:  # the namespace itself
+            raise error
+        return False
+
+
+def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in (("labelSelector", labels), ("fieldSelector", fields)) if value]
+
+
+def _numbers(document: Document) -> tuple[int, int]:
+    """Read ``1`` and ``34``; some providers write ``34+``."""
+    try:
+        major, minor = (int("".join(filter(str.isdigit, str(document[key])))) for key in ("major", "minor"))
+    except (KeyError, ValueError) as error:
+        raise BackendError(f"The cluster does not say its version: {dict(document)}.") from error
+    return major, minor

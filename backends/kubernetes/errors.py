@@ -1,0 +1,167 @@
+"""Turns what the API answers, and what the network does to it, into one of fabric's errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from backends.contract.cluster import (
+    Absent,
+    AlreadyThere,
+    Conflict,
+    Denied,
+    Expired,
+    Invalid,
+    NotLetIn,
+    OverQuota,
+)
+from workbench.errors import BackendError, ConfigError, FabricError, NotAllowed, PlaceUnreachable
+
+BUSY: Final = frozenset({429, 500, 502, 503, 504})
+"""Answers that heal by themselves."""
+
+_LACKS_RIGHT: Final = re.compile(
+    r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]*)"'
+    r'(?: in API group "(?P<group>[^"]*)")?(?: in the namespace "(?P<namespace>[^"]*)")?'
+)
+_NO_NAMESPACE: Final = re.compile(r'namespaces "(?P<name>[^"]*)" not found')
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked, for the sentence that says why it failed."""
+
+    server: str
+    address: str
+    """The place as the user can name it: ``k8s://context/namespace``."""
+    what: str
+    """``create pods``, ``read jobs x``."""
+    creates: bool = False
+
+
+def refusal(asked: Asked, status: int, body: bytes) -> FabricError:
+    """Return the error that an answer stands for."""
+    said = _status_document(body)
+    message = _sentence(str(said.get("message") or "")) or _plain(body) or f"HTTP status {status}"
+    reason = str(said.get("reason") or "")
+    if status == 401:
+        return NotLetIn(
+            f"The cluster at {asked.server} does not accept your credentials.",
+            hint="Log in to it again (kubectl get pods shows whether it lets you in).",
+        )
+    if status == 403:
+        return _forbidden(asked, message)
+    if missing := _NO_NAMESPACE.search(message):
+        return Absent(
+            f"There is no namespace {missing['name']} at {asked.server}.",
+            hint="kubectl get namespaces lists them; k8s://CONTEXT/NAMESPACE or --namespace names one.",
+        )
+    if status in BUSY:
+        return PlaceUnreachable(f"The cluster at {asked.server} cannot {asked.what} now: {message}.")
+    text = f"The cluster refuses to {asked.what}: {message}."
+    if status == 404:
+        return Absent(text)
+    if status == 409:
+        is_there = asked.creates and reason == "AlreadyExists"
+        return AlreadyThere(text) if is_there else Conflict(text)
+    if status == 410:
+        return Expired(text)
+    if status in (400, 405, 413, 415, 422):
+        return Invalid(text)
+    return BackendError(text)
+
+
+def of_status_event(asked: Asked, document: Mapping[str, Any]) -> FabricError:
+    """Return the error that a watch's event of type ``ERROR`` stands for."""
+    return refusal(asked, int(document.get("code") or 500), json.dumps(document).encode())
+
+
+def no_answer(asked: Asked, failure: Exception) -> FabricError:
+    """Return the error that stands for a call to which no answer came."""
+    import ssl
+
+    import urllib3.exceptions as http
+
+    cause: BaseException | None = failure
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is not None:
+        return NotAllowed(
+            f"The certificate of {asked.server} is not trusted: {cause.verify_message or cause.reason}.",
+            hint="The cluster's certificate-authority in the kubeconfig must be the one that signed it.",
+        )
+    if isinstance(failure, http.ProxyError):
+        return PlaceUnreachable(
+            f"The proxy on the way to {asked.server} does not let us through: {failure.original_error}.",
+            hint="It is the cluster's proxy-url in the kubeconfig, or HTTPS_PROXY.",
+        )
+    if isinstance(failure, http.LocationParseError | http.LocationValueError | http.URLSchemeUnknown):
+        return ConfigError(f"{asked.server} is no address of a cluster: {_sentence(str(failure))}.")
+    return PlaceUnreachable(
+        f"The cluster at {asked.server} does not answer: {_short(failure)}.",
+        hint="Is it up, and is this machine on its network (VPN)?",
+    )
+
+
+def _short(failure: Exception) -> str:
+    """Put what the network did into a few words."""
+    import socket
+
+    import urllib3.exceptions as http
+
+    if isinstance(failure, http.NameResolutionError | socket.gaierror):
+        return "its name is not known"
+    if isinstance(failure, http.ConnectTimeoutError) and not isinstance(failure, http.NewConnectionError):
+        return "no connection in time"
+    if isinstance(failure, http.ReadTimeoutError | TimeoutError):
+        return "no answer in time"
+    cause: BaseException | None = failure
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(failure, http.ProtocolError):
+        return "the connection broke"
+    return _sentence(str(failure))
+
+
+def _forbidden(asked: Asked, message: str) -> FabricError:
+    if lacks := _LACKS_RIGHT.search(message):
+        where = f" in the namespace {lacks['namespace']}" if lacks["namespace"] else ""
+        return Denied(
+            f"{lacks['user']} may not {lacks['verb']} {lacks['resource']}{where} at {asked.server}.",
+            hint=f"fabric backend role {asked.address} prints the Role to ask for.",
+        )
+    if "exceeded quota" in message:
+        return OverQuota(
+            f"The namespace's quota has no room: {message.partition('exceeded quota: ')[2] or message}."
+        )
+    if "violates PodSecurity" in message:
+        return Invalid(
+            f"The cluster's Pod Security refuses the pod: {message.partition('violates ')[2]}.",
+            hint="The option run_as of the place is restricted or image; restricted passes the strictest policy.",
+        )
+    if "unable to create new content" in message or "is being terminated" in message:
+        return Invalid(f"The namespace is being deleted: {message}.")
+    return Invalid(f"The cluster refuses to {asked.what}: {message}.")
+
+
+def _status_document(body: bytes) -> Mapping[str, Any]:
+    try:
+        said = json.loads(body)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _plain(body: bytes) -> str:
+    """A proxy's or load balancer's own words, when they are short and no page."""
+    text = _sentence(body.decode(errors="replace"))
+    return text if len(text) <= 200 and not text.startswith(("<", "{")) else ""
+
+
+def _sentence(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")

@@ -1,0 +1,129 @@
+"""What a cluster has and who uses it, as far as the user may list nodes and pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from backends.contract.cluster import Document
+from backends.contract.host import Inventory, Node, Slot
+from backends.kubernetes.cluster import KubernetesCluster
+from backends.kubernetes.x_kubernetes_quantity import quantity
+from workbench.clock import now_us
+
+PRODUCT_LABELS: Final = (
+    "nvidia.com/gpu.product",
+    "amd.com/gpu.product-name",
+    "cloud.google.com/gke-accelerator",
+    "gpu.nvidia.com/model",
+)
+MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
+"""In MiB, by NVIDIA's feature discovery."""
+
+JOB_LABEL: Final = "fabric.job"
+OVER: Final = ("Succeeded", "Failed")
+
+
+def inventory(cluster: KubernetesCluster) -> Inventory:
+    """Return the nodes with their GPUs, and a note of what could not be seen.
+
+    Raises:
+        PlaceUnreachable: it does not answer.
+    """
+    if not cluster.may_anywhere("list", "nodes"):
+        return Inventory(
+            (), now_us(), note=f"you may not list the nodes of {cluster.server}{_quota(cluster)}"
+        )
+    nodes = cluster.list("Node").items
+    everywhere = cluster.may_anywhere("list", "pods")
+    pods = cluster.list_everywhere("Pod") if everywhere else cluster.list("Pod").items
+    note = "" if everywhere else f"pods of other namespaces than {cluster.namespace} cannot be seen"
+    return Inventory(tuple(_node(node, pods, cluster) for node in nodes), now_us(), note=note)
+
+
+def gpu_model(node: Document, gpu_types: Mapping[str, Mapping[str, str]]) -> str:
+    """Say which GPUs a node has, by its labels."""
+    labels = node["metadata"].get("labels") or {}
+    for label in PRODUCT_LABELS:
+        if found := labels.get(label):
+            return str(found)
+    for name, wanted in gpu_types.items():
+        if wanted and all(labels.get(key) == value for key, value in wanted.items()):
+            return name
+    return "GPU"
+
+
+def ready(node: Document) -> bool:
+    """Whether pods are put on a node."""
+    conditions = node.get("status", {}).get("conditions") or ()
+    is_ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+    return is_ready and not node.get("spec", {}).get("unschedulable")
+
+
+def _node(node: Document, pods: Sequence[Document], cluster: KubernetesCluster) -> Node:
+    name = str(node["metadata"]["name"])
+    resource = cluster.options["gpu_resource"]
+    has = node.get("status", {}).get("allocatable") or {}
+    labels = node["metadata"].get("labels") or {}
+    memory_bytes = int(quantity(labels.get(MEMORY_LABEL, 0)) * (1 << 20))
+    holders = list(_holders(name, pods, resource))
+    model = gpu_model(node, cluster.options["gpu_types"])
+    slots = tuple(
+        _slot(name, index, model, memory_bytes, holders[index] if index < len(holders) else ("", "", ""))
+        for index in range(int(quantity(has.get(resource, 0))))
+    )
+    words = (
+        "" if ready(node) else "not ready" if not node.get("spec", {}).get("unschedulable") else "cordoned"
+    )
+    return Node(
+        name=name,
+        cpus=int(quantity(has.get("cpu", 0))),
+        memory_bytes=int(quantity(has.get("memory", 0))),
+        slots=slots,
+        driver=words or ("" if slots else f"no {resource}"),
+    )
+
+
+def _slot(node: str, index: int, model: str, memory_bytes: int, held: tuple[str, str, str]) -> Slot:
+    # Which of a node's GPUs a pod got, its device plug-in knows alone: they are counted, not named.
+    holder, job, foreign = held
+    return Slot(f"{node}/{index}", index, model, memory_bytes, holder=holder, holder_job=job, foreign=foreign)
+
+
+def _holders(node: str, pods: Sequence[Document], resource: str) -> Iterator[tuple[str, str, str]]:
+    """Give for each GPU that is taken on a node who has it: in words, ours' job, and in words another's."""
+    for pod in pods:
+        spec, about = pod.get("spec") or {}, pod["metadata"]
+        if spec.get("nodeName") != node or (pod.get("status") or {}).get("phase") in OVER:
+            continue
+        job = str((about.get("labels") or {}).get(JOB_LABEL) or "")
+        words = f"{about.get('namespace', '')}/{about['name']}"
+        for _ in range(gpus_of(spec, resource)):
+            yield (words, job, "") if job else ("", "", f"pod {words}")
+
+
+def gpus_of(spec: Mapping[str, Any], resource: str) -> int:
+    """Count the GPUs that a pod asks for: those of its containers, or more that an init container asks for."""
+
+    def asked(container: Mapping[str, Any]) -> int:
+        resources = container.get("resources") or {}
+        return int(
+            quantity(
+                {**(resources.get("requests") or {}), **(resources.get("limits") or {})}.get(resource, 0)
+            )
+        )
+
+    running = sum(asked(each) for each in spec.get("containers") or ())
+    return max([running, *(asked(each) for each in spec.get("initContainers") or ())])
+
+
+def _quota(cluster: KubernetesCluster) -> str:
+    if not cluster.may("list", "resourcequotas"):
+        return ""
+    resource = f"requests.{cluster.options['gpu_resource']}"
+    for quota in cluster.list("ResourceQuota").items:
+        status = quota.get("status") or {}
+        if most := (status.get("hard") or {}).get(resource):
+            used = (status.get("used") or {}).get(resource, "0")
+            return f"; the quota of {cluster.namespace} has {used} of {most} {cluster.options['gpu_resource']} in use"
+    return ""

@@ -1,0 +1,143 @@
+"""What the API says over time: changes of objects, and logs of containers; ended from any thread."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+
+from backends.contract.cluster import Change
+from backends.kubernetes.errors import Asked, no_answer, of_status_event
+from backends.kubernetes.resources import Kind
+
+PIECE_BYTES: Final = 1 << 18
+
+
+class _Body:
+    """The bytes of an answer as they come. One thread reads, any may close it."""
+
+    def __init__(self, response: Any, asked: Asked) -> None:
+        self._response = response
+        self._asked = asked
+        self._reading = threading.Lock()
+        self._closed = False
+        # Kept, since the response forgets it at its end.
+        self._socket = getattr(getattr(response, "connection", None), "sock", None)
+
+    def read(self) -> bytes:
+        """Return some bytes, none at the end or once it is closed."""
+        import urllib3
+
+        with self._reading:
+            data = b""
+            try:
+                data = b"" if self._closed else self._response.read1(PIECE_BYTES)
+            except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as failure:
+                if not self._closed:  # else the other thread took it away under us
+                    raise no_answer(self._asked, failure) from failure
+            finally:
+                if not data:
+                    self._release()
+            return data
+
+    def close(self) -> None:
+        """End it; a thread that waits for bytes gets none."""
+        self._closed = True
+        if isinstance(self._socket, socket.socket):
+            # Not by the response: that waits for the thread that reads. Not by TLS either: it would speak.
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+        if self._reading.acquire(blocking=False):
+            try:
+                self._release()
+            finally:
+                self._reading.release()
+
+    def _release(self) -> None:
+        self._socket = None  # which the pool may give to another call now
+        with contextlib.suppress(Exception):  # it is over, whatever it says
+            self._response.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed from our side."""
+        return self._closed
+
+
+class ApiWatch:
+    """Changes of one kind; see :class:`backends.contract.cluster.Watch`."""
+
+    def __init__(self, response: Any, kind: Kind, version: str, asked: Asked) -> None:
+        self._body = _Body(response, asked)
+        self._kind = kind
+        self._asked = asked
+        self._version = version
+        self._lines: Iterator[bytes] = iter(())
+        self._rest = b""
+
+    @property
+    def version(self) -> str:
+        """From where the next watch goes on."""
+        return self._version
+
+    def __iter__(self) -> ApiWatch:
+        return self
+
+    def __next__(self) -> Change:
+        while True:
+            for line in self._lines:
+                if change := self._change(line):
+                    return change
+            data = self._body.read()
+            if not data:
+                raise StopIteration
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            self._lines = iter(lines)
+
+    def close(self) -> None:
+        """End it, from any thread."""
+        self._body.close()
+
+    def _change(self, line: bytes) -> Change | None:
+        if not line.strip():
+            return None
+        try:
+            event = json.loads(line)
+            type_, document = event["type"], event["object"]
+        except (ValueError, KeyError, TypeError) as error:
+            if self._body.closed:
+                return None
+            raise no_answer(self._asked, ValueError("it speaks no JSON")) from error
+        if type_ == "ERROR":
+            self.close()
+            raise of_status_event(self._asked, document)
+        self._version = str(document.get("metadata", {}).get("resourceVersion") or self._version)
+        if type_ not in ("ADDED", "MODIFIED", "DELETED"):
+            return None  # a bookmark
+        # Objects of a list and of a watch do not always say what they are.
+        document.setdefault("kind", self._kind.name)
+        document.setdefault("apiVersion", self._kind.api_version)
+        return Change(self._kind.name, type_, document)
+
+
+class ApiLog:
+    """A container's log as it comes; see :class:`backends.contract.cluster.Log`."""
+
+    def __init__(self, response: Any, asked: Asked) -> None:
+        self._body = _Body(response, asked)
+
+    def __iter__(self) -> ApiLog:
+        return self
+
+    def __next__(self) -> bytes:
+        data = self._body.read()
+        if not data:
+            raise StopIteration
+        return data
+
+    def close(self) -> None:
+        """End it, from any thread."""
+        self._body.close()

@@ -1,0 +1,213 @@
+"""The backend ``local``: this machine, what it has and what is wrong with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from backends.contract.errors import translated
+from backends.contract.host import Backend, BackendOptions, Finding, Inventory, Node, Slot
+from workbench.clock import now_us
+from workbench.errors import FabricError
+from workbench.paths import Home, default_home, leases_folder
+
+if TYPE_CHECKING:
+    from backends.contract.container_engines import Endpoint
+    from backends.local.host import LocalHost
+
+LITTLE_DISK_BYTES: Final = 2 << 30
+FIRST_LOOK_SECONDS: Final = 0.05
+_asked_cpus = False
+
+
+class LocalBackend(Backend):
+    """This machine. Its options: ``home`` and ``engine``, where those are not the environment's."""
+
+    type: ClassVar[str] = "local"
+
+    def probe(self) -> Iterator[Finding]:
+        """Say what is there, each lack with its consequence and remedy."""
+        yield _python()
+        yield _environments()
+        yield _shell()
+        yield from _gpus()
+        yield self._engine_finding()
+        yield _leases()
+        yield _disk(self._home().path)
+
+    def inventory(self) -> Inventory:
+        """Say what this machine has and who uses it."""
+        import psutil
+
+        from backends.local.gpu_health import local_gpus
+        from workbench.learner import host_inventory, host_machine
+
+        found = local_gpus()
+        memory = psutil.virtual_memory()
+        with translated():
+            slots = host_inventory.slots(found.slots, str(leases_folder()))
+        node = Node(
+            name=socket.gethostname(),
+            cpus=len(host_machine.processors()),
+            memory_bytes=host_machine.memory()["total"],
+            cpu_percent=_cpu_percent(),
+            memory_used_bytes=memory.total - memory.available,
+            disk_free_bytes=shutil.disk_usage(_nearest(self._home().path)).free,
+            slots=tuple(slot_of(slot) for slot in slots),
+            driver=found.driver,
+        )
+        return Inventory((node,), now_us())
+
+    def open(self) -> LocalHost:
+        """Open this machine for a runner."""
+        from backends.local.host import LocalHost
+
+        return LocalHost(self._home(), engine=str(self.options.options.get("engine") or ""))
+
+    def runners(self) -> Sequence[str]:
+        """Name the runners that can work here, containers first: :meth:`why_not` knows whether an engine answers."""
+        return ("container", "process")
+
+    def why_not(self, runner: str) -> FabricError | None:
+        """Say what keeps a runner from working here now."""
+        if runner != "container":
+            return None
+        from backends.contract.x_engine_probe import check_engine
+
+        try:
+            check_engine(self._engine(), self._home())
+        except FabricError as error:
+            return error
+        return None
+
+    def frozen(self, runner: str) -> BackendOptions:
+        """Return the place's options as a job keeps them: which engine it was given to."""
+        if runner != "container":
+            return self.options
+        return dataclasses.replace(
+            self.options, options={**self.options.options, "engine": self._engine().address}
+        )
+
+    def _engine(self) -> Endpoint:
+        from backends.contract.container_engines import Endpoint, find_engine
+
+        told = str(self.options.options.get("engine") or "")
+        return Endpoint(told, "the backend's option engine") if told else find_engine()
+
+    def _engine_finding(self) -> Finding:
+        error = self.why_not("container")
+        if error is None:
+            return Finding("engine", self._engine().address)
+        return Finding(
+            "engine",
+            error.message.rstrip("."),
+            level="lack",
+            consequence="Jobs run as processes here, whatever image they name.",
+            remedy=error.hint,
+        )
+
+    def _home(self) -> Home:
+        told = self.options.options.get("home")
+        return Home(Path(str(told)) if told else default_home())
+
+
+def _cpu_percent() -> float:
+    """Return the use of all CPUs since the last time it was asked; the first time, during a moment."""
+    import psutil
+
+    global _asked_cpus
+    interval, _asked_cpus = None if _asked_cpus else FIRST_LOOK_SECONDS, True
+    return psutil.cpu_percent(interval)
+
+
+def slot_of(document: dict[str, Any]) -> Slot:
+    """Turn a slot as a place tells it into a value."""
+    return Slot(**document)
+
+
+def _python() -> Finding:
+    return Finding("python", f"{sys.executable} ({sys.version.split()[0]})")
+
+
+def _environments() -> Finding:
+    import importlib.util
+
+    if shutil.which("uv"):
+        return Finding("environments", "uv")
+    if importlib.util.find_spec("ensurepip") and importlib.util.find_spec("venv"):
+        return Finding("environments", "venv and pip")
+    return Finding(
+        "environments",
+        "neither uv nor the venv and ensurepip modules",
+        level="lack",
+        consequence="Jobs with 'python: requirements' cannot run here.",
+        remedy="Install uv (https://docs.astral.sh/uv), or on Debian and Ubuntu the package python3-venv.",
+    )
+
+
+def _shell() -> Finding:
+    found = shutil.which("bash")
+    if found:
+        return Finding("shell", found)
+    return Finding(
+        "shell",
+        "sh only",
+        level="lack",
+        consequence="Commands run under sh; what only bash understands fails.",
+        remedy="Install bash.",
+    )
+
+
+def _gpus() -> Iterator[Finding]:
+    from backends.local.gpu_health import local_gpus
+
+    found = local_gpus()
+    if found.slots:
+        models = ", ".join(sorted({slot["model"] for slot in found.slots if slot["memory_bytes"]}))
+        yield Finding("gpu", f"{len(found.slots)} to give: {models or 'unknown'} ({found.driver})")
+    elif not found.findings:
+        yield Finding(
+            "gpu",
+            "none",
+            level="lack",
+            consequence="Jobs that ask for GPUs are refused here.",
+            remedy="If this machine has one, install NVIDIA's driver.",
+        )
+    yield from found.findings
+
+
+def _leases() -> Finding:
+    from workbench.learner import leases
+
+    folder = leases_folder()
+    try:
+        with translated():
+            leases.make_folder(str(folder))
+    except FabricError as error:
+        consequence = "Jobs that ask for GPUs cannot run here."
+        return Finding("leases", error.message, level="wrong", consequence=consequence, remedy=error.hint)
+    return Finding("leases", str(folder))
+
+
+def _disk(home: Path) -> Finding:
+    free = shutil.disk_usage(_nearest(home)).free
+    found = f"{free / (1 << 30):.1f} GiB free for {home}"
+    if free >= LITTLE_DISK_BYTES:
+        return Finding("disk", found)
+    return Finding(
+        "disk",
+        found,
+        level="lack",
+        consequence="Jobs wait when the disk is full: their output goes there.",
+        remedy="Remove what is not needed (fabric gc), or set FABRIC_HOME to a larger disk.",
+    )
+
+
+def _nearest(path: Path) -> Path:
+    """Return the nearest folder that exists on the way to a path."""
+    return next((folder for folder in (path, *path.parents) if folder.is_dir()), Path("/"))

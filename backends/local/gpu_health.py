@@ -1,0 +1,198 @@
+"""This machine's GPUs through NVIDIA's own package: what they do, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from backends.contract.host import Finding
+
+_WATTS: Final = 1000.0
+
+_REMEDIES: Final = {
+    "NVMLError_DriverNotLoaded": "Load it: sudo modprobe nvidia",
+    "NVMLError_LibRmVersionMismatch": "The driver was updated under a running one: restart the machine.",
+    "NVMLError_GpuIsLost": "It fell off the bus: restart the machine; if it stays so, check the card.",
+    "NVMLError_ResetRequired": "Reset it when nothing runs on it: sudo nvidia-smi --gpu-reset -i INDEX",
+    "NVMLError_NoPermission": "Ask whoever runs this machine for the right to use /dev/nvidia*.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalGpus:
+    """The slots as the place tells them (``workbench.learner.host_gpus``), the driver, and what is wrong."""
+
+    slots: list[dict[str, Any]] = field(default_factory=list)
+    driver: str = "none"
+    findings: tuple[Finding, ...] = ()
+
+
+def local_gpus() -> LocalGpus:
+    """Look at the GPUs."""
+    try:
+        return _Looking(_open()).all()
+    except _Trouble as trouble:
+        if trouble.name == "NVMLError_LibraryNotFound":
+            return LocalGpus(driver="none")
+        return LocalGpus(driver=f"none: {trouble}", findings=(trouble.finding("gpu"),))
+
+
+class _Trouble(Exception):
+    """What NVIDIA's package raised, by the name of its class: the classes themselves are made at run time."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.name = type(error).__name__
+
+    def finding(self, subject: str) -> Finding:
+        return Finding(
+            subject,
+            str(self),
+            level="wrong",
+            consequence="Jobs cannot be given it.",
+            remedy=_REMEDIES.get(self.name, "See nvidia-smi -q."),
+        )
+
+
+def _open() -> Any:  # the package ships no types
+    """Open NVIDIA's library and leave it open: opening takes a second where the driver is not kept loaded."""
+    import pynvml
+
+    try:
+        pynvml.nvmlDeviceGetCount()
+        return pynvml
+    except pynvml.NVMLError:
+        pass  # not opened yet, or the driver was changed under us
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise _Trouble(error) from error
+    return pynvml
+
+
+class _Looking:
+    """One look at all GPUs."""
+
+    def __init__(self, nvml: Any) -> None:  # the package ships no types
+        self._nvml = nvml
+        self._slots: list[dict[str, Any]] = []
+        self._findings: list[Finding] = []
+
+    def all(self) -> LocalGpus:
+        for index in range(self._ask(self._nvml.nvmlDeviceGetCount)):
+            try:
+                self._gpu(index)
+            except _Trouble as trouble:
+                self._findings.append(trouble.finding(f"gpu {index}"))
+                self._slots.append(_broken(index, str(trouble)))
+        return LocalGpus(self._slots, self._driver(), tuple(self._findings))
+
+    def _driver(self) -> str:
+        cuda = self._try(self._nvml.nvmlSystemGetCudaDriverVersion_v2)
+        version = f"driver {self._ask(self._nvml.nvmlSystemGetDriverVersion)}"
+        return version if cuda is None else f"{version}, CUDA {cuda // 1000}.{cuda % 1000 // 10}"
+
+    def _gpu(self, index: int) -> None:
+        device = self._ask(self._nvml.nvmlDeviceGetHandleByIndex, index)
+        divided = self._try(self._nvml.nvmlDeviceGetMigMode, device)
+        if divided is None or divided[0] != 1:
+            self._slots.append(self._slot(device, index))
+        else:
+            self._slots.extend(self._slot(part, index) for part in self._parts(device))
+        self._findings.extend(self._health(device, index))
+
+    def _parts(self, device: Any) -> Iterator[Any]:
+        for number in range(self._ask(self._nvml.nvmlDeviceGetMaxMigDeviceCount, device)):
+            part = self._try(self._nvml.nvmlDeviceGetMigDeviceHandleByIndex, device, number)
+            if part is not None:
+                yield part
+
+    def _slot(self, device: Any, index: int) -> dict[str, Any]:
+        nvml = self._nvml
+        memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, device)
+        utilization = self._try(nvml.nvmlDeviceGetUtilizationRates, device)
+        celsius = self._try(nvml.nvmlDeviceGetTemperature, device, 0)
+        power = self._try(nvml.nvmlDeviceGetPowerUsage, device)
+        limit = self._try(nvml.nvmlDeviceGetEnforcedPowerLimit, device)
+        processes = self._try(nvml.nvmlDeviceGetComputeRunningProcesses, device) or []
+        return {
+            "uuid": _text(self._ask(nvml.nvmlDeviceGetUUID, device)),
+            "index": index,
+            "model": _text(self._ask(nvml.nvmlDeviceGetName, device)),
+            "memory_bytes": memory.total,
+            "memory_used_bytes": memory.used,
+            "utilization_percent": None if utilization is None else float(utilization.gpu),
+            "temperature_celsius": None if celsius is None else float(celsius),
+            "power_watts": None if power is None else power / _WATTS,
+            "power_limit_watts": None if limit is None else limit / _WATTS,
+            "processes": [
+                # Where the driver does not say what a process uses, it may be all that is used.
+                {
+                    "pid": one.pid,
+                    "memory_bytes": memory.used if one.usedGpuMemory is None else one.usedGpuMemory,
+                }
+                for one in processes
+            ],
+        }
+
+    def _health(self, device: Any, index: int) -> Iterator[Finding]:
+        nvml = self._nvml
+        remapped = self._try(nvml.nvmlDeviceGetRemappedRows, device)
+        if remapped is not None and remapped[3]:
+            yield Finding(
+                f"gpu {index}",
+                "its memory has failed and cannot be repaired",
+                level="wrong",
+                consequence="Jobs on it fail or compute nonsense.",
+                remedy="Have the card replaced.",
+            )
+        elif remapped is not None and remapped[2]:
+            yield Finding(
+                f"gpu {index}",
+                "its memory has errors that a reset repairs",
+                level="lack",
+                consequence="Jobs on it may fail.",
+                remedy=_REMEDIES["NVMLError_ResetRequired"].replace("INDEX", str(index)),
+            )
+        errors = self._try(nvml.nvmlDeviceGetTotalEccErrors, device, 1, 0)
+        if errors:
+            yield Finding(
+                f"gpu {index}",
+                f"{errors} memory errors since the driver was loaded that could not be corrected",
+                level="lack",
+                consequence="Jobs that hit one are ended by the driver.",
+                remedy=_REMEDIES["NVMLError_ResetRequired"].replace("INDEX", str(index)),
+            )
+
+    def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except self._nvml.NVMLError as error:
+            raise _Trouble(error) from error
+
+    def _try(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Ask what not every GPU can tell; None where it cannot."""
+        try:
+            return function(*arguments)
+        except self._nvml.NVMLError:
+            return None
+
+
+def _used(by_process: int | None, by_all: int) -> int:
+    """Return what a process uses; where the driver does not say, it may be all that is used."""
+    return by_all if by_process is None else by_process
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _broken(index: int, why: str) -> dict[str, Any]:
+    return {
+        "uuid": f"broken-{index}",
+        "index": index,
+        "model": "unknown",
+        "memory_bytes": 0,
+        "foreign": why,
+    }

@@ -1,0 +1,228 @@
+"""Our end of the pipe to a place: calls that go out as frames, and their answers."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, Final
+
+from backends.contract.errors import error_of
+from workbench.errors import BackendError, FabricError, PlaceUnreachable
+from workbench.learner import frames
+
+SLACK_SECONDS: Final = 30.0
+"""What a call may take beyond what was allowed to the operation itself."""
+
+
+class FrameClient:
+    """Many calls over one pair of streams, from any thread.
+
+    Args:
+        reader: what the place says.
+        writer: what it hears.
+        explain: says why the connection ended, in words, when it has.
+    """
+
+    def __init__(self, reader: BinaryIO, writer: BinaryIO, explain: Callable[[], str]) -> None:
+        self._channel = frames.Channel(reader, writer)
+        self._explain = explain
+        self._lock = threading.Lock()
+        self._pending: dict[int, PendingCall] = {}
+        self._next = 1
+        self._lost: FabricError | None = None
+        self.heard_at = time.monotonic()
+        """When the last frame came, on the monotonic clock."""
+        self._greeted = threading.Event()
+        self._receiver = threading.Thread(target=self._receive, daemon=True, name="place")
+        self._receiver.start()
+
+    def await_greeting(self, deadline_seconds: float) -> None:
+        """Wait until the other end has said who it is.
+
+        Raises:
+            PlaceUnreachable: it did not, or is something else.
+        """
+        if not self._greeted.wait(deadline_seconds):
+            raise PlaceUnreachable(f"The place did not answer within {deadline_seconds:g} seconds.")
+        if self._lost is not None:
+            raise self._lost
+
+    def request(self, do: str, arguments: Mapping[str, Any], *, seconds: float, stdin: bytes = b"") -> Any:
+        """Make a call and return its JSON answer."""
+        return self.exchange(do, arguments, seconds=seconds, stdin=stdin)[0]
+
+    def tell(self, do: str, arguments: Mapping[str, Any]) -> None:
+        """Make a call whose answer is not waited for."""
+        call = self.open(do, arguments, seconds=SLACK_SECONDS)
+        self.forget(call.number)
+        self.send(call.number, frames.END)
+
+    def exchange(
+        self, do: str, arguments: Mapping[str, Any], *, seconds: float, stdin: bytes = b""
+    ) -> tuple[Any, bytes]:
+        """Make a call, with bytes of its own, and return its JSON answer and the bytes before it.
+
+        Raises:
+            PlaceUnreachable: the connection is lost, or the answer did not come in time.
+            FabricError: what failed there.
+        """
+        call = self.open(do, arguments, seconds=seconds)
+        view = memoryview(stdin)
+        for start in range(0, len(view), frames.CHUNK_BYTES):
+            call.send(bytes(view[start : start + frames.CHUNK_BYTES]))
+        call.end()
+        return call.result()
+
+    def open(self, do: str, arguments: Mapping[str, Any], *, seconds: float) -> PendingCall:
+        """Begin a call whose frames are exchanged one by one; each answer must come within ``seconds``."""
+        with self._lock:
+            if self._lost is not None:
+                raise self._lost
+            number, self._next = self._next, self._next % 0xFFFFFFFF + 1
+            call = PendingCall(self, number, do, seconds)
+            self._pending[number] = call
+        self.send(number, frames.CALL, json.dumps({"do": do, "with": dict(arguments)}).encode())
+        return call
+
+    def send(self, call: int, kind: int, payload: bytes = b"") -> None:
+        """Send one frame."""
+        try:
+            self._channel.send(call, kind, payload)
+        except (OSError, ValueError) as error:
+            raise self._lose(error) from error
+
+    def forget(self, call: int) -> None:
+        """Take no more answers to a call."""
+        with self._lock:
+            self._pending.pop(call, None)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection has ended."""
+        return self._lost is not None
+
+    def join(self, seconds: float) -> None:
+        """Wait for the receiving thread, which ends with the stream."""
+        self._receiver.join(seconds)
+
+    def _receive(self) -> None:
+        try:
+            self._channel.await_greeting()
+            hello = self._channel.receive()
+            if hello is None or hello.json().get("format") != frames.FORMAT:
+                raise frames.FrameError("the agent there is of another version")
+            self._greeted.set()
+            while (frame := self._channel.receive()) is not None:
+                self.heard_at = time.monotonic()
+                with self._lock:
+                    call = self._pending.get(frame.call)
+                if call is not None:
+                    call.take(frame)
+            self._lose(None)
+        except (frames.FrameError, OSError, ValueError) as error:
+            self._lose(error)
+        finally:
+            self._greeted.set()
+
+    def _lose(self, error: Exception | None) -> FabricError:
+        reason = self._explain() or str(error or "")
+        with self._lock:
+            if self._lost is None:
+                said = f": {reason}" if reason else ""
+                self._lost = PlaceUnreachable(f"The connection to the place was lost{said}.")
+            pending, self._pending = list(self._pending.values()), {}
+        for call in pending:
+            call.fail(self._lost)
+        return self._lost
+
+
+class PendingCall:
+    """A call that is under way."""
+
+    def __init__(self, client: FrameClient, number: int, do: str, seconds: float) -> None:
+        self._client = client
+        self._number = self.number = number
+        self._do = do
+        self._seconds: float | None = seconds
+        self._frames: queue.SimpleQueue[frames.Frame | FabricError] = queue.SimpleQueue()
+        self._window = threading.Semaphore(frames.WINDOW_CHUNKS)
+
+    def take(self, frame: frames.Frame) -> None:
+        """Take an answer; called by the receiving thread."""
+        if frame.kind == frames.CREDIT:
+            self._window.release()
+        else:
+            self._frames.put(frame)
+
+    def fail(self, error: FabricError) -> None:
+        """End the call with an error; called when the connection is lost."""
+        self._frames.put(error)
+        self._window.release()
+
+    def send(self, data: bytes) -> None:
+        """Send a chunk of the stream that goes with the call, as fast as the other end takes them."""
+        if not self._window.acquire(timeout=self._seconds):
+            raise self._late()
+        self._client.send(self._number, frames.DATA, data)
+
+    def end(self) -> None:
+        """Say that the stream is over."""
+        self._client.send(self._number, frames.END)
+
+    def credit(self) -> None:
+        """Say that a chunk was taken, so that another may come."""
+        self._client.send(self._number, frames.CREDIT)
+
+    def wait_without_end(self) -> None:
+        """From now on, let answers take any time: the stream may be silent for long."""
+        self._seconds = None
+
+    def forget(self) -> None:
+        """Take no more answers."""
+        self._client.forget(self._number)
+
+    def cancel(self) -> None:
+        """Give the call up."""
+        self.forget()
+        self._client.send(self._number, frames.CANCEL)
+
+    def next(self) -> frames.Frame:
+        """Wait for the next answer.
+
+        Raises:
+            PlaceUnreachable: it did not come in time.
+            FabricError: the call failed there.
+        """
+        try:
+            frame = self._frames.get(timeout=self._seconds)
+        except queue.Empty:
+            self.cancel()
+            raise self._late() from None
+        if isinstance(frame, FabricError):
+            raise frame
+        if frame.kind == frames.ERROR:
+            self.forget()
+            said = frame.json()
+            raise error_of(said["kind"], said["message"], said["hint"])
+        return frame
+
+    def hello(self) -> Any:
+        """Wait until the place is ready for the stream, and return what it said."""
+        frame = self.next()
+        if frame.kind != frames.HELLO:
+            raise BackendError(f"The place answered {self._do} with something else.")
+        return frame.json()
+
+    def result(self) -> tuple[Any, bytes]:
+        """Wait for the answer, and the bytes that come before it."""
+        data = []
+        while (frame := self.next()).kind == frames.DATA:
+            data.append(frame.payload)
+        self.forget()
+        return frame.json(), b"".join(data)
+
+    def _late(self) -> PlaceUnreachable:
+        return PlaceUnreachable(f"The place did not answer {self._do} within {self._seconds or 0:g} seconds.")

@@ -1,0 +1,83 @@
+"""Notices that a place has fallen silent: links die without a word, and machines that slept wake up to dead ones."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from backends.rpc.client import FrameClient
+from workbench.errors import FabricError
+
+EVERY_SECONDS: Final = 5.0
+SILENT_SECONDS: Final = 20.0
+"""So long nothing may be heard, though something was asked, before the connection is given up."""
+
+AWOKEN_SECONDS: Final = 3.0
+"""The same after this machine has slept: whoever was at the other end may have hung up long ago."""
+
+SLEPT_SECONDS: Final = 5.0
+
+
+class Pulse:
+    """Asks for a word now and then, and calls ``give_up`` when none comes.
+
+    Args:
+        client: the connection.
+        give_up: closes it; every call on it then fails.
+        every_seconds: how often it asks.
+        silent_seconds: how long it waits.
+    """
+
+    def __init__(
+        self,
+        client: FrameClient,
+        give_up: Callable[[], None],
+        *,
+        every_seconds: float = EVERY_SECONDS,
+        silent_seconds: float = SILENT_SECONDS,
+    ) -> None:
+        self._client = client
+        self._give_up = give_up
+        self._every_seconds = every_seconds
+        self._silent_seconds = silent_seconds
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True, name="pulse")
+        self._thread.start()
+
+    def end(self) -> None:
+        """Ask no more."""
+        self._ended.set()
+
+    def _work(self) -> None:
+        asked_at: float | None = None
+        slept = _slept_seconds()
+        patience = self._silent_seconds
+        while not self._ended.wait(min(self._every_seconds, patience)) and not self._client.lost:
+            if asked_at is not None and self._client.heard_at < asked_at:
+                if time.monotonic() > asked_at + patience:
+                    self._give_up()
+                    return
+            else:
+                asked_at, patience = None, self._silent_seconds
+            if _slept_seconds() > slept + SLEPT_SECONDS:
+                slept = _slept_seconds()
+                patience = min(AWOKEN_SECONDS, self._silent_seconds)
+                asked_at = None
+            if asked_at is None:
+                asked_at = time.monotonic()
+                # In a thread of its own: on a link that takes nothing any more, sending waits for ever.
+                threading.Thread(target=self._ask, daemon=True, name="ping").start()
+
+    def _ask(self) -> None:
+        try:
+            self._client.tell("existing", {"paths": []})
+        except FabricError:
+            return  # it is lost, and everybody is told
+
+
+def _slept_seconds() -> float:
+    """Return how long this machine has slept since it was started, as far as it can tell."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return 0.0 if clock is None else time.clock_gettime(clock) - time.monotonic()

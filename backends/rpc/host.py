@@ -1,0 +1,208 @@
+"""A place that is spoken to in frames, however they get there: a pipe, an SSH channel, an exec."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO, Final
+
+from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdentity, HostStream, Lock
+from backends.local.host import skip
+from backends.rpc.client import SLACK_SECONDS, FrameClient
+from backends.rpc.journal_feed import news_of
+from backends.rpc.x_carrying import Incoming, carried
+from workbench.errors import PlaceUnreachable
+from workbench.learner import frames
+
+LONG_SECONDS: Final[Mapping[str, float]] = {"unpack": 3600.0, "remove": 600.0, "end_marked": 60.0}
+"""Operations that may take long without anything being wrong."""
+
+ONE_WAY: Final = frozenset(("interrupt", "forget", "interrupt_follow", "forget_follow"))
+"""Operations whose answer nobody needs: who asks for them must not wait for a place that hangs."""
+
+
+class FrameHost(Host):
+    """A place that is spoken to through a :class:`FrameClient`, however that reaches it.
+
+    Args:
+        client: the connection.
+        root: the folder at the place under which homes lie; empty for ``~/.fabric``.
+    """
+
+    def __init__(self, client: FrameClient, *, root: str = "") -> None:
+        self._client = client
+        self._root = root
+
+    def identity(self) -> HostIdentity:
+        """Say which machine this is, its clock compared with ours."""
+        begun = time.time()
+        return HostIdentity.told(self.call("identity"), (begun + time.time()) / 2)
+
+    def folder(self, home_uuid: str) -> str:
+        """Return that home's folder at the place."""
+        return str(self.call("folder", home_uuid=home_uuid, root=self._root))
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        deadline_seconds: float = 30.0,
+    ) -> Completed:
+        """Run a command to its end."""
+        arguments = {
+            "argv": list(argv),
+            "env": None if env is None else dict(env),
+            "cwd": cwd,
+            "deadline_seconds": deadline_seconds,
+        }
+        seconds = deadline_seconds + SLACK_SECONDS
+        answer, data = self._client.exchange("run", arguments, seconds=seconds, stdin=stdin)
+        said = answer["stdout_bytes"]
+        return Completed(answer["exit_code"], data[:said], data[said:])
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str,
+        output: str,
+        holding: Sequence[Lock] = (),
+    ) -> int:
+        """Start a process that outlives the connection."""
+        held = [lock.number for lock in holding if isinstance(lock, PipeLock)]
+        arguments = {"argv": list(argv), "env": dict(env), "cwd": cwd, "output": output, "holding": held}
+        return int(self._client.request("spawn", arguments, seconds=SLACK_SECONDS))
+
+    def put(self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600) -> None:
+        """Write a file, whole or not at all, going on where an earlier try was cut off."""
+        arguments = {"path": path, "sha256": sha256, "mode": mode}
+        call = self._client.open("put", arguments, seconds=SLACK_SECONDS)
+        offset = call.hello()["offset"]
+        if offset >= 0:
+            try:
+                skip(stream, offset)
+                while data := stream.read(frames.CHUNK_BYTES):
+                    call.send(data)
+                call.end()
+            except BaseException:
+                call.cancel()  # what has arrived is kept there for the next try
+                raise
+        call.result()
+
+    def read(self, offsets: Mapping[str, int], *, limit_bytes: int = 1 << 20) -> Mapping[str, Chunk]:
+        """Read files from offsets on, up to their published end."""
+        arguments = {"offsets": dict(offsets), "limit_bytes": limit_bytes}
+        sizes, data = self._client.exchange("read", arguments, seconds=SLACK_SECONDS)
+        chunks, start = {}, 0
+        for path, (length, offset, end) in sizes.items():
+            chunks[path] = Chunk(data[start : start + length], offset, end)
+            start += length
+        return chunks
+
+    def follow(
+        self,
+        asker: str,
+        known: Mapping[str, Mapping[str, int]],
+        *,
+        timeout_seconds: float,
+        early: EarlyBytes | None = None,
+    ) -> Mapping[str, Mapping[str, Chunk]]:
+        """Say what is new in the journals of learners, and wait until something is."""
+        arguments = {"asker": asker, "known": known, "timeout_seconds": timeout_seconds}
+        call = self._client.open("follow", arguments, seconds=timeout_seconds + SLACK_SECONDS)
+        call.end()
+        try:
+            return news_of(call, early)
+        finally:
+            call.forget()
+
+    def fetch(self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None]) -> None:
+        """Have files of a folder sent as one tar stream."""
+        call = self._client.open("fetch", {"folder": folder, "paths": list(paths)}, seconds=SLACK_SECONDS)
+        with io.BufferedReader(Incoming(call), frames.CHUNK_BYTES) as stream:
+            try:
+                receive(stream)
+                while stream.read(frames.CHUNK_BYTES):
+                    pass
+            except BaseException:
+                call.cancel()
+                raise
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is gone."""
+        return self._client.lost
+
+    def watch(self, paths: Sequence[str], *, timeout_seconds: float) -> Sequence[str]:
+        """Block until one of these files changes."""
+        changed: list[str] = self.call("watch", paths=list(paths), timeout_seconds=timeout_seconds)
+        return changed
+
+    def lock(self, names: Sequence[str], *, folder: str, text: str) -> Lock | None:
+        """Take all of these locks or none."""
+        arguments = {"names": list(names), "folder": folder, "text": text}
+        number = self._client.request("lock", arguments, seconds=SLACK_SECONDS)
+        return None if number is None else PipeLock(self._client, number, names)
+
+    def call(self, operation: str, **arguments: Any) -> Any:
+        """Do one of the operations of ``workbench.learner.host``."""
+        if operation in ONE_WAY:
+            self._client.tell(operation, arguments)
+            return None
+        told = float(arguments.get("timeout_seconds", 0)) + float(arguments.get("grace_seconds", 0))
+        seconds = told + max(SLACK_SECONDS, LONG_SECONDS.get(operation, 0.0))
+        return self._client.request(operation, arguments, seconds=seconds)
+
+    def connect(self, path: str) -> socket.socket:
+        """Open a stream to a unix socket at the place, carried through the pipe."""
+        call = self._client.open("connect", {"path": path}, seconds=SLACK_SECONDS)
+        call.hello()
+        return carried(call)
+
+    def exec(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, terminal: bool) -> HostStream:
+        """Start a command whose streams are ours."""
+        from backends.rpc.streams import FrameStream
+
+        return FrameStream(self._client, argv, env=env, cwd=cwd, terminal=terminal)
+
+    def close(self) -> None:
+        """Give everything back."""
+
+
+class PipeLock:
+    """Locks that the process at the other end holds for us, for as long as the connection lasts."""
+
+    def __init__(self, client: FrameClient, number: int, names: Sequence[str]) -> None:
+        self._client = client
+        self._names = tuple(names)
+        self.number = number
+        """What the other end calls it."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What is held."""
+        return self._names
+
+    def part(self, names: Sequence[str]) -> Lock:
+        """Return a lock of some of these names."""
+        number = self._client.request(
+            "part", {"lock": self.number, "names": list(names)}, seconds=SLACK_SECONDS
+        )
+        self._names = tuple(name for name in self._names if name not in names)
+        return PipeLock(self._client, number, names)
+
+    def write(self, text: str) -> None:
+        """Say anew who holds them."""
+        self._client.request("write_lock", {"lock": self.number, "text": text}, seconds=SLACK_SECONDS)
+
+    def release(self) -> None:
+        """Let go; a lost connection has let go already."""
+        with contextlib.suppress(PlaceUnreachable):
+            self._client.request("release", {"lock": self.number}, seconds=SLACK_SECONDS)

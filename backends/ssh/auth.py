@@ -1,0 +1,185 @@
+"""Logs in: with the agent's keys and the key files in the order in which ssh tries them, then by what is typed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from backends.contract.prompts import ANSWERS
+from backends.ssh.config import Hop
+from backends.ssh.x_ssh_login import TRIES, TYPED, log_in_typed, methods_of, passphrase_of
+from workbench.errors import NeedsLogin, NotAllowed, PlaceUnreachable
+
+TOO_MANY: Final = 3
+"""After so many keys a host that hangs up has had enough of them; before, something has become of it."""
+
+
+@dataclass(slots=True)
+class Tried:
+    """What was tried, to be told when nothing worked."""
+
+    names: list[str] = field(default_factory=list)
+    locked: list[Path] = field(default_factory=list)
+    """Key files that need a passphrase."""
+    broken: list[str] = field(default_factory=list)
+    methods: tuple[str, ...] = ()
+    """What the host would take."""
+
+
+def log_in(transport: Any, hop: Hop, agent_socket: str, timeout_seconds: float) -> None:
+    """Log in to a host.
+
+    Raises:
+        NeedsLogin: a person has to type something.
+        NotAllowed: it takes none of our keys.
+        PlaceUnreachable: it hung up.
+    """
+    import paramiko
+
+    transport.auth_timeout = timeout_seconds
+    tried = Tried()
+    with _agent(agent_socket) as agent:
+        for name, key in _keys(hop, agent, tried):
+            try:
+                if not (missing := transport.auth_publickey(hop.user, key)):
+                    return
+                tried.methods = tuple(missing)
+                break  # a second factor is wanted
+            except paramiko.BadAuthenticationType as error:
+                tried.methods = tuple(error.allowed_types)
+                break
+            except paramiko.AuthenticationException as error:
+                tried.names.append(name)
+                if not transport.is_active() and len(tried.names) < TOO_MANY:
+                    raise PlaceUnreachable(f"{hop.words} hung up while we logged in.") from error
+                if "timeout" in str(error).lower() or not transport.is_active():
+                    break
+            except (paramiko.SSHException, EOFError, OSError) as error:
+                raise PlaceUnreachable(f"{hop.words} hung up while we logged in: {error}.") from error
+    if not tried.methods and transport.is_active():
+        tried.methods = methods_of(transport, hop)
+    if tried.methods == ("none",) or log_in_typed(transport, hop, tried.methods):
+        return
+    raise _refused(hop, tried)
+
+
+@contextlib.contextmanager
+def _agent(path: str) -> Iterator[Any]:
+    """Open the agent that a socket leads to; one without keys where there is none."""
+    import socket
+
+    from paramiko.agent import AgentSSH
+    from paramiko.ssh_exception import SSHException
+
+    agent = AgentSSH()
+    if path:
+        stream = socket.socket(socket.AF_UNIX)
+        stream.settimeout(10.0)
+        try:
+            stream.connect(path)
+            agent._connect(stream)
+        except (OSError, SSHException):
+            stream.close()  # it is gone; the files may do
+            agent._close()
+    try:
+        yield agent
+    finally:
+        agent._close()
+
+
+def _keys(hop: Hop, agent: Any, tried: Tried) -> Iterator[tuple[str, Any]]:
+    """Give keys: of the agent those that the configuration names, then its others, then the files."""
+    public = {path: _public_of(path) for path in hop.identities}
+    named = [key for key in agent.get_keys() if key.blob in public.values()]
+    others = [key for key in agent.get_keys() if key.blob not in public.values()]
+    for key in (*named, *(() if hop.only_identities else others)):
+        yield f"the agent's {key.comment or key.name}", key
+    held = {key.blob for key in named}
+    for path in hop.identities:
+        if public[path] not in held and (key := _load(path, hop, tried)) is not None:
+            yield str(path), key
+
+
+def _load(path: Path, hop: Hop, tried: Tried) -> Any:
+
+    if not path.is_file():
+        if hop.identities_told:
+            tried.broken.append(f"{path} is not there")
+        return None
+    try:
+        key = _key_of(path)
+        if key is None:
+            tried.locked.append(path)
+            return None
+    except Exception as error:  # what is no key fails in any way
+        tried.broken.append(f"{path} cannot be used: {error}")
+        return None
+    for certificate in hop.certificates:
+        with contextlib.suppress(Exception):  # it belongs to another key
+            key.load_certificate(str(certificate))
+            break
+    return key
+
+
+def _key_of(path: Path) -> Any:
+    """Read a key, with its passphrase if need be; None when nobody knows that."""
+    import paramiko
+
+    try:
+        return paramiko.PKey.from_path(path)
+    except (TypeError, paramiko.PasswordRequiredException):
+        question = passphrase_of(str(path))
+    for number in range(TRIES):
+        answer = (ANSWERS.known(question) if number == 0 else None) or ANSWERS.ask(question)
+        if not answer:
+            return None
+        try:
+            key = paramiko.PKey.from_path(path, password=answer.encode())
+        except (paramiko.SSHException, ValueError):
+            ANSWERS.drop(question)
+            continue
+        ANSWERS.keep(question, answer)
+        return key
+    return None
+
+
+def _public_of(path: Path) -> bytes:
+    import base64
+
+    try:
+        return base64.b64decode(Path(f"{path}.pub").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return b""
+
+
+def _refused(hop: Hop, tried: Tried) -> NotAllowed:
+    who = f"{hop.words} does not let {hop.user} in"
+    if tried.locked:
+        paths = " ".join(str(path) for path in tried.locked)
+        return NeedsLogin(
+            f"{who}: {paths} has a passphrase, and no agent holds it.",
+            hint=f"eval $(ssh-agent); ssh-add {paths}",
+        )
+    if typed := [method for method in tried.methods if method in TYPED]:
+        keys = f"it takes none of our keys ({', '.join(tried.names)}) and " if tried.names else "it "
+        return NeedsLogin(
+            f"{who}: {keys}asks for {' or '.join(typed)}.", hint=f"ssh-copy-id {hop.user}@{hop.alias}"
+        )
+    if tried.methods and "publickey" not in tried.methods:
+        return NotAllowed(
+            f"{who}: it asks for {', '.join(tried.methods)}, which fabric does not answer.",
+            hint='let ssh do it: transport = "openssh"',
+        )
+    if tried.names:
+        named = ", ".join(tried.names)
+        return NotAllowed(
+            f"{who}: it takes none of our keys ({named}).",
+            hint=f"ssh-copy-id {hop.user}@{hop.alias}, or name the key with IdentityFile in ~/.ssh/config",
+        )
+    why = "; ".join(tried.broken) or "there is no key in ~/.ssh and none in an agent"
+    return NotAllowed(
+        f"{who}: {why}.", hint=f"ssh-keygen -t ed25519, then ssh-copy-id {hop.user}@{hop.alias}"
+    )

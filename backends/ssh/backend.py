@@ -1,0 +1,304 @@
+"""The backend ``ssh``: a workstation that ``~/.ssh/config`` knows the way to; nothing is installed there."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from backends.contract.host import Ask, Backend, BackendOptions, Cluster, Finding, Host, Inventory
+from backends.contract.on_demand import read_demand
+from backends.contract.prompts import ANSWERS
+from backends.ssh.shared_sessions import BORROWING
+from backends.ssh.x_ssh_address import parse_address
+from workbench.errors import ConfigError, FabricError, NeedsLogin, PlaceUnreachable
+from workbench.paths import Home, default_home
+
+if TYPE_CHECKING:
+    from backends.ssh.bootstrap import Wanted
+    from backends.ssh.connection import Pipe, SshConnection
+    from backends.ssh.host_cache import Facts, Look
+    from backends.ssh.x_ssh_way import Way
+
+OPTIONS: Final = {
+    "transport": "paramiko (the default) or openssh, which runs the system's ssh",
+    "python": "which Python 3.8 or newer to use there",
+    "setup": "commands there whose changes of the environment hold for every job: module load cuda",
+    "on_demand": "commands here that start and stop the machine: {start, stop, idle_minutes}",
+    "root": "a folder there in the place of ~/.fabric",
+    "config": "an SSH configuration file in the place of ~/.ssh/config",
+    "agent": "the socket of the SSH agent",
+    "engine": "the socket of the container engine there",
+    "silent_seconds": "how long it may say nothing before the connection counts as lost",
+    "of_home": "the uuid of the home that jobs are of; set by fabric adopt",
+    "watched": "whether adopted jobs are only looked at; set by fabric adopt",
+    "home": "the home that jobs are of, in the place of the environment's",
+}
+TRANSPORTS: Final = ("paramiko", "openssh")
+
+_awaiting: dict[str, int] = {}
+"""Hosts that wait for something to be typed, and how much was known when they were last asked."""
+
+
+class SshBackend(Backend):
+    """A host that is reached over SSH, by its name in ``~/.ssh/config`` or by its address."""
+
+    type: ClassVar[str] = "ssh"
+
+    def __init__(self, options: BackendOptions) -> None:
+        super().__init__(options)
+        self._address = parse_address(options.address or options.name)
+        for key in options.options:
+            if key not in OPTIONS:
+                known = "; ".join(f"{name}: {what}" for name, what in OPTIONS.items())
+                raise ConfigError(
+                    f"the backend {options.name} has no setting {key!r}", hint=f"there are {known}"
+                )
+        read_demand(options.options.get("on_demand"))
+        if not _is_number(self._option("silent_seconds", "1")):
+            raise ConfigError(f"silent_seconds of {options.name} must be a number of seconds above 0")
+        if self._option("transport", TRANSPORTS[0]) not in TRANSPORTS:
+            raise ConfigError(
+                f"the backend {options.name} knows no transport {self._option('transport')!r}",
+                hint="transport is paramiko or openssh",
+            )
+
+    def frozen(self, runner: str) -> BackendOptions:
+        """Return the options with what only the user's own shell knows: the controller may be of another."""
+        told = dict(self.options.options)
+        if socket := os.environ.get("SSH_AUTH_SOCK"):
+            told.setdefault("agent", socket)
+        if runner == "container":
+            told.setdefault("engine", self._facts().engine)
+        return dataclasses.replace(self.options, options=told)
+
+    def open(self) -> Host:
+        """Reach the host.
+
+        Raises:
+            PlaceUnreachable: it does not answer.
+            ConfigError: its key is not known.
+            NotAllowed: it does not let us in, or shows another key than the known one.
+        """
+        return self._open()
+
+    def introduce(self, ask: Ask) -> None:
+        """Log in once, so that keys that are not known are asked for; ``ssh`` itself asks nobody."""
+        if self._option("transport") != "openssh" and not BORROWING.is_connected(self.options):
+            self._connect(ask).close()
+
+    def probe(self) -> Iterator[Finding]:
+        """Say what is there, each lack with its consequence and remedy."""
+        from backends.ssh.host_cache import look_at
+        from backends.ssh.probe import findings
+
+        with closing(self.open()) as host:
+            look = look_at(host, self._engine_socket())
+        yield from findings(look, self._sum_up(look))
+
+    def inventory(self) -> Inventory:
+        """Say what the host has and who uses it."""
+        with closing(self.open()) as host:
+            return inventory_of(host)
+
+    def inventory_of(self, opened: Host | Cluster) -> Inventory:
+        """Say what the host has, over the connection that is open."""
+        assert isinstance(opened, Host)
+        return inventory_of(opened)
+
+    def runners(self) -> Sequence[str]:
+        """Name the runners that can work there; a host that was never reached is reached for it.
+
+        So an address that leads nowhere is refused when a job is given, and one that is merely away is not.
+        """
+        try:
+            facts = self._facts()
+        except PlaceUnreachable:
+            if not self.options.options.get("on_demand"):
+                raise
+            return ("process",)  # what else it can do is found out once it was started
+        return ("process", "container") if facts.why_no_containers() else ("container", "process")
+
+    def why_not(self, runner: str) -> FabricError | None:
+        """Say what keeps a runner from working there; what was lacking is looked for again."""
+        if runner != "container" or self._facts().why_no_containers() is None:
+            return None
+        try:
+            return self._look().why_no_containers()
+        except FabricError:
+            return self._facts().why_no_containers()
+
+    def kept_open(self) -> BackendOptions | None:
+        """Return how jobs reach the host; ``ssh`` itself keeps its connections by its own means."""
+        return None if self._option("transport") == "openssh" else self.frozen("process")
+
+    def get_to_know(self, opened: Host | Cluster) -> None:
+        """Remember what there is, for jobs that are given while nobody can log in."""
+        assert isinstance(opened, Host)
+        self._learn(opened)
+
+    def why_not_gpus(self, count: int) -> FabricError | None:
+        """Say why a job can never be given so many GPUs there; what was lacking is looked for again."""
+        try:
+            facts = self._facts()
+        except PlaceUnreachable:
+            return None  # it is started on demand, and the job waits for it
+        if facts.gpus is None or count > facts.gpus:
+            with contextlib.suppress(FabricError):
+                facts = self._look()
+        return facts.why_not_gpus(count)
+
+    def _facts(self) -> Facts:
+        from backends.ssh.host_cache import remembered
+
+        return remembered(self._home(), self._key()) or self._look()
+
+    def _look(self) -> Facts:
+        with closing(self.open()) as host:
+            return self._learn(host)
+
+    def _learn(self, host: Host) -> Facts:
+        from backends.ssh.host_cache import look_at
+
+        return self._sum_up(look_at(host, self._engine_socket()))
+
+    def _sum_up(self, look: Look) -> Facts:
+        from backends.ssh.host_cache import facts_of, remember
+
+        facts = facts_of(look, self.name)
+        remember(self._home(), self._key(), facts)
+        return facts
+
+    def _open(self) -> Host:
+        from backends.ssh.x_ssh_way import forget_way, remember_way, remembered_way
+
+        home, key = self._home(), self._key()
+        way = remembered_way(home, key)
+        try:
+            host, found = self._open_by(way)
+        except PlaceUnreachable:
+            # Whatever it was: an interpreter that does not start any more would fail like that, too.
+            forget_way(home, key)
+            raise
+        if found:
+            remember_way(home, key, found, self._wanted().home_uuid)
+        return host
+
+    def _open_by(self, way: Way | None) -> tuple[Host, Mapping[str, Any]]:
+        """Reach the host, and say what was found on the way."""
+        from backends.ssh.bootstrap import OnlyShell, arrive
+        from backends.ssh.host import SshHost
+
+        pipe, connection = self._reach(wanted := self._wanted(), way)
+        name = self._address.host if connection is None else connection.name
+        try:
+            found = arrive(pipe, wanted, name)
+        except OnlyShell:
+            from backends.ssh.sh_host import ShellHost
+
+            return ShellHost(pipe, wanted.root, connection), {}
+        except BaseException:
+            pipe.close()
+            if connection is not None:
+                connection.close()
+            raise
+        silent_seconds, engine = self._silent_seconds(), self._option("engine")
+        return SshHost(pipe, wanted, connection, silent_seconds=silent_seconds, engine=engine), found
+
+    def _wanted(self) -> Wanted:
+        from backends.ssh.bootstrap import Wanted
+        from workbench.learner.archive import build
+        from workbench.store.identity import home_uuid
+
+        home = self._home()
+        return Wanted(
+            agent=Path(build(str(home.agents))),
+            home_uuid=self._option("of_home") or home_uuid(home),
+            root=self._option("root"),
+            python=self._option("python"),
+            setup=self._option("setup"),
+        )
+
+    def _reach(self, wanted: Wanted, way: Way | None) -> tuple[Pipe, SshConnection | None]:
+        from backends.ssh.bootstrap import command_of
+
+        command = command_of(wanted, way)
+        if self._option("transport") == "openssh":
+            from backends.ssh.openssh import OpenSshPipe
+
+            return OpenSshPipe(self._address, command, config=self._config_file()), None
+        if (lent := BORROWING.session(self.options, command)) is not None:
+            return lent, None
+        connection = self._connect()
+        try:
+            return connection.run(command), connection
+        except BaseException:
+            connection.close()
+            raise
+
+    def _engine_socket(self) -> str:
+        return self._option("engine").removeprefix("unix://")
+
+    def _silent_seconds(self) -> float:
+        from backends.rpc.heartbeat import SILENT_SECONDS
+
+        return float(self._option("silent_seconds", str(SILENT_SECONDS)))
+
+    def _home(self) -> Home:
+        told = self._option("home")
+        return Home(Path(told) if told else default_home())
+
+    def _key(self) -> str:
+        from backends.ssh.host_cache import key_of
+
+        return key_of(self.options.address or self.options.name, self.options.options)
+
+    def _connect(self, ask: Ask | None = None) -> SshConnection:
+        from backends.ssh.config import SshConfig
+        from backends.ssh.connection import SshConnection
+
+        route = SshConfig(self._config_file()).route(self._address)
+        agent = self._option("agent", os.environ.get("SSH_AUTH_SOCK", ""))
+        connection = SshConnection(route, agent, ask)
+        login = self._key()
+        # Taken before the try: what is typed while it goes on may be tried at once.
+        generation = ANSWERS.generation
+        if _awaiting.get(login) == generation and not ANSWERS.someone_is_there:
+            # A host that is knocked at every few seconds with nothing to say shuts us out for good.
+            raise self._needs_login("")
+        try:
+            connection.open()
+        except NeedsLogin as error:
+            _awaiting[login] = generation
+            raise self._needs_login(error.message, error.hint) from error
+        return connection
+
+    def _needs_login(self, why: str, hint: str = "") -> NeedsLogin:
+        said = f"needs login: `fabric backend login {self.name}`"
+        return NeedsLogin(f"{said}; {why}" if why else said, hint=hint)
+
+    def _config_file(self) -> Path | None:
+        told = self._option("config")
+        return Path(told).expanduser() if told else None
+
+    def _option(self, name: str, default: str = "") -> str:
+        return str(self.options.options.get(name, default))
+
+
+def inventory_of(host: Host) -> Inventory:
+    """Ask an open host what it has."""
+    from backends.ssh.host_cache import node_of
+
+    found = host.call("inventory")
+    return Inventory((node_of(found),), found["time_us"])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return 0 < float(text) < float("inf")
+    except ValueError:
+        return False

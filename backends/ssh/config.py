@@ -1,0 +1,200 @@
+"""Finds the way to an SSH host in OpenSSH's configuration files, ``Include`` and jump hosts too."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from backends.ssh.x_ssh_address import Address, parse_address
+from backends.ssh.x_ssh_library import load_paramiko
+from workbench.errors import ConfigError
+
+SYSTEM_FILE: Final = Path("/etc/ssh/ssh_config")
+DEFAULT_KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")
+USER_KNOWN_HOSTS: Final = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
+SYSTEM_KNOWN_HOSTS: Final = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
+PORT: Final = 22
+_DEPTH_MAX: Final = 16
+_HOPS_MAX: Final = 8
+_HEADER: Final = re.compile(r"\s*(host|match)\b[\s=]", re.IGNORECASE)
+_INCLUDE: Final = re.compile(r"\s*include(?:\s+|\s*=\s*)(.+?)\s*$", re.IGNORECASE)
+_MARK: Final = "fabricincludes"
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One host on the way, and how it is logged in to."""
+
+    alias: str
+    host: str
+    port: int
+    user: str
+    identities: tuple[Path, ...] = ()
+    """Key files, in the order in which they are tried."""
+    identities_told: bool = False
+    """Whether the configuration named them."""
+    certificates: tuple[Path, ...] = ()
+    only_identities: bool = False
+    """Whether the agent's other keys are not to be offered."""
+    known_as: str = ""
+    """Under which name its key is looked up, if not its own."""
+    known_hosts: tuple[Path, ...] = ()
+    """The user's file first."""
+    proxy_command: str = ""
+    connect_seconds: float = 0.0
+    """What the configuration allows for connecting; 0 leaves it to us."""
+    alive_seconds: float = 0.0
+
+    @property
+    def known_name(self) -> str:
+        """How known_hosts calls it."""
+        name = (self.known_as or self.host).lower()
+        return name if self.known_as or self.port == PORT else f"[{name}]:{self.port}"
+
+    @property
+    def words(self) -> str:
+        """How to call it in a sentence."""
+        return self.alias if self.alias == self.host else f"{self.alias} ({self.host})"
+
+
+class SshConfig:
+    """OpenSSH's configuration: the user's file (``~/.ssh/config`` unless another is named), then the system's."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._files = (file or Path("~/.ssh/config").expanduser(), SYSTEM_FILE)
+
+    def route(self, address: Address) -> tuple[Hop, ...]:
+        """Return the hosts on the way to an address, the one that is reached directly first.
+
+        Raises:
+            ConfigError: the files cannot be read, or lead in a circle.
+        """
+        return self._route(address, ())
+
+    def _route(self, address: Address, before: tuple[str, ...]) -> tuple[Hop, ...]:
+        if address.host in before or len(before) > _HOPS_MAX:
+            raise ConfigError(f"the jump hosts of {before[0]} lead in a circle", hint="see ~/.ssh/config")
+        options = self._options(address.host)
+        jumps: list[Hop] = []
+        for word in _jumps(options):
+            jump = parse_address(word)
+            # As ssh does: only the first is asked for jumps of its own, the others are reached through it.
+            jumps += (
+                [self._hop(jump, self._options(jump.host))]
+                if jumps
+                else self._route(jump, (*before, address.host))
+            )
+        return (*jumps, self._hop(address, options))
+
+    def _hop(self, address: Address, options: Mapping[str, Any]) -> Hop:
+        identities = [str(path) for path in options.get("identityfile", ()) if path.lower() != "none"]
+        told = bool(options.get("identityfile"))
+        paths = identities if told else [f"~/.ssh/{name}" for name in DEFAULT_KEYS]
+        known_as = str(options.get("hostkeyalias", ""))
+        return Hop(
+            alias=address.host,
+            host=str(options.get("hostname", address.host)),
+            port=address.port or _number(options, "port", PORT),
+            user=address.user or str(options.get("user", "")) or getpass.getuser(),
+            identities=tuple(Path(path).expanduser() for path in paths),
+            identities_told=told,
+            certificates=_paths(options, "certificatefile", ()),
+            only_identities=_is_yes(options, "identitiesonly"),
+            known_as=known_as,
+            known_hosts=(
+                *_paths(options, "userknownhostsfile", USER_KNOWN_HOSTS),
+                *_paths(options, "globalknownhostsfile", SYSTEM_KNOWN_HOSTS),
+            ),
+            proxy_command="" if options.get("proxyjump") else str(options.get("proxycommand") or ""),
+            connect_seconds=float(_number(options, "connecttimeout", 0)),
+            alive_seconds=float(_number(options, "serveraliveinterval", 0)),
+        )
+
+    def _options(self, alias: str) -> Mapping[str, Any]:
+        text = "".join(self._text(alias))
+        paramiko = load_paramiko(with_commands=" exec " in text.lower())
+        try:
+            found: Mapping[str, Any] = paramiko.SSHConfig.from_text(text).lookup(alias)
+        except (
+            Exception
+        ) as error:  # a line may be wrong in any way, and paramiko's parser has no root of errors
+            raise ConfigError(
+                f"the SSH configuration cannot be read for {alias}: {error}",
+                hint='`ssh -G HOST` says what ssh makes of it; transport = "openssh" leaves it to ssh',
+            ) from error
+        return found
+
+    def _text(self, alias: str) -> Iterator[str]:
+        for file in self._files:
+            yield "Host *\n"
+            yield from self._expanded(file, alias, 0)
+
+    def _expanded(self, file: Path, alias: str, depth: int) -> Iterator[str]:
+        """Give the lines of a file, with those that it includes where they are wanted for this host."""
+        header = "Host *"
+        for line in _lines(file):
+            if _HEADER.match(line):
+                header = line.strip()
+            found = _INCLUDE.match(line)
+            if found is None:
+                yield line.rstrip("\r\n") + "\n"
+                continue
+            if depth >= _DEPTH_MAX:
+                raise ConfigError(f"{file} includes files more than {_DEPTH_MAX} deep")
+            if header != "Host *" and not _applies(header, alias):
+                continue
+            for included in _included(found[1], file):
+                yield from self._expanded(included, alias, depth + 1)
+                yield header + "\n"
+
+
+def _lines(file: Path) -> Sequence[str]:
+    try:
+        return file.read_text(errors="replace").splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _included(words: str, file: Path) -> Iterator[Path]:
+    base = SYSTEM_FILE.parent if file.is_relative_to(SYSTEM_FILE.parent) else Path("~/.ssh").expanduser()
+    for word in shlex.split(words):
+        path = base / Path(word).expanduser()
+        yield from sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+
+
+def _applies(header: str, alias: str) -> bool:
+    paramiko = load_paramiko(with_commands=" exec " in header.lower())
+    try:
+        found = paramiko.SSHConfig.from_text(f"{header}\n{_MARK} yes\n").lookup(alias)
+    except Exception:  # it is told when the whole text is read
+        return True
+    return _MARK in found
+
+
+def _jumps(options: Mapping[str, Any]) -> Sequence[str]:
+    text = str(options.get("proxyjump") or "")
+    return () if text.lower() in ("", "none") else [word.strip() for word in text.split(",")]
+
+
+def _paths(options: Mapping[str, Any], name: str, default: Sequence[str]) -> tuple[Path, ...]:
+    told = options.get(name)
+    words = list(default) if told is None else shlex.split(str(told))
+    return tuple(Path(word).expanduser() for word in words if word.lower() != "none")
+
+
+def _is_yes(options: Mapping[str, Any], name: str) -> bool:
+    return str(options.get(name, "")).lower() in ("yes", "true")
+
+
+def _number(options: Mapping[str, Any], name: str, default: int) -> int:
+    text = str(options.get(name, default))
+    if not text.isdigit():
+        return default
+    return int(text)

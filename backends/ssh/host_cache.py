@@ -1,0 +1,167 @@
+"""What is remembered of a host that was reached once: so that a job for it can be given while it is away."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from backends.contract.errors import error_of
+from backends.contract.host import Host, HostIdentity, Node, Slot
+from backends.contract.x_engine_probe import OLDEST_API
+from workbench.errors import BackendError, FabricError, NotAllowed
+from workbench.paths import Home
+
+_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One host, as it was when it was last asked."""
+
+    machine_id: str
+    hostname: str
+    architecture: str
+    engine: str = ""
+    """The socket of the container engine there that we may use; empty where there is none."""
+    lack: str = ""
+    """Why containers cannot run there, in a sentence."""
+    lack_hint: str = ""
+    forbidden: bool = False
+    """Whether there is an engine that only others may use."""
+    gpus: int | None = None
+    """How many can be given at all; None where nobody has looked."""
+    gpu_lack: str = ""
+    """Why there are none, in words."""
+
+    def why_no_containers(self) -> FabricError | None:
+        """Say why containers cannot run there, None where they can."""
+        if self.engine:
+            return None
+        kind = NotAllowed if self.forbidden else BackendError
+        return kind(self.lack, hint=self.lack_hint)
+
+    def why_not_gpus(self, count: int) -> FabricError | None:
+        """Say that there are fewer GPUs than so many, None where there are enough."""
+        if self.gpus is None or count <= self.gpus:
+            return None
+        why = f": {self.gpu_lack}" if self.gpu_lack and not self.gpus else ""
+        return BackendError(
+            f"The job asks for {_gpus(count)}; {self.hostname} has {_gpus(self.gpus)}{why}.",
+            hint="Ask for fewer with --gpus, or run it at another place with --backend.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What an open host said of itself, in one round trip."""
+
+    identity: HostIdentity
+    node: Node | FabricError
+    """The machine, or why it cannot be told: that is said with the rest."""
+    prospects: Mapping[str, Any]
+    """The rest, as the agent's ``host_prospects`` has it."""
+
+
+def look_at(host: Host, engine: str) -> Look:
+    """Ask an open host for all that is to be known of it.
+
+    Args:
+        host: the host.
+        engine: the socket of its container engine; empty looks at the usual ones.
+    """
+    begun = time.time()
+    found = host.call("prospects", engine=engine)
+    node = node_of(found["machine"]) if "machine" in found else error_of(*found["machine_problem"])
+    return Look(HostIdentity.told(found["identity"], begun), node, found)
+
+
+def node_of(found: Mapping[str, Any]) -> Node:
+    """Make a machine of an agent's answer."""
+    known = {name: value for name, value in found.items() if name != "time_us"}
+    return Node(**{**known, "slots": tuple(Slot(**slot) for slot in found["slots"])})
+
+
+def facts_of(look: Look, name: str) -> Facts:
+    """Sum up what a host has."""
+    identity, node = look.identity, look.node
+    engine, lack, hint, forbidden = _engine(look.prospects["sockets"], name)
+    return Facts(
+        identity.machine_id,
+        identity.hostname,
+        identity.architecture,
+        engine,
+        lack,
+        hint,
+        forbidden,
+        None if isinstance(node, FabricError) else sum(1 for slot in node.slots if slot.memory_bytes),
+        "" if isinstance(node, FabricError) else node.driver.removeprefix("none: "),
+    )
+
+
+def key_of(address: str, options: Mapping[str, Any]) -> str:
+    """Name what is remembered by all that leads to a host."""
+    told = [address, *(str(options.get(name, "")) for name in ("config", "engine", "python", "root"))]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+def remembered(home: Home, key: str) -> Facts | None:
+    """Return what is known, None for a host that was never reached."""
+    try:
+        told = json.loads(home.place(key).read_text())
+        return Facts(**told["facts"]) if told["format"] == _FORMAT else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def remember(home: Home, key: str, facts: Facts) -> None:
+    """Keep what is known; a disk that takes nothing is told about by who needs it."""
+    path = home.place(key)
+    beside = path.with_suffix(f".{os.getpid()}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        beside.write_text(json.dumps({"format": _FORMAT, "facts": asdict(facts)}))
+        beside.replace(path)
+
+
+def forget(home: Home, key: str) -> None:
+    """Know a host no more."""
+    home.place(key).unlink(missing_ok=True)
+
+
+def _engine(sockets: list[Mapping[str, Any]], name: str) -> tuple[str, str, str, bool]:
+    """Choose an engine; say why none can be used otherwise."""
+    for found in sockets:
+        if found["usable"] and _is_new_enough(str(found["api"])):
+            return str(found["path"]), "", "", False
+    as_process = "or run the job as a process with --runner process"
+    if not sockets:
+        return (
+            "",
+            f"There is no container engine on {name}.",
+            f"Install Docker or podman there, {as_process}.",
+            False,
+        )
+    first = sockets[0]
+    if first["usable"]:
+        lack = f"The container engine on {name} is too old: {first['version']}."
+        return "", lack, "Docker 19.03 and podman 4 are the oldest that work.", False
+    if first["said"] == "not allowed":
+        lack = f"You may not use the container engine on {name} ({first['path']})."
+        hint = f"Become a member of its group there (sudo usermod -aG docker $USER, then log in anew), {as_process}."
+        return "", lack, hint, True
+    lack = f"The container engine on {name} does not answer at {first['path']}: {first['said']}."
+    return "", lack, f"Have it started there, {as_process}.", False
+
+
+def _gpus(count: int) -> str:
+    return "none" if not count else f"{count} GPU{'' if count == 1 else 's'}"
+
+
+def _is_new_enough(api: str) -> bool:
+    return tuple(int(part) for part in api.split(".")[:2] if part.isdigit()) >= OLDEST_API

@@ -1,0 +1,155 @@
+"""Our end of a shell at a place that has nothing else: scripts go there, and what they print comes back."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import shlex
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from backends.ssh.connection import Pipe
+from workbench.errors import BackendError, PlaceUnreachable
+
+ANSWER_SECONDS: Final = 30.0
+SEND_BYTES: Final = 48 * 1024
+"""What one script carries of a file: shells keep such texts in memory."""
+
+_READ_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a script printed, and how it ended."""
+
+    exit_code: int
+    output: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes of a file from an offset, and its size."""
+
+    data: bytes
+    size: int
+
+
+class ShellClient:
+    """Scripts to one shell, from any thread, one at a time. Theirs is no terminal, and their stdin is empty."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self._lock = threading.Lock()
+        self._mark = b"fabric-" + os.urandom(12).hex().encode()
+        self._rest = b""
+        self.lost = False
+
+    def sh(self, script: str, *, seconds: float = ANSWER_SECONDS) -> Answer:
+        """Run a script and return what it printed.
+
+        Raises:
+            PlaceUnreachable: the connection is lost, or there was no answer in time.
+        """
+        mark = self._mark.decode()
+        text = f"{{ {script}\n}} </dev/null 2>/dev/null; printf '\\n%s %d\\n' {mark} $?\n"
+        with self._lock:
+            late = threading.Timer(seconds, self._pipe.close)
+            late.daemon = True
+            late.start()
+            try:
+                if self.lost:
+                    raise OSError("it is lost")
+                self._pipe.writer.write(text.encode())
+                self._pipe.writer.flush()
+                return self._answer()
+            except (OSError, ValueError) as error:
+                self.lost = True
+                why = self._pipe.explain() or str(error)
+                raise PlaceUnreachable(f"The connection to the place was lost: {why}.") from error
+            finally:
+                late.cancel()
+
+    def check(self, script: str, *, seconds: float = ANSWER_SECONDS) -> bytes:
+        """The same; what fails raises BackendError."""
+        answer = self.sh(script, seconds=seconds)
+        if answer.exit_code:
+            said = answer.output.decode("utf-8", "replace").strip().splitlines()
+            raise BackendError(
+                f"The shell there says: {said[-1] if said else f'exit code {answer.exit_code}'}."
+            )
+        return answer.output
+
+    def words(self, script: str) -> list[str]:
+        """Run a script and return the lines that it printed."""
+        return self.check(script).decode("utf-8", "surrogateescape").splitlines()
+
+    def pieces(self, wanted: Sequence[tuple[str, int, int]]) -> list[Piece | None]:
+        """Read files, each as path, offset and the most bytes; None for one that is not there."""
+        if not wanted:
+            return []
+        script = "".join(
+            f'f={quoted(path)}; if [ -f "$f" ]; then s=$(wc -c <"$f"); s=$((s)); n=$((s-{offset})); '
+            f"[ $n -gt {most} ] && n={most}; [ $n -lt 0 ] && n=0; echo $s $n; "
+            f'[ $n -gt 0 ] && tail -c +{offset + 1} "$f" | head -c $n; else echo -1 0; fi\n'
+            for path, offset, most in wanted
+        )
+        data = self.check(script + "true")
+        found: list[Piece | None] = []
+        for _ in wanted:
+            line, _, data = data.partition(b"\n")
+            size, count = (int(word) for word in line.split())
+            found.append(None if size < 0 else Piece(data[:count], size))
+            data = data[count:]
+        return found
+
+    def write(self, path: str, parts: Iterable[bytes], mode: int) -> None:
+        """Write a file, whole or not at all."""
+        folder, beside = path.rpartition("/")[0], f"{path}.new-{os.urandom(6).hex()}"
+        self.check(f"umask 077; mkdir -p {quoted(folder)} && : >{quoted(beside)}")
+        try:
+            for part in parts:
+                for start in range(0, len(part), SEND_BYTES):
+                    self._append(beside, part[start : start + SEND_BYTES])
+            self.check(f"chmod {mode:o} {quoted(beside)} && mv -f {quoted(beside)} {quoted(path)}")
+        except BaseException:
+            with contextlib.suppress(PlaceUnreachable):
+                self.sh(f"rm -f {quoted(beside)}")
+            raise
+
+    def _append(self, path: str, data: bytes) -> None:
+        text = base64.encodebytes(data).decode()
+        self.check(f"base64 -d >>{quoted(path)} <<'EOT'\n{text}EOT\n")
+
+    def _answer(self) -> Answer:
+        """Read up to the mark."""
+        data, mark = bytearray(self._rest), b"\n" + self._mark + b" "
+        searched = 0
+        while True:
+            at = data.find(mark, max(0, searched - len(mark)))
+            end = data.find(b"\n", at + len(mark)) if at >= 0 else -1
+            if end >= 0:
+                self._rest = bytes(data[end + 1 :])
+                return Answer(int(data[at + len(mark) : end]), bytes(data[:at]))
+            searched = len(data)
+            more = self._pipe.reader.read1(_READ_BYTES)  # type: ignore[attr-defined] # both pipes are buffered
+            if not more:
+                raise OSError("the shell there ended")
+            data += more
+
+
+def quoted(text: str) -> str:
+    """Return a word as every shell takes it."""
+    return shlex.quote(text)
+
+
+def quoted_all(words: Iterable[str]) -> str:
+    """Return words as every shell takes them."""
+    return " ".join(quoted(word) for word in words)
+
+
+def assignments(env: Mapping[str, str]) -> str:
+    """Return variables as words for ``env``."""
+    return quoted_all(f"{name}={value}" for name, value in env.items())

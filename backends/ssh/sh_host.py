@@ -1,0 +1,216 @@
+"""A place that has nothing but a shell: process jobs run there, kept by the agent that is a shell script itself."""
+
+from __future__ import annotations
+
+import io
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, Final
+
+from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdentity, Lock
+from backends.ssh.connection import Pipe, SshConnection, session_on
+from backends.ssh.sh_client import ShellClient, assignments, quoted, quoted_all
+from backends.ssh.sh_operations import POLL_SECONDS, ShellPlace
+from workbench.errors import BackendError
+
+PIECE_BYTES: Final = 1 << 20
+LOGS: Final = {"output": "output.log", "setup": "setup.log"}
+ONCE: Final = {"launch": "launch.json", "launch_sh": "launch.sh"}
+"""What the reader of such a journal needs beside it: it makes the index itself."""
+
+
+class ShellHost(Host):
+    """A host behind a shell that SSH started."""
+
+    def __init__(self, pipe: Pipe, root: str, connection: SshConnection | None = None) -> None:
+        self._pipe = pipe
+        self._connection = connection
+        self._root = root
+        self._client = ShellClient(pipe)
+        self._place = ShellPlace(self._client)
+        self._told: set[str] = set()
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is gone."""
+        return self._client.lost
+
+    def identity(self) -> HostIdentity:
+        """Say which machine this is, its clock compared with ours; there it goes by the second."""
+        return HostIdentity.told(self._place.identity(), time.time())
+
+    def folder(self, home_uuid: str) -> str:
+        """Return that home's folder at the place."""
+        return str(self.call("folder", home_uuid=home_uuid, root=self._root))
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        deadline_seconds: float = 30.0,
+    ) -> Completed:
+        """Run a command to its end."""
+        beside = self._client.words("umask 077; mktemp -d")[0]
+        try:
+            self._client.write(f"{beside}/in", [stdin], 0o600)
+            with_env = "" if env is None else f"env -i {assignments(env)} "
+            go = f"cd {quoted(cwd)} && " if cwd else ""
+            code = self._client.sh(
+                f"({go}{with_env}{quoted_all(argv)}) <{beside}/in >{beside}/out 2>{beside}/err",
+                seconds=deadline_seconds + 30.0,
+            ).exit_code
+            out, err = self._client.pieces([(f"{beside}/{name}", 0, PIECE_BYTES) for name in ("out", "err")])
+            return Completed(code, out.data if out else b"", err.data if err else b"")
+        finally:
+            self._client.sh(f"rm -rf {beside}")
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str,
+        output: str,
+        holding: Sequence[Lock] = (),
+    ) -> int:
+        """Start a process that outlives the connection."""
+        folder = output.rpartition("/")[0]
+        command = f"env -i {assignments(env)} {quoted_all(argv)}"
+        (pid,) = self._client.words(
+            f"umask 077; mkdir -p {quoted(folder)} && cd {quoted(cwd)} && s=$(command -v setsid); "
+            f"trap '' HUP; $s {command} </dev/null >>{quoted(output)} 2>&1 & echo $!"
+        )
+        return int(pid)
+
+    def put(self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600) -> None:
+        """Write a file, whole or not at all; one that is named by its content is not sent again."""
+        if sha256 and path.rpartition("/")[2].startswith(sha256) and self.call("existing", paths=[path]):
+            return
+        self._client.write(path, _parts(stream), mode)
+
+    def read(self, offsets: Mapping[str, int], *, limit_bytes: int = 1 << 20) -> Mapping[str, Chunk]:
+        """Read files from offsets on."""
+        wanted = [(path, offset, limit_bytes) for path, offset in offsets.items()]
+        found: dict[str, Chunk] = {}
+        for (path, offset, _), piece in zip(wanted, self._client.pieces(wanted), strict=True):
+            if piece is not None:
+                found[path] = Chunk(piece.data, offset, piece.size)
+        return found
+
+    def follow(
+        self,
+        asker: str,
+        known: Mapping[str, Mapping[str, int]],
+        *,
+        timeout_seconds: float,
+        early: EarlyBytes | None = None,
+    ) -> Mapping[str, Mapping[str, Chunk]]:
+        """Say what is new in the journals of learners, and wait until something is."""
+        until, wake = time.monotonic() + timeout_seconds, self._place.waits(f"{asker}/follow")
+        while True:
+            news = {folder: parts for folder, at in known.items() if (parts := self._new_in(folder, at))}
+            left = until - time.monotonic()
+            if news or left <= 0 or wake.is_set():
+                wake.clear()
+                return news
+            wake.wait(min(POLL_SECONDS, left))
+
+    def fetch(self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None]) -> None:
+        """Have files of a folder sent as one tar stream."""
+        told = quoted_all(f"./{path}" if path.startswith("-") else path for path in paths)
+        data = self._client.check(f"tar -c --no-recursion -f - -C {quoted(folder)} {told}", seconds=3600.0)
+        receive(io.BytesIO(data))
+
+    def watch(self, paths: Sequence[str], *, timeout_seconds: float) -> Sequence[str]:
+        """Block until one of these files changes."""
+        raise BackendError("Files are not watched at a place without a Python.", hint="install python3 there")
+
+    def lock(self, names: Sequence[str], *, folder: str, text: str) -> Lock | None:
+        """Take locks that nobody else sees: a shell has none. GPUs are not given there for that."""
+        return UnseenLock(names)
+
+    def call(self, operation: str, **arguments: Any) -> Any:
+        """Do one of the operations of ``workbench.learner.host``."""
+        return self._place.call(operation, arguments)
+
+    def connect(self, path: str) -> socket.socket:
+        """Refuse: a shell opens no sockets."""
+        raise BackendError(
+            "Containers cannot be run at a place without a Python.",
+            hint="install python3 there, or --runner process",
+        )
+
+    def session(self, command: str) -> Pipe:
+        """Run a command for somebody else on the same connection; it ends with that.
+
+        Raises:
+            PlaceUnreachable: the host gives no more sessions.
+        """
+        return session_on(self._connection, command)
+
+    def close(self) -> None:
+        """Hang up; what was spawned lives on."""
+        self._pipe.close()
+        if self._connection is not None:
+            self._connection.close()
+
+    def _new_in(self, folder: str, known: Mapping[str, int]) -> dict[str, Chunk]:
+        """Return what is new in one journal; the state comes with the last of all."""
+        logs = [(f"{folder}/{file}", known.get(name, 0), PIECE_BYTES) for name, file in LOGS.items()]
+        once = (
+            [] if folder in self._told else [(f"{folder}/{file}", 0, PIECE_BYTES) for file in ONCE.values()]
+        )
+        state, *pieces = self._client.pieces([(f"{folder}/state.json", 0, PIECE_BYTES), *logs, *once])
+        found: dict[str, Chunk] = {}
+        whole = True
+        for name, piece in zip(LOGS, pieces, strict=False):
+            if piece is not None and piece.data:
+                at = known.get(name, 0)
+                found[name] = Chunk(piece.data, at, piece.size)
+                whole = whole and at + len(piece.data) >= piece.size
+        for name, piece in zip(ONCE, pieces[len(LOGS) :], strict=False):
+            if piece is not None:
+                found[name] = Chunk(piece.data, 0, piece.size)
+        if once and all(name in found for name in ONCE):
+            self._told.add(folder)
+        if state is not None and whole and state.data and _checksum(state.data) != known.get("state", 0):
+            found["state"] = Chunk(state.data, 0, state.size)
+        return found
+
+
+class UnseenLock:
+    """A lock in name."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What is held."""
+        return self._names
+
+    def part(self, names: Sequence[str]) -> Lock:
+        """Return a lock of some of these names."""
+        self._names = tuple(name for name in self._names if name not in names)
+        return UnseenLock(names)
+
+    def write(self, text: str) -> None:
+        """Tell nobody."""
+
+    def release(self) -> None:
+        """Let go of nothing."""
+
+
+def _parts(stream: BinaryIO) -> Iterator[bytes]:
+    while data := stream.read(PIECE_BYTES):
+        yield data
+
+
+def _checksum(data: bytes) -> int:
+    import zlib
+
+    return zlib.crc32(data)

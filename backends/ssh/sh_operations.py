@@ -1,0 +1,363 @@
+"""The operations of ``workbench.learner.host`` at a place with nothing but a shell: those that process jobs need."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from backends.ssh.sh_client import ShellClient, quoted, quoted_all
+from workbench.errors import BackendError
+from workbench.learner.facts import is_dead
+from workbench.learner.survey import LEASES, passes
+
+POLL_SECONDS: Final = 0.25
+WHOLE_BYTES: Final = 4 << 20
+_IDENTITY: Final = (
+    "cat /etc/machine-id 2>/dev/null || hostname; cat /proc/sys/kernel/random/boot_id; hostname; id -un; uname -s; "
+    "uname -m; date +%s"
+)
+IDENTITY_LINES: Final = 7
+_STOCK: Final = (
+    "nproc || echo 1; sed -n 's/^MemTotal: *\\([0-9]*\\).*/\\1/p' /proc/meminfo; command -v bash || echo; "
+    "df -Pk \"$HOME\" | sed -n '2s/^.* \\([0-9]*\\) *[0-9]*% .*/\\1/p' | grep . || echo 0; echo $HOME; "
+    'sed -n \'s/^PRETTY_NAME="*\\([^"]*\\)"*/\\1/p\' /etc/os-release | grep . || uname -sr'
+)
+"""CPUs, memory in KiB, bash, free disk in KiB, home and system, a line each."""
+_PROC: Final = "for p in /proc/[0-9]*; do tr '\\0' '\\n' <$p/environ 2>/dev/null | "
+
+
+class ShellPlace:
+    """The operations, by name."""
+
+    def __init__(self, client: ShellClient) -> None:
+        self._client = client
+        self._interrupted: dict[str, threading.Event] = {}
+        self._boot_id = ""
+        self._operations: dict[str, Callable[..., Any]] = {
+            "identity": self.identity,
+            "survey": self.survey,
+            "folder": self.folder,
+            "secret_folder": self.secret_folder,
+            "bindable": lambda ports: list(ports),
+            "make_folders": lambda paths: self._do(f"umask 077; mkdir -p {quoted_all(paths)}"),
+            "touch": lambda paths: self._do("".join(f"umask 077; : >>{quoted(path)}\n" for path in paths)),
+            "remove": lambda paths: self._do(f"rm -rf {quoted_all(paths)}") if paths else None,
+            "existing": lambda paths: self._those(paths, "-e"),
+            "runnable": lambda paths: self._those(paths, "-x"),
+            "write_files": self.write_files,
+            "ask_to_stop": self.ask_to_stop,
+            "find_conda": lambda **_: "",
+            "unpack": self.unpack,
+            "learner": self.learner,
+            "read_object": self.read_object,
+            "observe": self.observe,
+            "interrupt": self.interrupt,
+            "interrupt_follow": lambda asker: self.interrupt(f"{asker}/follow"),
+            "forget": lambda asker: self._interrupted.pop(asker, None),
+            "forget_follow": lambda asker: self._interrupted.pop(f"{asker}/follow", None),
+            "list_tree": self.list_tree,
+            "locate": self.locate,
+            "children": lambda folder: sorted(self._client.words(f"ls -A1 {quoted(folder)} || true")),
+            "choose_cpus": lambda **_: None,
+            "is_free": lambda path: True,
+            "markers": self.markers,
+            "end_marked": self.end_marked,
+            "kill_agents": lambda marker: self._kill("FABRIC_GUARD", marker),
+            "inventory": self.inventory,
+            "prospects": self.prospects,
+        }
+
+    def call(self, operation: str, arguments: Mapping[str, Any]) -> Any:
+        """Do an operation.
+
+        Raises:
+            BackendError: it needs a Python there.
+        """
+        found = self._operations.get(operation)
+        if found is None:
+            raise BackendError(
+                f"This place has no Python, and {operation!r} needs one.", hint="install python3 there"
+            )
+        return found(**arguments)
+
+    def waits(self, asker: str) -> threading.Event:
+        """Return what wakes an asker."""
+        return self._interrupted.setdefault(asker, threading.Event())
+
+    def identity(self) -> dict[str, Any]:
+        """Say which machine this is."""
+        return self._identity(self._client.words(_IDENTITY))
+
+    def _identity(self, told: Sequence[str]) -> dict[str, Any]:
+        machine, boot, host, user, system, architecture, now = told
+        self._boot_id = boot
+        return {
+            "machine_id": machine.replace("-", ""),
+            "boot_id": boot,
+            "hostname": host,
+            "user": user,
+            "system": system,
+            "architecture": architecture,
+            "python": "",
+            "now_us": int(now) * 1_000_000,
+        }
+
+    def survey(self) -> dict[str, Any]:
+        """Return what there is for learners."""
+        pairs = (line.partition("=") for line in self._client.words("env"))
+        told = self._client.words(f"{_IDENTITY}; {_STOCK}")
+        count, memory, bash, *_ = told[IDENTITY_LINES:]
+        return {
+            **self._identity(told[:IDENTITY_LINES]),
+            "environment": {name: value for name, sign, value in pairs if sign and passes(name)},
+            "processors": list(range(int(count))),
+            "memory_bytes": int(memory) * 1024,
+            "leases": LEASES,
+            "bash": bash,
+            "uv": "",
+            "changed": [],
+        }
+
+    def folder(self, home_uuid: str, root: str = "") -> str:
+        """Return, and make, the folder of a home."""
+        machine = self.identity()["machine_id"]
+        base = quoted(root) if root else '"$HOME/.fabric"'
+        return self._line(
+            f'umask 077; b={base}/{quoted(machine)}/{quoted(home_uuid)}; mkdir -p "$b" && echo "$b"'
+        )
+
+    def secret_folder(self) -> str:
+        """Return, and make, a folder of ours for secrets, in memory where there is such a place."""
+        return self._line(
+            'umask 077; u=$(id -u); for b in ${XDG_RUNTIME_DIR:-/nowhere} /dev/shm /tmp; do [ -w "$b" ] || continue; '
+            'd=$b/fabric-$u; mkdir "$d" || [ -O "$d" ] || continue; chmod 700 "$d" && echo "$d" && break; done'
+        )
+
+    def write_files(self, files: Mapping[str, str], mode: int = 0o600) -> None:
+        """Write small files, each whole or not at all."""
+        for path, text in files.items():
+            self._client.write(path, [text.encode()], mode)
+
+    def ask_to_stop(self, folder: str, request: Mapping[str, Any]) -> None:
+        """Write a request to stop into a learner's folder."""
+        self.write_files({f"{folder}/stop.json": json.dumps(request) + "\n"})
+
+    def unpack(self, archive: str, folder: str) -> bool:
+        """Unpack a tar.gz into a folder that is not there yet."""
+        take = f'tar -xzf {quoted(archive)} -C "$n"' if archive else "true"
+        answer = self._client.sh(
+            f'umask 077; f={quoted(folder)}; [ -d "$f" ] && exit_is=3 || exit_is=0; n="$f.new-$$"; '
+            f'if [ $exit_is = 0 ]; then mkdir -p "$n" && {take} && mv "$n" "$f"; else (exit 3); fi',
+            seconds=600.0,
+        )
+        if answer.exit_code not in (0, 3):
+            raise BackendError(f"The archive {archive} cannot be unpacked there.")
+        return answer.exit_code == 0
+
+    def learner(self, folder: str) -> dict[str, Any]:
+        """Return the facts of one learner."""
+        return self.learners([folder])[folder]
+
+    def learners(self, folders: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Return the facts of learners."""
+        found = self._look(folders)
+        # An agent records its exit, then ends: who seems dead may have done so between the two looks.
+        if seem_dead := [one for one, facts in found.items() if is_dead(facts)]:
+            found |= self._look(seem_dead)
+        return found
+
+    def _look(self, folders: Sequence[str]) -> dict[str, dict[str, Any]]:
+        names = ("state.json", "launch.json")
+        pieces = self._client.pieces([(f"{one}/{name}", 0, WHOLE_BYTES) for one in folders for name in names])
+        told = {one: (pieces[2 * at], pieces[2 * at + 1]) for at, one in enumerate(folders)}
+        states = {one: _object(state.data if state else b"") for one, (state, _) in told.items()}
+        alive = self._alive(states)
+        found = {}
+        for one, (state, launch) in told.items():
+            content, document = state.data if state else b"", _object(launch.data if launch else b"")
+            known = document or {}
+            found[one] = {
+                "fingerprint": f"{len(content)}-{zlib.crc32(content):x}-{one in alive:d}{document is not None:d}",
+                "launched": document is not None,
+                "alive": one in alive,
+                "state": states[one],
+                "slots": list(known.get("slots") or ()),
+                "secrets_file": known.get("secrets_file"),
+            }
+        return found
+
+    def read_object(self, path: str) -> dict[str, Any] | None:
+        """Read a JSON object; None where there is none to be read."""
+        (piece,) = self._client.pieces([(path, 0, WHOLE_BYTES)])
+        return _object(piece.data) if piece else None
+
+    def observe(self, asker: str, known: Mapping[str, str], timeout_seconds: float) -> dict[str, Any]:
+        """Say how learners are that are not as they are known to be, and wait until one is."""
+        until, wake = time.monotonic() + timeout_seconds, self.waits(asker)
+        boot_id = self._boot_id or self.identity()["boot_id"]
+        while True:
+            facts = self.learners(list(known))
+            news = {one: fact for one, fact in facts.items() if fact["fingerprint"] != known[one]}
+            left = until - time.monotonic()
+            if news or left <= 0 or wake.is_set():
+                wake.clear()
+                return {"boot_id": boot_id, "learners": news}
+            wake.wait(min(POLL_SECONDS, left))
+
+    def interrupt(self, asker: str) -> None:
+        """Make the call that waits, or the next one, return at once."""
+        self.waits(asker).set()
+
+    def list_tree(self, folder: str) -> dict[str, list[Any]]:
+        """Return what is in a folder, as ``host_trees`` does."""
+        script = (
+            f"cd {quoted(folder)} || exit 0; find . -mindepth 1 | while IFS= read -r f; do "
+            'printf "%s/%s\\n" "$(stat -c "%f %s %Y" "$f")" "$f"; [ -L "$f" ] && readlink "$f"; done; true'
+        )
+        found: dict[str, list[Any]] = {}
+        lines = iter(self._client.words(f"({script})"))
+        for line in lines:
+            about, _, path = line.partition("/./")
+            bits, size, seconds = about.split()
+            mode = int(bits, 16)
+            kind = {0o040000: "folder", 0o100000: "file", 0o120000: "link"}.get(mode & 0o170000, "")
+            target = next(lines) if kind == "link" else ""
+            if kind:
+                modified = int(seconds) * 10**9
+                found[path] = [kind, int(size) if kind == "file" else 0, modified, mode & 0o777, target]
+        return found
+
+    def locate(self, folder: str, path: str) -> list[Any]:
+        """Return where a relative path of a folder really is, then what :meth:`list_tree` says of it.
+
+        Raises:
+            BackendError: it leads out of the folder, or is neither file nor folder.
+        """
+        target = f"{folder}/{path}" if path not in ("", ".") else folder
+        answer = self._client.sh(f"readlink -f {quoted(folder)} && readlink -f {quoted(target)}")
+        root, _, found = answer.output.decode().strip().partition("\n")
+        if answer.exit_code or not found:
+            return []
+        if found != root and not found.startswith(f"{root}/"):
+            raise BackendError(f"{path!r} leads out of the job's folder.")
+        about = self._client.sh(f"stat -c '%f %s %Y' {quoted(found)}")
+        if about.exit_code:
+            return []
+        bits, size, seconds = about.output.split()
+        mode = int(bits, 16)
+        kind = {0o040000: "folder", 0o100000: "file"}.get(mode & 0o170000, "")
+        if not kind:
+            raise BackendError(f"{path!r} is neither file nor folder.")
+        return [found, kind, int(size) if kind == "file" else 0, int(seconds) * 10**9, mode & 0o777, ""]
+
+    def markers(self, variable: str = "FABRIC_LEARNER") -> dict[str, list[int]]:
+        """Return what processes have in a variable, each with their pids."""
+        prefix = f"{variable}="
+        found: dict[str, list[int]] = {}
+        for line in self._client.words(f"{_PROC} grep '^{prefix}' | sed \"s|^|${{p#/proc/}} |\"; done; true"):
+            pid, _, entry = line.partition(" ")
+            found.setdefault(entry.removeprefix(prefix), []).append(int(pid))
+        return found
+
+    def end_marked(self, marker: str, grace_seconds: float) -> list[int]:
+        """End all processes of a learner; return those that could not be ended."""
+        if grace_seconds:
+            for pid in self.markers().get(marker, []):
+                self._client.sh(f"kill {pid}")
+            until = time.monotonic() + grace_seconds
+            while marker in self.markers() and time.monotonic() < until:
+                time.sleep(POLL_SECONDS)
+        self._kill("FABRIC_LEARNER", marker)
+        return self.markers().get(marker, [])
+
+    def inventory(self, leases_folder: str = "") -> dict[str, Any]:
+        """Return the machine; GPUs are not looked for, and none is given."""
+        machine: dict[str, Any] = self.prospects()["machine"]
+        return machine
+
+    def prospects(self, engine: str = "") -> dict[str, Any]:
+        """Return the machine and what there is for jobs."""
+        told = self._client.words(f"{_IDENTITY}; {_STOCK}")
+        identity = self._identity(told[:IDENTITY_LINES])
+        count, memory, bash, free, home, system = told[IDENTITY_LINES:]
+        return {
+            "identity": identity,
+            "machine": {
+                "name": identity["hostname"],
+                "cpus": int(count),
+                "memory_bytes": int(memory) * 1024,
+                "memory_used_bytes": None,
+                "disk_free_bytes": int(free) * 1024,
+                "driver": "none is looked for without a Python there",
+                "slots": [],
+                "time_us": identity["now_us"],
+            },
+            "version": "",
+            "system": system,
+            "home": home,
+            "home_free_bytes": int(free) * 1024,
+            "file_system": "",
+            "bash": bash,
+            "uv": "",
+            "venv": False,
+            "engines": [],
+            "sockets": [],
+            "kills_processes": False,
+        }
+
+    def _alive(self, states: Mapping[str, dict[str, Any] | None]) -> set[str]:
+        """Return those learners whose agents run: a pid means nothing without boot and start."""
+        here = {
+            one: state
+            for one, state in states.items()
+            if state and isinstance(state.get("pid"), int) and state.get("boot_id") == self._known_boot_id()
+        }
+        if not here:
+            return set()
+        pids = sorted({int(state["pid"]) for state in here.values()})
+        lines = self._client.words("".join(f"cat /proc/{pid}/stat || echo gone\n" for pid in pids) + "true")
+        ticks = {}
+        for pid, line in zip(pids, lines, strict=True):
+            fields = line.rpartition(")")[2].split()
+            if len(fields) > 19 and fields[0] not in "ZX":
+                ticks[pid] = int(fields[19])
+        return {one for one, state in here.items() if ticks.get(state["pid"]) == state.get("start_ticks")}
+
+    def _known_boot_id(self) -> str:
+        return self._boot_id or str(self.identity()["boot_id"])
+
+    def _kill(self, variable: str, marker: str) -> None:
+        for _ in range(100):
+            pids = self.markers(variable).get(marker, [])
+            if not pids:
+                return
+            self._client.sh(f"kill -9 {' '.join(map(str, pids))}")
+
+    def _those(self, paths: Sequence[str], test: str) -> list[str]:
+        if not paths:
+            return []
+        also = "" if test == "-x" else ' || [ -L "$1" ]'
+        script = f't() {{ [ {test} "$1" ]{also} && echo "$2"; }}\n'
+        script += "".join(f"t {quoted(path)} {number}\n" for number, path in enumerate(paths))
+        return [paths[int(number)] for number in self._client.words(script + "true")]
+
+    def _do(self, script: str) -> None:
+        self._client.check(script, seconds=600.0)
+
+    def _line(self, script: str) -> str:
+        lines = self._client.words(script)
+        if not lines:
+            raise BackendError("The shell there does not answer as one.")
+        return lines[0]
+
+
+def _object(content: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
