@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from workbench.errors import ConfigError, FabricError, NotAllowed, PlaceUnreachable
-from workbench.learner.engine import EngineRefused, ask
+from workbench.learner.platform.engine_client import EngineRefused, ask
 
 SOCKET: Final = "/var/run/docker.sock"
 PING_SECONDS: Final = 3.0

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from workbench.errors import BackendError, CannotWrite, FabricError, InputMissing, NotAllowed, TryAgain
-from workbench.learner.failure import Failure, of_os_error
+from workbench.learner.platform.errors import Failure, of_os_error
 
 _KINDS: Final[Mapping[str, type[FabricError]]] = {
     "missing": InputMissing,

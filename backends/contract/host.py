@@ -257,7 +257,7 @@ class Host(ABC):
         """Say what is new in the journals of learners, by folder, and wait until something is.
 
         ``known`` has the offset of each file that is not at its start, by the names of
-        ``workbench.learner.host_journals.FILES``, and as ``state`` the checksum of the state that is known.
+        ``workbench.learner.host.journals.FILES``, and as ``state`` the checksum of the state that is known.
         The operation ``interrupt_follow`` makes an asker's call return early. What a log has may be given to ``early``
         by folder and name, piece by piece, while the rest is on its way; the answer then begins where that ended.
         """
@@ -279,7 +279,7 @@ class Host(ABC):
 
     @abstractmethod
     def call(self, operation: str, **arguments: Any) -> Any:
-        """Do one of the operations of ``workbench.learner.host`` by name, with JSON values in and out.
+        """Do one of the operations of ``workbench.learner.host.operations`` by name, with JSON values in and out.
 
         The rest of what is done at a place (make, unpack and remove folders, list processes by their
         marker, inventory of GPUs): one function there, the same over every host.

@@ -11,7 +11,7 @@ from typing import Final
 
 from backends.contract.container_engines import Endpoint, ping
 from workbench.errors import ConfigError
-from workbench.learner.engine import EngineRefused, ask
+from workbench.learner.platform.engine_client import EngineRefused, ask
 from workbench.paths import Home
 
 OLDEST_API: Final = (1, 40)

@@ -45,16 +45,16 @@ class LocalBackend(Backend):
         import psutil
 
         from backends.local.gpu_health import local_gpus
-        from workbench.learner import host_inventory, host_machine
+        from workbench.learner.host import machine, x_host_inventory
 
         found = local_gpus()
         memory = psutil.virtual_memory()
         with translated():
-            slots = host_inventory.slots(found.slots, str(leases_folder()))
+            slots = x_host_inventory.slots(found.slots, str(leases_folder()))
         node = Node(
             name=socket.gethostname(),
-            cpus=len(host_machine.processors()),
-            memory_bytes=host_machine.memory()["total"],
+            cpus=len(machine.processors()),
+            memory_bytes=machine.memory()["total"],
             cpu_percent=_cpu_percent(),
             memory_used_bytes=memory.total - memory.available,
             disk_free_bytes=shutil.disk_usage(_nearest(self._home().path)).free,
@@ -182,7 +182,7 @@ def _gpus() -> Iterator[Finding]:
 
 
 def _leases() -> Finding:
-    from workbench.learner import leases
+    from workbench.learner.platform import leases
 
     folder = leases_folder()
     try:

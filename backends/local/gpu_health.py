@@ -21,7 +21,7 @@ _REMEDIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LocalGpus:
-    """The slots as the place tells them (``workbench.learner.host_gpus``), the driver, and what is wrong."""
+    """The slots as the place tells them (``workbench.learner.gpu.nvml``), the driver, and what is wrong."""
 
     slots: list[dict[str, Any]] = field(default_factory=list)
     driver: str = "none"

@@ -1,4 +1,4 @@
-"""This machine as a place: the operations of ``workbench.learner.host``, called directly."""
+"""This machine as a place: the operations of ``workbench.learner.host.operations``, called directly."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any, BinaryIO, ClassVar
 
 from backends.contract.errors import translated
 from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdentity, Lock
-from workbench.learner import host_files, host_processes, host_trees, leases
-from workbench.learner.host import Place
-from workbench.learner.upload import CHUNK_BYTES, Upload
+from workbench.learner.host import trees
+from workbench.learner.host.operations import Place
+from workbench.learner.platform import files, leases
+from workbench.learner.platform import run as host_processes
+from workbench.learner.platform.x_upload import CHUNK_BYTES, Upload
 from workbench.paths import Home, default_home
 
 
@@ -36,7 +38,7 @@ class LocalHost(Host):
     def folder(self, home_uuid: str) -> str:
         """Return the home itself: here the journal is the job's own folder."""
         with translated():
-            host_files.make_folders([str(self._home.path)])
+            files.make_folders([str(self._home.path)])
         return str(self._home.path)
 
     def run(
@@ -80,7 +82,7 @@ class LocalHost(Host):
     def read(self, offsets: Mapping[str, int], *, limit_bytes: int = 1 << 20) -> Mapping[str, Chunk]:
         """Read files from offsets on, up to their published end."""
         with translated():
-            return {path: Chunk(*found) for path, found in host_files.read(offsets, limit_bytes).items()}
+            return {path: Chunk(*found) for path, found in files.read(offsets, limit_bytes).items()}
 
     def follow(
         self,
@@ -101,7 +103,7 @@ class LocalHost(Host):
         """Have files of a folder sent as one tar stream."""
         with tempfile.TemporaryFile() as stream:
             with translated():
-                host_trees.send_files(folder, paths, stream)
+                trees.send_files(folder, paths, stream)
             stream.seek(0)
             receive(stream)
 
@@ -116,7 +118,7 @@ class LocalHost(Host):
             return leases.take(names, folder, text)
 
     def call(self, operation: str, **arguments: Any) -> Any:
-        """Do one of the operations of ``workbench.learner.host``."""
+        """Do one of the operations of ``workbench.learner.host.operations``."""
         with translated():
             return self._place.call(operation, arguments)
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 
 from backends.contract.errors import error_of
 from workbench.errors import BackendError, FabricError, PlaceUnreachable
-from workbench.learner import frames
+from workbench.learner.platform import frames
 
 SLACK_SECONDS: Final = 30.0
 """What a call may take beyond what was allowed to the operation itself."""

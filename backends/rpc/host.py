@@ -15,7 +15,7 @@ from backends.rpc.client import SLACK_SECONDS, FrameClient
 from backends.rpc.journal_feed import news_of
 from backends.rpc.x_carrying import Incoming, carried
 from workbench.errors import PlaceUnreachable
-from workbench.learner import frames
+from workbench.learner.platform import frames
 
 LONG_SECONDS: Final[Mapping[str, float]] = {"unpack": 3600.0, "remove": 600.0, "end_marked": 60.0}
 """Operations that may take long without anything being wrong."""
@@ -152,7 +152,7 @@ class FrameHost(Host):
         return None if number is None else PipeLock(self._client, number, names)
 
     def call(self, operation: str, **arguments: Any) -> Any:
-        """Do one of the operations of ``workbench.learner.host``."""
+        """Do one of the operations of ``workbench.learner.host.operations``."""
         if operation in ONE_WAY:
             self._client.tell(operation, arguments)
             return None

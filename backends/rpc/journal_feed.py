@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from backends.contract.host import Chunk, EarlyBytes
 from backends.rpc.client import PendingCall
 from workbench.errors import BackendError
-from workbench.learner import frames
-from workbench.learner.host_journals import EARLY
+from workbench.learner.host.journals import EARLY
+from workbench.learner.platform import frames
 
 
 def news_of(call: PendingCall, early: EarlyBytes | None) -> Mapping[str, Mapping[str, Chunk]]:

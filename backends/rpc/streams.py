@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from backends.rpc.client import SLACK_SECONDS, FrameClient
 from workbench.errors import FabricError
-from workbench.learner import frames
+from workbench.learner.platform import frames
 
 
 class FrameStream:

@@ -10,7 +10,7 @@ from typing import Any
 
 from backends.rpc.client import PendingCall
 from workbench.errors import FabricError
-from workbench.learner import frames
+from workbench.learner.platform import frames
 
 
 def carried(call: PendingCall) -> socket.socket:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final
 from backends.ssh.connection import Pipe
 from backends.ssh.x_ssh_way import HERE, SAFE, Way
 from workbench.errors import BackendError, CannotWrite, ConfigError, NotAllowed, PlaceUnreachable
-from workbench.learner import arrival
+from workbench.learner.host import remote_loader
 
 PYTHONS: Final = ("python3", *(f"python3.{minor}" for minor in range(14, 7, -1)), "python")
 ARRIVE_SECONDS: Final = 30.0
@@ -125,7 +125,7 @@ def _loader() -> str:
     """Return the loader's program without what only a reader needs."""
     import ast
 
-    tree = ast.parse(Path(arrival.__file__).read_text())
+    tree = ast.parse(Path(remote_loader.__file__).read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.Module) and ast.get_docstring(node) is not None:
             node.body = node.body[1:]
@@ -136,7 +136,7 @@ def _first_words(pipe: Pipe, wanted: Wanted, name: str) -> dict[str, Any]:
     # Not through the buffer: it would keep the agent's first words, and frames are read past it.
     reader = getattr(pipe.reader, "raw", pipe.reader)
     noise = bytearray()
-    while not noise.endswith(arrival.GREETING):
+    while not noise.endswith(remote_loader.GREETING):
         byte = reader.read(1)
         if not byte or len(noise) > _NOISE_BYTES:
             raise _nobody(pipe, bytes(noise), name)

@@ -134,7 +134,7 @@ class ShellHost(Host):
         return UnseenLock(names)
 
     def call(self, operation: str, **arguments: Any) -> Any:
-        """Do one of the operations of ``workbench.learner.host``."""
+        """Do one of the operations of ``workbench.learner.host.operations``."""
         return self._place.call(operation, arguments)
 
     def connect(self, path: str) -> socket.socket:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from workbench.learner.arrival import GREETING
+from workbench.learner.host.remote_loader import GREETING
 from workbench.paths import Home
 
 HERE: Final = b"here"

@@ -15,7 +15,7 @@ from runners.shared.environment import secrets_stem
 from runners.shared.host_facts import Site
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, learner_name
-from workbench.learner.contained import EXIT_GONE, EXIT_NOT_STARTED
+from workbench.learner.guard.container_command import EXIT_GONE, EXIT_NOT_STARTED
 
 ORDER_SECONDS: Final = 10.0
 """How long an end is not told while the engine hangs: the news of all other learners waits behind it."""

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from backends.contract.container_engines import find_engine, no_engine, not_allowed, usual_sockets
 from backends.contract.host import Host
 from workbench.errors import FabricError, NotAllowed, PlaceUnreachable, RunnerError
-from workbench.learner.engine import Asked, EngineRefused
+from workbench.learner.platform.engine_client import Asked, EngineRefused
 
 ANSWER_SECONDS: Final = 60.0
 REMOVE_SECONDS: Final = 3.0

@@ -12,7 +12,7 @@ from typing import Any, Final
 from runners.container.engine import NOT_FOUND, Engine
 from runners.container.x_container_paths import MODEL
 from workbench.errors import PlaceUnreachable, RunnerError
-from workbench.learner.engine import VERSION, EngineRefused
+from workbench.learner.platform.engine_client import VERSION, EngineRefused
 
 _CHUNK_BYTES: Final = 65536
 _FRAME_HEAD: Final = 8

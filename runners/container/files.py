@@ -19,7 +19,7 @@ from runners.container.x_container_paths import PROMISED
 from runners.interface import FileEntry
 from runners.shared.job_files import ROOTS, WORKING, JobFiles, Spot, split
 from workbench.errors import FabricError, InputMissing, NotAllowed, RunnerError
-from workbench.learner.engine import VERSION
+from workbench.learner.platform.engine_client import VERSION
 
 SEEN: Final = {
     "results": PROMISED["RESULT_DIR"],

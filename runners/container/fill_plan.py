@@ -85,7 +85,7 @@ class Filling:
 
 def program_of(agent: Agent) -> str:
     """Return where the first process of containers lies at the place."""
-    return agent.importable.removesuffix(".pyz") + "/workbench/learner/inside.sh"
+    return agent.importable.removesuffix(".pyz") + "/workbench/learner/guard/inside.sh"
 
 
 def _by_environment(engine: Engine) -> bool:

@@ -13,7 +13,7 @@ from runners.container.engine import Engine
 from runners.container.image import ARCHITECTURES
 from runners.container.pull import client_of, docker_library
 from workbench.errors import CannotWrite, InputMissing, LaunchRefused, RunnerError
-from workbench.learner.engine import EngineRefused
+from workbench.learner.platform.engine_client import EngineRefused
 
 Tell = Callable[[str], None]
 

@@ -36,9 +36,9 @@ from runners.shared.host_facts import Site
 from runners.shared.startup import Begin
 from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
-from workbench.learner.contained import REASON, why_not_started
-from workbench.learner.engine import Asked, EngineRefused
-from workbench.learner.launch_sh import render_secrets
+from workbench.learner.boot.sh_launch import render_secrets
+from workbench.learner.guard.container_command import REASON, why_not_started
+from workbench.learner.platform.engine_client import Asked, EngineRefused
 
 ENDS: Final = ("control", "output", "result")
 """The named pipes between an agent and each act of its container."""

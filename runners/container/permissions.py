@@ -10,7 +10,7 @@ from backends.contract.host import Host
 from runners.container.engine import Engine
 from runners.container.plan import bind
 from workbench.errors import RunnerError
-from workbench.learner.engine import EngineRefused
+from workbench.learner.platform.engine_client import EngineRefused
 
 CHANGE_SECONDS: Final = 600.0
 _ROOT: Final = ("", "0", "root", "0:0", "root:root")

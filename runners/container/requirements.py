@@ -19,9 +19,9 @@ from runners.shared.agents import Agent
 from runners.shared.host_facts import Site
 from runners.shared.virtualenvs import lock_of, refused, tail
 from workbench.errors import LaunchRefused, RunnerError
-from workbench.learner.contained import why_not_started
-from workbench.learner.engine import EngineRefused
-from workbench.learner.survey import INSTALLERS
+from workbench.learner.guard.container_command import why_not_started
+from workbench.learner.host.x_survey import INSTALLERS
+from workbench.learner.platform.engine_client import EngineRefused
 
 FORMAT: Final = 1
 TELL_SECONDS: Final = 2.0
@@ -32,7 +32,7 @@ _SCRIPT: Final = f"""
 exec >>{OURS}/build.log 2>&1
 for python in python3 python; do
     if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then
-        exec "$python" -m workbench.learner.environment_inside {ENVIRONMENT} {OURS}/requirements.txt {OURS}/$1
+        exec "$python" -m workbench.learner.host.virtualenv_in_container {ENVIRONMENT} {OURS}/requirements.txt {OURS}/$1
     fi
 done
 for python in python3 python; do

@@ -12,7 +12,7 @@ from backends.rpc.client import FrameClient
 from backends.rpc.host import FrameHost
 from runners.pod.names import SIDE_CAR
 from workbench.errors import FabricError
-from workbench.learner import pod_told
+from workbench.learner.pod import config
 
 CONNECT_SECONDS: Final = 30.0
 _READ_SECONDS: Final = 3600.0
@@ -51,7 +51,7 @@ def open_host(cluster: Cluster, pod: str, *, container: str = SIDE_CAR) -> PodHo
         PlaceUnreachable: it does not answer.
         Denied: the right to run commands in pods is missing.
     """
-    argv = ["sh", f"{pod_told.GIVEN}/pod.sh", "host"]
+    argv = ["sh", f"{config.GIVEN}/pod.sh", "host"]
     return PodHost(cluster.exec(pod, container, argv, stdin=True))
 
 

@@ -17,7 +17,7 @@ from runners.pod.options import PodOptions, options_of
 from runners.pod.template import DATA_FOLDER, SIDE_CAR_CPUS, SIDE_CAR_MEMORY, equal, pod_security, security
 from runners.pod.x_pod_reader import reader
 from workbench.errors import LaunchRefused, RunnerError
-from workbench.learner import pod_told
+from workbench.learner.pod import config
 
 LIFE_SECONDS: Final = 900
 """After which the cluster ends the pod, whatever became of who asked for it."""
@@ -69,9 +69,9 @@ def _create(cluster: Cluster, name: str, image: str, options: PodOptions) -> Map
 
 def _job(name: str, image: str, options: PodOptions) -> dict[str, Any]:
     mounts = [
-        {"name": "given", "mountPath": pod_told.GIVEN, "readOnly": True},
-        {"name": "journal", "mountPath": pod_told.JOURNAL},
-        {"name": "cache", "mountPath": pod_told.CACHE, "subPath": DATA_FOLDER},
+        {"name": "given", "mountPath": config.GIVEN, "readOnly": True},
+        {"name": "journal", "mountPath": config.JOURNAL},
+        {"name": "cache", "mountPath": config.CACHE, "subPath": DATA_FOLDER},
     ]
     container = {
         "name": SIDE_CAR,

@@ -8,7 +8,7 @@ from runners.interface import LaunchRequest
 from runners.pod.stores import store_variables
 from runners.shared.environment import NO_GPU, SEED_MAX
 from workbench.job import attempt_stem
-from workbench.learner import pod_told
+from workbench.learner.pod import config
 from workbench.manifest.params import param_text, param_variable
 
 PORT = 29500
@@ -21,7 +21,7 @@ def pod_environment(request: LaunchRequest, run_as: str) -> dict[str, str]:
     told = {"PYTHONUNBUFFERED": "1", **_proxies(request)}
     if run_as == "restricted":
         # Its user is in no image's list of users.
-        told |= {"HOME": pod_told.HOME, "USER": "fabric", "LOGNAME": "fabric"}
+        told |= {"HOME": config.HOME, "USER": "fabric", "LOGNAME": "fabric"}
     told |= spec.env
     if spec.seed is not None:
         told["FABRIC_SEED"] = str(spec.seed)
@@ -31,7 +31,7 @@ def pod_environment(request: LaunchRequest, run_as: str) -> dict[str, str]:
     told["FABRIC_PARAMS"] = json.dumps(dict(spec.params))
     told |= _promises(request)
     told["PYTHONPATH"] = ":".join(
-        part for part in (pod_told.MODEL, spec.env.get("PYTHONPATH", ""), pod_told.AGENT) if part
+        part for part in (config.MODEL, spec.env.get("PYTHONPATH", ""), config.AGENT) if part
     )
     return told
 
@@ -41,14 +41,14 @@ def _promises(request: LaunchRequest) -> dict[str, str]:
     spec, attempt = request.spec, request.attempt
     stem = attempt_stem(attempt.job_id, attempt.attempt)
     return {
-        "MODEL_DIR": pod_told.MODEL,
-        "DATA_DIR": pod_told.DATA,
-        "RESULT_DIR": pod_told.RESULTS,
-        "RESULT_BUCKET_DIR": pod_told.RESULTS,
-        "CHECKPOINT_DIR": pod_told.CHECKPOINTS,
-        "LOG_DIR": pod_told.LOGS,
+        "MODEL_DIR": config.MODEL,
+        "DATA_DIR": config.DATA,
+        "RESULT_DIR": config.RESULTS,
+        "RESULT_BUCKET_DIR": config.RESULTS,
+        "CHECKPOINT_DIR": config.CHECKPOINTS,
+        "LOG_DIR": config.LOGS,
         **store_variables(request),
-        "JOB_STATE_DIR": pod_told.STATE_DIR,
+        "JOB_STATE_DIR": config.STATE_DIR,
         "TRAINING_ID": attempt.job_id,
         "TRAINING_JOB": attempt.job_id,
         "TRAINING_COMMAND": spec.framework.command,

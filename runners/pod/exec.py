@@ -17,7 +17,7 @@ from runners.interface import AttemptRef, LearnerRef
 from runners.pod.names import LEARNER, ref_of, selector
 from workbench.errors import FabricError, RunnerError
 from workbench.job import learner_name
-from workbench.learner import pod_told
+from workbench.learner.pod import config
 
 _CHUNK_BYTES: Final = 65536
 _READ_SECONDS: Final = 3600.0
@@ -29,7 +29,7 @@ class PodExec:
     def __init__(self, cluster: Cluster, ref: LearnerRef, argv: Sequence[str], *, terminal: bool) -> None:
         self._terminal = terminal
         pod = _pod_of(cluster, ref)
-        around = ["sh", f"{pod_told.GIVEN}/pod.sh", "exec"]
+        around = ["sh", f"{config.GIVEN}/pod.sh", "exec"]
         if terminal:
             around = ["env", f"TERM={os.environ.get('TERM', 'xterm')}", *around]
         try:

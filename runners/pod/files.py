@@ -17,17 +17,17 @@ from runners.pod.sh_files import PlainFiles
 from runners.pod.status import is_learner_running, is_side_car_running
 from runners.shared.job_files import ROOTS, WORKING, JobFiles, Spot, split
 from workbench.errors import NotAllowed, PlaceUnreachable, RunnerError, UsageError
-from workbench.learner import pod_told
-from workbench.learner.pod_told import NO_PYTHON
+from workbench.learner.pod import config
+from workbench.learner.pod.config import NO_PYTHON
 from workbench.paths import Home, default_home
 
 SEEN: Final = {
-    "results": pod_told.RESULTS,
-    "checkpoints": pod_told.CHECKPOINTS,
-    "logs": pod_told.LOGS,
-    "data": pod_told.DATA,
-    "job": pod_told.STATE_DIR,
-    WORKING: pod_told.MODEL,
+    "results": config.RESULTS,
+    "checkpoints": config.CHECKPOINTS,
+    "logs": config.LOGS,
+    "data": config.DATA,
+    "job": config.STATE_DIR,
+    WORKING: config.MODEL,
 }
 """The job's folders as its pods have them."""
 

@@ -21,9 +21,9 @@ from runners.pod.status import has_side_car_ended, is_over, is_side_car_running
 from runners.pod.watch import Sightings
 from runners.pod.x_pod_phases import says_more
 from workbench.errors import FabricError, PlaceUnreachable
-from workbench.learner import pod_told
-from workbench.learner.host_journals import EARLY, FILES
-from workbench.learner.pod_told import NO_PYTHON
+from workbench.learner.host.journals import EARLY, FILES
+from workbench.learner.pod import config
+from workbench.learner.pod.config import NO_PYTHON
 
 STREAMS: Final = 64
 """How many pods are read at once; with more learners they take turns."""
@@ -316,4 +316,4 @@ def _is_same(one: Known, other: Known) -> bool:
 
 def folder_of(ref: LearnerRef) -> str:
     """Return where a learner's journal lies in its pod."""
-    return f"{pod_told.ATTEMPT}/learner-{ref.learner}"
+    return f"{config.ATTEMPT}/learner-{ref.learner}"

@@ -35,8 +35,8 @@ from runners.pod.x_pod_removal import remove_attempt
 from runners.pod.x_pod_unfit import Unfit
 from runners.shared.environment import CHOSEN
 from workbench.errors import InputMissing, LaunchRefused, RunnerError, SlotsBusy, TryAgain
-from workbench.learner import pod_told
-from workbench.learner.launch_sh import render_secrets
+from workbench.learner.boot.sh_launch import render_secrets
+from workbench.learner.pod import config
 from workbench.paths import Home, default_home
 
 _turns: Final[dict[tuple[str, str], threading.Lock]] = {}
@@ -210,7 +210,7 @@ class PodLaunching:
                 content[name] = pod_program()
             elif text in plain:
                 content[name] = plain[text]
-            elif name == pod_told.CODE:
+            elif name == config.CODE:
                 with translated():
                     content[name] = Path(self._request.code_file).read_bytes()
             else:
@@ -331,7 +331,7 @@ def is_placed(pod: Mapping[str, Any]) -> bool:
 
 def agent_archive() -> Path:
     """Return the agent's archive, built if need be."""
-    from workbench.learner.archive import build
+    from workbench.learner.boot.archive import build
 
     with translated():
         return Path(build(str(Home(default_home()).agents)))
@@ -341,7 +341,7 @@ def pod_program() -> bytes:
     """Return what every container of a pod begins with."""
     import workbench.learner
 
-    return (Path(workbench.learner.__file__).parent / "pod.sh").read_bytes()
+    return (Path(workbench.learner.__file__).parent / "pod" / "pod.sh").read_bytes()
 
 
 def _owner_of(document: Mapping[str, Any]) -> str:

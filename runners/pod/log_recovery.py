@@ -13,8 +13,8 @@ from backends.contract.cluster import Absent, Cluster, Invalid
 from backends.contract.host import Chunk
 from runners.pod.names import LEARNER, SIDE_CAR
 from runners.pod.sh_agent import state_of
-from workbench.learner.host_journals import SHARE_BYTES
-from workbench.learner.pod_rest import Part, parse
+from workbench.learner.host.journals import SHARE_BYTES
+from workbench.learner.pod.log_dump import Part, parse
 
 STATE: Final = "state"
 ANCHOR_BYTES: Final = 4096

@@ -16,7 +16,7 @@ from runners.pod.template import Results, job
 from runners.pod.x_pod_documents import pod_document, sent_once_they_run, where_code_travels
 from workbench.errors import LaunchRefused
 from workbench.job import learner_name
-from workbench.learner import pod_told
+from workbench.learner.pod import config
 from workbench.manifest.unbuilt import not_built
 
 AGENT: Final = "<the agent>"
@@ -83,7 +83,7 @@ def _objects(request: LaunchRequest, options: PodOptions, results: Results) -> I
     given = {"agent.pyz": AGENT, "pod.sh": PROGRAM, "pod.json": json.dumps(told, indent=1, sort_keys=True)}
     given |= plain_texts(told)
     if where_code_travels(request) == "given":
-        given[pod_told.CODE] = f"<the code, {request.code_hash}>"
+        given[config.CODE] = f"<the code, {request.code_hash}>"
     yield _secret(given_name(attempt), named, given)
     if names := secret_names(request):
         values = json.dumps({name: f"<secret {name}>" for name in names})

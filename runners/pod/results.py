@@ -22,9 +22,9 @@ from runners.pod.watch import Sightings
 from runners.pod.x_pod_reader import reader
 from runners.shared.download import bring_folder
 from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable
-from workbench.learner import pod_told
-from workbench.learner.pod_environment import PACKAGE
-from workbench.learner.pod_told import NO_PYTHON
+from workbench.learner.pod import config
+from workbench.learner.pod.config import NO_PYTHON
+from workbench.learner.pod.requirements import PACKAGE
 from workbench.paths import JobFolder
 
 DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
@@ -97,7 +97,7 @@ def bring_home(
         host = None if _stays(pod) else _served(ref, pod, sightings, journals)
         if host is not None and not _is_stored(host, ref, pod):
             _bring(host, job, attempt, number)
-            host.call("write_files", files={pod_told.FETCHED: "\n"})
+            host.call("write_files", files={config.FETCHED: "\n"})
     if pods:
         _record_image(cluster, next(iter(pods.values())), here.path / "environment.json")
     claimed = next((pod for pod in pods.values() if _claim_of(pod) and not _stays(pod)), None)
@@ -121,10 +121,10 @@ def _is_stored(host: Host, ref: LearnerRef, pod: Mapping[str, Any]) -> bool:
 
 
 def _bring(host: Host, job: JobFolder, attempt: AttemptRef, number: int) -> None:
-    bring_folder(host, pod_told.RESULTS, job.results)
-    bring_folder(host, pod_told.CHECKPOINTS, job.checkpoints)
+    bring_folder(host, config.RESULTS, job.results)
+    bring_folder(host, config.CHECKPOINTS, job.checkpoints)
     logs = job.attempt(attempt.attempt).logs
-    bring_folder(host, pod_told.LOGS, logs if number == 1 else logs.with_name(f"logs-{number}"))
+    bring_folder(host, config.LOGS, logs if number == 1 else logs.with_name(f"logs-{number}"))
 
 
 def _served(ref: LearnerRef, pod: Mapping[str, Any], sightings: Sightings, journals: Journals) -> Host | None:
@@ -134,7 +134,7 @@ def _served(ref: LearnerRef, pod: Mapping[str, Any], sightings: Sightings, journ
     while found is not None and is_side_car_running(found) and not has_side_car_ended(found):
         try:
             host = journals.host(ref, found)
-            host.call("children", folder=pod_told.RESULTS)
+            host.call("children", folder=config.RESULTS)
             return host
         except Denied:
             return None

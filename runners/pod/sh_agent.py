@@ -18,8 +18,8 @@ from backends.contract.host import Chunk
 from runners.interface import AttemptRef, LearnerRef
 from runners.pod.names import LEARNER, given_name
 from workbench.errors import FabricError
-from workbench.learner import pod_told
-from workbench.learner.host_journals import SHARE_BYTES
+from workbench.learner.host.journals import SHARE_BYTES
+from workbench.learner.pod import config
 from workbench.paths import Home, default_home
 
 PLACEHOLDER: Final = 987654321
@@ -34,11 +34,11 @@ _PAUSE_LONGEST_SECONDS: Final = 3.0
 
 def plain_texts(told: Mapping[str, Any]) -> dict[str, str]:
     """Return what goes into the Secret for images without Python."""
-    from workbench.learner.launch_sh import render
+    from workbench.learner.boot.sh_launch import render
 
     launch = {**told["launch"], "learner": PLACEHOLDER}
-    secrets = f"{pod_told.SECRETS}/secrets.sh" if launch["secrets_file"] else ""
-    folder = f"{pod_told.ATTEMPT}/learner-{PLACEHOLDER}"
+    secrets = f"{config.SECRETS}/secrets.sh" if launch["secrets_file"] else ""
+    folder = f"{config.ATTEMPT}/learner-{PLACEHOLDER}"
     values = {
         "job": launch["job"],
         "stem": told["stem"],
@@ -53,7 +53,7 @@ def plain_texts(told: Mapping[str, Any]) -> dict[str, str]:
         "marker": f"{launch['home']}/{launch['job']}/{launch['attempt']}",
         "placeholder": PLACEHOLDER,
     }
-    stop = {"kind": "halt", "grace_seconds": launch["grace_seconds"], "by": pod_told.BY_CLUSTER}
+    stop = {"kind": "halt", "grace_seconds": launch["grace_seconds"], "by": config.BY_CLUSTER}
     return {
         "agent.sh": AGENT_SCRIPT,
         "pod_plain.sh": PLAIN,
@@ -66,11 +66,11 @@ def plain_texts(told: Mapping[str, Any]) -> dict[str, str]:
 def scripts() -> dict[str, bytes]:
     """Return what stands in a plan by name only."""
     import workbench.learner
-    from workbench.learner.launch_sh import agent_script
+    from workbench.learner.boot.sh_launch import agent_script
 
     folder = Path(workbench.learner.__file__).parent
     with translated():
-        return {AGENT_SCRIPT: agent_script().encode(), PLAIN: (folder / "pod_plain.sh").read_bytes()}
+        return {AGENT_SCRIPT: agent_script().encode(), PLAIN: (folder / "pod" / "pod_plain.sh").read_bytes()}
 
 
 class PlainLog:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from runners.interface import LearnerRef, Seen
 from runners.pod.names import AWAITS, LEARNER, PREPARE, QUEUE, SIDE_CAR, VERDICT
 from workbench.job import LearnerPhase, Reason
-from workbench.learner.pod_told import BY_CLUSTER, EXIT_GANG
+from workbench.learner.pod.config import BY_CLUSTER, EXIT_GANG
 
 Pod = Mapping[str, Any]
 

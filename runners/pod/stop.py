@@ -14,7 +14,7 @@ from runners.pod.names import LEARNER, is_same, stem_of
 from runners.pod.status import is_over, is_side_car_running
 from runners.pod.watch import Sightings
 from workbench.errors import PlaceUnreachable
-from workbench.learner.pod_told import NO_PYTHON
+from workbench.learner.pod.config import NO_PYTHON
 
 PATIENCE: Final = 2
 """So often a kill is asked for through a learner's agent before its pod is deleted."""

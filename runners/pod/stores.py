@@ -23,8 +23,8 @@ from runners.shared.data_stores import refusals as of_stores
 from runners.shared.host_facts import Site
 from runners.shared.store_setup import CACHE_BYTES, PATIENCE, remotes_text
 from workbench.data.stores import Store
-from workbench.learner import pod_told
-from workbench.learner.stores import REMOTES
+from workbench.learner.pod import config
+from workbench.learner.stores.config import REMOTES
 from workbench.paths import Home
 
 ANNOTATION: Final = "fabric.stores"
@@ -37,7 +37,7 @@ FETCH_ANNOTATION: Final = "fabric.fetch"
 """Of a pod whose results come home though they are in a data store."""
 
 SITE: Final = Site(
-    home=Home(Path(pod_told.JOURNAL)),
+    home=Home(Path(config.JOURNAL)),
     here=False,
     hostname="the pod",
     system="Linux",
@@ -76,18 +76,18 @@ def pod_stores(
     fetch = [{**one, lead: into[one["id"]]} for one in document["fetch"]]
     told = {
         **document,
-        "rclone": pod_told.RCLONE,
-        "cache": pod_told.CACHE if shares_data else pod_told.ARRIVING,
+        "rclone": config.RCLONE,
+        "cache": config.CACHE if shares_data else config.ARRIVING,
         "cache_bytes": int(os.environ.get(CACHE_BYTES) or 0) or None,
         "fetch": fetch,
-        "checkpoint_dir": pod_told.CHECKPOINTS,
+        "checkpoint_dir": config.CHECKPOINTS,
         "patience_seconds": float(os.environ.get(PATIENCE) or 0) or None,
         # What the command may use of memory is its own while it runs.
         "uploads_elsewhere": True,
         "compares": shares_results and request.attempt.learners > 1,
     }
     if document["results"] is not None:
-        told["result_dir"] = pod_told.RESULTS
+        told["result_dir"] = config.RESULTS
     return told
 
 

@@ -24,7 +24,7 @@ from runners.pod.options import PodOptions, gpu_labels
 from runners.pod.stores import ANNOTATION, FETCH_ANNOTATION, RESULTS_ANNOTATION, pod_stores, secret_names
 from runners.pod.volumes import RESULTS, bound_mounts, bound_volumes, one_volume_a_claim
 from runners.pod.x_pod_patch import patched
-from workbench.learner import pod_told
+from workbench.learner.pod import config
 
 SIDE_CAR_CPUS: Final = "250m"
 SIDE_CAR_MEMORY: Final = "128Mi"
@@ -144,7 +144,7 @@ def _container(
         "name": name,
         "image": image_of(request),
         "imagePullPolicy": _PULL[request.spec.image_pull],
-        "command": ["sh", f"{pod_told.GIVEN}/pod.sh", role],
+        "command": ["sh", f"{config.GIVEN}/pod.sh", role],
         "securityContext": security(options),
         "resources": equal(_beside(request)),
         "volumeMounts": _mounts(request, options, results, role),
@@ -254,23 +254,23 @@ def _mounts(request: LaunchRequest, options: PodOptions, results: Results, role:
         return {"name": name, "mountPath": path, **more}
 
     mounts = [
-        mount("given", pod_told.GIVEN, readOnly=True),
-        mount("journal", pod_told.JOURNAL),
-        mount(RESULTS, pod_told.RESULTS, subPath=results.folders[0]),
-        mount(RESULTS, pod_told.CHECKPOINTS, subPath=results.folders[1]),
+        mount("given", config.GIVEN, readOnly=True),
+        mount("journal", config.JOURNAL),
+        mount(RESULTS, config.RESULTS, subPath=results.folders[0]),
+        mount(RESULTS, config.CHECKPOINTS, subPath=results.folders[1]),
     ]
     if results.shared:
         shared = f"{folder}attempt-{request.attempt.attempt}"
-        mounts.append(mount(RESULTS, pod_told.STATE_DIR, subPath=shared))
-        mounts.append(mount("job", pod_told.MODEL))
+        mounts.append(mount(RESULTS, config.STATE_DIR, subPath=shared))
+        mounts.append(mount("job", config.MODEL))
     else:
-        mounts.append(mount("job", pod_told.STATE_DIR))
+        mounts.append(mount("job", config.STATE_DIR))
     if secret_names(request) and role != "prepare":
-        mounts.append(mount("secrets", pod_told.SECRETS, readOnly=True))
+        mounts.append(mount("secrets", config.SECRETS, readOnly=True))
     if role == "learner":
-        mounts += [mount("data", pod_told.DATA), mount("shm", "/dev/shm")]
+        mounts += [mount("data", config.DATA), mount("shm", "/dev/shm")]
         if options.data_claim and pod_stores(request):
-            mounts.append(mount("cache", pod_told.CACHE, subPath=DATA_FOLDER))
+            mounts.append(mount("cache", config.CACHE, subPath=DATA_FOLDER))
         mounts += [*bound_mounts(request), *_of_user(options.volumes)]
     return mounts
 

@@ -20,8 +20,8 @@ from runners.pod.names import PREPARE
 from runners.pod.x_pod_plain_code import send_plain
 from runners.shared.store_setup import our_rclone, theirs
 from workbench.errors import LaunchRefused, PlaceUnreachable
-from workbench.learner.pod_prepare import ARRIVED, MADE
-from workbench.learner.pod_told import NO_PYTHON, RCLONE_PACKED
+from workbench.learner.pod.config import NO_PYTHON, RCLONE_PACKED
+from workbench.learner.pod.init_container import ARRIVED, MADE
 from workbench.paths import Home, JobFolder, default_home
 
 PACKING: Final = 1

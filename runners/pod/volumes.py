@@ -10,7 +10,7 @@ from runners.interface import LaunchRequest
 from runners.pod.options import PodOptions
 from runners.shared.data_stores import CHECKPOINTS, SHARED_CHECKPOINTS, Data, data_of, results_store
 from workbench.data.stores import Store, stores_of
-from workbench.learner import pod_told
+from workbench.learner.pod import config
 
 VOLUMES: Final = "/mnt/volumes"
 RESULTS: Final = "results"
@@ -21,7 +21,7 @@ def inside(data: Data) -> str:
     """Return where a store's data is seen."""
     if data.store.is_volume:
         return str(PurePosixPath(_point(data.store), data.store.data_path))
-    return f"{pod_told.DATA}/{data.name}"
+    return f"{config.DATA}/{data.name}"
 
 
 def claims_of(request: LaunchRequest) -> dict[str, str]:

@@ -15,8 +15,8 @@ from runners.pod.upload import made_before
 from runners.process.plan import USAGE_SECONDS
 from runners.shared.environment import CHOSEN
 from runners.shared.launch_document import metrics_document
-from workbench.learner import pod_told
-from workbench.learner.survey import INSTALLERS
+from workbench.learner.host.x_survey import INSTALLERS
+from workbench.learner.pod import config
 
 SECRET_BYTES: Final = 900_000
 """What travels in one Secret, packed: the cluster takes a little more."""
@@ -93,9 +93,9 @@ def launch_document(request: LaunchRequest, options: PodOptions, results: Result
         "command": spec.framework.command,
         "setup": spec.setup,
         "shell": "bash",
-        "cwd": pod_told.MODEL,
+        "cwd": config.MODEL,
         "env": {},
-        "secrets_file": f"{pod_told.SECRETS}/secrets.json" if secret_names(request) else None,
+        "secrets_file": f"{config.SECRETS}/secrets.json" if secret_names(request) else None,
         "secrets": list(spec.secrets),
         "grace_seconds": spec.grace_seconds,
         "settle_seconds": spec.settle_seconds,
@@ -105,8 +105,8 @@ def launch_document(request: LaunchRequest, options: PodOptions, results: Result
         "cpus": None,
         "slots": [],
         "usage_seconds": USAGE_SECONDS,
-        "attempt_dir": pod_told.ATTEMPT,
-        "log_dir": pod_told.LOGS,
+        "attempt_dir": config.ATTEMPT,
+        "log_dir": config.LOGS,
         "log_dir_shared": results.shared,
         "metrics": metrics_document(spec),
         "stores": pod_stores(request, shares_data=bool(options.data_claim), shares_results=results.shared),

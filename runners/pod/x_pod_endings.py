@@ -15,7 +15,7 @@ from runners.pod.journals import folder_of
 from runners.pod.names import LEARNER
 from runners.pod.status import is_side_car_running
 from workbench.errors import FabricError
-from workbench.learner.pod_told import last_of
+from workbench.learner.pod.config import last_of
 
 Pod = Mapping[str, Any]
 

@@ -14,13 +14,13 @@ from runners.pod.container_host import Reader
 from runners.pod.names import PREPARE
 from runners.pod.sh_files import PlainFiles
 from workbench.errors import LaunchRefused
-from workbench.learner import pod_told
-from workbench.learner.pod_prepare import ARRIVED
+from workbench.learner.pod import config
+from workbench.learner.pod.init_container import ARRIVED
 
 CHUNK_BYTES: Final = 384 * 1024
 """A shell keeps so much of the script in memory, a third more in base64."""
 
-UNPACKED: Final = pod_told.JOURNAL + "/code.arrived"
+UNPACKED: Final = config.JOURNAL + "/code.arrived"
 """Made when all files are in their place."""
 
 
@@ -54,7 +54,7 @@ def send_plain(cluster: Cluster, pod: str, archive: Path) -> None:
 
 def _script(tar: tarfile.TarFile) -> Iterator[bytes]:
     """Yield a program that makes what an archive holds."""
-    yield f"set -e\nmkdir -p {pod_told.MODEL}\ncd {pod_told.MODEL}\n".encode()
+    yield f"set -e\nmkdir -p {config.MODEL}\ncd {config.MODEL}\n".encode()
     for member in tar:
         path = shlex.quote(f"./{member.name}").encode("utf-8", "surrogateescape")
         parent, slash, _ = f"./{member.name}".rpartition("/")

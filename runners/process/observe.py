@@ -16,7 +16,7 @@ from runners.shared.environment import marker
 from runners.shared.host_facts import Site
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase
-from workbench.learner.facts import is_dead, is_over
+from workbench.learner.host.x_facts import is_dead, is_over
 
 NEVER: Final = math.inf
 TAKEOVERS: Final = 3

@@ -27,7 +27,7 @@ from runners.interface import (
 from runners.shared.environment import marker, secrets_stem
 from runners.shared.host_facts import Site, look_at
 from workbench.errors import FabricError, RunnerError
-from workbench.learner.facts import is_over
+from workbench.learner.host.x_facts import is_over
 from workbench.paths import AttemptFolder, JobFolder, LearnerFolder
 
 if TYPE_CHECKING:  # who only asks what it can do is not made to wait for how

@@ -95,13 +95,13 @@ class ShAgent(Agent):
 
     def argv(self, folder: LearnerFolder) -> list[str]:
         """Return the command that keeps a learner."""
-        from workbench.learner.launch_sh import guard_argv
+        from workbench.learner.boot.sh_launch import guard_argv
 
         return guard_argv(self.path, str(folder.path))
 
     def files(self, folder: LearnerFolder, document: Mapping[str, Any]) -> dict[str, str]:
         """Return the launch document, for readers in JSON and for the agent as shell text."""
-        from workbench.learner.launch_sh import render
+        from workbench.learner.boot.sh_launch import render
 
         try:
             text = render(document, learner_dir=str(folder.path), secrets_file=document["secrets_file"] or "")
@@ -111,7 +111,7 @@ class ShAgent(Agent):
 
     def secrets_text(self, secrets: Mapping[str, str]) -> str:
         """Return shell text."""
-        from workbench.learner.launch_sh import render_secrets
+        from workbench.learner.boot.sh_launch import render_secrets
 
         try:
             return render_secrets(secrets)
@@ -130,7 +130,7 @@ def bring_agent(host: Host, site: Site, kind: AgentKind) -> Agent:
 
 
 def _bring_python(host: Host, site: Site) -> Agent:
-    from workbench.learner.archive import build
+    from workbench.learner.boot.archive import build
 
     with _bringing, translated():
         built = Path(build(str((site.home if site.here else Home(default_home())).agents)))
@@ -142,7 +142,7 @@ def _bring_python(host: Host, site: Site) -> Agent:
 
 
 def _bring_sh(host: Host, site: Site) -> Agent:
-    from workbench.learner.launch_sh import agent_script
+    from workbench.learner.boot.sh_launch import agent_script
 
     content = agent_script().encode()
     sha256 = hashlib.sha256(content).hexdigest()

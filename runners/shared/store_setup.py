@@ -22,7 +22,7 @@ from runners.shared.host_facts import Site
 from workbench.data.rclone import VERSION_MIN, find_rclone, parse_version
 from workbench.data.stores import Store, remote_of, stores_of
 from workbench.errors import InputMissing, LaunchRefused
-from workbench.learner.stores import REMOTES
+from workbench.learner.stores.config import REMOTES
 
 PATIENCE: Final = "FABRIC_STORE_PATIENCE_SECONDS"
 """How long a store that does not answer is tried again, in the controller's environment, for tests."""

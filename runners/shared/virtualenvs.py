@@ -14,7 +14,7 @@ from runners.interface import LaunchRequest, Progress
 from runners.shared.host_facts import Site
 from runners.shared.interpreters import Interpreter, with_first
 from workbench.errors import LaunchRefused
-from workbench.learner.survey import INSTALLERS
+from workbench.learner.host.x_survey import INSTALLERS
 
 FACTS_SECONDS: Final = 60.0
 TELL_SECONDS: Final = 5.0
@@ -118,7 +118,7 @@ def lock_of(key: str, site: Site, host: Host) -> Lock | None:
 def _start(environment: Environment, site: Site, host: Host, lock: Lock) -> None:
     """Start a build from nothing; it holds the lock as long as it lives."""
     folder = environment.folder
-    program = Path(__file__).parents[2] / "workbench" / "learner" / "environment.py"
+    program = Path(__file__).parents[2] / "workbench" / "learner" / "host" / "virtualenv.py"
     host.call("remove", paths=[folder, f"{folder}.log"])
     host.call(
         "write_files",

@@ -263,7 +263,7 @@ def test_a_spawned_process_holds_its_part_of_a_lock_without_a_gap(host: Host, tm
 
 
 def test_a_closed_host_has_let_go_of_its_locks(host: Host, tmp_path: Path) -> None:
-    from workbench.learner import leases
+    from workbench.learner.platform import leases
 
     folder = str(tmp_path / "leases")
     lock = host.lock(["a"], folder=folder, text="{}")

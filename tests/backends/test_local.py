@@ -14,7 +14,7 @@ from backends.contract.host import BackendOptions, Finding, Slot
 from backends.local.backend import LocalBackend
 from backends.local.host import LocalHost
 from tests.stubs import GIB, Gpus, pretend
-from workbench.learner import leases
+from workbench.learner.platform import leases
 from workbench.paths import leases_folder
 
 BACKEND = LocalBackend(BackendOptions("local", "local"))

@@ -12,8 +12,8 @@ import pytest
 from backends.rpc.client import PendingCall
 from backends.rpc.journal_feed import news_of
 from workbench.errors import BackendError
-from workbench.learner import frames
-from workbench.learner.frames import Frame
+from workbench.learner.platform import frames
+from workbench.learner.platform.frames import Frame
 
 NAMES = ("output", "index", "setup", "setup_index", "records", "state")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.learner import nvidia_smi
+from workbench.learner.gpu import nvidia_smi
 
 GPUS = """\
 GPU-1, 0, NVIDIA A100-SXM4-40GB, 40960, 1024, 97, 61, 250.50, 400.00, 550.54.15

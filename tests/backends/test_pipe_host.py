@@ -16,7 +16,8 @@ from backends.rpc.subprocess_host import PipeHost
 from tests.backends.alive import wait_until_dead
 from tests.learner.agent import oldest_python
 from workbench.errors import BackendError, PlaceUnreachable
-from workbench.learner import archive, leases
+from workbench.learner.boot import archive
+from workbench.learner.platform import leases
 
 
 @pytest.fixture

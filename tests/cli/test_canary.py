@@ -18,7 +18,7 @@ from tests.screens.test_real_terminal import TMUX, Terminal
 from tests.stores.servers import KEY, SECRET, Server, serving
 from workbench.data.rclone import find_rclone
 from workbench.errors import FabricError
-from workbench.learner.masking import Mask
+from workbench.learner.scribe.masking import Mask
 from workbench.paths import Home
 
 TOKEN = "canary/token hush+0816"

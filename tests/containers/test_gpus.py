@@ -14,7 +14,7 @@ from tests.containers.conftest import MakeJob
 from tests.containers.images import DEBIAN
 from tests.stubs import Gpus, pretend
 from workbench.errors import LaunchRefused, SlotsBusy
-from workbench.learner import leases
+from workbench.learner.platform import leases
 
 UNIQUE = uuid.uuid4().hex[:8]
 """Other tests at the same time pretend other GPUs on the same engine."""

@@ -19,8 +19,8 @@ from workbench.controller.journals import Journals
 from workbench.controller.log import Log
 from workbench.controller.secrets import write_secrets
 from workbench.job import State
-from workbench.learner.journal import published_end
-from workbench.learner.launch_sh import agent_script, guard_argv, render, render_secrets
+from workbench.learner.boot.sh_launch import agent_script, guard_argv, render, render_secrets
+from workbench.learner.journal.output import published_end
 from workbench.metrics import points, series
 from workbench.paths import Home, LearnerFolder
 from workbench.store.database import Store

@@ -21,8 +21,9 @@ from runners.process.runner import ProcessRunner
 from tests.controller.waiting import wait_for
 from workbench.controller.mirroring import LearnerMirror, Mirroring, Mirrors, bring_all, learners_of
 from workbench.errors import InputMissing
-from workbench.learner import archive, host_journals
-from workbench.learner.host_journals import FILES, SHARE_BYTES, Follower, new_in
+from workbench.learner.boot import archive
+from workbench.learner.host import journals as host_journals
+from workbench.learner.host.journals import FILES, SHARE_BYTES, Follower, new_in
 from workbench.paths import Home
 
 ENTRY = struct.Struct("<QQQ")

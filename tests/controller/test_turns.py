@@ -13,7 +13,7 @@ from runners.process.runner import ProcessRunner
 from tests.controller.test_mirroring import Elsewhere, Journal
 from workbench.controller.mirroring import Mirrors, bring_all, learners_of
 from workbench.errors import CannotWrite
-from workbench.learner.host_journals import SHARE_BYTES
+from workbench.learner.host.journals import SHARE_BYTES
 from workbench.paths import Home
 
 ATTEMPT = AttemptRef("there", "training-aaaaaaaaa", 1, 1)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from runners.pod.log_recovery import ANCHOR_BYTES, Rest, before
-from workbench.learner.journal import ENTRY, HEADER, MAGIC
-from workbench.learner.pod_rest import BLOCK_BYTES, LINE_CHARACTERS, Unread, parse
+from workbench.learner.journal.output import ENTRY, HEADER, MAGIC
+from workbench.learner.pod.log_dump import BLOCK_BYTES, LINE_CHARACTERS, Unread, parse
 
 
 def write_journal(folder: Path, output: bytes) -> None:

@@ -12,7 +12,7 @@ import pytest
 from runners.pod.upload import packed_rclone
 from workbench.data.rclone import find_rclone
 from workbench.errors import LaunchRefused
-from workbench.learner.pod_stores import own_rclone
+from workbench.learner.pod.stores import own_rclone
 from workbench.paths import Home
 
 

@@ -14,8 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.learner import archive, processes, state
-from workbench.learner.journal import ENTRY, HEADER
+from workbench.learner.boot import archive
+from workbench.learner.journal import state
+from workbench.learner.journal.output import ENTRY, HEADER
+from workbench.learner.platform import processes
 
 HOME_UUID = "0b9c2f4e-home"
 JOB = "training-abcdefghj"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from workbench.learner.collectors.tfrecord import masked_crc32c
+from workbench.learner.collectors.tensorboard.tfrecord import masked_crc32c
 
 
 def varint(value: int) -> bytes:

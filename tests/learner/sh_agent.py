@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.learner.agent import Learner
-from workbench.learner import launch_sh
-from workbench.learner.transcriber import Transcriber
+from workbench.learner.boot import sh_launch
+from workbench.learner.scribe.transcriber import Transcriber
 
 NEEDED = (
     *("cat", "cp", "cut", "date", "dd", "env", "grep", "head"),
@@ -42,7 +42,7 @@ class Place:
             if found and tool not in without:
                 (self.tools / tool).symlink_to(found)
         self.agent = folder / "agent.sh"
-        self.agent.write_text(launch_sh.agent_script())
+        self.agent.write_text(sh_launch.agent_script())
 
     @staticmethod
     def lacks(shell: str) -> str:
@@ -69,9 +69,9 @@ class ShLearner(Learner):
             secrets = json.loads(Path(self.launch["secrets_file"]).read_text())
             path = self.work / "secrets.sh"
             path.touch(mode=0o600)
-            path.write_text(launch_sh.render_secrets(secrets))
+            path.write_text(sh_launch.render_secrets(secrets))
             secrets_file = str(path)
-        text = launch_sh.render(self.launch, learner_dir=str(self.folder), secrets_file=secrets_file)
+        text = sh_launch.render(self.launch, learner_dir=str(self.folder), secrets_file=secrets_file)
         beside = self.folder / f"launch.sh.{os.getpid()}"
         beside.write_text(text)
         beside.rename(self.folder / "launch.sh")

@@ -8,8 +8,8 @@ import zipfile
 from pathlib import Path
 
 from tests.learner.agent import until
-from workbench.learner import archive
-from workbench.learner.version import VERSION
+from workbench.learner.boot import archive
+from workbench.learner.platform.version import VERSION
 
 
 def test_the_archive_is_named_by_its_content_and_the_same_each_time(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_starting_a_guard_imports_little(tmp_path: Path) -> None:
     built = archive.build(str(tmp_path))
     code = (
         f"import sys; sys.path.insert(0, {built[: -len('.pyz')]!r})\n"
-        "import workbench.learner.main, workbench.learner.guard\n"
+        "import workbench.learner.main, workbench.learner.guard.guard\n"
         "print(' '.join(sorted(sys.modules)))\n"
     )
 

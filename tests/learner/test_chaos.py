@@ -19,7 +19,7 @@ import pytest
 
 from tests.learner.agent import Learner, kill, until
 from tests.learner.collecting import points_of
-from workbench.learner import system
+from workbench.learner.platform import system
 
 Make = Callable[..., Learner]
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tests.learner.collecting import Rig, context
-from workbench.learner.collectors import apart, make
-from workbench.learner.collectors.apart import Apart
-from workbench.learner.collectors.fence import Fence
+from workbench.learner.collectors import make, subprocess
 from workbench.learner.collectors.interface import Collector
-from workbench.learner.collectors.regex_extractor import RegexCollector
+from workbench.learner.collectors.regex.collector import RegexCollector
+from workbench.learner.collectors.subprocess import Apart
+from workbench.learner.collectors.x_fence import Fence
 
 METRICS = {
     "type": "regex_extractor",
@@ -94,8 +94,8 @@ def test_a_regex_that_is_none_is_told_the_same(tmp_path: Path) -> None:
 def test_one_that_hangs_or_dies_is_put_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
-    monkeypatch.setattr(apart, "_SCRIPT", script)
-    monkeypatch.setattr(apart, "DEADLINE_SECONDS", 0.5)
+    monkeypatch.setattr(subprocess, "_SCRIPT", script)
+    monkeypatch.setattr(subprocess, "DEADLINE_SECONDS", 0.5)
 
     (record,) = made_in_thread(tmp_path, METRICS).take()
     assert "cannot be used: it was ended" in record["text"]

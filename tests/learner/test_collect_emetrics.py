@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.learner.collecting import Rig, context
-from workbench.learner.collectors.emetrics_file import EmetricsCollector
+from workbench.learner.collectors.emetrics import EmetricsCollector
 from workbench.learner.collectors.interface import Collector
 
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from tests.learner import event_files as tf
 from tests.learner.collecting import Rig, context
 from workbench.learner.collectors.interface import Collector
-from workbench.learner.collectors.scalars import Damaged, ScalarScanner
-from workbench.learner.collectors.tensorboard import TensorboardCollector, read_points
-from workbench.learner.collectors.tfrecord import masked_crc32c
+from workbench.learner.collectors.tensorboard.collector import TensorboardCollector, read_points
+from workbench.learner.collectors.tensorboard.scalars import Damaged, ScalarScanner
+from workbench.learner.collectors.tensorboard.tfrecord import masked_crc32c
 
 
 def rig(tmp_path: Path, **metrics: Any) -> Rig:
@@ -254,7 +254,7 @@ def test_space_that_is_made_before_it_is_written_is_waited_for(tmp_path: Path) -
 
 
 def test_a_record_too_long_to_be_read_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.learner.collectors.scalars.RECORD_LIMIT", 3_000_000)
+    monkeypatch.setattr("workbench.learner.collectors.tensorboard.scalars.RECORD_LIMIT", 3_000_000)
     data = tf.scalars({1: {"loss": 1.0}})
     # Its checksum is not looked at, or the test would compute it for a second.
     length = struct.pack("<Q", 3_500_000)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.learner.agent import Learner, until
-from workbench.learner import state
-from workbench.learner.launch import Launch
+from workbench.learner.journal import state
+from workbench.learner.journal.launch_document import Launch
 
 Make = Callable[..., Learner]
 

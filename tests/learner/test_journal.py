@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.learner import journal
-from workbench.learner.journal import ENTRY, HEADER, MAGIC, Entry, Index, Records
+from workbench.learner.journal import output
+from workbench.learner.journal.output import ENTRY, HEADER, MAGIC, Entry, Index, Records
 
 
 def index(path: Path, output_bytes: int = 10**9) -> Index:
@@ -25,7 +25,7 @@ def test_an_index_is_a_header_and_entries_of_24_bytes(tmp_path: Path) -> None:
     data = path.read_bytes()
     assert data[:24] == MAGIC + (7).to_bytes(8, "little") + bytes(8)
     assert [ENTRY.unpack_from(data, at) for at in (24, 48)] == [(5, 100, 1), (9, 200, 2)]
-    assert journal.published_end(str(path)) == 9
+    assert output.published_end(str(path)) == 9
 
 
 def test_a_torn_entry_is_not_published_and_is_cut_off_by_the_next_writer(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_torn_entry_is_not_published_and_is_cut_off_by_the_next_writer(tmp_pat
     with path.open("ab") as file:
         file.write(b"\xff" * 23)
 
-    assert journal.published_end(str(path)) == 5
+    assert output.published_end(str(path)) == 5
     again = index(path)
     again.append([Entry(8, 300, 3)])
 
@@ -74,7 +74,7 @@ def test_the_entry_that_holds_an_offset_is_found(steps: list[int], offset: int) 
 
 
 def test_nothing_is_published_without_an_index(tmp_path: Path) -> None:
-    assert journal.published_end(str(tmp_path / "none.idx")) == 0
+    assert output.published_end(str(tmp_path / "none.idx")) == 0
 
 
 def test_records_are_numbered_and_numbering_goes_on_after_a_restart(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_write_that_a_limit_cuts_short_leaves_the_file_as_it_was(tmp_path: Pat
     path.write_bytes(b"before\n")
     code = (
         "import os, resource, signal, sys\n"
-        "from workbench.learner.journal import append_whole\n"
+        "from workbench.learner.journal.output import append_whole\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (12, 12))\n"
         f"descriptor = os.open({str(path)!r}, os.O_RDWR)\n"

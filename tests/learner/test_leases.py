@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.learner import leases
-from workbench.learner.failure import Failure
+from workbench.learner.platform import leases
+from workbench.learner.platform.errors import Failure
 
 
 @pytest.fixture

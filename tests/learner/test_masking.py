@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.learner.masking import Mask
+from workbench.learner.scribe.masking import Mask
 
 SECRET = "hunter2/two words+é"
 

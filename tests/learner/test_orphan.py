@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable
 
 from tests.learner.agent import Learner, kill, until
-from workbench.learner import system
+from workbench.learner.platform import system
 
 Make = Callable[..., Learner]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.learner.agent import Learner, until
-from workbench.learner import system
+from workbench.learner.platform import system
 
 Make = Callable[..., Learner]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.learner.agent import until
-from workbench.learner import process_table, processes, system
+from workbench.learner.platform import process_table, processes, system
 
 MARKER = f"test-processes/{os.getpid()}/1/1"
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.learner.agent import until
-from workbench.learner.journal import ENTRY_BYTES
-from workbench.learner.masking import Mask
-from workbench.learner.publisher import PUBLISH_SECONDS, Publisher
+from workbench.learner.journal.output import ENTRY_BYTES
+from workbench.learner.scribe.masking import Mask
+from workbench.learner.scribe.publisher import PUBLISH_SECONDS, Publisher
 
 
 def publisher(folder: Path, *secrets: str) -> Publisher:

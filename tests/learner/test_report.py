@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.learner.collecting import Rig, context
-from workbench.learner import archive, checkpoint, hparams, progress, report, should_stop
+from workbench.learner import checkpoint, hparams, progress, report, should_stop
+from workbench.learner.boot import archive
 from workbench.learner.collectors.interface import Collector
-from workbench.learner.collectors.report_file import ReportCollector
+from workbench.learner.collectors.report import ReportCollector
 
 ROOT = Path(__file__).parents[2]
 

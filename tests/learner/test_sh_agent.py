@@ -24,7 +24,8 @@ from tests.learner.agent import Learner, kill, until
 from tests.learner.collecting import points_of
 from tests.learner.sh_agent import Place, ShLearner
 from tests.learner.sh_agent_again import AGAIN, EVERYWHERE, NOT_PROMISED, PLACES, WITH_LOCKS
-from workbench.learner import launch_sh, system
+from workbench.learner.boot import sh_launch
+from workbench.learner.platform import system
 
 Make = Callable[..., Learner]
 
@@ -342,7 +343,7 @@ def test_words_that_it_does_not_know_are_a_usage_error(place: Place, tmp_path: P
 
 def test_launch_sh_holds_any_text_and_refuses_what_no_shell_can_hold(tmp_path: Path) -> None:
     odd = "a'b\"c$d`e\\f\ng é"
-    text = launch_sh.render({"command": odd, "env": {"X": odd, "x.y": odd}}, learner_dir=str(tmp_path))
+    text = sh_launch.render({"command": odd, "env": {"X": odd, "x.y": odd}}, learner_dir=str(tmp_path))
     (tmp_path / "launch.sh").write_text(text)
     script = '. "$0"; launch_export; printf "%s\\0%s\\0" "$launch_command" "$X"; launch_exec env -0'
     told = subprocess.run(["sh", "-c", script, str(tmp_path / "launch.sh")], capture_output=True, check=True)
@@ -351,7 +352,7 @@ def test_launch_sh_holds_any_text_and_refuses_what_no_shell_can_hold(tmp_path: P
     assert (command, value) == (odd, odd)
     assert f"x.y={odd}" in entries
     with pytest.raises(ValueError, match="NUL"):
-        launch_sh.render({"command": "a\0b"}, learner_dir="/")
+        sh_launch.render({"command": "a\0b"}, learner_dir="/")
     with pytest.raises(ValueError, match="cannot be named a-b"):
-        launch_sh.render_secrets({"a-b": "x"})
-    assert "hush" not in launch_sh.render_secrets({"data_stores.0.connection.password": "hush", "A": "x"})
+        sh_launch.render_secrets({"a-b": "x"})
+    assert "hush" not in sh_launch.render_secrets({"data_stores.0.connection.password": "hush", "A": "x"})

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from workbench.learner import state, system
-from workbench.learner.launch import Launch
-from workbench.learner.state import StateFile
+from workbench.learner.journal import state
+from workbench.learner.journal.launch_document import Launch
+from workbench.learner.journal.state import StateFile
+from workbench.learner.platform import system
 
 
 def begun(folder: Path) -> StateFile:

@@ -14,9 +14,9 @@ import pytest
 
 from tests.learner.agent import until
 from tests.learner.collecting import points_of
-from workbench.learner import transcriber as module
-from workbench.learner.journal import Records
-from workbench.learner.transcriber import Transcriber
+from workbench.learner.journal.output import Records
+from workbench.learner.scribe import transcriber as module
+from workbench.learner.scribe.transcriber import Transcriber
 
 METRICS = {
     "type": "regex_extractor",

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.learner.failure import Failure
-from workbench.learner.unpack import unpack
+from workbench.learner.host.unpack import unpack
+from workbench.learner.platform.errors import Failure
 
 Member = tuple[str, str, bytes]
 """Name, kind (``file``, a link's target after ``sym:`` or ``hard:``, ``fifo``), content."""

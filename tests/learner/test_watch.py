@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.learner.watch import Watcher
+from workbench.learner.platform.watch import Watcher
 
 DEADLINE_SECONDS = 5.0
 

@@ -171,7 +171,7 @@ def test_the_store_may_know_that_a_lost_learner_has_ended(tmp_path: Path) -> Non
 
 
 def test_following_a_writer_in_another_thread_gives_its_bytes(tmp_path: Path) -> None:
-    from workbench.learner.watch import Watcher
+    from workbench.learner.platform.watch import Watcher
 
     journal = Journal(tmp_path / "learner-1")
     data = [os.urandom(5000) for _ in range(200)]
@@ -273,7 +273,7 @@ def test_two_processes_that_print_at_once_are_followed_without_loss(tmp_path: Pa
         subprocess.Popen([sys.executable, "-c", WRITER, str(path), letter])
         for letter, path in journals.items()
     ]
-    from workbench.learner.watch import Watcher
+    from workbench.learner.platform.watch import Watcher
     from workbench.paths import LearnerFolder
 
     folders = {letter: LearnerFolder(path) for letter, path in journals.items()}

@@ -14,7 +14,8 @@ from backends.contract.host import Cluster, Host
 from backends.local.host import LocalHost
 from backends.rpc.subprocess_host import PipeHost
 from runners.interface import LearnerRef
-from workbench.learner import archive, host_learners
+from workbench.learner.boot import archive
+from workbench.learner.host import learners
 from workbench.paths import Home
 
 
@@ -24,7 +25,7 @@ class AgentsHere:
     def kill_agent(self, place: Host | Cluster, learner: LearnerRef) -> None:
         """Kill a learner's agent, all of its processes at once."""
         marker = f"{learner.home}/{learner.job_id}/{learner.attempt}/{learner.learner}"
-        agents = host_learners.markers("FABRIC_GUARD")[marker]
+        agents = learners.markers("FABRIC_GUARD")[marker]
         for pid in agents:
             os.kill(pid, signal.SIGSTOP)
         for pid in agents:

@@ -14,8 +14,8 @@ from runners.conformance.suite import RunnerContract
 from runners.interface import LearnerRef
 from runners.process.runner import ProcessRunner
 from tests.runners.places import AgentsHere, OverLocalHost, OverPipeHost
-from workbench.learner.masking import Mask
-from workbench.learner.transcriber import Transcriber
+from workbench.learner.scribe.masking import Mask
+from workbench.learner.scribe.transcriber import Transcriber
 from workbench.paths import Home, default_home
 
 

@@ -20,7 +20,7 @@ from tests.learner.agent import oldest_python
 from tests.runners.conftest import HOME, Jobs
 from tests.stubs import Gpus
 from workbench.errors import InputMissing, LaunchRefused
-from workbench.learner import archive
+from workbench.learner.boot import archive
 from workbench.paths import Home
 
 REPOSITORY = Path(__file__).parents[2]

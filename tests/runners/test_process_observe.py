@@ -16,15 +16,16 @@ from runners.interface import AttemptRef, LearnerRef
 from runners.process.x_process_sightings import lost, seen_of
 from tests.runners.conftest import HOME, Jobs
 from workbench.job import LearnerPhase
-from workbench.learner import host_learners, leases
-from workbench.learner.facts import is_begun, is_dead, is_over
+from workbench.learner.host import learners
+from workbench.learner.host.x_facts import is_begun, is_dead, is_over
+from workbench.learner.platform import leases
 
 FOREVER = "echo ready; while :; do sleep 1; done"
 REF = LearnerRef(HOME, "training-abcdefghj", 1, 1)
 
 
 def agents(job_id: str) -> list[int]:
-    return host_learners.markers("FABRIC_GUARD").get(f"{HOME}/{job_id}/1/1", [])
+    return learners.markers("FABRIC_GUARD").get(f"{HOME}/{job_id}/1/1", [])
 
 
 def kill_all(pids: list[int]) -> None:
@@ -151,7 +152,7 @@ def test_an_agent_that_begins_while_it_is_looked_at_is_not_taken_for_dead(
         return held
 
     monkeypatch.setattr(leases, "is_held", held_until_it_begins)
-    told = host_learners.learner(str(tmp_path))
+    told = learners.learner(str(tmp_path))
     begun[0].release()
 
     assert told["alive"]

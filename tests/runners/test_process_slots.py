@@ -17,7 +17,8 @@ from tests.runners.conftest import HOME, Jobs
 from tests.stubs import GIB, Gpus
 from workbench.errors import LaunchRefused, SlotsBusy
 from workbench.job import LearnerPhase
-from workbench.learner import host_learners, leases
+from workbench.learner.host import learners
+from workbench.learner.platform import leases
 from workbench.paths import leases_folder
 
 SHOW = "echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER $GPU_COUNT"
@@ -71,7 +72,7 @@ def test_a_lease_lives_as_long_as_the_learner_and_names_it(jobs: Jobs, gpus: Gpu
     job.until_running()
 
     told = leases.holders(str(leases_folder()), ["GPU-1"])["GPU-1"]
-    guards = host_learners.markers("FABRIC_GUARD")[f"{HOME}/{job.request.attempt.job_id}/1/1"]
+    guards = learners.markers("FABRIC_GUARD")[f"{HOME}/{job.request.attempt.job_id}/1/1"]
 
     assert (told["owner"], told["job"]) == ("tester@conformance", job.request.attempt.job_id)
     assert told["pid"] in guards
@@ -84,7 +85,7 @@ def test_a_lease_is_free_when_every_holder_was_killed(jobs: Jobs, gpus: Gpus) ->
     job = jobs.run(FOREVER, gpus=1)
     job.until_running()
 
-    for pid in host_learners.markers("FABRIC_GUARD")[f"{HOME}/{job.request.attempt.job_id}/1/1"]:
+    for pid in learners.markers("FABRIC_GUARD")[f"{HOME}/{job.request.attempt.job_id}/1/1"]:
         os.kill(pid, signal.SIGKILL)
     job.until_over()
 

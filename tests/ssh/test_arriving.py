@@ -24,8 +24,8 @@ from tests.ssh.daemon import wait_until
 from workbench.controller.expecting import expect
 from workbench.controller.sharing import SHARED, SharedPlaces
 from workbench.errors import NotAllowed, PlaceUnreachable
-from workbench.learner import frames
-from workbench.learner.arrival import GREETING
+from workbench.learner.host.remote_loader import GREETING
+from workbench.learner.platform import frames
 from workbench.paths import default_home
 from workbench.store.rows import PlaceRef
 

@@ -22,8 +22,8 @@ from tests.runners.places import AgentsHere
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import processes_of
 from workbench.job import State
-from workbench.learner.masking import Mask
-from workbench.learner.transcriber import Transcriber
+from workbench.learner.scribe.masking import Mask
+from workbench.learner.scribe.transcriber import Transcriber
 from workbench.paths import Home
 from workbench.store.rows import PlaceRef
 

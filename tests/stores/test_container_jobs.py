@@ -15,7 +15,7 @@ from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.stores.servers import SECRET, Server
 from workbench.job import State
-from workbench.learner.mounting import why_not
+from workbench.learner.stores.mount import why_not
 from workbench.manifest.model import DataStore
 from workbench.paths import Home
 

@@ -9,9 +9,9 @@ import pytest
 from tests.controller.real import Ground
 from tests.stores.hostile import Hostile, serving
 from workbench.job import State
-from workbench.learner.data_cache import Entry
-from workbench.learner.listing import Listing
-from workbench.learner.store_trouble import StoreTrouble
+from workbench.learner.stores.cache import Entry
+from workbench.learner.stores.errors import StoreTrouble
+from workbench.learner.stores.listing import Listing
 
 PATIENT = "FABRIC_STORE_PATIENCE_SECONDS"
 

@@ -13,7 +13,7 @@ from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.stores.servers import Server, free_port, serving
 from workbench.job import State
-from workbench.learner.mounting import why_not
+from workbench.learner.stores.mount import why_not
 from workbench.manifest.model import DataStore
 from workbench.metrics import notes
 

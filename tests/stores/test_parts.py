@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.learner import data_cache
-from workbench.learner.data_cache import Entry, entries, evict
-from workbench.learner.keeping import Keeping
-from workbench.learner.launch import Launch
-from workbench.learner.listing import Listing
-from workbench.learner.store_sources import Item, Source, Stored, canonical, listed
-from workbench.learner.store_trouble import StoreTrouble, explain
-from workbench.learner.stores import REMOTES, Stores, credentials_of
-from workbench.learner.telling import Teller
+from workbench.learner.journal.launch_document import Launch
+from workbench.learner.stores import cache as data_cache
+from workbench.learner.stores.cache import Entry, entries, evict
+from workbench.learner.stores.checkpoints import Keeping
+from workbench.learner.stores.config import REMOTES, Stores, credentials_of
+from workbench.learner.stores.errors import StoreTrouble, explain
+from workbench.learner.stores.listing import Listing
+from workbench.learner.stores.progress import Teller
+from workbench.learner.stores.sources import Item, Source, Stored, canonical, listed
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.stores.small_disks import SmallDisk, fill
 from tests.stores.test_harm import MEGABYTE, again, half_files, rclones_of, state_of
 from workbench.controller.lock import read_lock
 from workbench.job import State
-from workbench.learner.data_cache import evict
+from workbench.learner.stores.cache import evict
 
 MODEL_BYTES = 2 * MEGABYTE
 HARM_SECONDS = 1.0

@@ -16,7 +16,7 @@ from tests.stores.seaweed import READER, Weed
 from tests.stores.servers import KEY
 from tests.stores.test_checkpoints import SAVE
 from workbench.job import State
-from workbench.learner.data_cache import entries
+from workbench.learner.stores.cache import entries
 
 MEGABYTE = 1 << 20
 

@@ -14,7 +14,7 @@ from tests.controller.real import Ground
 from tests.stores.servers import Server
 from tests.stubs import pretend
 from workbench.job import State
-from workbench.learner import leases
+from workbench.learner.platform import leases
 from workbench.paths import leases_folder
 
 HERE = "echo model > $RESULT_DIR/model.bin; echo here; while [ ! -e $LOG_DIR/go ]; do sleep 0.05; done"

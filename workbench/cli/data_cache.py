@@ -104,7 +104,7 @@ def _on_claim(backend: Backend, cluster: Cluster) -> CopiesAt:
 
 
 def _here(name: str) -> Iterator[CopiesAt]:
-    from workbench.learner.data_cache import entries, evict
+    from workbench.learner.stores.cache import entries, evict
 
     home = Home(default_home())
     if home.data.is_dir():

@@ -24,7 +24,7 @@ def copies_on(backend: Backend, cluster: Cluster) -> list[Mapping[str, Any]]:
     """
     from runners.pod.data_cache import data_claim
     from runners.shared.x_data_copies import copies_at
-    from workbench.learner.pod_told import CACHE
+    from workbench.learner.pod.config import CACHE
 
     if not cluster.options.get("data_claim"):
         raise UsageError(
@@ -44,7 +44,7 @@ def drop_on(backend: Backend, keep_bytes: int) -> Sequence[str]:
     from backends.contract.cluster import Cluster
     from runners.pod.data_cache import data_claim
     from runners.shared.x_data_copies import drop_copies
-    from workbench.learner.pod_told import CACHE
+    from workbench.learner.pod.config import CACHE
 
     cluster = backend.open()
     assert isinstance(cluster, Cluster)

@@ -10,7 +10,7 @@ from workbench.clock import elapsed_seconds
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from workbench.learner.watch import Watcher
+    from workbench.learner.platform.watch import Watcher
 
 
 class Glances:
@@ -42,7 +42,7 @@ class Glances:
         elif elapsed_seconds() - self._began < self.SHORT_SECONDS:
             time.sleep(self.PAUSE_SECONDS)
         else:
-            from workbench.learner.watch import Watcher
+            from workbench.learner.platform.watch import Watcher
 
             self._watcher = Watcher(self._paths)
 

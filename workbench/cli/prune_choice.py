@@ -189,7 +189,7 @@ def _remove_environment(home: Home, path: Path) -> None:
 def _images() -> Iterator[Thing]:
     """Images that fabric built of jobs' code; they are built again when they are needed."""
     from backends.contract.container_engines import find_engine
-    from workbench.learner.engine import EngineRefused, ask
+    from workbench.learner.platform.engine_client import EngineRefused, ask
 
     filters = '{"label":["fabric.build"]}'
     try:
@@ -205,7 +205,7 @@ def _images() -> Iterator[Thing]:
 
 
 def _remove_image(path: str, name: str) -> None:
-    from workbench.learner.engine import EngineRefused, ask
+    from workbench.learner.platform.engine_client import EngineRefused, ask
 
     try:
         ask(path, "DELETE", f"images/{_quoted(name)}", timeout_seconds=60.0)

@@ -48,7 +48,7 @@ def print_attempt(store: Store, row: JobRow, wanted: Wanted) -> None:
 def watched(store: Store) -> Iterator[Wait]:
     """Give what waits for more output, with a controller kept running meanwhile."""
     from workbench.cli.following import Keeper
-    from workbench.learner.watch import Watcher
+    from workbench.learner.platform.watch import Watcher
 
     watcher = Watcher()
 

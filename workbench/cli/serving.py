@@ -101,7 +101,7 @@ def _free_port(wanted: int) -> int:
 
 def _start(rclone: str, address: str, folder: Path) -> subprocess.Popen[bytes]:
 
-    from workbench.learner.system import die_with_parent
+    from workbench.learner.platform.system import die_with_parent
 
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
     return subprocess.Popen(

@@ -14,8 +14,8 @@ from workbench.cli.words import count, number, short
 from workbench.errors import InputMissing, UsageError
 
 if TYPE_CHECKING:
-    from workbench.learner.collectors.groups import Group
-    from workbench.learner.collectors.windows import Hit
+    from workbench.learner.collectors.regex.groups import Group
+    from workbench.learner.collectors.regex.windows import Hit
     from workbench.manifest.model import EvaluationMetrics
 
 
@@ -104,10 +104,10 @@ def lines_tried(metrics: EvaluationMetrics, data: bytes) -> Iterator[Tried]:
     """Yield every line with what was made of it, by the same code that extracts in a job."""
     from dataclasses import asdict
 
-    from workbench.learner.collectors.groups import Group
     from workbench.learner.collectors.lines import LineCutter
-    from workbench.learner.collectors.watchdog import Watchdog
-    from workbench.learner.collectors.windows import Windows
+    from workbench.learner.collectors.regex.groups import Group
+    from workbench.learner.collectors.regex.watchdog import Watchdog
+    from workbench.learner.collectors.regex.windows import Windows
 
     groups = [Group(name, asdict(group)) for name, group in metrics.groups.items()]
     windows = Windows([group.rule for group in groups], metrics.line_lookahead, 0)
@@ -160,8 +160,8 @@ def why_not(groups: Sequence[Group], written: Sequence[tuple[str, Any]], text: s
 
 def _longest(pattern: str, text: str) -> tuple[int, str]:
     """Return how many characters the longest beginning of an expression matches, and what follows in it."""
-    from workbench.learner.collectors.macros import expand
-    from workbench.learner.collectors.regex_shape import FLAGS
+    from workbench.learner.collectors.regex.prefilter import FLAGS
+    from workbench.learner.collectors.regex.x_macros import expand
 
     for cut in range(len(pattern) - 1, -1, -1):
         if cut and pattern[cut - 1] == "\\":

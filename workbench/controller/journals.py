@@ -20,7 +20,7 @@ from workbench.controller.log import Log
 from workbench.controller.secrets import read_secrets
 from workbench.controller.transcripts import Transcript
 from workbench.errors import CannotWrite, FabricError, TryAgain
-from workbench.learner.watch import Watcher
+from workbench.learner.platform.watch import Watcher
 from workbench.paths import Home
 from workbench.store.database import Store
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from workbench.controller.outcome import RESUMES, UNSTORED, judge
 from workbench.controller.sightings import seen_of
 from workbench.job import Intent, Reason, State
-from workbench.learner.reasons import without_unstored
+from workbench.learner.journal.reasons import without_unstored
 from workbench.store.database import Store
 from workbench.store.identity import home_uuid
 from workbench.store.jobs import mend_end

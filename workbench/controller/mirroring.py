@@ -19,7 +19,7 @@ from backends.contract.host import Chunk
 from runners.interface import AttemptRef, LearnerRef, Runner
 from workbench.controller.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
 from workbench.errors import CannotWrite, InputMissing
-from workbench.learner.host_journals import FILES
+from workbench.learner.host.journals import FILES
 from workbench.paths import Home
 
 LONG_SECONDS: Final = 60.0

@@ -12,8 +12,8 @@ from workbench.paths import LearnerFolder
 from workbench.store.failures import write_failure
 
 if TYPE_CHECKING:
-    from workbench.learner.masking import Mask
-    from workbench.learner.transcriber import Transcriber
+    from workbench.learner.scribe.masking import Mask
+    from workbench.learner.scribe.transcriber import Transcriber
 
 STEP_SECONDS: Final = 0.2
 """How long one learner's output may be worked on while others wait."""
@@ -81,8 +81,8 @@ class Transcript:
 
     def _transcribers(self) -> list[Transcriber]:
         if not self._made:
-            from workbench.learner.masking import Mask
-            from workbench.learner.transcriber import Transcriber
+            from workbench.learner.scribe.masking import Mask
+            from workbench.learner.scribe.transcriber import Transcriber
 
             launch = json.loads(self._folder.launch.read_bytes())
             mask: Mask = Mask(self._secrets.values())

@@ -16,7 +16,7 @@ MODULES: Final = (
     "runners.process.plan",
     "runners.process.launch",
     "runners.process.observe",
-    "workbench.learner.archive",
+    "workbench.learner.boot.archive",
     "workbench.metrics.ingesting",
 )
 """Else a thread imports them once the job is there, with everybody waiting."""

@@ -14,8 +14,8 @@ from typing import Any, Final
 from workbench.data.rclone import find_rclone
 from workbench.data.stores import Store, remote_of
 from workbench.errors import CannotWrite, FabricError, InputMissing, NotAllowed, PlaceUnreachable
-from workbench.learner.rclone import Done, Rclone
-from workbench.learner.store_trouble import StoreTrouble, explain, is_missing
+from workbench.learner.stores.errors import StoreTrouble, explain, is_missing
+from workbench.learner.stores.rclone import Done, Rclone
 
 TRANSFERS: Final = 16
 _PATIENTLY: Final = ("--retries", "3", "--low-level-retries", "5")

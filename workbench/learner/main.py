@@ -8,8 +8,8 @@ import time
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from workbench.learner.launch import Launch
-    from workbench.learner.mounting import Mount
+    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.stores.mount import Mount
 
 USAGE = "usage: agent guard|store LEARNER_DIR | contain LEARNER_DIR ACT | host | pod ROLE | version\n"
 EXIT_USAGE = 64
@@ -22,27 +22,27 @@ _LOCK_PAUSE_SECONDS = 0.01
 def main(arguments: list[str]) -> int:
     """Run one of the agent's commands and return its exit code."""
     if arguments == ["version"]:
-        from workbench.learner.version import VERSION
+        from workbench.learner.platform.version import VERSION
 
         sys.stdout.write(VERSION + "\n")
         return 0
     if arguments == ["host"]:
-        from workbench.learner.host import serve
+        from workbench.learner.host.operations import serve
 
         return serve(sys.stdin.buffer, sys.stdout.buffer)
     if len(arguments) == 2 and arguments[0] == "guard":
         return guard(os.path.abspath(arguments[1]))
     if len(arguments) == 2 and arguments[0] == "store":
-        from workbench.learner.putting_away import store_again
+        from workbench.learner.stores.upload_process import store_again
 
         return store_again(os.path.abspath(arguments[1]))
     if len(arguments) == 3 and arguments[0] == "contain":
-        from workbench.learner.contained import main as contain
+        from workbench.learner.guard.container_command import main as contain
 
         # Nothing is left to be flushed, and the learner's end waits for this one's.
         os._exit(contain(*arguments[1:]))
     if arguments[:1] == ["pod"]:
-        from workbench.learner.pod_main import main as pod
+        from workbench.learner.pod.main import main as pod
 
         return pod(arguments[1:])
     sys.stderr.write(USAGE)
@@ -55,7 +55,8 @@ def guard(folder: str) -> int:
     It never starts a command twice: where an agent lives, or an end is recorded, there is nothing to do;
     where an agent was killed after the start, what is left of the learner is ended and that is recorded.
     """
-    from workbench.learner import launch, state, system
+    from workbench.learner.journal import launch_document, state
+    from workbench.learner.platform import system
 
     system.keep_descriptors_from_children()
     try:
@@ -65,7 +66,7 @@ def guard(folder: str) -> int:
         begun = os.path.exists(os.path.join(folder, "state.json")) and found.get("phase") != "starting"
         if found.get("phase") == "exited":
             return 0
-        told = launch.read(folder)
+        told = launch_document.read(folder)
     except (OSError, ValueError) as error:
         sys.stderr.write("%s cannot be started: %s\n" % (folder, error))
         return EXIT_NO_INPUT
@@ -83,12 +84,12 @@ def guard(folder: str) -> int:
     variables: dict[str, str] | None = {}
     mounts: list[Mount] = []
     if told.stores:
-        from workbench.learner.fetching import Fetching
+        from workbench.learner.stores.download import Fetching
 
         fetching = Fetching(folder, told, secrets)  # it holds what it brings as long as we live
         variables, mounts = fetching.run(), fetching.mounts
     if variables is not None:
-        from workbench.learner.guard import Guard
+        from workbench.learner.guard.guard import Guard
 
         told.env.update(variables)
         Guard(folder, told, secrets, mounts).run()
@@ -114,11 +115,11 @@ def _take_lock(folder: str) -> int | None:
 
 def _take_over(folder: str, told: Launch, secrets: dict[str, str]) -> None:
     """End a learner whose agent was killed, keep what its pipe still holds, and record that."""
-    from workbench.learner import state
-    from workbench.learner.masking import Mask, masked
-    from workbench.learner.orphan import rescued_pipes
-    from workbench.learner.scribe import RETRY_SECONDS, Scribe
-    from workbench.learner.scribe_process import open_channels
+    from workbench.learner.journal import state
+    from workbench.learner.scribe.masking import Mask, masked
+    from workbench.learner.scribe.orphan import rescued_pipes
+    from workbench.learner.scribe.process import open_channels
+    from workbench.learner.scribe.scribe import RETRY_SECONDS, Scribe
 
     pipes = rescued_pipes(folder, told)
     while True:

@@ -7,18 +7,18 @@ import sys
 import threading
 from typing import Any, List, Mapping, Optional, Type
 
-from workbench.learner.collectors.fence import Fence
 from workbench.learner.collectors.interface import Collector, Context, Record
 from workbench.learner.collectors.plain import PlainCollector
-from workbench.learner.collectors.report_file import ReportCollector
+from workbench.learner.collectors.report import ReportCollector
+from workbench.learner.collectors.x_fence import Fence
 
 __all__ = ["BUILT_IN", "SYNONYMS", "Collector", "Context", "Record", "canonical", "load", "make"]
 
 BUILT_IN = {
     "plain": ("workbench.learner.collectors.plain", "PlainCollector"),
-    "tensorboard": ("workbench.learner.collectors.tensorboard", "TensorboardCollector"),
-    "regex_extractor": ("workbench.learner.collectors.regex_extractor", "RegexCollector"),
-    "emetrics_file": ("workbench.learner.collectors.emetrics_file", "EmetricsCollector"),
+    "tensorboard": ("workbench.learner.collectors.tensorboard.collector", "TensorboardCollector"),
+    "regex_extractor": ("workbench.learner.collectors.regex.collector", "RegexCollector"),
+    "emetrics_file": ("workbench.learner.collectors.emetrics", "EmetricsCollector"),
 }
 """Module and class of every collector of ours, imported only when asked for."""
 
@@ -63,7 +63,7 @@ _HARMLESS = ("plain", "tensorboard", "emetrics_file")
 def _collector(kind: str, metrics: Mapping[str, Any], context: Context) -> Collector:
     if kind in _HARMLESS or threading.current_thread() is threading.main_thread():
         return load(kind, metrics)(metrics, context)
-    from workbench.learner.collectors.apart import Apart
+    from workbench.learner.collectors.subprocess import Apart
 
     return Apart(kind, metrics, context)
 

@@ -1,0 +1,134 @@
+"""Writes what the ``sh`` agent reads: ``launch.sh``, the launch document as shell text, and its secrets.
+
+``launch.sh`` lies beside ``launch.json`` in the learner's folder and is sourced by ``agent.sh``. It holds, always:
+
+* ``launch_identity``: home, job, attempt and learner as members of a JSON object;
+* ``launch_marker``: what ``FABRIC_LEARNER`` is;
+* ``launch_learner``, ``launch_learners``: its number from 1, and how many there are;
+* ``launch_command``, ``launch_setup``: scripts; an empty setup is none;
+* ``launch_shell``: the shell to run them with, where it is there;
+* ``launch_cwd``: the working folder, and ``launch_cwd_json``: the same inside of JSON quotes;
+* ``launch_attempt_dir``: where ``decision.json`` appears;
+* ``launch_grace_seconds``, ``launch_settle_seconds``, ``launch_max_runtime_seconds``: decimal numbers, the last
+  one empty for no limit;
+* ``launch_decides_after``: with how many learners ended by themselves an end decides;
+* ``launch_cpus``: numbers with commas between, or empty for all;
+* ``launch_secrets_file``: a file as :func:`render_secrets` gives it, or empty; and ``launch_secrets_json``;
+* ``launch_export``: a function that exports what the command sees;
+* ``launch_exec``: a function that executes its arguments, with variables that no shell can name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from typing import Any, Dict, Iterable, List, Mapping, Tuple
+
+from workbench.learner.journal.launch_document import is_variable
+
+PARTS = ("begin", "tools", "state", "processes", "requests", "output", "command", "end", "lock", "main")
+"""The agent's source files, in the order of the one script that they become."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def agent_script() -> str:
+    """Return the ``sh`` agent: one script, to be put at the place as ``agent.sh``."""
+    folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "sh_agent")
+    texts = []
+    for part in PARTS:
+        with open(os.path.join(folder, part + ".sh"), encoding="utf-8") as file:
+            texts.append(file.read())
+    return "\n".join(texts)
+
+
+def guard_argv(agent: str, learner_dir: str, shell: str = "sh") -> List[str]:
+    """Return the command that keeps a learner with the ``sh`` agent."""
+    return [shell, agent, "guard", learner_dir]
+
+
+def render(launch: Mapping[str, Any], *, learner_dir: str, secrets_file: str = "") -> str:
+    """Return ``launch.sh`` for a launch document.
+
+    Args:
+        launch: the document (``launch.json``).
+        learner_dir: the learner's folder, at the place.
+        secrets_file: what :func:`render_secrets` gave, at the place, mode 0600; empty when there are no secrets.
+
+    Raises:
+        ValueError: a value holds a NUL byte, which no shell can hold.
+    """
+    learner, learners = int(launch.get("learner") or 1), int(launch.get("learners") or 1)
+    identity = {"home": launch.get("home", ""), "job": launch.get("job", "")}
+    numbers = {"attempt": int(launch.get("attempt") or 1), "learner": learner}
+    cwd = str(launch.get("cwd") or "/")
+    limit = launch.get("max_runtime_seconds")
+    values = {
+        "launch_identity": json.dumps({**identity, **numbers})[1:-1],
+        "launch_marker": "%s/%s/%d/%d" % (*identity.values(), *numbers.values()),
+        "launch_learner": str(learner),
+        "launch_learners": str(learners),
+        "launch_command": str(launch.get("command") or ""),
+        "launch_setup": str(launch.get("setup") or ""),
+        "launch_shell": str(launch.get("shell") or "sh"),
+        "launch_cwd": cwd,
+        "launch_cwd_json": json.dumps(cwd)[1:-1],
+        "launch_attempt_dir": str(launch.get("attempt_dir") or ""),
+        "launch_grace_seconds": _decimal(launch.get("grace_seconds"), 30.0),
+        "launch_settle_seconds": _decimal(launch.get("settle_seconds"), 60.0),
+        "launch_max_runtime_seconds": "" if limit is None else _decimal(limit, 0.0),
+        "launch_decides_after": str(_decides_after(launch.get("ends_when"), learners)),
+        "launch_cpus": ",".join(str(int(cpu)) for cpu in launch.get("cpus") or ()),
+        "launch_secrets_file": secrets_file,
+        "launch_secrets_json": json.dumps(secrets_file)[1:-1],
+    }
+    lines = ["%s=%s" % (name, _quoted(value)) for name, value in values.items()]
+    environment = {
+        "FABRIC_REPORT": os.path.join(learner_dir, "report.jsonl"),
+        "FABRIC_STOP_FILE": os.path.join(learner_dir, "stop.json"),
+        **{str(name): str(value) for name, value in (launch.get("env") or {}).items()},
+    }
+    named, unnamed = _split(environment)
+    lines += ["launch_export() {", *_exports(named), ":", "}"]
+    odd = "".join("%s " % _quoted("%s=%s" % item) for item in unnamed.items())
+    lines += ["launch_exec() {", 'exec %s"$@"' % ("env %s" % odd if odd else ""), "}"]
+    return "\n".join(lines) + "\n"
+
+
+def render_secrets(secrets: Mapping[str, str]) -> str:
+    """Return secrets as shell text to be sourced, so that no value is ever an argument; a store's are left out.
+
+    Raises:
+        ValueError: a name is none that a shell can export, or a value holds a NUL byte.
+    """
+    named, unnamed = _split({name: value for name, value in secrets.items() if is_variable(name)})
+    if unnamed:
+        raise ValueError("a secret cannot be named %s here" % ", ".join(sorted(unnamed)))
+    return "\n".join([*_exports(named), ":", ""])
+
+
+def _exports(variables: Mapping[str, str]) -> Iterable[str]:
+    return ["export %s=%s" % (name, _quoted(value)) for name, value in variables.items()]
+
+
+def _split(variables: Mapping[str, str]) -> Tuple[Dict[str, str], Dict[str, str]]:
+    named = {name: value for name, value in variables.items() if _NAME.match(name)}
+    return named, {name: value for name, value in variables.items() if name not in named}
+
+
+def _quoted(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("a shell cannot hold a NUL byte: %.60r" % text)
+    return shlex.quote(text)
+
+
+def _decimal(value: Any, default: float) -> str:
+    seconds = default if value is None else max(0.0, float(value))
+    return ("%.2f" % seconds).rstrip("0").rstrip(".")
+
+
+def _decides_after(ends_when: Any, learners: int) -> int:
+    wanted = {"first": 1, "all": learners}.get(str(ends_when or "first")) or int(ends_when)
+    return min(wanted, learners)

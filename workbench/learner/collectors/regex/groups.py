@@ -1,0 +1,109 @@
+"""What a group of ``evaluation_metrics`` makes of a match: values, evaluation times, step, time, subid."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+
+from workbench.learner.collectors.regex.prefilter import FLAGS, opening, required_text
+from workbench.learner.collectors.regex.windows import Rule
+from workbench.learner.collectors.regex.x_macros import expand
+from workbench.learner.collectors.values import Number, number, parse_time, step_of, typed
+
+
+class Reading(NamedTuple):
+    """One match, read."""
+
+    subid: str
+    step: Optional[int]
+    time_us: int
+    values: Dict[str, Number]
+    etimes: Dict[str, Number]
+    texts: Dict[str, str]
+    unreadable: List[str]
+    """Names whose text was not of their type."""
+
+
+class Group:
+    """One of the manifest's groups: a regular expression and what its hits mean.
+
+    Raises:
+        ValueError: the expression cannot be used, or a value names what it does not bind.
+    """
+
+    def __init__(self, name: str, description: Mapping[str, Any]) -> None:
+        self.name = name
+        meta = description.get("meta") or {}
+        self._time = str(description.get("time") or meta.get("time") or "")
+        self._subid = str(description.get("subid") or meta.get("subid") or "")
+        self._scalars = _typed_values(description.get("scalars") or description.get("values"))
+        self._etimes = _typed_values(description.get("etimes"))
+        self.rule = self._rule(str(description.get("regex") or ""))
+        self._check()
+
+    def _rule(self, pattern: str) -> Rule:
+        expanded = expand(pattern)
+        try:
+            regex = re.compile(expanded, FLAGS)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ValueError(
+                "group %s: %r is no regular expression: %s" % (self.name, pattern, error)
+            ) from error
+        return Rule(self.name, regex, required_text(expanded), opening(expanded))
+
+    def _check(self) -> None:
+        bound = self.rule.regex.groupindex
+        sources = [value for _name, _kind, value in self._scalars + self._etimes] + [self._time, self._subid]
+        for source in sources:
+            if source.startswith("$") and source[1:] not in bound:
+                known = ", ".join("$" + name for name in bound) or "none"
+                raise ValueError(
+                    "group %s: %s is not bound by its regex (bound: %s)" % (self.name, source, known)
+                )
+
+    def read(self, found: Mapping[str, Optional[str]], time_us: int, subid: str) -> Reading:
+        """Say what a match means that was printed at ``time_us``, in the stream of that subid."""
+        reading = Reading(
+            subid=self._bound(self._subid, found) or subid,
+            step=None,
+            time_us=time_us,
+            values={},
+            etimes={},
+            texts={},
+            unreadable=[],
+        )
+        self._fill(self._scalars, found, reading.values, reading)
+        self._fill(self._etimes, found, reading.etimes, reading)
+        if self._time:
+            time_us = parse_time(self._bound(self._time, found), time_us)
+        return reading._replace(step=step_of(reading.etimes), time_us=time_us)
+
+    def _fill(
+        self,
+        wanted: Iterable[Tuple[str, str, str]],
+        found: Mapping[str, Optional[str]],
+        columns: Dict[str, Number],
+        reading: Reading,
+    ) -> None:
+        for name, kind, source in wanted:
+            text = self._bound(source, found)
+            if text is None:
+                continue  # an optional part of the expression that took no part in the match
+            try:
+                value = typed(kind, text)
+            except ValueError:
+                reading.unreadable.append(name)
+                continue
+            if isinstance(value, str):
+                reading.texts[name] = value
+            else:
+                columns[name] = number(value)
+
+    @staticmethod
+    def _bound(source: str, found: Mapping[str, Optional[str]]) -> Optional[str]:
+        return found.get(source[1:]) if source.startswith("$") else source
+
+
+def _typed_values(description: Any) -> List[Tuple[str, str, str]]:
+    items = (description or {}).items()
+    return [(str(name), str(item.get("type") or "FLOAT"), str(item.get("value", ""))) for name, item in items]

@@ -1,0 +1,78 @@
+"""Collects what training code said through ``report()``, ``checkpoint()`` and ``progress()``."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Callable, Dict, Iterator, Optional
+
+from workbench.learner.collectors.streams import Source, Stream, StreamCollector
+from workbench.learner.collectors.values import STEP_NAMES, Number, as_step, clipped, number, step_of
+from workbench.learner.collectors.x_line_streams import LineStream
+
+FILE_NAME = "report.jsonl"
+
+
+class ReportCollector(StreamCollector):
+    """Reads the file that ``workbench.learner.report`` appends to, in the learner's own folder."""
+
+    name = "report"
+
+    def find(self) -> Iterator[Source]:
+        """Name the file once there is one."""
+        path = os.path.join(self.context.learner_dir, FILE_NAME)
+        if os.path.exists(path):
+            yield Source(path, FILE_NAME)
+
+    def open_stream(self, source: Optional[Source], offset: int, until: Optional[int]) -> Stream:
+        """Begin to read it."""
+        return _ReportStream(offset, until, self.note)
+
+
+class _ReportStream(LineStream):
+    """The file, line by line."""
+
+    def __init__(self, offset: int, until: Optional[int], note: Callable[[str], None]) -> None:
+        super().__init__(offset, until)
+        self._note = note
+
+    def line(self, text: bytes, begin: int, time_us: int) -> None:
+        """Take one thing that was said; half a line, as a full disk leaves it, is named once and left out."""
+        if not text:
+            return
+        try:
+            said = json.loads(text.decode("utf-8", "replace"))
+            time_us = int(said.get("time") or time_us)
+            if said.get("kind") == "metrics":
+                self._metrics(said, begin, time_us)
+            elif said.get("kind") in ("checkpoint", "progress"):
+                self.add_record({**said, "time": time_us}, begin)
+        except (ValueError, AttributeError, TypeError, RecursionError) as error:
+            self._note("report(): a line at byte %d is left out: %s" % (begin, error))
+
+    def _metrics(self, said: Dict[str, Any], begin: int, time_us: int) -> None:
+        values: Dict[str, Number] = {}
+        etimes: Dict[str, Number] = {}
+        texts: Dict[str, str] = {}
+        given = said.get("values") or {}
+        for name, value in given.items():
+            if isinstance(value, str) and value not in ("inf", "-inf"):
+                texts[name] = clipped(value)
+            elif name in STEP_NAMES and len(given) > 1:
+                etimes[name] = _number(value)
+            else:
+                values[name] = _number(value)
+        step = as_step(said.get("step"))
+        self.blocks_at(begin).add(
+            str(said.get("group") or ""),
+            "",
+            step=step_of(etimes) if step is None else step,
+            time_us=time_us,
+            values=values,
+            etimes=etimes,
+            texts=texts,
+        )
+
+
+def _number(value: Any) -> Number:
+    return value if value is None or isinstance(value, str) else number(value)

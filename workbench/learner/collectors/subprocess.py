@@ -1,0 +1,162 @@
+"""Runs a collector in a process of its own, where one that does not come to an end can be ended.
+
+In the scribe the collector runs in the main thread, and a regular expression that takes too long is
+interrupted. A reader collects in a thread, where nothing can interrupt it and it would hold up all others:
+there it runs apart. One line of JSON goes over for a call, with the bytes of output behind it, and one line
+comes back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import weakref
+from typing import Any, BinaryIO, List, Mapping
+
+from workbench.learner.collectors.interface import Collector, Context, Record
+
+DEADLINE_SECONDS = 60.0
+"""How long one call may take before the collector is ended: far more than any needs."""
+
+_SCRIPT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from workbench.learner.collectors.subprocess import serve; serve()"
+)
+
+
+class Apart(Collector):
+    """A collector in another process. Raises what that one raised, or that it took too long."""
+
+    def __init__(self, kind: str, metrics: Mapping[str, Any], context: Context) -> None:
+        super().__init__(metrics, context)
+        self.name = kind
+        root = os.path.abspath(__file__)
+        for _level in ("collectors", "learner", "workbench", "root"):
+            root = os.path.dirname(root)
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _SCRIPT, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self._end = weakref.finalize(self, _end, self._process)
+        self._received = b""
+        self._says: Mapping[str, Any] = {}
+        self._ask(
+            "make", kind, dict(metrics), [*context[:4], dict(context.environment), context.owns_log_dir]
+        )
+        self.name = self._says["name"]
+        self.wants_output = self._says["wants_output"]
+
+    @property
+    def output_offset(self) -> int:
+        """From where the other wants to be fed."""
+        return int(self._says["output_offset"])
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the other is waiting."""
+        return bool(self._says["waiting"])
+
+    def restore(self, cursor: Any) -> None:
+        """Hand the cursor over."""
+        self._ask("restore", cursor)
+
+    def cursor(self) -> Any:
+        """Ask the other."""
+        return self._ask("cursor")
+
+    def output(self, data: bytes, end_offset: int, time_us: int) -> None:
+        """Hand output over."""
+        self._ask("output", end_offset, time_us, data=data)
+
+    def poll(self, now_us: int) -> bool:
+        """Let the other look."""
+        return bool(self._ask("poll", now_us))
+
+    def take(self) -> List[Record]:
+        """Fetch the other's records."""
+        records: List[Record] = self._ask("take") if self._end.alive else []
+        return records
+
+    def finish(self, now_us: int) -> bool:
+        """Let the other read on to the end."""
+        return bool(self._ask("finish", now_us))
+
+    def _ask(self, what: str, *arguments: Any, data: bytes = b"") -> Any:
+        assert self._process.stdin is not None, "it was started with one"
+        header = json.dumps({"do": what, "with": arguments, "bytes": len(data)}).encode() + b"\n"
+        try:
+            self._process.stdin.write(header + data)
+            self._process.stdin.flush()
+            answer = json.loads(self._line())
+        except (OSError, ValueError) as error:
+            self._end()
+            raise RuntimeError("it was ended: %s" % error) from error
+        self._says = answer
+        if "error" in answer:
+            self._end()
+            raise RuntimeError(answer["error"])
+        return answer["value"]
+
+    def _line(self) -> bytes:
+        assert self._process.stdout is not None, "it was started with one"
+        descriptor = self._process.stdout.fileno()
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        while b"\n" not in self._received:
+            if not poll.poll(DEADLINE_SECONDS * 1000):
+                raise OSError("it takes too long")
+            part = os.read(descriptor, 1 << 20)
+            if not part:
+                raise OSError("it died")
+            self._received += part
+        line, _, self._received = self._received.partition(b"\n")
+        return line
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+    process.wait()
+
+
+def serve() -> None:
+    """Be the other process: answer calls until there are no more."""
+    calls, answers = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr  # whatever a collector prints is no answer
+    collector = None
+    while True:
+        line = calls.readline()
+        if not line:
+            return
+        call = json.loads(line)
+        data = calls.read(call["bytes"])
+        try:
+            if call["do"] == "make":
+                collector, value = _make(*call["with"]), None
+            else:
+                value = getattr(collector, call["do"])(*([data] if data else []), *call["with"])
+        except Exception as error:  # goes back to who asked, whatever it is
+            _answer(answers, {"error": str(error) or type(error).__name__})
+            return
+        assert collector is not None, "it is made first"
+        says = {
+            name: getattr(collector, name) for name in ("name", "wants_output", "output_offset", "waiting")
+        }
+        _answer(answers, {"value": value, **says})
+
+
+def _make(kind: str, metrics: Mapping[str, Any], context: List[Any]) -> Collector:
+    from workbench.learner.collectors import load
+
+    return load(kind, metrics)(metrics, Context(*context))
+
+
+def _answer(answers: BinaryIO, answer: Mapping[str, Any]) -> None:
+    answers.write(json.dumps(answer).encode() + b"\n")
+    answers.flush()

@@ -1,0 +1,209 @@
+"""FfDL's ``tensorboard``: scalars from event files, read as they grow, without TensorBoard or TensorFlow."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+
+from workbench.learner.collectors.batches import Position
+from workbench.learner.collectors.blocks import BLOCK_POINTS, NAME_LIMIT
+from workbench.learner.collectors.interface import Context, Record
+from workbench.learner.collectors.sources import path_of, subid_of, walk
+from workbench.learner.collectors.streams import READ_BYTES, Source, Stream, StreamCollector
+from workbench.learner.collectors.tensorboard.scalars import Damaged, ScalarScanner, Series
+from workbench.learner.collectors.values import as_step, as_time_us, number
+
+DEPTH = 12
+"""Levels of folders that are looked through."""
+
+_OTHERS = "#"
+"""Key in positions: how many there were of what is not shown, by kind."""
+
+
+class TensorboardCollector(StreamCollector):
+    """Reads all event files under LOG_DIR, or under the folder (or the one file) that ``in:`` names.
+
+    The group is the name of a file's folder; ``learner-N`` or a number on the way to it is the subid.
+    """
+
+    name = "tensorboard"
+
+    def __init__(self, metrics: Mapping[str, Any], context: Context) -> None:
+        super().__init__(metrics, context)
+        self._path = path_of(str(metrics.get("source") or ""), context)
+        self._others: Dict[str, int] = {}
+        self._groups: Dict[Tuple[str, str], str] = {}
+
+    def restore(self, cursor: Any) -> None:
+        """Go on behind the record that has this cursor."""
+        super().restore(cursor)
+        self._others = dict(self._batches.begin.get(_OTHERS) or {})
+
+    def find(self) -> Iterator[Source]:
+        """Name the event files there are now."""
+        if not self.context.owns_log_dir:
+            return
+        for path, name, below in walk(self._path, self.context, _is_event_file, depth=DEPTH):
+            group = os.path.basename(os.path.dirname(path))
+            subid = subid_of(below)
+            first = self._groups.setdefault((group, subid), below)
+            if first != below:
+                self.note("%s and %s are shown as one group, %s" % (first, below, group))
+            yield Source(path, name, group, subid)
+
+    def open_stream(self, source: Optional[Source], offset: int, until: Optional[int]) -> Stream:
+        """Begin to read a file."""
+        assert source is not None, "it does not want the output"
+        return _EventStream(source, offset, until, self.note, self._count)
+
+    def in_order(self, streams: Mapping[str, Stream]) -> List[Stream]:
+        """Return the streams by their oldest point's time, as FfDL does."""
+        return sorted(super().in_order(streams), key=lambda stream: getattr(stream, "oldest", 0.0))
+
+    def finish(self, now_us: int) -> bool:
+        """Read on to the end, and name what is not shown."""
+        more = super().finish(now_us)
+        if not more and self._others:
+            counts = ", ".join("%d %s" % (self._others[kind], kind) for kind in sorted(self._others))
+            self.note("not shown from event files: " + counts)
+            self._close(now_us)
+        return more
+
+    def _position(self) -> Position:
+        position = super()._position()
+        return {**position, _OTHERS: dict(self._others)} if self._others else position
+
+    def _reached(self, key: str, place: int) -> bool:
+        return key == _OTHERS or super()._reached(key, place)
+
+    def _count(self, kind: str, count: int, name: str) -> None:
+        if kind not in self._others:
+            self.note("%s in event files are not shown (the first in %s)" % (kind, name))
+        self._others[kind] = self._others.get(kind, 0) + count
+
+
+def _is_event_file(name: str) -> bool:
+    return "tfevents" in name
+
+
+class _EventStream(Stream):
+    """One event file."""
+
+    def __init__(
+        self,
+        source: Source,
+        offset: int,
+        until: Optional[int],
+        note: Callable[[str], None],
+        count: Callable[[str, int, str], None],
+    ) -> None:
+        super().__init__(offset, until)
+        self._source = source
+        self._note = note
+        self._count = count
+        self._scanner = ScalarScanner()
+        self._damaged = False
+        self._before: Optional[Dict[str, Series]] = {} if until is not None and until <= offset else None
+        """What lies before ``until``, once that was reached."""
+        self._time_us = 0
+
+    @property
+    def position(self) -> int:
+        """Where the first record begins that is not whole yet."""
+        return self.read_offset - self._scanner.held
+
+    @property
+    def points(self) -> int:
+        """How many scalars wait."""
+        return self._scanner.points + sum(len(series.steps) for series in (self._before or {}).values())
+
+    @property
+    def oldest(self) -> float:
+        """The time of the oldest point that waits."""
+        waiting = self._before or self._scanner.waiting
+        return min((series.wall_times[0] for series in waiting.values()), default=0.0)
+
+    def pending_bytes(self, available: int) -> int:
+        """Nothing of a damaged file; after a restart first what the batch held that was cut off."""
+        if self._damaged:
+            return 0
+        if self.until is not None and self._before is None and self.read_offset < self.until:
+            return min(available, READ_BYTES, self.until - self.read_offset)
+        return min(available, READ_BYTES)
+
+    def feed(self, data: bytes, end_offset: int, time_us: int) -> None:
+        """Read the records that are whole."""
+        self._time_us = time_us
+        self.read_offset = end_offset
+        try:
+            self._scanner.feed(data)
+        except Damaged as error:
+            self._damaged = True
+            self._note(
+                "%s: %s at byte %d; what follows is not read" % (self._source.name, error, self.position)
+            )
+        while self._scanner.others:
+            self._count(*self._scanner.others.popitem(), self._source.name)
+        if self.until is not None and self._before is None and self.position >= self.until:
+            self._before = self._scanner.take()
+
+    def finish(self, time_us: int) -> None:
+        """A record that is not whole never will be."""
+
+    def drain(self) -> List[Record]:
+        """Return what lies before ``until``, or all if there is none, and forget ``until``."""
+        series = self._scanner.take() if self._before is None else self._before
+        self._before, self.until = None, None
+        return list(_blocks(series, self._source, self._time_us))
+
+
+def _blocks(series: Mapping[str, Series], source: Source, time_us: int) -> Iterator[Record]:
+    """Make records: tags that were written at the same steps share a block."""
+    alike: Dict[Tuple[int, ...], List[Tuple[Series, List[str]]]] = {}
+    for tag in sorted(series):  # the order of writing depends on where reading began
+        found = series[tag]
+        key = (len(found.steps), found.steps[0], found.steps[-1])
+        for first, tags in alike.setdefault(key, []):
+            if first.steps == found.steps:
+                tags.append(tag)
+                break
+        else:
+            alike[key].append((found, [tag]))
+    for blocks in alike.values():
+        for first, tags in blocks:
+            yield from _slices(first, {tag: series[tag].values for tag in tags}, source, time_us)
+
+
+def _slices(
+    first: Series, columns: Mapping[str, List[float]], source: Source, time_us: int
+) -> Iterator[Record]:
+    rows = max(1, BLOCK_POINTS // len(columns))
+    for begin in range(0, len(first.steps), rows):
+        times = [as_time_us(wall_time, time_us) for wall_time in first.wall_times[begin : begin + rows]]
+        yield {
+            "kind": "metrics",
+            "time": times[-1],
+            "group": source.group,
+            "subid": source.subid,
+            "steps": [as_step(step) for step in first.steps[begin : begin + rows]],
+            "times": times,
+            "values": {
+                tag[:NAME_LIMIT]: [number(value) for value in values[begin : begin + rows]]
+                for tag, values in columns.items()
+            },
+        }
+
+
+def read_points(path: str) -> Dict[str, Series]:
+    """Read all scalars of one event file into memory, by tag.
+
+    Raises:
+        Damaged: the file does not go on as an event file does.
+    """
+    scanner = ScalarScanner()
+    with open(path, "rb", buffering=0) as file:
+        while True:
+            data = file.read(READ_BYTES)
+            if not data:
+                return scanner.take()
+            scanner.feed(data)

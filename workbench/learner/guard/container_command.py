@@ -1,0 +1,255 @@
+"""Stands for a command that runs in a container: starts it, passes its output on, ends as it ends.
+
+The learner's guard, outside, keeps it like any command. Named pipes join it to the container's first process
+(``inside.sh``): closing its end of ``control``, which its death does too, ends everything in there.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import signal
+
+from workbench.learner.platform import system
+from workbench.learner.platform.engine_client import Asked, EngineRefused, ask, connected
+from workbench.learner.platform.x_cgroup import FILE, processes_file
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any
+
+EXIT_NOT_STARTED = 125
+EXIT_GONE = 137
+DOCUMENT = "container.json"
+"""What a runner writes beside ``launch.json``: ``engine`` (a socket), ``name``, ``image``, ``memory_bytes``."""
+
+REASON = "reason.json"
+"""What is known of a command's end beyond its exit code; the guard tells it."""
+
+_BYTES = 1 << 20
+_GONE_SECONDS = 2.0
+_LATE = (404, 409)
+"""What an engine says of a container whose start has failed already."""
+
+
+def main(folder: str, act: str) -> int:
+    """Run one act (``setup`` or ``command``) of a learner's container and return its exit code."""
+    with open(os.path.join(folder, DOCUMENT), "rb") as file:
+        told = json.loads(file.read())
+    contained = Contained(folder, told, act)
+    return contained.run(start=act == told["acts"][0])
+
+
+class Contained:
+    """One act in a container."""
+
+    def __init__(self, folder: str, told: dict[str, Any], act: str) -> None:
+        self._folder = folder
+        self._told = told
+        self._act = act
+        self._inside = os.path.join(folder, "inside")
+        # Both ways where that keeps this side from waiting.
+        self._output = self._open("output", os.O_RDONLY | os.O_NONBLOCK)
+        self._result = self._open("result", os.O_RDWR | os.O_NONBLOCK)
+        self._control = -1
+        self._woken, wake = os.pipe()
+        for descriptor in (self._woken, wake):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)  # the wakeup descriptor tells
+        self._ending: Asked | None = None
+        self._full = False
+
+    def run(self, *, start: bool) -> int:
+        """Start the container if this is its first act, and stay until the act is over."""
+        if start and not self._start():
+            return EXIT_NOT_STARTED
+        # The first process in there waits for this, and then for nobody.
+        self._control = self._open("control", os.O_RDWR)
+        if start:
+            self._find_processes()
+        said = self._follow()
+        while self._move():
+            pass  # what was printed before the end
+        if not said:
+            self._say_gone()
+            return EXIT_GONE
+        code, ran_out, most_bytes, told = said
+        if code and ran_out:
+            self._say(*_memory(most_bytes, self._told.get("memory_bytes")), stopped="memory")
+        elif code and told:
+            self._say("the container was stopped from outside, by hand or with its engine", "S200")
+        if self._act != "command" and code == 0:
+            os.write(self._control, b"over\n")
+        return code
+
+    def _open(self, name: str, flags: int) -> int:
+        return system.enlarged(os.open(os.path.join(self._inside, "%s.%s" % (name, self._act)), flags))
+
+    def _start(self) -> bool:
+        engine, name = self._told["engine"], self._told["name"]
+        try:
+            # Asked before: an end that comes at once is not missed.
+            target = "containers/%s/wait?condition=next-exit" % name
+            self._ending = Asked(connected(engine), "POST", target)
+            ask(engine, "POST", "containers/%s/start" % name, timeout_seconds=None)
+            return True
+        except EngineRefused as error:
+            # Who began to start it may have heard why it is gone already.
+            if error.status not in _LATE or not self._is_said():
+                self._say(*why_not_started(error, self._told))
+        except OSError as error:
+            self._say("the container engine does not answer: %s" % (error.strerror or error), "S200")
+        return False
+
+    def _is_said(self) -> bool:
+        """Wait for a reason to be told by somebody else; False when nobody tells any."""
+        until = system.elapsed_seconds() + _GONE_SECONDS
+        path = os.path.join(self._folder, REASON)
+        while not os.path.exists(path) and system.elapsed_seconds() < until:
+            select.poll().poll(10)
+        return os.path.exists(path)
+
+    def _find_processes(self) -> None:
+        """Write down where the container's processes are listed, for samples of what they use."""
+        try:
+            found = ask(self._told["engine"], "GET", "containers/%s/json" % self._told["name"])
+        except (EngineRefused, OSError):
+            return  # it has ended already
+        path = processes_file(int(found["State"]["Pid"] or 0))
+        if path:
+            with open(os.path.join(self._folder, FILE), "w", encoding="utf-8") as file:
+                file.write(path)
+
+    def _follow(self) -> tuple[int, int, int, int] | None:
+        """Pass output and signals on until the act is over; return what was said of its end, if anything."""
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        poll.register(self._result, select.POLLIN)
+        if self._ending is not None:
+            poll.register(self._ending.fileno(), select.POLLIN)
+        gone_at = None
+        while True:
+            poll.register(self._output, 0 if self._full or gone_at is not None else select.POLLIN)
+            poll.register(1, select.POLLOUT if self._full else 0)
+            wait = None if gone_at is None else max(0.0, gone_at - system.elapsed_seconds()) * 1000
+            events = dict(poll.poll(wait))
+            if self._woken in events:
+                self._pass_signals()
+            if events.get(1, 0) & select.POLLOUT:
+                self._full = False
+            if events.get(self._output, 0) & select.POLLIN:
+                self._move()
+            elif self._result in events:
+                return self._read_result()
+            elif gone_at is None and events.get(self._output, 0) & select.POLLHUP:
+                # Nobody in there holds the output any more, and the first process says how it ended first.
+                gone_at = system.elapsed_seconds()
+            elif gone_at is not None and system.elapsed_seconds() >= gone_at:
+                return None
+            elif self._ending is not None and self._ending.fileno() in events and self._ending.hear():
+                poll.unregister(self._ending.fileno())
+                if self._ended():
+                    gone_at = system.elapsed_seconds() + _GONE_SECONDS
+
+    def _ended(self) -> bool:
+        """Say whether the container has ended; an engine that went away says nothing of it."""
+        assert self._ending is not None
+        ending, self._ending = self._ending, None
+        try:
+            # Engines send the head of their answer before they know: only what follows it says anything.
+            return isinstance(ending.answer(), dict)
+        except (EngineRefused, OSError):
+            return False
+
+    def _read_result(self) -> tuple[int, int, int, int] | None:
+        words = os.read(self._result, 4096).split()
+        if len(words) < 4 or not all(word.isdigit() for word in words[:4]):
+            return None
+        code, ran_out, most, told = map(int, words[:4])
+        return code, ran_out, most, told
+
+    def _pass_signals(self) -> None:
+        heard = os.read(self._woken, 4096)
+        if signal.SIGTERM in heard or signal.SIGINT in heard:
+            # should_stop() looks for this file.
+            os.close(os.open(os.path.join(self._inside, "stop"), os.O_WRONLY | os.O_CREAT, 0o644))
+            os.write(self._control, b"TERM\n")
+
+    def _move(self) -> bool:
+        """Move some output on; False when there is none, or its reader takes none now."""
+        try:
+            return bool(system.splice(self._output, 1, _BYTES))
+        except BlockingIOError:
+            self._full = bool(system.unread_bytes(self._output))
+            return self._full and bool(select.select((), (1,), ())[1])
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOSYS):
+                raise
+            return self._copy()
+
+    def _copy(self) -> bool:
+        """Where there is no splice."""
+        try:
+            data = os.read(self._output, 65536)
+        except BlockingIOError:
+            return False
+        left = data
+        while left:
+            left = left[os.write(1, left) :]
+        return bool(data)
+
+    def _say_gone(self) -> None:
+        try:
+            ask(self._told["engine"], "GET", "_ping", timeout_seconds=5.0)
+        except (EngineRefused, OSError):
+            self._say("the container ended with its engine", "S200")
+            return
+        self._say(
+            "the container was killed or removed from outside",
+            "S104",
+            "The kernel kills a container that needs more memory than there is; docker events tells the rest.",
+        )
+
+    def _say(self, text: str, code: str, hint: str = "", stopped: str = "") -> None:
+        path = os.path.join(self._folder, REASON)
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump({"text": text, "code": code, "hint": hint, "stopped": stopped}, file)
+        os.rename(path + ".new", path)
+
+
+def _memory(most_bytes: int, limit_bytes: int | None) -> tuple[str, str, str]:
+    used = "it used up to %s" % _size(most_bytes)
+    if not limit_bytes:
+        return ("ran out of the machine's memory: " + used, "S100", "")
+    text = "ran out of memory: its container's limit is %s, %s" % (_size(limit_bytes), used)
+    return (text, "C203", "raise memory, or let the job use less")
+
+
+def why_not_started(error: EngineRefused, told: dict[str, Any]) -> tuple[str, str, str]:
+    """Say why an engine did not start a container, what code that is, and what to do."""
+    said = error.message.strip().splitlines()[0] if error.message.strip() else "the engine does not say why"
+    if "executable file not found" in said or ('exec: "sh"' in said and "no such file" in said):
+        return (
+            "the image %s has no sh, and without one nothing can be run in it" % told["image"],
+            "C202",
+            "take an image that has a shell",
+        )
+    if "port is already allocated" in said or "address already in use" in said:
+        return ("a port that the job publishes is in use: %s" % said, "C104", "choose another with ports:")
+    if "could not select device driver" in said or "nvidia-container" in said:
+        return (
+            "the engine cannot give GPUs to containers: %s" % said,
+            "S101",
+            "install NVIDIA's container toolkit, or use --runner process",
+        )
+    if error.status == 404:
+        return ("the container was removed before it started", "S104", "")
+    return ("the container could not be started: %s" % said, "S101", "")
+
+
+def _size(count: int) -> str:
+    return "%.2f GiB" % (count / (1 << 30)) if count >= 1 << 30 else "%.0f MiB" % (count / (1 << 20))

@@ -1,0 +1,402 @@
+"""Keeps one learner: starts its command once, stops it, enforces its limits, says how it is and how it ended.
+
+It holds the learner's lock for life and is the process that orphans of the command are given to. Its scribe keeps
+the output; each notices the other's death.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+
+from workbench.learner.guard import spawn
+from workbench.learner.guard.limits import Limits
+from workbench.learner.guard.requests import Requests
+from workbench.learner.guard.x_stopping import Stopping
+from workbench.learner.journal import reasons, state
+from workbench.learner.journal.launch_document import variables_of
+from workbench.learner.platform import process_table, processes, system
+from workbench.learner.scribe.masking import Mask, masked
+from workbench.learner.scribe.process import Pipes, ScribeProcess
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Sequence
+
+    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.stores.mount import Mount
+    from workbench.learner.stores.upload_process import Beside
+
+LEFTOVER_SECONDS = 2.0
+"""How long processes have to end that the command left behind."""
+
+_RETRY_SECONDS = 0.25
+_LONGEST_WAIT_SECONDS = 10.0
+_LET_GO_SECONDS = 2.0
+
+
+class Guard:
+    """One learner's guard; the lock is held by its maker, who has read the file of secrets."""
+
+    def __init__(
+        self, folder: str, launch: Launch, secrets: dict[str, str], mounts: Sequence[Mount] = ()
+    ) -> None:
+        self._folder = folder
+        self._launch = launch
+        self._environment = {
+            "FABRIC_REPORT": os.path.join(folder, "report.jsonl"),
+            "FABRIC_STOP_FILE": os.path.join(folder, "stop.json"),
+            **{str(name): str(value) for name, value in launch.env.items()},
+            **variables_of(secrets),
+            processes.MARKER: launch.marker,
+        }
+        self._secrets = secrets
+        self._mounts = mounts
+        self._state = state.StateFile.begin(folder, launch)
+        self._requests = Requests(folder, launch)
+        self._limits = Limits(launch)
+        self._stopping = Stopping(self._members)
+        self._pipes = Pipes(["setup", "output"] if launch.setup else ["output"])
+        self._scribe = ScribeProcess(folder, launch, Mask(masked(secrets)), self._pipes)
+        self._beside: Beside | None = None
+        self._scribe_at = 0.0
+        self._again_at = 0.0
+        self._act = ""
+        self._main: spawn.Held | None = None
+        self._held_back = False
+        self._concluded = False
+        self._deciding = False
+        self._finishing = False
+        self._kept = False
+        self._gone = False
+        self._lost_bytes = 0
+
+    def run(self) -> None:
+        """Keep the learner until it has ended and that is recorded."""
+        system.become_subreaper()
+        self._listen_for_signals()
+        self._state.write(durable=False)
+        self._store_beside()
+        self._start_scribe()
+        self._obey()
+        if not self._stopping.begun:
+            self._start("setup" if self._launch.setup else "command")
+        while not self._kept or (self._deciding and not self._gone):
+            self._wait()
+            self._turn()
+        self._record_exit()
+
+    # The loop
+
+    def _wait(self) -> None:
+        poll = select.poll()
+        for descriptor in (self._woken, self._scribe.report, self._requests.fileno()):
+            if descriptor is not None:
+                poll.register(descriptor, select.POLLIN)
+        poll.poll(max(0.0, self._timeout()) * 1000)
+
+    def _timeout(self) -> float:
+        now = system.elapsed_seconds()
+        # A waiting poll does not count sleep: what is due at a time is looked at now and then.
+        times = [self._requests.due_seconds()]
+        limits = None if self._concluded or self._stopping.kind else self._limits.due_at()
+        times.extend(
+            min(at - now, _LONGEST_WAIT_SECONDS) for at in (self._stopping.due_at(), limits) if at is not None
+        )
+        if not self._scribe.pid and not self._kept:
+            times.append(self._scribe_at - now)
+        if self._refused():
+            times.append(self._again_at - now)
+        return min(times)
+
+    def _turn(self) -> None:
+        self._hear_signals()
+        self._reap()
+        self._hear_scribe()
+        self._obey()
+        if self._stopping.step():
+            self._reap()  # the command itself may be dead and not yet buried
+            if self._concluded:
+                self._finish()
+        if self._refused() and system.elapsed_seconds() >= self._again_at:
+            self._try_again()
+        if not self._scribe.pid and not self._kept and system.elapsed_seconds() >= self._scribe_at:
+            self._start_scribe()
+
+    def _refused(self) -> bool:
+        """Say whether a full disk keeps something from being done."""
+        return self._held_back or self._deciding or not self._state.written
+
+    def _try_again(self) -> None:
+        if not self._state.written:
+            self._state.write(durable=False)
+        if self._held_back:
+            self._let_go()
+        if self._deciding:
+            self._decide()
+        # A try makes files and removes them, which wakes us: without a rest it would be tried without end.
+        self._again_at = system.elapsed_seconds() + _RETRY_SECONDS
+
+    def _listen_for_signals(self) -> None:
+        self._woken, wake = os.pipe()
+        for descriptor in (self._woken, wake):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)  # the wakeup descriptor tells
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def _hear_signals(self) -> None:
+        try:
+            heard = os.read(self._woken, 4096)
+        except BlockingIOError:
+            return
+        if (signal.SIGTERM in heard or signal.SIGINT in heard) and not self._concluded:
+            told = "the agent was told to end, as by a machine that shuts down"
+            self._stopping.why = self._stopping.why or reasons.reason(told, "S202")
+            self._end(self._launch.grace_seconds)
+
+    # Starting
+
+    def _start(self, act: str) -> None:
+        """Start the setup or the command: held first, let go once the state says so."""
+        self._act = act
+        setup = act == "setup"
+        name = "setup" if setup else "output"
+        script = self._launch.setup if setup else self._launch.command
+        path = self._environment.get("PATH", os.defpath)
+        try:
+            argv = spawn.shell_argv(self._launch, script, self._folder, act + ".sh", path)
+            self._main = spawn.hold(argv, self._launch, self._environment, self._pipes.write_ends[name])
+        except OSError as error:
+            self._stopping.why = reasons.of_no_start(error.strerror or str(error))
+            self._conclude(None, None)
+            return
+        if argv[0] != self._launch.shell:
+            self._scribe.tell(
+                "note %s is not here: the %s runs under %s" % (self._launch.shell, act, argv[0])
+            )
+        self._held_back = True
+        self._scribe.not_its.add(self._main.go)
+        self._state.update(
+            phase="setup" if setup else "running",
+            command_pid=self._main.pid,
+            command_ticks=self._main.ticks,
+            output_pipe=self._pipes.inode(name),
+            started_us=None if setup else system.now_us(),
+        )
+        self._pipes.close_write_end(name)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if not self._state.written or self._main is None:
+            return  # what is not written down is not done
+        self._held_back = False
+        self._scribe.not_its.discard(self._main.go)
+        self._main.let_go()
+        self._watch_memory()
+
+    def _watch_memory(self) -> None:
+        self._limits.watch_memory(processes.Tree(os.getpid(), without=self._ours()))
+
+    def _store_beside(self) -> None:
+        if self._launch.stores:
+            from workbench.learner.stores.upload_process import Beside
+
+            self._beside = Beside(self._folder, self._launch, self._secrets)
+            if self._beside.is_ours:
+                self._beside.start()
+            self._scribe.others = self._ours()[1:]
+
+    def _ours(self) -> tuple[int, ...]:
+        """Return our own processes, which are not the learner's."""
+        beside = () if self._beside is None else (self._beside.pid,)
+        return (self._scribe.pid, *beside, *(mount.pid for mount in self._mounts))
+
+    # Ending
+
+    def _obey(self) -> None:
+        """Do what others want, or what the limits demand."""
+        # Looked at first: it takes what the watch has told, and a removal is told once.
+        request = self._requests.look()
+        if not self._gone and state.is_gone(self._folder):
+            self._gone = True  # who removed it wants nothing of it any more, and could not stop it either
+            self._stop("kill", reasons.reason("its folder was removed"), 0.0)
+        if request:
+            kind = "kill" if request.get("kind") == "kill" else "halt"
+            grace_seconds = 0.0 if kind == "kill" else _seconds(request, self._launch.grace_seconds)
+            self._stop(kind, reasons.of_stop(kind, str(request.get("by") or "")), grace_seconds)
+        self._limits.settle(self._requests.decision)
+        if not self._concluded and not self._stopping.kind:
+            excess = self._limits.exceeded()
+            if excess is not None:
+                self._stop(excess.kind, excess.why, excess.grace_seconds)
+
+    def _stop(self, kind: str, why: dict[str, Any], grace_seconds: float) -> None:
+        if not self._concluded:
+            self._stopping.because(kind, why)
+        if self._finishing and kind == "kill":
+            self._scribe.tell("give-up")
+        self._end(grace_seconds)
+        if self._main is None and not self._concluded:
+            self._conclude(None, None)  # it was never started
+
+    def _end(self, grace_seconds: float) -> None:
+        if not self._finishing:
+            self._stopping.end(grace_seconds)
+            self._state.update(phase="stopping", stopped=self._stopping.kind, reason=self._stopping.why)
+
+    def _members(self) -> dict[int, process_table.Process]:
+        ours = (os.getpid(), *self._ours())
+        known = (0, 0) if self._main is None else (self._main.pid, self._main.ticks)
+        return processes.members(self._launch.marker, roots=ours[:1], known=known, without=ours)
+
+    def _left_something(self) -> bool:
+        children = process_table.children(os.getpid())
+        return bool(self._members() if children is None else set(children) - set(self._ours()))
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._scribe.pid:
+                self._scribe_ended(status)
+            elif self._beside is not None and pid == self._beside.pid:
+                self._beside.pid = 0  # all is stored at the end
+            elif self._main is not None and pid == self._main.pid:
+                self._main_ended(self._main, status)
+
+    def _main_ended(self, main: spawn.Held, status: int) -> None:
+        exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        failure = main.failure()
+        if self._act == "setup" and exit_code == 0:
+            if self._stopping.why is None:
+                self._start("command")
+                return
+            exit_code = None  # the command has none
+        if self._stopping.why is None:
+            of_act = reasons.of_setup if self._act == "setup" else reasons.of_command
+            self._stopping.why = reasons.reason(failure, "S101") if failure else of_act(exit_code, number)
+        self._conclude(exit_code, number)
+
+    def _conclude(self, exit_code: int | None, number: int | None) -> None:
+        """Take note of how the command ended, at once: the rest may take long, and we may be killed in it."""
+        self._concluded = True
+        self._state.update(
+            phase="stopping",
+            exit_code=exit_code,
+            signal=number,
+            ended_us=system.now_us(),
+            stopped=self._stopping.kind,
+            reason=self._stopping.why,
+        )
+        self._deciding = self._stopping.kind in ("", "max_runtime", "memory")
+        if self._deciding:
+            self._decide()
+        if not self._stopping.begun:
+            if self._left_something():
+                self._stopping.end(LEFTOVER_SECONDS)
+            else:
+                self._finish()
+
+    def _decide(self) -> None:
+        """Say that this learner's end decides the attempt, if it does; tried again while the disk is full."""
+        failed = self._stopping.why is not None
+        ended = self._state.document["exit_code"], self._state.document["signal"]
+        try:
+            decided = (failed or state.decides(self._launch)) and state.decide(
+                self._launch, *ended, failed=failed
+            )
+        except OSError:
+            return
+        self._deciding = False
+        self._state.update(decided=decided)
+
+    def _finish(self) -> None:
+        """All processes are gone: let the scribe keep what is left."""
+        self._stopping.over()
+        self._finishing = True
+        for name in self._pipes.names:
+            self._pipes.close_write_end(name)
+        self._tell_to_finish()
+
+    # The scribe, and the end
+
+    def _start_scribe(self) -> None:
+        self._scribe_at = system.elapsed_seconds() + self._scribe.start()
+        if self._scribe.pid:
+            self._state.update(scribe_pid=self._scribe.pid)
+            self._watch_memory()  # what is not the learner's has another pid now
+            if self._finishing:
+                self._tell_to_finish()
+
+    def _tell_to_finish(self) -> None:
+        self._scribe.tell("finish")
+        if self._stopping.kind == "kill":
+            self._scribe.tell("give-up")
+
+    def _scribe_ended(self, status: int) -> None:
+        self._hear_scribe()
+        self._scribe_at = system.elapsed_seconds() + self._scribe.ended(status)
+        self._state.update(stall="")  # the next one says it again if it is still so
+
+    def _hear_scribe(self) -> None:
+        for line in self._scribe.heard():
+            word, _, rest = line.partition(" ")
+            if word == "stall":
+                self._state.update(stall=rest)
+            elif word == "kept":
+                self._lost_bytes = int(rest)
+                self._kept = self._stopping.out_of_reach or not self._left_something()
+                if not self._kept:
+                    # Born while we looked for what was left: it ends as well, and what it printed is kept.
+                    self._finishing = False
+                    self._stopping.end(0.0)
+
+    def _record_exit(self) -> None:
+        why = self._stopping.why
+        if self._lost_bytes:
+            why = reasons.of_lost_output(self._lost_bytes)
+        elif why is not None and why["code"] in ("C201", "C202", "C206"):
+            name = "setup" if self._act == "setup" else "output"
+            told = reasons.told(self._folder)
+            lost = reasons.of_lost_gpu(self._folder, name) if self._launch.slots else None
+            why = told.get("reason") or lost or reasons.with_last_line(why, self._folder, name)
+            self._state.document.update(stopped=told.get("stopped") or self._state.document["stopped"])
+        if self._beside is not None:
+            why = self._put_away(self._beside, why)
+        self._state.document.update(phase="exited", stall="", reason=why)
+        while not self._state.write(durable=True) and not state.is_gone(self._folder):
+            select.poll().poll(_RETRY_SECONDS * 1000)
+        self._state.clear()
+        self._scribe.let_go(_LET_GO_SECONDS)
+
+    def _put_away(self, beside: Beside, why: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Store what the learner leaves behind; return its reason, which says so where that failed."""
+        from workbench.learner.stores.upload_process import put_away
+
+        beside.end()
+        for mount in self._mounts:
+            mount.end()
+        self._scribe.let_slots_go()
+        self._state.update(reason=why)
+
+        def write(record: dict[str, Any]) -> None:
+            self._scribe.tell("record " + json.dumps(record))
+
+        return put_away(self._folder, self._launch, self._secrets, self._state, write) or why
+
+
+def _seconds(request: dict[str, Any], default: float) -> float:
+    """Read what somebody wrote into a request."""
+    try:
+        return max(0.0, float(request["grace_seconds"]))
+    except (KeyError, TypeError, ValueError):
+        return default

@@ -1,0 +1,112 @@
+"""What ends a learner that does not end by itself: its time, its memory, another learner's end."""
+
+from __future__ import annotations
+
+import os
+
+from workbench.learner.journal import reasons
+from workbench.learner.platform import system
+from workbench.learner.platform.processes import Tree
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any
+
+    from workbench.learner.journal.launch_document import Launch
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_NEAR = 0.8
+_FAR_SECONDS = 0.5
+_NEAR_SECONDS = 0.1
+
+
+class Excess:
+    """Why a learner has to be stopped, and how long it may take to end."""
+
+    __slots__ = ("grace_seconds", "kind", "why")
+
+    def __init__(self, kind: str, why: dict[str, Any], grace_seconds: float) -> None:
+        self.kind = kind
+        self.why = why
+        self.grace_seconds = grace_seconds
+
+
+class Limits:
+    """The limits of one learner, from when this is made, on the clock that cannot jump."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        seconds = launch.max_runtime_seconds
+        self._ends_at = None if seconds is None else system.elapsed_seconds() + seconds
+        self._settles_at: float | None = None
+        self._decision: dict[str, Any] = {}
+        self._memory: MemoryWatch | None = None
+
+    def watch_memory(self, tree: Tree) -> None:
+        """Look at the memory of these processes, if there is a limit."""
+        if self._launch.memory_bytes:
+            self._memory = MemoryWatch(tree, self._launch.memory_bytes)
+
+    def settle(self, decision: dict[str, Any]) -> None:
+        """Take note of another learner's end that decided: after a failure nothing is waited for."""
+        if decision and self._settles_at is None:
+            wait_seconds = 0.0 if decision.get("failed") else self._launch.settle_seconds
+            self._settles_at = system.elapsed_seconds() + wait_seconds
+            self._decision = decision
+
+    def exceeded(self) -> Excess | None:
+        """Return which limit is reached, if one is."""
+        now = system.elapsed_seconds()
+        grace_seconds = self._launch.grace_seconds
+        if self._settles_at is not None and now >= self._settles_at:
+            return Excess("settle", reasons.of_settling(self._decision), grace_seconds)
+        if self._ends_at is not None and now >= self._ends_at:
+            why = reasons.of_time_limit(self._launch.max_runtime_seconds or 0.0)
+            return Excess("max_runtime", why, grace_seconds)
+        if self._memory is not None and now >= self._memory.look_at:
+            used = self._memory.look()
+            if used:
+                return Excess("memory", reasons.of_memory(used, self._memory.limit_bytes), 0.0)
+        return None
+
+    def due_at(self) -> float | None:
+        """Return when to look next; None for never."""
+        times = (self._settles_at, self._ends_at, None if self._memory is None else self._memory.look_at)
+        return min((at for at in times if at is not None), default=None)
+
+
+class MemoryWatch:
+    """Looks at the memory of a tree of processes, more often when it comes near its limit."""
+
+    def __init__(self, tree: Tree, limit_bytes: int) -> None:
+        self._tree = tree
+        self.limit_bytes = limit_bytes
+        self.look_at = system.elapsed_seconds() + _NEAR_SECONDS
+        """When to look next, on the clock that cannot jump."""
+
+    def look(self) -> int:
+        """Return how many bytes are used if that is over the limit, else 0."""
+        pids = self._tree.pids()
+        # Resident memory counts what processes share once for each: cheap, and never too low.
+        used = sum(map(_resident_bytes, pids))
+        if used > self.limit_bytes:
+            used = sum(map(proportional_bytes, pids))
+        near = used > self.limit_bytes * _NEAR
+        self.look_at = system.elapsed_seconds() + (_NEAR_SECONDS if near else _FAR_SECONDS)
+        return used if used > self.limit_bytes else 0
+
+
+def proportional_bytes(pid: int) -> int:
+    """Return a process's memory (PSS): what it shares with others counts in part."""
+    for line in system.read_bytes("/proc/%d/smaps_rollup" % pid).splitlines():
+        if line.startswith(b"Pss:"):
+            return int(line.split()[1]) << 10
+    return _resident_bytes(pid)
+
+
+def _resident_bytes(pid: int) -> int:
+    if not system.LINUX:
+        told = system.told(["ps", "-o", "rss=", "-p", str(pid)]).strip()
+        return int(told) << 10 if told.isdigit() else 0
+    fields = system.read_bytes("/proc/%d/statm" % pid).split()
+    return int(fields[1]) * _PAGE_BYTES if len(fields) > 1 else 0

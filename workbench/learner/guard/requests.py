@@ -1,0 +1,82 @@
+"""What others want of a running learner: requests to stop it, and the end of the learner that decided."""
+
+from __future__ import annotations
+
+import os
+
+from workbench.learner.journal import state
+from workbench.learner.platform import system
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any
+
+    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.platform.watch import Watcher
+
+WATCH_FROM_SECONDS = 0.02
+"""A learner that ends sooner needs no watch, which takes longer to set up than it ran."""
+
+_POLL_SECONDS = 0.2
+
+
+class Requests:
+    """Looks at ``stop.json`` and ``decision.json`` when they change."""
+
+    def __init__(self, folder: str, launch: Launch) -> None:
+        self._folder = folder
+        self._launch = launch
+        self._watcher: Watcher | None = None
+        self._look_at = 0.0
+        self._stop: dict[str, Any] = {}
+        self.decision: dict[str, Any] = {}
+        """Another learner's end that decided; empty as long as there is none."""
+
+    def look(self) -> dict[str, Any]:
+        """Read both, if it is time for it; return a request to stop that was not returned before."""
+        before = self._stop
+        if self._due():
+            self._read()
+        return self._stop if self._stop != before else {}
+
+    def _due(self) -> bool:
+        now = system.elapsed_seconds()
+        if self._watcher is not None:
+            if not self._watcher.wait(0) and now < self._look_at:
+                return False
+        elif now < self._look_at:
+            return False
+        elif self._look_at:
+            from workbench.learner.platform.watch import Watcher
+
+            self._watcher = Watcher(self._paths())
+        self._look_at = now + self._pause_seconds()
+        return True
+
+    def fileno(self) -> int | None:
+        """Return a descriptor that is readable when something has changed; None where there is none."""
+        return None if self._watcher is None else self._watcher.fileno()
+
+    def due_seconds(self) -> float:
+        """Return after how many seconds to look even if nothing has been told."""
+        return max(0.0, self._look_at - system.elapsed_seconds())
+
+    def _pause_seconds(self) -> float:
+        if self._watcher is None:
+            return WATCH_FROM_SECONDS
+        return _POLL_SECONDS if self._watcher.fileno() is None else 3600.0
+
+    def _paths(self) -> list[str]:
+        # The second one also where nobody else decides: a removed folder that somebody still works in tells nothing
+        # itself, the folder around it does.
+        return [
+            os.path.join(self._folder, "stop.json"),
+            os.path.join(self._launch.attempt_dir, "decision.json"),
+        ]
+
+    def _read(self) -> None:
+        self._stop = state.read_stop(self._folder)
+        if self._launch.learners > 1:
+            decision = state.read_decision(self._launch.attempt_dir)
+            if decision and decision.get("learner") != self._launch.learner:
+                self.decision = decision

@@ -1,0 +1,151 @@
+"""How the learners at a place are: their state files and their locks, told again when they change."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import zlib
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
+
+from workbench.learner.host.subscribers import Answerer
+from workbench.learner.host.x_facts import is_dead
+from workbench.learner.platform import leases, process_table, system
+from workbench.learner.platform.watch import Watcher
+
+LOCK = "agent.lock"
+LOCK_SECONDS = 1.0
+"""How often locks are looked at: that one is free again is told by nobody."""
+
+
+class Observer(Answerer):
+    """Tells how learners are. One call at a time; :meth:`interrupt` may come from any thread.
+
+    A learner's facts: ``fingerprint`` (equal as long as nothing changed), ``launched`` (its launch
+    document is there), ``alive`` (its lock is held), ``state`` (its state file, or None).
+    """
+
+    def __init__(self) -> None:
+        self._watcher = Watcher()
+        self._watched: Set[str] = set()
+        self._held: Dict[str, str] = {}
+        self._calls = threading.Lock()
+        self._interrupted = False
+
+    def observe(self, known: Mapping[str, str], timeout_seconds: float) -> Dict[str, Any]:
+        """Return the facts of learners whose fingerprint is not the known one; wait until there are any.
+
+        What is asked counts, not what was asked before: a caller that lost an answer asks again and gets it.
+        """
+        until = time.monotonic() + timeout_seconds
+        with self._calls:
+            self._watch(known)
+            look: Sequence[str] = list(known)
+            next_locks = time.monotonic() + LOCK_SECONDS
+            while True:
+                changed = self._changed(look, known)
+                now = time.monotonic()
+                if changed or self._interrupted or now >= until:
+                    self._interrupted = False
+                    return {"learners": changed, "boot_id": system.boot_id(), "now_us": system.now_us()}
+                look = self._wait(min(until, next_locks) - now)
+                if time.monotonic() >= next_locks:
+                    next_locks = time.monotonic() + LOCK_SECONDS
+                    listed = leases.listed_locks()
+                    look = [*look, *(folder for folder in known if self._held.get(folder) not in listed)]
+
+    def _changed(self, look: Sequence[str], known: Mapping[str, str]) -> Dict[str, Dict[str, Any]]:
+        listed = leases.listed_locks() if look else set()
+        facts = {folder: learner(folder, listed) for folder in look}
+        for folder, fact in facts.items():
+            # As long as the kernel lists it, its lock need not be looked at.
+            self._held[folder] = leases.inode_of(os.path.join(folder, LOCK)) if fact["alive"] else ""
+        return {folder: fact for folder, fact in facts.items() if fact["fingerprint"] != known[folder]}
+
+    def interrupt(self) -> None:
+        """Make the call that waits, or the next one, return at once."""
+        self._interrupted = True
+        self._watcher.wake()
+
+    def close(self) -> None:
+        """Give everything back, once no call waits any more."""
+        self.interrupt()
+        with self._calls:
+            self._watcher.close()
+
+    def _wait(self, seconds: float) -> List[str]:
+        return sorted({os.path.dirname(path) for path in self._watcher.wait(max(0.0, seconds))})
+
+    def _watch(self, known: Mapping[str, str]) -> None:
+        wanted = {os.path.join(folder, "state.json") for folder in known}
+        for path in self._watched - wanted:
+            self._watcher.remove(path)
+        for path in wanted - self._watched:
+            self._watcher.add(path)
+        self._watched = wanted
+        self._held = {folder: inode for folder, inode in self._held.items() if folder in known}
+
+
+def learner(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
+    """Return the facts of one learner.
+
+    The lock is looked at before the state: an agent records its exit and then lets go, so a free lock and
+    after it no exit recorded mean that nobody will record one. But an agent may have begun between the two:
+    only who wrote a state before the lock was found free is dead.
+    """
+    found = _look(folder, listed)
+    return _look(folder) if is_dead(found) else found
+
+
+def _look(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
+    alive = leases.is_held(os.path.join(folder, LOCK), listed)
+    content = system.read_bytes(os.path.join(folder, "state.json"))
+    state = _object(content)
+    if state is not None and not alive and state.get("lockless"):
+        alive = _runs(state)
+    launch = read_object(os.path.join(folder, "launch.json"))
+    told = launch or {}
+    return {
+        "fingerprint": f"{len(content)}-{zlib.crc32(content):x}-{alive:d}{launch is not None:d}",
+        "launched": launch is not None,
+        "alive": alive,
+        "state": state,
+        "slots": list(told.get("slots") or ()),
+        "secrets_file": told.get("secrets_file"),
+    }
+
+
+def markers(variable: str = "FABRIC_LEARNER") -> Dict[str, List[int]]:
+    """Return what processes here have in an environment variable, of all homes, each with their pids."""
+    found: Dict[str, List[int]] = {}
+    prefix = os.fsencode(variable) + b"="
+    for pid in process_table.read():
+        for entry in system.read_bytes(f"/proc/{pid}/environ").split(b"\0"):
+            if entry.startswith(prefix):
+                found.setdefault(os.fsdecode(entry[len(prefix) :]), []).append(pid)
+    return found
+
+
+def read_object(path: str) -> Optional[Dict[str, Any]]:
+    """Read a JSON object; None where there is none to be read."""
+    return _object(system.read_bytes(path))
+
+
+def _object(content: bytes) -> Optional[Dict[str, Any]]:
+    try:
+        document = json.loads(content)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _runs(state: Mapping[str, Any]) -> bool:
+    """Say whether the agent of a place without ``flock`` runs: a pid means nothing without boot and start."""
+    pid, ticks = state.get("pid"), state.get("start_ticks")
+    return (
+        isinstance(pid, int)
+        and state.get("boot_id") == system.boot_id()
+        and system.start_ticks(pid) == ticks
+        and bool(ticks)
+    )

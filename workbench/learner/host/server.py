@@ -1,0 +1,316 @@
+"""The other end of the pipe: takes frames, does what they ask, each call in a thread of its own."""
+
+from __future__ import annotations
+
+import io
+import queue
+import socket
+import threading
+from typing import Any, BinaryIO, Callable, Dict, List, Optional, Tuple, Union
+
+from workbench.learner.host import journals
+from workbench.learner.host.operations import Place, guarded
+from workbench.learner.platform import files, frames, leases
+from workbench.learner.platform import run as host_processes
+from workbench.learner.platform.errors import Failure
+from workbench.learner.platform.x_upload import Upload
+
+Answer = Tuple[
+    Any, Union[bytes, List[bytes]]
+]  # JSON, and the bytes that go before it, in pieces where they are large
+
+
+class Server:
+    """Serves one connection. Locks that it took are let go when it ends, but by whom they were handed to."""
+
+    def __init__(self, stdin: BinaryIO, stdout: BinaryIO) -> None:
+        self._channel = frames.Channel(stdin, stdout)
+        self._place = Place()
+        self._calls: Dict[int, _Call] = {}
+        self._locks: Dict[int, leases.Lease] = {}
+        self._next_lock = 1
+        self._doers: Dict[str, Callable[[_Call], Answer]] = {
+            "run": self._run,
+            "spawn": self._spawn,
+            "put": self._put,
+            "read": self._read,
+            "follow": self._follow,
+            "fetch": self._fetch,
+            "lock": self._lock,
+            "part": self._part,
+            "write_lock": self._write_lock,
+            "release": self._release,
+            "connect": self._connect,
+            "exec": self._exec,
+            "resize": self._resize,
+        }
+        self._sessions: Dict[int, Any] = {}
+        self._beginning = threading.Lock()
+        self._has_ended = False
+
+    def run(self) -> int:
+        """Serve until the other side closes."""
+        self._channel.greet()
+        self._channel.send_json(0, frames.HELLO, {"format": frames.FORMAT})
+        try:
+            while True:
+                frame = self._channel.receive()
+                if frame is None:
+                    return 0
+                self._take(frame)
+        except frames.FrameError:
+            return 1
+        finally:
+            for call in list(self._calls.values()):
+                call.cancel()
+            host_processes.end_running()
+            with self._beginning:
+                self._has_ended = True
+                sessions = list(self._sessions.values())
+            for session in sessions:
+                session.hang_up()
+            self._place.close()
+
+    def _take(self, frame: frames.Frame) -> None:
+        if frame.kind == frames.CALL:
+            call = _Call(frame, self._channel)
+            self._calls[frame.call] = call
+            threading.Thread(target=self._do, args=(call,), daemon=True, name=call.name).start()
+        elif frame.call in self._calls:
+            self._calls[frame.call].take(frame)
+
+    def _do(self, call: _Call) -> None:
+        try:
+            doer = self._doers.get(call.name)
+            if doer is not None:
+                answer, data = guarded(doer, call)
+            else:
+                answer, data = self._place.call(call.name, call.arguments), b""
+            for piece in data if isinstance(data, list) else [data]:
+                self._channel.send_data(call.number, piece)
+            self._channel.send_json(call.number, frames.RESULT, answer)
+        except (BrokenPipeError, ValueError) as error:
+            if not isinstance(error, BrokenPipeError):
+                self._complain(call, Failure("bad_input", f"{call.name}: {error}"))
+        except Failure as error:
+            self._complain(call, error)
+        except Exception as error:  # whatever it is, the caller must be told and the others served
+            self._complain(call, Failure("failed", f"{call.name} failed: {type(error).__name__}: {error}"))
+        finally:
+            self._calls.pop(call.number, None)
+
+    def _complain(self, call: _Call, error: Failure) -> None:
+        document = {"kind": error.kind, "message": error.message, "hint": error.hint}
+        try:
+            self._channel.send_json(call.number, frames.ERROR, document)
+        except (OSError, ValueError):
+            return  # nobody listens any more
+
+    def _run(self, call: _Call) -> Answer:
+        stdin = b"".join(call.stream())
+        code, said, complained = host_processes.run(stdin=stdin, **call.arguments)
+        return {"exit_code": code, "stdout_bytes": len(said)}, said + complained
+
+    def _spawn(self, call: _Call) -> Answer:
+        arguments = dict(call.arguments)
+        locks = [self._locks[number] for number in arguments.pop("holding")]
+        holding = [descriptor for lock in locks for descriptor in lock.descriptors()]
+        return host_processes.spawn(holding=holding, **arguments), b""
+
+    def _put(self, call: _Call) -> Answer:
+        with Upload(**call.arguments) as upload:
+            self._channel.send_json(call.number, frames.HELLO, {"offset": upload.offset})
+            if upload.offset < 0:
+                return None, b""
+            for chunk in call.stream():
+                upload.write(chunk)
+            upload.finish()
+        return None, b""
+
+    def _read(self, call: _Call) -> Answer:
+        found = files.read(**call.arguments)
+        sizes = {path: [len(data), offset, end] for path, (data, offset, end) in found.items()}
+        return sizes, b"".join(data for data, _, _ in found.values())
+
+    def _follow(self, call: _Call) -> Answer:
+        arguments = dict(call.arguments)
+        news = self._place.followers.of(arguments.pop("asker")).follow(**arguments)
+        self._channel.send_json(call.number, frames.HELLO, journals.sizes_of(news))
+        return None, [part[0] for parts in news.values() for part in parts.values()]
+
+    def _fetch(self, call: _Call) -> Answer:
+        from workbench.learner.host.trees import send_files
+
+        with io.BufferedWriter(_Outgoing(call, self._channel), frames.CHUNK_BYTES) as stream:
+            send_files(call.arguments["folder"], call.arguments["paths"], stream)
+        return None, b""
+
+    def _lock(self, call: _Call) -> Answer:
+        lease = leases.take(**call.arguments)
+        return (None if lease is None else self._keep(lease)), b""
+
+    def _part(self, call: _Call) -> Answer:
+        return self._keep(self._locks[call.arguments["lock"]].part(call.arguments["names"])), b""
+
+    def _write_lock(self, call: _Call) -> Answer:
+        self._locks[call.arguments["lock"]].write(call.arguments["text"])
+        return None, b""
+
+    def _release(self, call: _Call) -> Answer:
+        lease = self._locks.pop(call.arguments["lock"], None)
+        if lease is not None:
+            lease.release()
+        return None, b""
+
+    def _keep(self, lease: leases.Lease) -> int:
+        number, self._next_lock = self._next_lock, self._next_lock + 1
+        self._locks[number] = lease
+        return number
+
+    def _connect(self, call: _Call) -> Answer:
+        with socket.socket(socket.AF_UNIX) as stream:
+            stream.connect(call.arguments["path"])
+            self._channel.send_json(call.number, frames.HELLO, {})
+            sender = threading.Thread(target=self._send_from, args=(call, stream), daemon=True)
+            sender.start()
+            for chunk in call.stream():
+                stream.sendall(chunk)
+            stream.shutdown(socket.SHUT_WR)
+            sender.join()
+        return None, b""
+
+    def _exec(self, call: _Call) -> Answer:
+        from workbench.learner.host.exec import Session
+
+        with self._beginning:  # so that none is begun and not yet known when all are to be ended
+            if self._has_ended:
+                raise Failure("failed", "This place is being left.")
+            session = self._sessions[call.number] = Session(**call.arguments)
+        try:
+            self._channel.send_json(call.number, frames.HELLO, {"session": call.number})
+            threading.Thread(target=self._feed, args=(call, session), daemon=True).start()
+
+            def take(stream: int, data: bytes) -> None:
+                call.window.acquire()
+                if not call.cancelled:
+                    self._channel.send(call.number, frames.DATA, bytes((stream,)) + data)
+
+            return {"exit_code": session.carry(take, lambda: call.cancelled)}, b""
+        finally:
+            self._sessions.pop(call.number, None)
+            session.hang_up()
+            session.close()
+
+    def _feed(self, call: _Call, session: Any) -> None:
+        try:
+            for chunk in call.stream():
+                session.write(chunk)
+            session.end_input()
+        except Failure:
+            return  # whoever sat in front of it is gone, which is noticed where its output is carried
+
+    def _resize(self, call: _Call) -> Answer:
+        session = self._sessions.get(call.arguments["session"])
+        if session is not None:
+            session.resize(call.arguments["rows"], call.arguments["columns"])
+        return None, b""
+
+    def _send_from(self, call: _Call, stream: socket.socket) -> None:
+        try:
+            while call.window.acquire():
+                data = stream.recv(frames.CHUNK_BYTES)
+                self._channel.send(call.number, frames.DATA if data else frames.END, data)
+                if not data:
+                    return
+        except OSError:
+            call.cancel()
+
+
+class _Call:
+    """One call that is being done, and the stream of bytes that comes with it."""
+
+    def __init__(self, frame: frames.Frame, channel: frames.Channel) -> None:
+        document = frame.json()
+        self.number = frame.call
+        self.name = str(document["do"])
+        self.arguments: Dict[str, Any] = document.get("with") or {}
+        self.window = threading.Semaphore(frames.WINDOW_CHUNKS)
+        self._channel = channel
+        self._incoming: "queue.Queue[Optional[bytes]]" = queue.Queue()
+        self._cancelled = False
+
+    def take(self, frame: frames.Frame) -> None:
+        """Take a frame that belongs to this call."""
+        if frame.kind == frames.DATA:
+            self._incoming.put(frame.payload)
+        elif frame.kind == frames.END:
+            self._incoming.put(None)
+        elif frame.kind == frames.CREDIT:
+            self.window.release()
+        elif frame.kind == frames.CANCEL:
+            self.cancel()
+
+    def stream(self) -> "_Incoming":
+        """Return the bytes that come with this call, in chunks."""
+        return _Incoming(self)
+
+    def cancel(self) -> None:
+        """End the stream: the other side has given the call up, or is gone."""
+        self._cancelled = True
+        self._incoming.put(None)
+        self.window.release()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody wants the rest."""
+        return self._cancelled
+
+    def next_chunk(self) -> Optional[bytes]:
+        """Return the next chunk, None at the end.
+
+        Raises:
+            Failure: the stream was cut off.
+        """
+        chunk = self._incoming.get()
+        if chunk is None:
+            if self._cancelled:
+                raise Failure("failed", f"{self.name} was cut off.")
+            return None
+        self._channel.send(self.number, frames.CREDIT)
+        return chunk
+
+
+class _Incoming:
+    def __init__(self, call: _Call) -> None:
+        self._call = call
+
+    def __iter__(self) -> "_Incoming":
+        return self
+
+    def __next__(self) -> bytes:
+        chunk = self._call.next_chunk()
+        if chunk is None:
+            raise StopIteration
+        return chunk
+
+
+class _Outgoing(io.RawIOBase):
+    """Bytes that go with the answer, no faster than the other side takes them."""
+
+    def __init__(self, call: _Call, channel: frames.Channel) -> None:
+        self._call = call
+        self._channel = channel
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        for start in range(0, len(view), frames.CHUNK_BYTES):
+            self._call.window.acquire()
+            if self._call.cancelled:
+                raise BrokenPipeError("nobody wants the rest")
+            self._channel.send(
+                self._call.number, frames.DATA, bytes(view[start : start + frames.CHUNK_BYTES])
+            )
+        return len(view)

@@ -1,0 +1,171 @@
+"""Why a learner ended, in words: FfDL's codes, what the command said last, what to do about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+
+from workbench.learner.journal import output
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any
+
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+LINE_CHARACTERS = 200
+"""How much of the last line of output goes into a reason."""
+
+_GPU_LOST = ("Failed to initialize NVML", "Can't initialize NVML")
+"""What NVIDIA's tools and PyTorch say when the devices are there no more."""
+
+_ESCAPES = re.compile(
+    r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
+
+
+_UNSTORED = re.compile(r"(?:^|; )\d+ of its files (?:is|are) not stored(?:: .*)?$", re.DOTALL)
+
+
+def unstored(count: int) -> str:
+    """Say that files of a learner are not in the result store."""
+    return "%d of its files %s not stored" % (count, "is" if count == 1 else "are")
+
+
+def without_unstored(text: str) -> str:
+    """Return a reason's text without what was not stored, and why: it has been since."""
+    return _UNSTORED.sub("", text)
+
+
+def reason(text: str, code: str = "", hint: str = "") -> dict[str, Any]:
+    """Return a reason as the state file has it."""
+    return {"text": text, "code": code, "hint": hint}
+
+
+def of_command(exit_code: int | None, number: int | None) -> dict[str, Any] | None:
+    """Say why a command that ended by itself has failed; None when it has not."""
+    if exit_code == 0:
+        return None
+    if exit_code == NOT_FOUND:
+        return reason("a command was not found (exit code 127)", "C202", "check its spelling and PATH")
+    if exit_code == NOT_EXECUTABLE:
+        return reason("a command cannot be executed (exit code 126)", "C202", "check its mode: chmod +x")
+    return reason("the command " + _ended(exit_code, number), "C201", _hint(exit_code, number))
+
+
+def of_setup(exit_code: int | None, number: int | None) -> dict[str, Any]:
+    """Say why the setup has failed."""
+    return reason("setup " + _ended(exit_code, number), "C206", "see setup.log")
+
+
+def of_no_start(text: str) -> dict[str, Any]:
+    """Say that there could be no process for the command."""
+    return reason("the command could not be started: " + text, "S101")
+
+
+def of_stop(kind: str, by: str) -> dict[str, Any]:
+    """Say who halted or killed a learner."""
+    done = "killed" if kind == "kill" else "halted"
+    return reason("%s by %s" % (done, by) if by else done)
+
+
+def of_settling(decision: dict[str, Any]) -> dict[str, Any]:
+    """Say which learner's end ended this one."""
+    what = "has failed" if decision.get("failed") else "has ended"
+    return reason("stopped, since learner %s %s" % (decision.get("learner", "?"), what))
+
+
+def of_time_limit(seconds: float) -> dict[str, Any]:
+    """Say that the time was over."""
+    return reason(
+        "ran longer than max_runtime, %g s" % seconds, "C204", "raise max_runtime, or resume the job"
+    )
+
+
+def of_memory(used_bytes: int, limit_bytes: int) -> dict[str, Any]:
+    """Say that the learner's processes used more memory than it asked for."""
+    text = "used %s of memory, more than its limit of %s" % (_size(used_bytes), _size(limit_bytes))
+    return reason(text, "C203", "raise memory, or let the job use less")
+
+
+def of_lost_output(count: int) -> dict[str, Any]:
+    """Say that output was given up on a full disk."""
+    return reason("the disk is full: the last %d bytes of output could not be kept" % count, "S204")
+
+
+def of_lost_gpu(folder: str, name: str) -> dict[str, Any] | None:
+    """Say that GPUs were lost to a learner while it ran, if what it printed last tells so."""
+    for line in reversed(_last_lines(folder, name)):
+        if any(words in line for words in _GPU_LOST):
+            hint = (
+                "a container loses its GPUs when systemd reloads its units: let the engine use the cgroup driver"
+                " cgroupfs, and see nvidia-ctk system create-dev-char-symlinks"
+            )
+            return reason("it lost its GPUs while it ran: %s" % line[:LINE_CHARACTERS], "S105", hint)
+    return None
+
+
+def told(folder: str) -> dict[str, Any]:
+    """Return what the command's stand-in knows of its end beyond an exit code: ``reason``, and ``stopped``."""
+    try:
+        with open(os.path.join(folder, "reason.json"), "rb") as file:
+            said = json.loads(file.read())
+    except (OSError, ValueError):
+        return {}
+    why = reason(str(said.get("text")), str(said.get("code")), str(said.get("hint") or ""))
+    return {"reason": why, "stopped": str(said.get("stopped") or "")}
+
+
+def with_last_line(why: dict[str, Any], folder: str, name: str) -> dict[str, Any]:
+    """Add what was printed last, as far as it is published: secrets are overwritten in it."""
+    line = last_line(folder, name)
+    return {**why, "text": "%s: %s" % (why["text"], line)} if line else why
+
+
+def last_line(folder: str, name: str) -> str:
+    """Return the last line that says anything, made harmless for a terminal and cut to size."""
+    lines = _last_lines(folder, name)
+    return lines[-1][:LINE_CHARACTERS] if lines else ""
+
+
+def _last_lines(folder: str, name: str) -> list[str]:
+    """Return the last lines that say anything, made harmless for a terminal."""
+    end = output.published_end(os.path.join(folder, name + ".idx"))
+    start = max(0, end - 8192)
+    try:
+        with open(os.path.join(folder, name + ".log"), "rb") as file:
+            file.seek(start)
+            data = file.read(end - start)
+    except OSError:
+        return []
+    texts = (_ESCAPES.sub("", line).strip() for line in re.split(r"[\r\n]+", data.decode("utf-8", "replace")))
+    return [text for text in texts if text]
+
+
+def signal_name(number: int) -> str:
+    """Return a signal as people know it."""
+    try:
+        return "signal %d (%s)" % (number, signal.Signals(number).name)
+    except ValueError:
+        return "signal %d" % number
+
+
+def _ended(exit_code: int | None, number: int | None) -> str:
+    if number is not None:
+        return "was ended by " + signal_name(number)
+    return "failed with exit code %s" % exit_code
+
+
+def _hint(exit_code: int | None, number: int | None) -> str:
+    if number == signal.SIGKILL or exit_code == 128 + signal.SIGKILL:
+        return "nobody here killed it: the machine may have run out of memory"
+    return ""
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return "%.2f %s" % (count / size, unit)
+    return "%d bytes" % count

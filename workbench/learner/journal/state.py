@@ -1,0 +1,250 @@
+"""Where a learner is, for everybody to read: ``state.json``, and ``decision.json`` of its attempt.
+
+Both appear whole or not at all. A spare file of one block, made at the start, lets a full disk be told about.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+
+from workbench.learner.platform import system
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any
+
+    from workbench.learner.journal.launch_document import Launch
+
+FORMAT = 1
+_SPARE_BYTES = 4096
+
+
+class StateFile:
+    """The writer of ``state.json``. One process at a time writes: the guard, or who took over from it."""
+
+    def __init__(self, folder: str, document: dict[str, Any]) -> None:
+        self.document = document
+        self._path = os.path.join(folder, "state.json")
+        self._new = os.path.join(folder, "state.json.new")
+        self._spare = os.path.join(folder, "state.json.spare")
+        self.written = True
+        """Whether the file says what the document says: it does not while the disk takes nothing."""
+
+    @classmethod
+    def begin(cls, folder: str, launch: Launch) -> StateFile:
+        """Start the state of a learner that has not been started before."""
+        document = {
+            "format": FORMAT,
+            "phase": "starting",
+            "home": launch.home,
+            "job": launch.job,
+            "attempt": launch.attempt,
+            "learner": launch.learner,
+            "pid": os.getpid(),
+            "start_ticks": system.start_ticks(os.getpid()),
+            "boot_id": system.boot_id(),
+            "scribe_pid": None,
+            "command_pid": None,
+            "command_ticks": None,
+            "output_pipe": None,
+            "started_us": None,
+            "ended_us": None,
+            "exit_code": None,
+            "signal": None,
+            "decided": False,
+            "stopped": "",
+            "reason": None,
+            "stall": "",
+            "doing": "",
+        }
+        return cls(folder, document)
+
+    def update(self, **fields: Any) -> bool:
+        """Change fields and write the state if any changed; return whether the file says so now."""
+        changed = {key: value for key, value in fields.items() if self.document.get(key) != value}
+        self.document.update(changed)
+        if changed or not self.written:
+            self.written = self._write(durable=False)
+        return self.written
+
+    def write(self, *, durable: bool) -> bool:
+        """Write the state, down to the disk if it is to be durable; return whether that worked."""
+        self.written = self._write(durable=durable)
+        return self.written
+
+    def clear(self) -> None:
+        """Leave only the state itself."""
+        for path in (self._new, self._spare):
+            _remove(path)
+
+    def _write(self, *, durable: bool) -> bool:
+        data = json.dumps(self.document).encode() + b"\n"
+        return self._replace(self._new, data, durable) or self._replace_spare(data, durable)
+
+    def _replace(self, path: str, data: bytes, durable: bool) -> bool:
+        try:
+            _write_file(path, data, durable, os.O_CREAT | os.O_TRUNC)
+            os.rename(path, self._path)
+        except OSError:
+            _remove(path)
+            return False
+        self._keep_spare()
+        return True
+
+    def _replace_spare(self, data: bytes, durable: bool) -> bool:
+        # Blocks that are there already take new content on a disk that has no room.
+        try:
+            _write_file(self._spare, data.ljust(_SPARE_BYTES), durable, 0)
+            os.rename(self._spare, self._path)
+        except OSError:
+            return False
+        self._keep_spare()
+        return True
+
+    def _keep_spare(self) -> None:
+        if os.path.exists(self._spare):
+            return
+        try:
+            _write_file(self._spare, b" " * _SPARE_BYTES, False, os.O_CREAT | os.O_TRUNC)
+        except OSError:
+            _remove(self._spare)
+
+
+def read(folder: str) -> dict[str, Any]:
+    """Return a learner's state; empty when there is none that can be read."""
+    return read_object(os.path.join(folder, "state.json"))
+
+
+def is_gone(folder: str) -> bool:
+    """Say whether a learner's folder was removed: nobody can be told anything any more."""
+    try:
+        os.stat(folder)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # a disk that does not answer now
+    return False
+
+
+def refuse(folder: str, launch: Launch, text: str) -> None:
+    """Record that a learner cannot be started, as its end.
+
+    Raises:
+        OSError: the disk takes no more.
+    """
+    file = StateFile.begin(folder, launch)
+    decided = decide(launch, None, None, failed=True)
+    reason = {"text": text, "code": "S101", "hint": ""}
+    file.document.update(phase="exited", ended_us=system.now_us(), reason=reason, decided=decided)
+    file.write(durable=True)
+    file.clear()
+
+
+def ask_to_stop(folder: str, request: dict[str, Any]) -> None:
+    """Write a request to stop into a learner's folder, whole.
+
+    On a full disk its kind alone becomes the target of a link, which needs no room.
+
+    Raises:
+        OSError: the folder takes nothing at all.
+    """
+    path = os.path.join(folder, "stop.json")
+    new = "%s.new-%d" % (path, os.getpid())
+    try:
+        _write_file(new, json.dumps(request).encode() + b"\n", False, os.O_CREAT | os.O_TRUNC)
+    except OSError:
+        _remove(new)
+        os.symlink(str(request.get("kind")), new)
+    os.rename(new, path)
+
+
+def read_stop(folder: str) -> dict[str, Any]:
+    """Return the request to stop; empty when there is none. One that cannot be read is a halt."""
+    path = os.path.join(folder, "stop.json")
+    try:
+        kind = os.readlink(path)
+    except FileNotFoundError:
+        return {}
+    except OSError:
+        return read_object(path) or {"kind": "halt"}
+    return {"kind": kind}
+
+
+def read_decision(attempt_dir: str) -> dict[str, Any]:
+    """Return which learner's exit decided the attempt; empty as long as none has."""
+    return read_object(os.path.join(attempt_dir, "decision.json"))
+
+
+def decide(launch: Launch, exit_code: int | None, number: int | None, *, failed: bool) -> bool:
+    """Say that this learner's exit decides the attempt, unless another's did before; return whether it does.
+
+    Raises:
+        OSError: the disk takes no more; nothing was decided.
+    """
+    path = os.path.join(launch.attempt_dir, "decision.json")
+    new = "%s.learner-%d" % (path, launch.learner)
+    document = {
+        "learner": launch.learner,
+        "exit_code": exit_code,
+        "signal": number,
+        "time_us": system.now_us(),
+        "failed": failed,
+    }
+    data = json.dumps(document).encode() + b"\n"
+    try:
+        _write_file(new, data, True, os.O_CREAT | os.O_TRUNC)
+        with contextlib.suppress(FileExistsError):
+            _link(new, path, data)
+    finally:
+        _remove(new)
+    return read_decision(launch.attempt_dir).get("learner") == launch.learner
+
+
+def decides(launch: Launch) -> bool:
+    """Say whether with this learner's end so many have ended by themselves as ``ends_when`` wants."""
+    wanted = {"first": 1, "all": launch.learners}.get(str(launch.ends_when)) or int(launch.ends_when)
+    ended = 1
+    for learner in range(1, launch.learners + 1):
+        if learner != launch.learner:
+            found = read(os.path.join(launch.attempt_dir, "learner-%d" % learner))
+            exited = found.get("exit_code") is not None or found.get("signal") is not None
+            ended += exited and not found.get("stopped")
+    return ended >= min(wanted, launch.learners)
+
+
+def read_object(path: str) -> dict[str, Any]:
+    """Return a JSON object from a file; empty when there is none."""
+    try:
+        document = json.loads(system.read_bytes(path))
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _write_file(path: str, data: bytes, durable: bool, flags: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        if durable:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _link(new: str, path: str, data: bytes) -> None:
+    """Let a file appear whole under a name that nothing has yet."""
+    try:
+        os.link(new, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        _write_file(path, data, True, os.O_CREAT | os.O_EXCL)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)

@@ -1,0 +1,124 @@
+"""All processes of the machine, as the system tells them: ``/proc`` on Linux, ``ps`` elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from workbench.learner.platform import system
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Iterable
+
+
+class Process:
+    """One living process; ``ticks`` tells it from a later one with the same pid."""
+
+    __slots__ = ("parent", "stopped", "ticks")
+
+    def __init__(self, parent: int, ticks: int, stopped: bool) -> None:
+        self.parent = parent
+        self.ticks = ticks
+        self.stopped = stopped
+
+
+def read() -> dict[int, Process]:
+    """Return every process that is not dead yet, by pid."""
+    if not system.LINUX:
+        return _read_ps()
+    processes = {}
+    for pid in pids():
+        process = of(pid)
+        if process is not None:
+            processes[pid] = process
+    return processes
+
+
+def pids() -> set[int]:
+    """Return the pids that there are, zombies' too. Linux only."""
+    try:
+        return {int(name) for name in os.listdir("/proc") if name.isdigit()}
+    except OSError:
+        return set()
+
+
+def of(pid: int) -> Process | None:
+    """Return one process; None when it is dead, a zombie that waits for its parent too. Linux only."""
+    # The name in brackets may hold blanks and brackets itself.
+    fields = system.read_text("/proc/%d/stat" % pid).rpartition(")")[2].split()
+    if len(fields) < 20 or system.is_dead(fields[0], fields[17]):
+        return None
+    return Process(int(fields[1]), int(fields[19]), fields[0] in ("T", "t"))
+
+
+def carriers(variable: str, value: str, among: Iterable[int]) -> set[int]:
+    """Return those processes in whose environment, as it was at their start, the variable has that value."""
+    if not system.LINUX:
+        return _carriers_ps(variable, value).intersection(among)
+    wanted = os.fsencode("\0%s=%s\0" % (variable, value))
+    found = set()
+    for pid in among:
+        if wanted in b"\0" + system.read_bytes("/proc/%d/environ" % pid) + b"\0":
+            found.add(pid)
+    return found
+
+
+def children(pid: int) -> list[int] | None:
+    """Return the children of a process without threads, zombies too; None where that is not quickly told."""
+    if not system.LINUX:
+        return None
+    path = "/proc/%d/task/%d/children" % (pid, pid)
+    if not os.path.exists(path):
+        return None
+    return [int(child) for child in system.read_bytes(path).split()]
+
+
+def holders(inode: int, among: Iterable[int]) -> Iterable[str]:
+    """Give the paths under which processes hold a pipe, by which it can be opened again. Linux only."""
+    wanted = "pipe:[%d]" % inode
+    for pid in among:
+        folder = "/proc/%d/fd" % pid
+        try:
+            numbers = os.listdir(folder)
+        except OSError:
+            continue
+        for number in numbers:
+            path = "%s/%s" % (folder, number)
+            try:
+                held = os.readlink(path) == wanted
+            except OSError:
+                continue
+            if held:
+                yield path
+
+
+def _read_ps() -> dict[int, Process]:
+    processes = {}
+    itself, lines = system.told_by(["ps", "-A", "-o", "pid=,ppid=,stat=,lstart="])
+    for line in lines.splitlines():
+        fields = line.split(None, 3)
+        if len(fields) == 4 and not fields[2].startswith("Z"):
+            ticks = system.seconds_of_date(fields[3])
+            processes[int(fields[0])] = Process(int(fields[1]), ticks, fields[2].startswith("T"))
+    processes.pop(itself, None)
+    return processes
+
+
+def in_session(leader: int, among: Iterable[int]) -> set[int]:
+    """Return those of the processes that are in the session that a process has begun."""
+    found = set()
+    for pid in among:
+        with contextlib.suppress(OSError):
+            if os.getsid(pid) == leader:
+                found.add(pid)
+    return found
+
+
+def _carriers_ps(variable: str, value: str) -> set[int]:
+    wanted = " %s=%s " % (variable, value)
+    found = set()
+    for line in system.told(["ps", "-A", "-E", "-ww", "-o", "pid=,command="]).splitlines():
+        if wanted in line + " ":
+            found.add(int(line.split(None, 1)[0]))
+    return found

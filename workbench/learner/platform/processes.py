@@ -1,0 +1,187 @@
+"""Finds every process of a learner and ends them until none is left, double-forked ones too.
+
+A process belongs to a learner when it descends from its guard, which orphans are given to, or carries
+``FABRIC_LEARNER`` in its environment, or descends from one that does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from workbench.learner.platform import process_table, system
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Callable, Iterable
+
+    Members = dict[int, process_table.Process]
+
+MARKER = "FABRIC_LEARNER"
+"""The variable that every process of a learner carries."""
+
+PATIENCE_SECONDS = 30.0
+"""How long :func:`end` waits for processes that are killed and do not die (a disk that does not answer)."""
+
+_LOOK_SECONDS = 0.25
+
+
+def find(marker: str) -> list[int]:
+    """Return the pids of all living processes of a learner by its marker, without the caller's own."""
+    return sorted(members(marker, without=(os.getpid(),)))
+
+
+def end(marker: str, grace_seconds: float) -> list[int]:
+    """End all processes of a learner whose agent is dead; return those that could not be ended.
+
+    Blocks for the grace period at most, and for :data:`PATIENCE_SECONDS` where killing does not help.
+    """
+    ending = Ending(lambda: members(marker, without=(os.getpid(),)), grace_seconds)
+    give_up = system.elapsed_seconds() + grace_seconds + PATIENCE_SECONDS
+    while ending.step():
+        now = system.elapsed_seconds()
+        if now > give_up:
+            return sorted(members(marker, without=(os.getpid(),)))
+        time.sleep(min(max(0.0, ending.due_at - now), 0.02))
+    return sorted(ending.out_of_reach)
+
+
+def members(
+    marker: str, *, roots: Iterable[int] = (), known: tuple[int, int] = (0, 0), without: Iterable[int] = ()
+) -> Members:
+    """Return all living processes of a learner.
+
+    Args:
+        marker: the value that they carry.
+        roots: processes that all of whose descendants belong to the learner, themselves not.
+        known: pid and start ticks of its command, which belongs to it before it carries anything.
+        without: processes that do not belong to it, nor do their children by being that.
+    """
+    table = process_table.read()
+    barred = set(without)
+    seeds = process_table.carriers(MARKER, marker, table) - barred
+    if known[0] in table and table[known[0]].ticks == known[1]:
+        seeds.add(known[0])
+    if not system.LINUX and known[0]:
+        # Orphans do not come to us, and the environment of the system's own programs cannot be seen.
+        seeds |= process_table.in_session(known[0], table) - barred
+    below = _with_descendants(table, set(roots), barred) - set(roots)
+    found = _with_descendants(table, seeds, barred) | below
+    # Parents first: a shell would tell of a child that was killed before it.
+    return {pid: table[pid] for pid in sorted(found)}
+
+
+class Tree:
+    """The descendants of a process, asked for again and again cheaply: only new processes are looked at."""
+
+    def __init__(self, root: int, without: Iterable[int] = ()) -> None:
+        self._root = root
+        self._without = set(without)
+        self._ours: dict[int, bool] = {}
+
+    def pids(self) -> list[int]:
+        """Return the living descendants now, zombies possibly too."""
+        if not system.LINUX:
+            return sorted(_with_descendants(process_table.read(), {self._root}, self._without) - {self._root})
+        alive = process_table.pids()
+        # Who is ours stays ours, and who is not never becomes it: orphans are given to the root.
+        self._ours = {pid: ours for pid, ours in self._ours.items() if pid in alive}
+        for pid in alive - set(self._ours):
+            self._classify(pid)
+        return sorted(pid for pid, ours in self._ours.items() if ours)
+
+    def _classify(self, pid: int) -> None:
+        path = []
+        while pid not in self._ours:
+            if pid in self._without or pid <= 1:
+                self._ours[pid] = False
+                break
+            process = process_table.of(pid)
+            if process is None:
+                return  # one on the way died, its children have another parent now: the next time
+            path.append(pid)
+            if process.parent == self._root:
+                self._ours[pid] = True
+                break
+            pid = process.parent
+        for passed in path:
+            self._ours[passed] = self._ours[pid]
+
+
+class Ending:
+    """Ends processes: SIGTERM, SIGKILL when the grace period is over, until none is left. Never blocks."""
+
+    def __init__(self, find_members: Callable[[], Members], grace_seconds: float) -> None:
+        self._find = find_members
+        self.due_at = system.elapsed_seconds()
+        """When to :meth:`step` next, on the clock that cannot jump."""
+        self._kill_at = self.due_at + grace_seconds
+        self._asked: set[int] = set()
+        self._began = False
+        self._pause_seconds = 0.001
+        self.out_of_reach: set[int] = set()
+        """Processes that we have no right to end."""
+
+    def hasten(self, grace_seconds: float) -> None:
+        """Let the grace period end so many seconds from now, if that is sooner."""
+        self.due_at = system.elapsed_seconds()
+        self._kill_at = min(self._kill_at, self.due_at + grace_seconds)
+
+    def step(self) -> bool:
+        """Do what is due; return whether anything is left."""
+        now = system.elapsed_seconds()
+        if now >= self._kill_at:
+            left = self._signal_all(signal.SIGKILL, again=True)
+            self._pause_seconds = min(self._pause_seconds * 2, _LOOK_SECONDS)
+            self.due_at = now + self._pause_seconds
+            return left
+        if self._began:
+            left = bool(self._within_reach())
+        else:
+            self._began = True
+            self._signal_all(signal.SIGTERM)
+            # Once more, for what was forked meanwhile; later ones may be a handler's helpers.
+            left = self._signal_all(signal.SIGTERM)
+        self.due_at = min(now + _LOOK_SECONDS, self._kill_at)
+        return left
+
+    def _within_reach(self) -> Members:
+        found = self._find()
+        if not found:
+            # A process that forked and ended while we looked is seen the second time.
+            found = self._find()
+        return {pid: process for pid, process in found.items() if pid not in self.out_of_reach}
+
+    def _signal_all(self, number: int, *, again: bool = False) -> bool:
+        found = self._within_reach()
+        for pid, process in found.items():
+            if again or pid not in self._asked:
+                self._asked.add(pid)
+                self._signal(pid, process, number)
+        return bool(found)
+
+    def _signal(self, pid: int, process: process_table.Process, number: int) -> None:
+        try:
+            if system.start_ticks(pid) != process.ticks:
+                return  # it ended, and the pid is another's
+            os.kill(pid, number)
+            if process.stopped and number != signal.SIGKILL:
+                os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            return
+        except PermissionError:
+            self.out_of_reach.add(pid)
+
+
+def _with_descendants(table: Members, seeds: set[int], barred: set[int]) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for pid, process in table.items():
+        children.setdefault(process.parent, []).append(pid)
+    found, waiting = set(seeds), list(seeds)
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in found and child not in barred:
+                found.add(child)
+                waiting.append(child)
+    return found & set(table)

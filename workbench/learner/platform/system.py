@@ -1,0 +1,231 @@
+"""The one seam for what only Linux can do: splice, the subreaper, affinity, boot ids, a clock without jumps.
+
+Elsewhere the same names do the next best thing, and :mod:`workbench.learner.platform.processes` looks at ``ps``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Iterable
+
+LINUX = sys.platform.startswith("linux")
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", None) or getattr(time, "CLOCK_MONOTONIC", None)
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_F_SETPIPE_SZ = 1031
+_F_GETPIPE_SZ = 1032
+_FIONREAD = 0x541B if LINUX else 0x4004667F
+_library = None
+
+
+def now_us() -> int:
+    """Return the time in microseconds since 1970, UTC. It may jump: never for order or limits."""
+    return time.time_ns() // 1000
+
+
+def elapsed_seconds() -> float:
+    """Return seconds on the clock that counts sleep and cannot jump."""
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
+
+
+def boot_id() -> str:
+    """Return what names this boot of the machine, or an empty text where nothing does."""
+    if LINUX:
+        return read_text("/proc/sys/kernel/random/boot_id").strip()
+    return told(["sysctl", "-n", "kern.bootsessionuuid"]).strip()
+
+
+def start_ticks(pid: int) -> int:
+    """Return when a process was started, in ticks since boot; 0 when it is dead or there is no such process.
+
+    A pid means nothing without it. Elsewhere than on Linux these are seconds since 1970.
+    """
+    if LINUX:
+        fields = read_text("/proc/%d/stat" % pid).rpartition(")")[2].split()
+        return int(fields[19]) if len(fields) > 19 and not is_dead(fields[0], fields[17]) else 0
+    return seconds_of_date(told(["ps", "-o", "lstart=", "-p", str(pid)]))
+
+
+def is_dead(letter: str, threads: str) -> bool:
+    """Say whether a process is dead by two fields of its ``stat``, though its parent has not buried it.
+
+    One whose first thread has ended looks like a zombie while its other threads run on.
+    """
+    return letter == "X" or (letter == "Z" and int(threads) <= 1)
+
+
+def seconds_of_date(text: str) -> int:
+    """Return seconds since 1970 of a date as ``ps`` writes it; 0 when it is none."""
+    try:
+        return int(time.mktime(time.strptime(" ".join(text.split()), "%a %b %d %H:%M:%S %Y")))
+    except ValueError:
+        return 0
+
+
+def become_subreaper() -> bool:
+    """Become the process that orphans of our tree are given to; False where that cannot be had."""
+    if not LINUX:
+        return False
+    library = _libc()
+    return library is not None and library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+def die_with_parent() -> None:
+    """Be asked to end (SIGTERM) when the process that made us ends; nothing where that cannot be had."""
+    library = _libc() if LINUX else None
+    if library is not None:
+        library.prctl(_PR_SET_PDEATHSIG, 15, 0, 0, 0)
+
+
+def set_affinity(cpus: Iterable[int]) -> None:
+    """Let this process run on these CPUs only, as far as the machine has them and lets us choose."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    allowed = set(cpus) & os.sched_getaffinity(0)
+    if allowed:
+        os.sched_setaffinity(0, allowed)
+
+
+def keep_descriptors_from_children() -> None:
+    """Close on exec every descriptor that we were handed, so that locks and leases end with the agent."""
+    try:
+        names = os.listdir("/proc/self/fd" if LINUX else "/dev/fd")
+    except OSError:
+        names = []
+    for name in names:
+        number = int(name)
+        if number > 2:
+            try:
+                os.set_inheritable(number, False)
+            except OSError:
+                continue  # the descriptor of the listing itself
+
+
+def make_pipe(capacity_bytes: int) -> tuple[int, int]:
+    """Make a pipe as large as the system lets us, up to a size; its read end does not block."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    return read_end, enlarged(write_end, capacity_bytes)
+
+
+def enlarged(descriptor: int, capacity_bytes: int = 1 << 20) -> int:
+    """Make the pipe of a descriptor as large as the system lets us, up to a size; return the descriptor."""
+    import fcntl
+
+    try:
+        if LINUX:
+            fcntl.fcntl(descriptor, _F_SETPIPE_SZ, capacity_bytes)
+    except OSError:
+        pass  # the user has many pipes: it stays at 64 KiB
+    return descriptor
+
+
+def pipe_capacity(descriptor: int) -> int:
+    """Return how many bytes a pipe holds."""
+    import fcntl
+
+    try:
+        return fcntl.fcntl(descriptor, _F_GETPIPE_SZ) if LINUX else 65536
+    except OSError:
+        return 65536
+
+
+def unread_bytes(descriptor: int) -> int:
+    """Return how many bytes wait in a pipe."""
+    import fcntl
+
+    answer = fcntl.ioctl(descriptor, _FIONREAD, b"\0\0\0\0")
+    return int.from_bytes(answer, sys.byteorder)
+
+
+def splice(source: int, target: int, count: int) -> int:
+    """Move bytes from a pipe into a file inside the kernel, so that a killed reader has none in hand.
+
+    Returns how many were moved, 0 at the end of the pipe.
+
+    Raises:
+        BlockingIOError: nothing waits in the pipe.
+        OSError: EINVAL or ENOSYS where the system or the file system cannot; else what writing met (ENOSPC).
+    """
+    moved = _splice(source, target, count)
+    if moved < 0:
+        import ctypes
+
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return moved
+
+
+def _splice(source: int, target: int, count: int) -> int:
+    nonblock = 2
+    if hasattr(os, "splice"):
+        return os.splice(source, target, count, flags=nonblock)
+    library = _libc()
+    if library is None or not LINUX:
+        raise OSError(errno.ENOSYS, "no splice here")
+    return int(library.splice(source, None, target, None, count, nonblock))
+
+
+def read_text(path: str) -> str:
+    """Return a small file's text; empty when it cannot be read."""
+    return read_bytes(path).decode("utf-8", "replace")
+
+
+def read_bytes(path: str) -> bytes:
+    """Return a file's bytes; empty when it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    parts = []
+    try:
+        while True:
+            part = os.read(descriptor, 65536)
+            if not part:
+                break
+            parts.append(part)
+    except OSError:
+        pass  # a process that ended under our hands
+    finally:
+        os.close(descriptor)
+    return b"".join(parts)
+
+
+def _libc() -> Any:  # a ctypes library has no narrower type
+    global _library
+    if _library is None:
+        try:
+            import ctypes
+
+            _library = ctypes.CDLL(None, use_errno=True)
+            if LINUX:
+                _library.splice.restype = ctypes.c_ssize_t
+                number, offset = ctypes.c_int, ctypes.c_void_p
+                _library.splice.argtypes = [number, offset, number, offset, ctypes.c_size_t, ctypes.c_uint]
+        except (ImportError, OSError, AttributeError):
+            return None
+    return _library
+
+
+def told(argv: list[str]) -> str:
+    """Return what a command prints; empty when it is missing or fails."""
+    return told_by(argv)[1]
+
+
+def told_by(argv: list[str]) -> tuple[int, str]:
+    """Return the pid that a command had, since ``ps`` lists itself, and what it printed."""
+    import subprocess
+
+    try:
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            output = process.communicate()[0]
+    except OSError:
+        return 0, ""
+    return process.pid, output.decode("utf-8", "replace")

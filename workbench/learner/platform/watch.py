@@ -1,0 +1,274 @@
+"""Waits until files change: inotify where there is one, looking again and again elsewhere.
+
+Noticed are files that appear (also in folders that do not exist yet), a rename over a file, appends,
+truncation and removal; of a folder, entries that come and go. ``splice`` into a file is noticed by new
+kernels only: watch a journal's index, not its output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import stat
+import threading
+import time
+from typing import Dict, Iterable, List, Optional, Set, Tuple
+
+from workbench.learner.platform.inotify import (
+    GONE,
+    IN_DELETE_SELF,
+    IN_IGNORED,
+    IN_MOVE_SELF,
+    IN_Q_OVERFLOW,
+    ON_FILE,
+    ON_FOLDER,
+    Inotify,
+    open_inotify,
+)
+
+POLL_SECONDS = 0.05
+"""How often it looks where the system does not tell."""
+
+_NO_WATCH = frozenset({errno.ENOSPC, errno.ENOMEM, errno.EACCES})
+_Signature = Optional[Tuple[int, int, int, int]]
+
+
+class Watcher:
+    """Watches paths, from when they are added on; nothing that changes after :meth:`add` returned is missed.
+
+    One thread waits. :meth:`add`, :meth:`remove` and :meth:`wake` may be called from any thread,
+    :meth:`close` when nobody waits.
+    """
+
+    def __init__(self, paths: Iterable[str] = (), *, polling: bool = False) -> None:
+        self._lock = threading.Lock()
+        self._watched: Dict[str, _Watched] = {}
+        self._by_watch: Dict[int, Set[str]] = {}
+        self._changed: Set[str] = set()
+        self._inotify: Optional[Inotify] = None if polling else open_inotify()
+        self._woken, self._wake = os.pipe()
+        for end in (self._woken, self._wake):
+            os.set_blocking(end, False)
+        self._ready = None
+        if self._inotify is not None:
+            self._ready = select.epoll()
+            self._ready.register(self._inotify.fd, select.EPOLLIN)
+            self._ready.register(self._woken, select.EPOLLIN)
+        for path in paths:
+            self.add(path)
+
+    def add(self, path: str) -> None:
+        """Watch one more path; it need not exist, nor its folder. Adding it again does nothing."""
+        path = os.path.abspath(path)
+        with self._lock:
+            if path in self._watched:
+                return
+            self._watched[path] = watched = _Watched(path)
+            self._arm(watched)
+        if watched.polled:
+            self.wake()  # it may be waiting for inotify alone
+
+    def remove(self, path: str) -> None:
+        """Watch a path no more."""
+        path = os.path.abspath(path)
+        with self._lock:
+            watched = self._watched.pop(path, None)
+            if watched is not None:
+                self._hold(watched, None, None)
+            self._changed.discard(path)
+
+    def paths(self) -> List[str]:
+        """Return what is watched."""
+        with self._lock:
+            return list(self._watched)
+
+    def wait(self, timeout_seconds: Optional[float] = None) -> List[str]:
+        """Block until something changed, :meth:`wake` is called or the time is over; return what changed.
+
+        What changed before the call, but after the last one, returns at once. None waits without end.
+        """
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while True:
+            woken = self._drain()
+            with self._lock:
+                self._look()
+                changed, self._changed = sorted(self._changed), set()
+            left = None if deadline is None else deadline - time.monotonic()
+            if changed or woken or (left is not None and left <= 0):
+                return changed
+            self._block(left)
+
+    def wake(self) -> None:
+        """Make the waiting thread, or the next one that waits, return at once. Safe in a signal handler."""
+        # It may be full of calls that nobody has answered yet, or closed.
+        with contextlib.suppress(OSError):
+            os.write(self._wake, b"!")
+
+    def fileno(self) -> Optional[int]:
+        """Return a descriptor that is readable when :meth:`wait` has news; None where files are polled."""
+        with self._lock:
+            if self._ready is None or any(watched.polled for watched in self._watched.values()):
+                return None
+            return self._ready.fileno()
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        with self._lock:
+            if self._ready is not None:
+                self._ready.close()
+                self._ready = None
+            if self._inotify is not None:
+                self._inotify.close()
+                self._inotify = None
+            for end in (self._woken, self._wake):
+                if end >= 0:
+                    os.close(end)
+            self._woken = self._wake = -1
+            self._watched.clear()
+
+    def __enter__(self) -> Watcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _block(self, left: Optional[float]) -> None:
+        polled = any(watched.polled for watched in list(self._watched.values()))
+        if polled or self._ready is None:
+            left = POLL_SECONDS if left is None else min(left, POLL_SECONDS)
+        if self._ready is not None:
+            self._ready.poll(left)
+        else:
+            select.select([self._woken], [], [], left)
+
+    def _drain(self) -> bool:
+        try:
+            return bool(os.read(self._woken, 4096))
+        except BlockingIOError:
+            return False
+
+    def _look(self) -> None:
+        if self._inotify is not None:
+            for watch, mask, name in self._inotify.read():
+                if mask & IN_Q_OVERFLOW:
+                    self._changed.update(self._watched)
+                    for watched in self._watched.values():
+                        self._arm(watched)
+                for path in tuple(self._by_watch.get(watch, ())):
+                    self._take(self._watched[path], watch, mask, name)
+        for watched in self._watched.values():
+            if watched.polled:
+                before, watched.signature = watched.signature, _signature(watched.path)
+                if before != watched.signature:
+                    self._changed.add(watched.path)
+
+    def _take(self, watched: _Watched, watch: int, mask: int, name: str) -> None:
+        if watch == watched.own_watch and not mask & GONE:
+            self._changed.add(watched.path)
+        elif watch == watched.folder_watch and name == watched.awaited:
+            if watched.awaits_itself:
+                self._changed.add(watched.path)
+            self._arm(watched)
+        elif mask & (IN_IGNORED | IN_DELETE_SELF | IN_MOVE_SELF):
+            if mask & IN_IGNORED:
+                self._by_watch.pop(watch, None)
+            self._arm(watched)
+
+    def _arm(self, watched: _Watched) -> None:
+        """Watch the path and its folder, or the nearest folder there is; note whether it came or went."""
+        was = watched.signature is not None
+        if self._inotify is not None:
+            try:
+                self._arm_inotify(self._inotify, watched)
+                watched.polled = False
+            except OSError as error:
+                if error.errno not in _NO_WATCH:
+                    raise
+                watched.polled = True
+        else:
+            watched.polled = True
+        watched.signature = _signature(watched.path)
+        if watched.armed and was != (watched.signature is not None):
+            self._changed.add(watched.path)
+        watched.armed = True
+
+    def _arm_inotify(self, inotify: Inotify, watched: _Watched) -> None:
+        while True:
+            folder, awaited = _nearest(watched.path)
+            try:
+                folder_watch = inotify.add(folder, ON_FOLDER)
+                # Asked only now, since the next part may have come just before the watch did.
+                if awaited != watched.path and os.path.isdir(awaited):
+                    continue
+                watched.awaited = os.path.basename(awaited)
+                watched.awaits_itself = awaited == watched.path
+                self._hold(watched, folder_watch, self._own(inotify, watched.path))
+                return
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # a folder was removed under our hands
+
+    def _own(self, inotify: Inotify, path: str) -> Optional[int]:
+        try:
+            return inotify.add(path, ON_FOLDER if os.path.isdir(path) else ON_FILE)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _hold(self, watched: _Watched, folder_watch: Optional[int], own_watch: Optional[int]) -> None:
+        """Remember which watches serve a path, and drop those that serve none any more."""
+        dropped = {watched.folder_watch, watched.own_watch} - {folder_watch, own_watch}
+        watched.folder_watch, watched.own_watch = folder_watch, own_watch
+        for watch in (folder_watch, own_watch):
+            if watch is not None:
+                self._by_watch.setdefault(watch, set()).add(watched.path)
+        for watch in dropped:
+            if watch is None or watch not in self._by_watch:
+                continue
+            self._by_watch[watch].discard(watched.path)
+            if not self._by_watch[watch]:
+                del self._by_watch[watch]
+                if self._inotify is not None:
+                    self._inotify.remove(watch)
+
+
+class _Watched:
+    """One path and the watches that serve it."""
+
+    __slots__ = (
+        "armed",
+        "awaited",
+        "awaits_itself",
+        "folder_watch",
+        "own_watch",
+        "path",
+        "polled",
+        "signature",
+    )
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.folder_watch: Optional[int] = None
+        self.own_watch: Optional[int] = None
+        self.awaited = ""  # the name in the watched folder that matters
+        self.awaits_itself = True  # ... and whether that is the path itself or a folder on the way to it
+        self.polled = False
+        self.armed = False
+        self.signature: _Signature = None
+
+
+def _nearest(path: str) -> Tuple[str, str]:
+    """Return the nearest folder that there is on the way to a path, and the next part after it."""
+    awaited, folder = path, os.path.dirname(path)
+    while folder != awaited and not os.path.isdir(folder):
+        awaited, folder = folder, os.path.dirname(folder)
+    return folder, awaited
+
+
+def _signature(path: str) -> _Signature:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    size = found.st_size if not stat.S_ISDIR(found.st_mode) else 0
+    return (found.st_dev, found.st_ino, size, found.st_mtime_ns)

@@ -1,0 +1,52 @@
+"""Serves a pod's journal by frames, as a host does, and keeps in mind how far it was read."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import BinaryIO, Dict
+
+from workbench.learner.host.server import Answer, Server, _Call
+from workbench.learner.journal.state import read_object
+from workbench.learner.pod import config
+
+
+class PodServer(Server):
+    """One reader's connection."""
+
+    def __init__(self, stdin: BinaryIO, stdout: BinaryIO) -> None:
+        super().__init__(stdin, stdout)
+        self._doers["follow"] = self._follow_and_note
+
+    def _follow_and_note(self, call: _Call) -> Answer:
+        # What a reader asks to go on from is what it has on its disk.
+        for offsets in call.arguments["known"].values():
+            note_read(offsets)
+        return self._follow(call)
+
+
+def note_read(offsets: Dict[str, int]) -> None:
+    """Write down how far a reader has come, and that it is there."""
+    new = "%s.new-%d" % (config.READ, os.getpid())
+    try:
+        with open(new, "w", encoding="utf-8") as file:
+            json.dump({"pid": os.getpid(), "offsets": offsets}, file)
+        os.rename(new, config.READ)
+    except OSError:
+        return  # it is printed once more, then
+
+
+def has_read() -> Dict[str, int]:
+    """Return how far the journal was read."""
+    return {str(name): int(value) for name, value in (read_object(config.READ).get("offsets") or {}).items()}
+
+
+def is_read() -> bool:
+    """Say whether the reader is still there."""
+    pid = read_object(config.READ).get("pid")
+    return bool(pid) and os.path.exists("/proc/%s" % pid)
+
+
+def host(stdin: BinaryIO, stdout: BinaryIO) -> int:
+    """Serve until the reader goes; return the exit code."""
+    return PodServer(stdin, stdout).run()

@@ -1,0 +1,168 @@
+"""The init container of a learner's pod: unpacks agent and code, waits for the other learners' names."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+
+from workbench.learner.host.unpack import unpack
+from workbench.learner.journal import reasons
+from workbench.learner.platform.errors import Failure
+from workbench.learner.pod import config, requirements
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from workbench.learner.pod.config import Told
+
+ARRIVED = config.JOURNAL + "/" + config.CODE
+"""Where code lies that was too large to come with the job."""
+
+MADE = config.JOURNAL + "/made.tar.gz"
+"""What earlier attempts have made, where nothing in the cluster has kept it."""
+
+_LOOK_SECONDS = 0.1
+_LOOK_LONGEST_SECONDS = 1.0
+
+
+def prepare() -> int:
+    """Make ready all that the learner needs; return the exit code of the container."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the first process hears only what it asks for
+    told = config.read()
+    try:
+        _make_folders(told)
+        unpack_agent()
+        unpack_code(told)
+        if told.document.get("rclone"):
+            from workbench.learner.pod.stores import get_rclone
+
+            get_rclone(told)
+        requirements.build(told)
+        restore(told)
+        missing = await_peers(told)
+    except requirements.NotBuilt as error:
+        text, said = error.args
+        config.say_last({"reason": reasons.reason(text, "C205", said)})
+        sys.stderr.write("%s\n%s\n" % (said, text))
+        return 1
+    except (OSError, Failure) as error:
+        text = "the learner could not be prepared: %s" % error
+        config.say_last({"reason": reasons.reason(text, "S301")})
+        sys.stderr.write(text + "\n")
+        return 1
+    if missing:
+        seconds = told.number("gang_seconds")
+        who = ", ".join(str(learner) for learner in missing[:8])
+        text = "the other learners did not come within %g s: %s missing" % (seconds, who)
+        config.say_last({"gang": missing, "reason": reasons.reason(text, "S100")})
+        sys.stderr.write(text + "\n")
+        return config.EXIT_GANG
+    return 0
+
+
+def unpack_agent() -> None:
+    """Unpack the agent, so that what follows starts faster."""
+    if not os.path.isdir(config.AGENT):
+        import zipfile
+
+        new = config.AGENT + ".new"
+        with zipfile.ZipFile(config.GIVEN + "/agent.pyz") as source:
+            source.extractall(new)
+        os.rename(new, config.AGENT)
+
+
+def unpack_code(told: Told) -> None:
+    """Put the code where the command works, once it is there.
+
+    Raises:
+        Failure: it did not come in time, or is no archive.
+    """
+    where = told.document["code"]
+    archive = {"": "", "given": config.GIVEN + "/" + config.CODE, "streamed": ARRIVED}[where]
+    if where == "streamed":
+        await_file(told, ARRIVED, "the code")
+    if not os.path.isdir(config.MODEL):
+        unpack(archive, config.MODEL)
+        return
+    # A volume of its own, where the folder around it is shared.
+    import shutil
+
+    unpacked = config.JOURNAL + "/unpacked"
+    unpack(archive, unpacked)
+    for name in os.listdir(unpacked):
+        shutil.move(os.path.join(unpacked, name), os.path.join(config.MODEL, name))
+
+
+def restore(told: Told) -> None:
+    """Put what earlier attempts have made where this one looks for it.
+
+    Raises:
+        Failure: it did not come in time, or is no archive.
+    """
+    if not told.document.get("restores"):
+        return
+    import shutil
+
+    await_file(told, MADE, "what earlier attempts made")
+    unpacked = config.JOURNAL + "/made"
+    unpack(MADE, unpacked)
+    for name, target in (("results", config.RESULTS), ("checkpoints", config.CHECKPOINTS)):
+        folder = os.path.join(unpacked, name)
+        for entry in os.listdir(folder) if os.path.isdir(folder) else ():
+            shutil.move(os.path.join(folder, entry), os.path.join(target, entry))
+    os.unlink(MADE)
+
+
+def await_peers(told: Told) -> list[int]:
+    """Wait until all other learners' names resolve; return those that did not in time.
+
+    In a thread of its own: where no name server answers one look may take longer than there is time for.
+    """
+    missing = [learner for learner in range(1, told.learners + 1) if learner != told.learner]
+
+    def look() -> None:
+        pause = _LOOK_SECONDS
+        while missing:
+            for learner in list(missing):
+                if _resolves(told.name_of(learner)):
+                    missing.remove(learner)
+            if missing:
+                time.sleep(pause)
+                pause = min(pause * 1.3, _LOOK_LONGEST_SECONDS)
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(told.number("gang_seconds"))
+    return list(missing)
+
+
+def await_file(told: Told, path: str, what: str) -> None:
+    """Wait until something has been sent.
+
+    Raises:
+        Failure: it did not come in time.
+    """
+    seconds = told.number("code_seconds")
+    until = time.monotonic() + seconds
+    while not os.path.exists(path):
+        if time.monotonic() > until:
+            raise Failure("failed", "%s did not arrive within %g s" % (what, seconds))
+        time.sleep(_LOOK_SECONDS)
+
+
+def _make_folders(told: Told) -> None:
+    for folder in (told.folder, config.HOME, config.LOGS):
+        os.makedirs(folder, exist_ok=True)
+    # FfDL's scripts meet at this file.
+    with open("%s/%s" % (config.STATE_DIR, told.launch["job"]), "ab"):
+        pass
+
+
+def _resolves(name: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM))
+    except (OSError, UnicodeError):
+        return False

@@ -1,0 +1,47 @@
+"""The agent's roles in the containers of a pod: ``pod prepare | learner | journal | host | exec ARGV...``."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+EXIT_USAGE = 64
+
+
+def main(arguments: list[str]) -> int:
+    """Run a role and return its exit code."""
+    role, rest = arguments[0] if arguments else "", arguments[1:]
+    if role == "prepare":
+        from workbench.learner.pod.init_container import prepare
+
+        return prepare()
+    if role == "learner":
+        from workbench.learner.pod.entrypoint import keep
+
+        return keep()
+    if role == "journal":
+        from workbench.learner.pod.sidecar import serve
+
+        return serve()
+    if role == "host":
+        from workbench.learner.pod.host import host
+
+        return host(sys.stdin.buffer, sys.stdout.buffer)
+    if role == "exec" and rest:
+        return execute(rest)
+    sys.stderr.write("usage: agent pod prepare | learner | journal | host | exec ARGV...\n")
+    return EXIT_USAGE
+
+
+def execute(argv: list[str]) -> int:
+    """Become a command beside the learner's, with what that one sees."""
+    from workbench.learner.pod import config
+
+    told = config.read()
+    environment = {**os.environ, **config.own_variables(told)}
+    try:
+        os.chdir(config.MODEL)
+        os.execvpe(argv[0], argv, environment)
+    except OSError as error:
+        sys.stderr.write("%s: %s\n" % (argv[0], error.strerror))
+        return 127 if isinstance(error, FileNotFoundError) else 126

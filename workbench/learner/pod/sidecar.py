@@ -1,0 +1,177 @@
+"""The side-car of a learner's pod: stays while the learner runs, then prints what nobody has read of its journal.
+
+It is read by ``pod host`` in the same container. It never keeps a pod for longer than it was told to.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from workbench.learner.journal import state
+from workbench.learner.platform.watch import Watcher
+from workbench.learner.pod import config, host, peers
+from workbench.learner.pod.log_dump import Unread
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from workbench.learner.pod.config import Told
+    from workbench.learner.stores.upload_process import Beside
+
+READER_SECONDS = 1.5
+"""How long a reader that is there may take for the last bytes before they are printed."""
+
+TELL_SECONDS = 20.0
+"""How long it is tried to tell the other learners' side-cars how this learner ended: one may just be starting."""
+
+_WAIT_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
+_TAKE_OVER_SECONDS = 20.0
+
+
+def serve() -> int:
+    """Stay as long as the pod needs a side-car; return the exit code."""
+    told = config.read()
+    os.makedirs(told.folder, exist_ok=True)
+    return SideCar(told).run()
+
+
+class SideCar:
+    """One pod's."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+        self._watcher = Watcher([told.folder + "/state.json"])
+        self._ended = False
+        self._listener = peers.Listener(told) if told.learners > 1 else None
+        self._stores = bool(told.launch.get("stores"))
+        self._beside: Beside | None = None
+        self._has_told = False
+
+    def run(self) -> int:
+        """Wait for the learner's end; print what is left; go when the cluster says so, or has."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._hear)
+        while not self._is_over() and not self._ended:
+            self._watcher.wait(_WAIT_SECONDS)
+            self._store_beside()
+            self._tell_end()
+        if self._beside is not None:
+            self._beside.end()
+        if not self._is_over():
+            self._take_over()
+        self._tell_end()
+        self._print(self._await_reader())
+        # The cluster would start it anew if it ended before the learner's container.
+        while not self._ended:
+            self._watcher.wait(_WAIT_SECONDS)
+        return 0
+
+    def _hear(self, *_: object) -> None:
+        self._ended = True
+        self._watcher.wake()
+
+    def _is_over(self) -> bool:
+        return self._phase() == "exited"
+
+    def _phase(self) -> str:
+        return str(state.read(self._told.folder).get("phase") or "")
+
+    def _store_beside(self) -> None:
+        """Store what is new as long as the command runs: the rest its own agent stores, at the end."""
+        if not self._stores:
+            return
+        phase = self._phase()
+        if phase == "running" and self._beside is None:
+            from workbench.learner.pod.stores import beside
+
+            self._beside = beside(self._told)
+            self._stores = self._beside is not None
+        elif phase == "storing" and self._beside is not None:
+            self._beside.end()
+            self._stores = False
+
+    def _tell_end(self) -> None:
+        """Tell the other side-cars how the learner ended, once: they need not wait for its results to be stored."""
+        if self._listener is None or self._has_told or self._phase() not in peers.ENDED:
+            return
+        self._has_told = True
+        peers.reckon(self._told)
+        peers.tell(self._told, TELL_SECONDS)
+
+    def _take_over(self) -> None:
+        """Record the end of a learner whose container ended at once, agent and all: its journal is here."""
+        if not os.path.exists(self._told.folder + "/launch.json"):
+            return
+        argv = [sys.executable, "-I", "-S", config.AGENT + "/__main__.py", "guard", self._told.folder]
+        quiet = subprocess.DEVNULL
+        seconds = _TAKE_OVER_SECONDS
+        if self._told.launch.get("stores"):
+            from workbench.learner.pod.stores import spare_memory
+
+            spare_memory()
+            seconds += self._told.number("results_hold_seconds")  # it stores what there is
+        try:
+            subprocess.run(argv, stdin=quiet, stdout=quiet, stderr=quiet, timeout=seconds)
+        except (OSError, subprocess.SubprocessError):
+            return
+
+    def _await_reader(self) -> Unread:
+        """Give readers time; return what they have left.
+
+        A reader that is there has a moment; only where not all can be printed the pod is held.
+        """
+        limit = int(self._told.number("rest_bytes"))
+        begun = time.monotonic()
+        hold_until = begun + self._told.number("hold_seconds")
+        results_until = begun + self._told.number("results_hold_seconds")
+        fits = False
+        known = -1
+        while True:
+            unread = Unread(self._told.folder, host.has_read())
+            done = not unread.count and unread.state_known
+            if unread.count != known:
+                known = unread.count
+                fits = known < limit // 2 or unread.lines(limit)[1]
+            now = time.monotonic()
+            waits = host.is_read() and not done and now < begun + READER_SECONDS
+            if (
+                not waits
+                and (done or fits or now >= hold_until)
+                and not self._must_keep_results(results_until)
+            ):
+                return unread
+            time.sleep(_LOOK_SECONDS)
+
+    def _must_keep_results(self, until: float) -> bool:
+        """Say whether results lie on the pod's own volume, and nobody has fetched them yet."""
+        kind = self._told.document["results"]
+        if kind not in ("hold", "store") or time.monotonic() >= until:
+            return False
+        if kind == "store" and not _not_stored(self._told.folder):
+            return False
+        return not os.path.exists(config.FETCHED) and _has_files(
+            (config.RESULTS, config.CHECKPOINTS, config.LOGS)
+        )
+
+    def _print(self, unread: Unread) -> None:
+        lines, _ = unread.lines(int(self._told.number("rest_bytes")))
+        data = memoryview(b"\n".join(lines) + b"\n")
+        try:
+            while data:
+                data = data[os.write(1, data) :]
+        except OSError:
+            return
+
+
+def _not_stored(folder: str) -> bool:
+    """Say whether something of a learner could not be sent to its data store."""
+    summary = state.read_object(folder + "/storing.json")
+    return bool(summary.get("missing_files"))
+
+
+def _has_files(folders: tuple[str, ...]) -> bool:
+    return any(names for folder in folders for _, _, names in os.walk(folder))

@@ -1,0 +1,134 @@
+"""What is done for a learner whose guard was killed: its processes are ended, its end is recorded truthfully.
+
+By the scribe, or by the next guard when both were killed. The command is never started again: its start was
+recorded before it was executed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from workbench.learner.journal import reasons, state
+from workbench.learner.platform import process_table, processes, system
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any
+
+    from workbench.learner.journal.launch_document import Launch
+
+
+class Orphan:
+    """A learner without a guard, whose lock we hold."""
+
+    def __init__(self, folder: str, launch: Launch) -> None:
+        self._folder = folder
+        self._launch = launch
+        self.file = state.StateFile.begin(folder, launch)
+        self.file.document.update(state.read(folder))
+        self._put_away = False
+        self._rebooted = self.file.document.get("boot_id") != system.boot_id()
+        self._ending = processes.Ending(self.members, launch.grace_seconds)
+
+    def members(self) -> dict[int, Any]:
+        """Return what still runs of the learner."""
+        if self._rebooted:
+            return {}
+        document = self.file.document
+        known = (document.get("command_pid") or 0, document.get("command_ticks") or 0)
+        return processes.members(self._launch.marker, known=known, without=(os.getpid(),))
+
+    def step(self) -> bool:
+        """End what still runs; return whether anything is left."""
+        if state.read_stop(self._folder).get("kind") == "kill" or state.is_gone(self._folder):
+            self._ending.hasten(0.0)
+        return self._ending.step()
+
+    def due_seconds(self) -> float:
+        """Return after how many seconds to :meth:`step` again."""
+        return max(0.0, self._ending.due_at - system.elapsed_seconds())
+
+    def record(self, lost_bytes: int) -> bool:
+        """Record the end; return whether the disk took it. To be called again until it did."""
+        if state.is_gone(self._folder):
+            return True
+        document = self.file.document
+        ended = document.get("exit_code") is not None or document.get("signal") is not None
+        why = document.get("reason")
+        if not ended and not document.get("stopped"):
+            request = state.read_stop(self._folder)
+            document["stopped"] = request.get("kind", "")
+            why = reasons.of_stop(request["kind"], request.get("by", "")) if request else self._why()
+        if lost_bytes:
+            why = reasons.of_lost_output(lost_bytes)
+        if self._launch.stores and not self._put_away:
+            self._put_away = True
+            document.update(reason=why, ended_us=document.get("ended_us") or system.now_us())
+            why = self._store() or why
+            document["reason"] = why
+        decided = bool(document.get("decided"))
+        if not document.get("stopped"):
+            try:
+                decided = self._decide(failed=why is not None)
+            except OSError:
+                return False
+        document.update(
+            phase="exited",
+            reason=why,
+            decided=decided,
+            stall="",
+            ended_us=document.get("ended_us") or system.now_us(),
+        )
+        if not self.file.write(durable=True):
+            return False
+        self.file.clear()
+        return True
+
+    def _store(self) -> dict[str, Any] | None:
+        """Store what the learner leaves behind; its records are left to who reads them."""
+        from workbench.learner.platform import leases
+        from workbench.learner.stores.upload_process import put_away
+
+        leases.let_go(self._launch.slots)
+        try:
+            values = self._launch.secret_values()
+        except (OSError, ValueError):
+            values = {}  # gone with the machine's restart
+        return put_away(self._folder, self._launch, values, self.file, lambda _: None)
+
+    def stalled(self, text: str) -> None:
+        """Say why output waits."""
+        self.file.update(stall=text)
+
+    def _decide(self, *, failed: bool) -> bool:
+        document = self.file.document
+        if not failed and not state.decides(self._launch):
+            return False
+        return state.decide(self._launch, document.get("exit_code"), document.get("signal"), failed=failed)
+
+    def _why(self) -> dict[str, Any]:
+        if self._rebooted:
+            return reasons.reason("the machine was restarted while it ran", "S203")
+        if self.file.document.get("command_pid") is None:
+            return reasons.reason("the agent was killed before it started anything", "S202")
+        what = "setup" if self.file.document.get("started_us") is None else "the command"
+        return reasons.reason("the agent was killed while %s ran" % what, "S202")
+
+
+def rescued_pipes(folder: str, launch: Launch) -> dict[str, int | None]:
+    """Return by journal the pipe that a learner without agents prints into, opened from a process of its own.
+
+    What was printed and not kept waits in it as long as a process of the learner holds it.
+    """
+    names = ["setup", "output"] if launch.setup else ["output"]
+    pipes: dict[str, int | None] = dict.fromkeys(names)
+    orphan = Orphan(folder, launch)
+    document = orphan.file.document
+    name = "output" if document.get("started_us") is not None else names[0]
+    for path in process_table.holders(document.get("output_pipe") or 0, orphan.members()):
+        try:
+            pipes[name] = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            break
+        except OSError:
+            continue
+    return pipes

@@ -1,0 +1,223 @@
+"""The guard's side of its scribe: forks it, tells it what to do, hears it, starts another when it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+
+from workbench.learner.platform import system
+from workbench.learner.platform.processes import Tree
+from workbench.learner.scribe.pump import Pump
+from workbench.learner.scribe.scribe import RETRY_SECONDS, Channel, Scribe, why_stalled
+from workbench.learner.scribe.transcriber import Transcriber
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Mapping
+
+    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.scribe.masking import Mask
+    from workbench.learner.scribe.x_sampler import Sampler
+
+PIPE_BYTES = 1 << 20
+_DIED_QUICKLY_SECONDS = 1.0
+_PAUSE_SECONDS = 0.5
+_MANY_DEATHS = 4
+
+
+class Pipes:
+    """The pipes that a learner prints into, by journal; the guard keeps the read ends open too."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self.read_ends: dict[str, int] = {}
+        self.write_ends: dict[str, int] = {}
+        for name in names:
+            self.read_ends[name], self.write_ends[name] = system.make_pipe(PIPE_BYTES)
+
+    def close_write_end(self, name: str) -> None:
+        """Let go of a pipe's write end: only what prints into it holds it now."""
+        if name in self.write_ends:
+            os.close(self.write_ends.pop(name))
+
+    def inode(self, name: str) -> int:
+        """Return by which number a pipe is found among the descriptors of processes."""
+        return os.fstat(self.read_ends[name]).st_ino
+
+
+class ScribeProcess:
+    """The scribe as its guard knows it."""
+
+    def __init__(self, folder: str, launch: Launch, mask: Mask, pipes: Pipes) -> None:
+        self._folder = folder
+        self._launch = launch
+        self._mask = mask
+        self._pipes = pipes
+        self._guard = os.getpid()
+        self._control: int | None = None
+        self.report: int | None = None
+        """What it says can be read here."""
+        self.not_its: set[int] = set()
+        """Descriptors that it must not inherit: held by it they would not end with the guard."""
+        self.others: tuple[int, ...] = ()
+        """Processes of the guard's that are not the learner's."""
+        self._heard = b""
+        self._started_at = 0.0
+        self._faults = 0
+        self.pid = 0
+        """0 while there is none."""
+
+    def start(self) -> float:
+        """Fork one; return 0, or after how many seconds to try again where there is no room for a process."""
+        control_read, control_write = os.pipe()
+        report_read, report_write = os.pipe()
+        for descriptor in (control_read, report_read):
+            os.set_blocking(descriptor, False)
+        try:
+            self.pid = os.fork()
+        except OSError:
+            for descriptor in (control_read, control_write, report_read, report_write):
+                os.close(descriptor)
+            return _PAUSE_SECONDS
+        if self.pid == 0:
+            os.close(control_write)
+            os.close(report_read)
+            self._run(control_read, report_write)
+        os.close(control_read)
+        os.close(report_write)
+        self._control, self.report = control_write, report_read
+        self._started_at = time.monotonic()
+        return 0.0
+
+    def tell(self, line: str) -> None:
+        """Tell it something; one that has just died will be told again when it is started again."""
+        if self._control is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._control, line.encode() + b"\n")
+
+    def heard(self) -> list[str]:
+        """Return what it has said since the last time."""
+        if self.report is None:
+            return []
+        try:
+            data = os.read(self.report, 4096)
+        except BlockingIOError:
+            return []
+        *lines, self._heard = (self._heard + data).split(b"\n")
+        return [line.decode("utf-8", "replace") for line in lines]
+
+    def ended(self, status: int) -> float:
+        """Take note of its end; return after how many seconds to start the next one.
+
+        One that was killed is replaced at once. One that fails by itself again and again is given time.
+        """
+        for descriptor in (self._control, self.report):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._control = self.report = None
+        self._heard = b""
+        self.pid = 0
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        quickly = time.monotonic() - self._started_at < _DIED_QUICKLY_SECONDS
+        self._faults = self._faults + 1 if quickly and not killed else 0
+        return _PAUSE_SECONDS if self._faults else 0.0
+
+    def let_slots_go(self) -> None:
+        """Let other jobs have the GPUs: no process of the learner is left. The scribe was handed them, too."""
+        if self._launch.slots:
+            from workbench.learner.platform import leases
+
+            self.tell("slots")
+            leases.let_go(self._launch.slots)
+
+    def let_go(self, patience_seconds: float) -> None:
+        """Let it end, now that the end is recorded, and wait for that: with it the learner's lock is free."""
+        if self._control is not None:
+            os.close(self._control)
+            self._control = None
+        give_up = time.monotonic() + patience_seconds
+        while self.pid and time.monotonic() < give_up:
+            try:
+                if os.waitpid(self.pid, os.WNOHANG)[0]:
+                    return
+            except ChildProcessError:
+                return
+            time.sleep(0.0005)
+
+    def _run(self, control: int, report: int) -> None:
+        """Be the scribe; never returns."""
+        code = 70
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)  # it outlives what it listens to
+            for name in self._pipes.names:
+                self._pipes.close_write_end(name)
+            for descriptor in self.not_its:
+                os.close(descriptor)
+            scribe = Scribe(
+                self._folder, self._launch, self._channels(report), control=control, report=report
+            )
+            if self._faults >= _MANY_DEATHS:
+                scribe.give_up_collecting()
+            elif self._launch.usage_seconds > 0:
+                scribe.sample_with(self._sampler)
+            scribe.run()
+            code = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(code)
+
+    def _channels(self, report: int) -> list[Channel]:
+        told = ""
+        while True:
+            try:
+                channels = open_channels(self._folder, self._launch, self._mask, self._pipes.read_ends)
+                break
+            except OSError as error:
+                if told != why_stalled(error):
+                    told = why_stalled(error)
+                    os.write(report, ("stall %s\n" % told).encode())
+                select.poll().poll(RETRY_SECONDS * 1000)
+        if told:
+            os.write(report, b"stall \n")
+        return channels
+
+    def _sampler(self) -> Sampler:
+        from workbench.learner.scribe.x_sampler import Sampler
+
+        slots, every_seconds = self._launch.slots, self._launch.usage_seconds
+        if os.path.exists(os.path.join(self._folder, "container.json")):
+            from workbench.learner.platform.x_cgroup import ContainerTree
+
+            return Sampler(ContainerTree(self._folder), slots, every_seconds)
+        return Sampler(Tree(self._guard, without=(os.getpid(), *self.others)), slots, every_seconds)
+
+
+def open_channels(
+    folder: str, launch: Launch, mask: Mask, read_ends: Mapping[str, int | None]
+) -> list[Channel]:
+    """Open the journals of a learner, each with the pipe that it is filled from, if there still is one.
+
+    Raises:
+        OSError: the disk takes no more; the pipes are as they were.
+    """
+    channels: list[Channel] = []
+    try:
+        for name, read_end in read_ends.items():
+            transcriber = Transcriber(folder, launch, mask=mask, name=name, collect=name == "output")
+            channels.append(Channel(None, transcriber))
+            if read_end is not None:
+                output = os.path.join(folder, name + ".log")
+                channels[-1].pump = Pump(read_end, output, transcriber.publisher.end)
+    except OSError:
+        for channel in channels:
+            channel.transcriber.close()
+        raise
+    return channels

@@ -1,0 +1,116 @@
+"""Publishes a learner's output: overwrites secrets, counts lines, says in the index how far it may be read.
+
+It works from the files alone: whoever wrote the bytes, and whoever published before and was killed, it goes
+on where the index ends.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from workbench.learner.journal.output import ENTRY_BYTES, Entry, Index
+from workbench.learner.platform import system
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from workbench.learner.scribe.masking import Mask
+
+PUBLISH_SECONDS = 0.010
+"""At most one index entry in this time, unless there is much output."""
+
+_CHUNK_BYTES = 1 << 18
+_NEVER = -1e9
+
+
+class Publisher:
+    """One output file with its index."""
+
+    def __init__(self, output_path: str, index_path: str, mask: Mask) -> None:
+        self._descriptor = os.open(output_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._mask = mask
+        size = os.fstat(self._descriptor).st_size
+        try:
+            self.index = Index(index_path, start_us=system.now_us(), output_bytes=size)
+        except OSError:
+            os.close(self._descriptor)
+            raise
+        self._scanned = self.index.last.end
+        self._newlines = self.index.last.newlines
+        self._pending: list[Entry] = []
+        self._published_at = _NEVER
+
+    @property
+    def end(self) -> int:
+        """How far the output is published."""
+        return self.index.last.end
+
+    def publish(self, *, final: bool = False) -> bool:
+        """Look at what has been printed and publish it, unless that was done just now; return whether it did.
+
+        ``final`` publishes all that is there, a tail that could have become a secret too.
+
+        Raises:
+            OSError: the disk takes no more; the same can be tried again.
+        """
+        while self._scan(final):
+            pass
+        if not self._pending:
+            return False
+        now = time.monotonic()
+        gathered = self._scanned - self.end
+        if not final and gathered < ENTRY_BYTES and now - self._published_at < PUBLISH_SECONDS:
+            return False
+        self.index.append(self._pending)
+        self._pending = []
+        self._published_at = now
+        return True
+
+    def due_seconds(self) -> float | None:
+        """Return after how many seconds there is something to publish; None when nothing waits."""
+        if not self._pending:
+            return None
+        return max(0.0, self._published_at + PUBLISH_SECONDS - time.monotonic())
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Return bytes of the output."""
+        return os.pread(self._descriptor, count, offset)
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        self.index.close()
+        os.close(self._descriptor)
+
+    def _scan(self, final: bool) -> bool:
+        """Mask and count the next bytes; return whether there may be more of them."""
+        size = _CHUNK_BYTES
+        while True:
+            data = os.pread(self._descriptor, size, self._scanned)
+            settled = self._masked(data, final and len(data) < size) if self._mask else len(data)
+            if settled or len(data) < size:
+                break
+            size *= 2  # a secret longer than a chunk has begun in it
+        now_us = system.now_us()
+        for start in range(0, settled, ENTRY_BYTES):
+            stop = min(start + ENTRY_BYTES, settled)
+            self._newlines += data.count(b"\n", start, stop)
+            self._note(Entry(self._scanned + stop, now_us, self._newlines))
+        self._scanned += settled
+        return settled > 0 and len(data) == size
+
+    def _masked(self, data: bytes, final: bool) -> int:
+        """Overwrite the secrets in the file; return how many bytes are settled."""
+        spans = self._mask.spans(data)
+        settled = len(data) if final else self._mask.settled(data, spans)
+        for start, end in spans:
+            if end <= settled:
+                # One call a secret: a killed writer leaves it whole, and then the next one finds it, or gone.
+                os.pwrite(self._descriptor, b"*" * (end - start), self._scanned + start)
+        return settled
+
+    def _note(self, entry: Entry) -> None:
+        before = self._pending[-2].end if len(self._pending) > 1 else self.end
+        if self._pending and entry.end - before <= ENTRY_BYTES:
+            self._pending[-1] = entry
+        else:
+            self._pending.append(entry)

@@ -1,0 +1,316 @@
+"""Keeps what a learner prints: moves bytes from its pipes into files, publishes them, extracts records.
+
+It is the guard's child and its witness. When the guard tells it to, it keeps what is left and ends; when the
+guard dies, it ends the learner and records why. On a full disk it takes no more bytes, so the command waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import select
+import time
+
+from workbench.learner.journal import state
+from workbench.learner.platform import system
+from workbench.learner.scribe.orphan import Orphan
+from workbench.learner.scribe.publisher import PUBLISH_SECONDS
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.scribe.pump import Pump
+    from workbench.learner.scribe.transcriber import Transcriber
+    from workbench.learner.scribe.x_sampler import Sampler
+
+RETRY_SECONDS = 0.2
+"""How often a full disk is tried again."""
+
+PATIENCE_SECONDS = 600.0
+"""How long bytes of a learner that has ended wait for room on a full disk."""
+
+SAMPLE_FROM_SECONDS = 0.5
+"""How long a learner has run when its usage is looked at first."""
+
+_FINISH_SLICE_SECONDS = 0.2
+
+
+class Channel:
+    """One pipe, if there is still one, and the journal of what comes out of it."""
+
+    __slots__ = ("pump", "rest_until", "stalled", "transcriber", "turned")
+
+    def __init__(self, pump: Pump | None, transcriber: Transcriber) -> None:
+        self.pump = pump
+        self.transcriber = transcriber
+        self.stalled = False
+        self.turned = 0.0
+        self.rest_until = 0.0
+
+
+class Scribe:
+    """Serves channels until the learner has ended and all is kept.
+
+    Args:
+        folder: the learner's folder.
+        launch: its launch document.
+        channels: what it prints into, the command's own last.
+        control: where the guard tells what to do; its end means that the guard is dead. None: it is dead.
+        report: where the guard is told.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        launch: Launch,
+        channels: list[Channel],
+        *,
+        control: int | None = None,
+        report: int | None = None,
+    ) -> None:
+        self._folder = folder
+        self._launch = launch
+        self._channels = channels
+        self._control = control
+        self._report = report
+        self._make_sampler: Callable[[], Sampler] | None = None
+        self._sampler: Sampler | None = None
+        self._sample_from = time.monotonic() + SAMPLE_FROM_SECONDS
+        self._heard = b""
+        self._stall = ""
+        self._finishing_since: float | None = None
+        self._given_up = False
+        self._kept = False
+        self._recorded = False
+        self._orphan: Orphan | None = None
+        self._orphan_ended = False
+        if control is None:
+            self._guard_died()
+
+    def sample_with(self, make_sampler: Callable[[], Sampler]) -> None:
+        """Write usage samples too, by a sampler that is made once the learner has run for a while."""
+        self._make_sampler = make_sampler
+
+    def give_up_collecting(self) -> None:
+        """Keep the output only: what else was done here has failed again and again."""
+        for channel in self._channels:
+            channel.transcriber.give_up_collecting()
+        text = "the agent failed again and again: metrics and usage are not collected any more"
+        self._keep({"time": system.now_us(), "kind": "note", "level": "error", "text": text})
+
+    def run(self) -> None:
+        """Serve until all is kept and the end is recorded: by the guard, or here when that is dead."""
+        behind = True
+        while not self._recorded:
+            self._wait(0.0 if behind else self._timeout())
+            self._listen()
+            self._end_orphan()
+            if self._finishing_since is None:
+                behind = self._serve()
+                self._note_usage()
+            else:
+                behind = self._finish()
+
+    # What it waits for
+
+    def _wait(self, timeout_seconds: float | None) -> None:
+        poll = select.poll()
+        for descriptor in self._descriptors():
+            poll.register(descriptor, select.POLLIN)
+        poll.poll(None if timeout_seconds is None else max(0.0, timeout_seconds) * 1000)
+
+    def _descriptors(self) -> list[int]:
+        descriptors = [] if self._control is None else [self._control]
+        if self._finishing_since is not None:
+            return descriptors
+        if self._sampler is not None:
+            descriptors.append(self._sampler.pipe)
+        now = time.monotonic()
+        for channel in self._channels:
+            pump = channel.pump
+            if pump is not None and not pump.ended and not channel.stalled and channel.rest_until <= now:
+                descriptors.append(pump.pipe)
+        return descriptors
+
+    def _timeout(self) -> float | None:
+        now = time.monotonic()
+        times: list[float] = []
+        for channel in self._channels:
+            if channel.stalled:
+                times.append(RETRY_SECONDS)
+                continue
+            due = None if self._kept else channel.transcriber.due_seconds()
+            if due is not None:
+                times.append(due)
+            if channel.rest_until > now:
+                times.append(channel.rest_until - now)
+        if self._finishing_since is not None and not self._kept:
+            times.append(RETRY_SECONDS)
+        if self._sampler is None and self._make_sampler is not None and self._finishing_since is None:
+            times.append(self._sample_from - now)
+        if self._orphan is not None and not self._orphan_ended:
+            times.append(self._orphan.due_seconds())
+        return min(times, default=None)
+
+    # What it serves
+
+    def _serve(self) -> bool:
+        """Move, publish and collect; return whether there is more at once."""
+        behind = False
+        stall = ""
+        for channel in self._channels:
+            try:
+                behind = self._turn(channel) or behind
+                channel.stalled = False
+            except OSError as error:
+                channel.stalled = True
+                stall = why_stalled(error)
+        self._tell_stall(stall)
+        return behind
+
+    def _turn(self, channel: Channel) -> bool:
+        now = time.monotonic()
+        if channel.pump is not None and channel.rest_until <= now:
+            moved = channel.pump.move()
+            if moved:
+                channel.rest_until = now + _rest(moved, now - channel.turned, channel.pump.capacity)
+                channel.turned = now
+        return channel.transcriber.step()
+
+    def _note_usage(self) -> None:
+        if self._sampler is None:
+            if self._make_sampler is None or time.monotonic() < self._sample_from:
+                return
+            self._sampler = self._make_sampler()
+        for sample in self._sampler.take():
+            self._keep(sample)
+
+    def _keep(self, record: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # it stays in memory; the next turn meets the same and says so
+            self._channels[-1].transcriber.add(record)
+
+    # What it is told, and tells
+
+    def _listen(self) -> None:
+        if self._control is None:
+            return
+        try:
+            data = os.read(self._control, 4096)
+        except BlockingIOError:
+            return
+        if not data:
+            os.close(self._control)
+            self._control = None
+            self._guard_died()
+            return
+        *lines, self._heard = (self._heard + data).split(b"\n")
+        for line in lines:
+            self._obey(line.decode("utf-8", "replace"))
+
+    def _obey(self, line: str) -> None:
+        word, _, rest = line.partition(" ")
+        if word == "finish":
+            self._kept = False
+            self._finishing_since = time.monotonic()
+        elif word == "give-up":
+            self._given_up = True
+        elif word == "slots":
+            self._let_slots_go()
+        elif word == "record":
+            self._keep(json.loads(rest))
+        elif word == "note":
+            self._keep({"time": system.now_us(), "kind": "note", "level": "warning", "text": rest})
+
+    def _let_slots_go(self) -> None:
+        """Let other jobs have the GPUs: nothing of the learner runs any more, only its results go to their store."""
+        from workbench.learner.platform import leases
+
+        leases.let_go(self._launch.slots)
+
+    def _tell(self, line: str) -> None:
+        if self._report is not None and self._orphan is None:
+            with contextlib.suppress(OSError):  # the guard is dead, and its own pipe says so too
+                os.write(self._report, line.encode() + b"\n")
+
+    def _tell_stall(self, stall: str) -> None:
+        if stall == self._stall:
+            return
+        self._stall = stall
+        if self._orphan is not None:
+            self._orphan.stalled(stall)
+        else:
+            self._tell("stall " + stall)
+
+    # How it ends
+
+    def _guard_died(self) -> None:
+        found = state.read(self._folder)
+        if self._kept and found.get("phase") == "exited":
+            state.StateFile(self._folder, found).clear()  # it may have been killed just before it did
+            self._recorded = True
+            return
+        self._kept = False
+        self._orphan = Orphan(self._folder, self._launch)
+
+    def _end_orphan(self) -> None:
+        if self._orphan is None or self._orphan_ended or self._orphan.due_seconds() or self._orphan.step():
+            return
+        self._orphan_ended = True
+        if self._finishing_since is None:
+            self._finishing_since = time.monotonic()
+
+    def _finish(self) -> bool:
+        """Keep what is left; once all is kept, record the end or let the guard do it.
+
+        Takes a slice of time at a time; returns whether there is more to do at once.
+        """
+        if self._kept:
+            return False
+        lost = 0
+        for channel in self._channels:
+            if not self._emptied(channel):
+                if not self._patience_over():
+                    return not self._stall
+                lost += channel.pump.waiting_bytes() if channel.pump is not None else 0
+        self._tell_stall("")
+        if self._orphan is None:
+            self._kept = True
+            self._tell("kept %d" % lost)
+        elif self._orphan_ended:
+            self._recorded = self._orphan.record(lost)
+        return False
+
+    def _emptied(self, channel: Channel) -> bool:
+        try:
+            if channel.pump is not None:
+                channel.pump.empty()
+            done = channel.transcriber.finish_step(_FINISH_SLICE_SECONDS)
+        except OSError as error:
+            self._tell_stall(why_stalled(error))
+            return False
+        self._tell_stall("")
+        return done
+
+    def _patience_over(self) -> bool:
+        if not self._stall or self._finishing_since is None:
+            return False
+        waited = time.monotonic() - self._finishing_since
+        return self._given_up or waited > PATIENCE_SECONDS or state.is_gone(self._folder)
+
+
+def why_stalled(error: OSError) -> str:
+    """Say why output waits."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full: the command's output waits until there is room"
+    return "output cannot be written and waits: %s" % (error.strerror or error)
+
+
+def _rest(moved: int, seconds: float, capacity: int) -> float:
+    """Return how long output may gather: a published entry's time, or until a quarter of the pipe is full."""
+    rate = moved / max(seconds, 1e-6)
+    rest = min(PUBLISH_SECONDS, capacity / 4 / rate)
+    return rest if rest > 0.0005 else 0.0  # waiting is not finer than that

@@ -1,0 +1,280 @@
+"""Turns what a learner leaves behind into its journal: published output and records.
+
+It works from the files alone, so a restarted one goes on exactly where the last one was killed, and a
+reader can run it over what the ``sh`` agent left. Output comes first: collectors get what is published, a
+slice of time at a time, and may lag behind.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from workbench.learner.journal import launch_document as launches
+from workbench.learner.journal import output
+from workbench.learner.journal.x_records_header import records_header
+from workbench.learner.platform import system
+from workbench.learner.scribe.masking import Mask, masked
+from workbench.learner.scribe.publisher import Publisher
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Mapping
+
+    from workbench.learner.collectors.interface import Collector
+
+POLL_SECONDS = 0.25
+"""How often collectors look at their files."""
+
+IDLE_POLL_SECONDS = 1.0
+"""How often once nothing has come for a while."""
+
+WAITING_SECONDS = 0.1
+"""How often they are asked while points of theirs wait for others."""
+
+SLICE_SECONDS = 0.004
+"""How long collectors may work while output can be waiting."""
+
+_FEED_BYTES = 1 << 16
+REPORT_FILE = "report.jsonl"
+"""Where ``report()`` of training code writes to, in the learner's folder."""
+
+
+class Transcriber:
+    """One learner's journal in the making. One at a time: its maker holds the learner's lock, or nobody does.
+
+    Raises:
+        OSError: from every method, when the disk takes no more; the same can be tried again.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        launch: launches.Launch | Mapping[str, Any],
+        *,
+        mask: Mask | None = None,
+        name: str = "output",
+        collect: bool = True,
+    ) -> None:
+        """Open the journal in a learner's folder.
+
+        Args:
+            folder: the learner's folder.
+            launch: its launch document.
+            mask: finds its secrets; by default those that its secrets file holds.
+            name: of the output: that of the setup has a journal of its own.
+            collect: whether there are records.
+        """
+        self.launch = launch if isinstance(launch, launches.Launch) else launches.Launch(launch)
+        self._folder = folder
+        self._collect = collect
+        self._mask = Mask(masked(_secrets(self.launch))) if mask is None else mask
+        self.publisher = Publisher(
+            os.path.join(folder, name + ".log"), os.path.join(folder, name + ".idx"), self._mask
+        )
+        self._collectors: list[Collector] | None = None
+        self._records: output.Records | None = None
+        self._waiting: list[dict[str, Any]] = []
+        self._cursors: dict[str, Any] = {}
+        self._fed = 0
+        self._entry = 0
+        self._poll_at = 0.0
+        self._pause_seconds = POLL_SECONDS
+        self._more = False
+        self._floors: dict[str, int] = {}
+        self._finishing = False
+
+    def step(self) -> bool:
+        """Publish and collect what is new; return whether there may be more to do at once."""
+        published = self.publisher.publish()
+        return self.collect(SLICE_SECONDS) or published
+
+    def finish(self) -> None:
+        """Publish and collect all that is there: the learner has ended and nothing comes any more."""
+        while not self.finish_step(3600.0):
+            pass
+
+    def finish_step(self, budget_seconds: float) -> bool:
+        """Do some of :meth:`finish`; return whether all is done."""
+        self.publisher.publish(final=True)
+        if not self._collect:
+            return True
+        if not self._finishing:
+            self._poll_at = 0.0
+            if self.collect(budget_seconds):
+                return False
+            self._finishing = True
+        self._write()
+        more = False
+        for collector in self._collectors or ():
+            more = collector.finish(system.now_us()) or more
+        self._write_taken()
+        return not more
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Write a record that no collector made, a usage sample say, after what was collected before it."""
+        if not self._collect:
+            return
+        self._take()
+        cursors = {
+            collector.name: collector.cursor()
+            for collector in self._collectors or ()
+            if not collector.waiting
+        }
+        changed = {name: cursor for name, cursor in cursors.items() if self._cursors.get(name) != cursor}
+        if changed:
+            # What holds no points is not looked at again after a restart.
+            record = {**record, "cursors": changed}
+            self._cursors.update(changed)
+        self._waiting.append(self._masked(record))
+        self._write()
+
+    def collect(self, budget_seconds: float) -> bool:
+        """Let collectors work for so long; return whether they have more to do at once."""
+        if not self._collect or not self._ready():
+            return False
+        self._write()  # on a full disk nothing is collected: memory must not fill up instead
+        until = time.monotonic() + budget_seconds
+        fed = self._feed(until)
+        if fed or self._more or time.monotonic() >= self._poll_at:
+            self._more = False
+            for collector in self._collectors or ():
+                self._more = collector.poll(system.now_us()) or self._more
+            self._poll_later(WAITING_SECONDS if self._gathering() else 0.0)
+        self._write_taken()
+        return self._more or self._behind()
+
+    def give_up_collecting(self) -> None:
+        """Go on without collectors; what is given to :meth:`add` is still written."""
+        self._collectors = []
+
+    def due_seconds(self) -> float | None:
+        """Return after how many seconds to step again even if nothing is printed; None for never."""
+        published = self.publisher.due_seconds()
+        if not self._collect:
+            return published
+        polled = max(0.0, self._poll_at - time.monotonic())
+        return polled if published is None else min(polled, published)
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        self.publisher.close()
+        if self._records is not None:
+            self._records.close()
+
+    def _ready(self) -> bool:
+        """Make the collectors once there is something for them: a learner without metrics starts faster."""
+        if self._records is None:
+            self._open_records()
+        if self._collectors is None:
+            if not self.launch.metrics:
+                if time.monotonic() < self._poll_at:
+                    return False
+                if not os.path.exists(os.path.join(self._folder, REPORT_FILE)):
+                    self._poll_later()
+                    return False
+            self._make_collectors()
+        return True
+
+    def _poll_later(self, seconds: float = 0.0) -> None:
+        self._pause_seconds = min(self._pause_seconds * 1.2, IDLE_POLL_SECONDS)
+        self._poll_at = time.monotonic() + (seconds or self._pause_seconds)
+
+    def _open_records(self) -> None:
+        path = os.path.join(self._folder, "records.jsonl")
+        self._records = output.Records(path, records_header(self.launch))
+
+    def _make_collectors(self) -> None:
+        from workbench.learner import collectors
+        from workbench.learner.collectors.plain import PlainCollector
+
+        context = collectors.Context.from_launch(self.launch.document, self._folder)
+        made = collectors.make(self.launch.metrics, context)
+        # The plain one collects nothing and never has a cursor: waiting for one would take all records.
+        self._cursors = self._last_cursors({collector.name for collector in made} - {PlainCollector.name})
+        for collector in made:
+            if collector.name in self._cursors:
+                collector.restore(self._cursors[collector.name])
+        self._collectors = made
+        self._floors = {
+            collector.name: collector.output_offset for collector in made if collector.wants_output
+        }
+        self._fed = min(self._floors.values(), default=self.publisher.end)
+        self._entry = self.publisher.index.first_behind(self._fed)
+
+    def _last_cursors(self, names: set[str]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        assert self._records is not None
+        for record in self._records.backwards():
+            said = dict(record.get("cursors") or {})
+            if "cursor" in record:
+                said[record.get("source", "")] = record["cursor"]
+            found = {**said, **found}
+            if names <= set(found):
+                break
+        return found
+
+    def _behind(self) -> bool:
+        wants = any(collector.wants_output for collector in self._collectors or ())
+        return wants and self._fed < self.publisher.end
+
+    def _gathering(self) -> bool:
+        return any(collector.waiting for collector in self._collectors or ())
+
+    def _feed(self, until: float) -> bool:
+        """Give collectors output, entry by entry with its time, until they have all or the time is over."""
+        began = self._fed
+        while self._behind():
+            entry = self.publisher.index.entry(self._entry)
+            if entry.end <= self._fed:  # a lost disk gave it back after it had been collected
+                self._entry += 1
+                continue
+            data = self.publisher.read(self._fed, min(_FEED_BYTES, entry.end - self._fed))
+            if not data:
+                break  # somebody cut the output off
+            for collector in self._collectors or ():
+                # After a restart one collector may be further on than another.
+                known = max(0, self._floors.get(collector.name, 0) - self._fed)
+                if collector.wants_output and known < len(data):
+                    collector.output(data[known:] if known else data, self._fed + len(data), entry.time_us)
+            self._fed += len(data)
+            if self._fed >= entry.end:
+                self._entry += 1
+            if time.monotonic() >= until:
+                break
+        return self._fed > began
+
+    def _take(self) -> None:
+        for collector in self._collectors or ():
+            for record in collector.take():
+                if "cursor" in record:
+                    self._cursors[collector.name] = record["cursor"]
+                self._waiting.append(self._masked(record))
+
+    def _write_taken(self) -> None:
+        self._take()
+        self._write()
+
+    def _write(self) -> None:
+        if self._records is None:
+            self._open_records()
+        assert self._records is not None
+        if self._waiting:
+            self._records.append(self._waiting)
+            self._waiting = []
+            self._pause_seconds = POLL_SECONDS
+
+    def _masked(self, record: dict[str, Any]) -> dict[str, Any]:
+        if not self._mask:
+            return record
+        masked: dict[str, Any] = {}
+        for key, value in record.items():
+            masked[key] = value if key in ("cursor", "cursors") else self._mask.value(value)
+        return masked
+
+
+def _secrets(launch: launches.Launch) -> dict[str, str]:
+    try:
+        return launch.secret_values()
+    except FileNotFoundError:
+        return {}  # dropped with the job; an agent that starts a command does not get here

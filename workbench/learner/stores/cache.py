@@ -1,0 +1,294 @@
+"""The data that jobs of a place share: one read-only copy of each container, as it was when it was listed.
+
+An entry appears whole or not at all, is held by a lock as long as a learner uses it, and is dropped by least
+use when the cache grows above its limit or the disk has no room for another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+
+from workbench.learner.platform import files as host_files
+from workbench.learner.stores.errors import StoreTrouble
+from workbench.learner.stores.listing import shown
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from workbench.learner.stores.listing import Listing
+    from workbench.learner.stores.rclone import Look
+
+COMPLETE = "complete.json"
+"""Written last into an entry: what is in it."""
+
+SPARE_BYTES = 64 << 20
+"""What a copy leaves free of the disk."""
+
+_LOOK_SECONDS = 0.2
+_READ_ONLY_FILE, _READ_ONLY_FOLDER = 0o444, 0o555
+
+
+class Entry:
+    """One container's copy: ``<cache>/<store key>/<listing>/<container>``, its lock beside it."""
+
+    def __init__(self, cache: str, key: str, listing: Listing, container: str) -> None:
+        self._cache = cache
+        self._listing = listing
+        self._container = container
+        self._lock = -1
+        self._name(os.path.join(cache, key, listing.fingerprint[:24]))
+
+    @property
+    def data(self) -> str:
+        """The folder that jobs read."""
+        return os.path.join(self.folder, self._container)
+
+    def take(self, look: Look) -> bool:
+        """Hold the entry for the life of this process; return whether it is there, whole and unchanged.
+
+        Where it is not, it is this process's to fill: others wait here.
+        """
+        os.makedirs(os.path.dirname(self.folder), mode=0o700, exist_ok=True)
+        while True:
+            if self._lock < 0:
+                self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if self._locked(fcntl.LOCK_SH) and self._is_whole():
+                os.utime(self._lock_path)  # when it was used last
+                return True
+            if self._locked(fcntl.LOCK_EX):
+                return False
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+            if os.path.isdir(self.folder):
+                # Somebody has changed what others are reading: it is left to them.
+                self.let_go()
+                self._name(self.folder + "+")
+                continue
+            look()
+            time.sleep(_LOOK_SECONDS)
+
+    def fill(self, copy: Callable[[str], None], limit_bytes: int) -> None:
+        """Have the container copied, check it, and make it appear. Without a limit that is half of the disk.
+
+        Raises:
+            StoreTrouble: there is no room for it, or not everything came.
+        """
+        if os.path.isdir(self.folder):
+            host_files.remove([self.folder])  # somebody has changed it
+        target = os.path.join(self.filling, self._container)
+        os.makedirs(target, mode=0o755, exist_ok=True)
+        _chmod_folders(target, 0o755)  # a try before may have come as far as to close them
+        self._make_room(_size_of(self.filling), limit_bytes)
+        copy(target)
+        found = _measure(target, seal=True)
+        wanted = (len(self._listing.files), self._listing.bytes)
+        if found != wanted:
+            raise _incomplete(self._listing, wanted, found)
+        _chmod_folders(target, _READ_ONLY_FOLDER)
+        document = {"files": found[0], "bytes": found[1], "fingerprint": self._listing.fingerprint}
+        _write(os.path.join(self.filling, COMPLETE), document)
+        os.rename(self.filling, self.folder)
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+
+    def let_go(self) -> None:
+        """Give the entry back: it may be evicted."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _name(self, stem: str) -> None:
+        self.folder, self.filling, self._lock_path = stem, stem + ".filling", stem + ".lock"
+
+    def _locked(self, how: int) -> bool:
+        try:
+            fcntl.flock(self._lock, how | fcntl.LOCK_NB)
+            return True
+        except OSError:
+            return False
+
+    def _is_whole(self) -> bool:
+        told = _read(os.path.join(self.folder, COMPLETE))
+        return bool(told) and _measure(self.data) == (told.get("files"), told.get("bytes"))
+
+    def _make_room(self, there_bytes: int, limit_bytes: int) -> None:
+        needed = max(0, self._listing.bytes - there_bytes)
+        limit_bytes = limit_bytes or _disk_bytes(self._cache) // 2
+        evict(self._cache, until=lambda used: used + self._listing.bytes <= limit_bytes, but=self.folder)
+        if _free_bytes(self._cache) < needed + SPARE_BYTES:
+            evict(
+                self._cache, until=lambda _: _free_bytes(self._cache) >= needed + SPARE_BYTES, but=self.folder
+            )
+        free = _free_bytes(self._cache)
+        if free < needed + SPARE_BYTES:
+            raise StoreTrouble(
+                "there is no room for the data: %s are needed, and %s of the disk of %s are free"
+                % (size_words(needed), size_words(free), self._cache),
+                "S204",
+                "free some space, or mount the store instead: mount: true",
+            )
+
+
+def entries(cache: str) -> list[dict[str, Any]]:
+    """Say what is cached, the longest unused first.
+
+    Of each: ``folder``, ``key`` of the store, ``container``, ``bytes``, ``files``, ``fingerprint``, ``whole``,
+    ``used_us``, ``in_use``.
+    """
+    found = []
+    for key in host_files.children(cache):
+        for name in host_files.children(os.path.join(cache, key)):
+            folder = os.path.join(cache, key, name)
+            if name.endswith(".lock"):
+                continue
+            stem = folder[: -len(".filling")] if name.endswith(".filling") else folder
+            told = _read(os.path.join(folder, COMPLETE))
+            lock = _try_lock(stem + ".lock")
+            found.append(
+                {
+                    "folder": folder,
+                    "key": key,
+                    "container": _container_in(folder),
+                    "bytes": told.get("bytes", 0) if told else _size_of(folder),
+                    "files": told.get("files", 0),
+                    "fingerprint": told.get("fingerprint", ""),
+                    "whole": bool(told),
+                    "used_us": _used_us(stem + ".lock"),
+                    "in_use": lock < 0,
+                }
+            )
+            if lock >= 0:
+                os.close(lock)
+    return sorted(found, key=lambda entry: int(entry["used_us"]))
+
+
+def evict(cache: str, until: Callable[[int], bool], but: str = "") -> list[str]:
+    """Drop what nobody uses, the longest unused first, until that is enough; return what was dropped.
+
+    ``until`` is given how many bytes the cache has.
+    """
+    listed = entries(cache)
+    used = sum(int(entry["bytes"]) for entry in listed if not entry["folder"].startswith(but or "\0"))
+    dropped: list[str] = []
+    for entry in listed:
+        if until(used):
+            break
+        folder = str(entry["folder"])
+        if but and folder.startswith(but):
+            continue
+        stem = folder[: -len(".filling")] if folder.endswith(".filling") else folder
+        lock = _try_lock(stem + ".lock")
+        if lock < 0:
+            continue
+        try:
+            host_files.remove([folder])
+        finally:
+            os.close(lock)
+        used -= int(entry["bytes"])
+        dropped.append(folder)
+    return dropped
+
+
+def size_words(count: float) -> str:
+    """Say a number of bytes."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return "%.1f %s" % (count / size, unit)
+    return "%d bytes" % count
+
+
+def _incomplete(listing: Listing, wanted: tuple[int, int], found: tuple[int, int]) -> StoreTrouble:
+    told = "%d files of %d bytes were to come, %d of %d did" % (*wanted, *found)
+    if found[0] < wanted[0] and (alike := listing.alike()):
+        return StoreTrouble(
+            "%s: this disk has one file for names that differ in case alone: %s" % (told, shown(alike)),
+            hint="rename those objects, or run where the disk tells them apart",
+        )
+    return StoreTrouble("%s: the data changed while it was copied" % told, passing=True, lacking=True)
+
+
+def _chmod_folders(folder: str, mode: int) -> None:
+    for path, _, _ in os.walk(folder, topdown=False):
+        os.chmod(path, mode)
+
+
+def _measure(folder: str, *, seal: bool = False) -> tuple[int, int]:
+    files = count = 0
+    waiting = [folder]
+    while waiting:
+        try:
+            inside = os.scandir(waiting.pop())
+        except OSError:
+            continue
+        with inside:
+            for item in inside:
+                if item.is_dir(follow_symlinks=False):
+                    waiting.append(item.path)
+                    continue
+                files += 1
+                count += item.stat(follow_symlinks=False).st_size
+                if seal:
+                    os.chmod(item.path, _READ_ONLY_FILE)
+    return files, count
+
+
+def _container_in(folder: str) -> str:
+    inside = [name for name in host_files.children(folder) if os.path.isdir(os.path.join(folder, name))]
+    return min(inside, default="")
+
+
+def _size_of(folder: str) -> int:
+    return _measure(folder)[1]
+
+
+def _free_bytes(folder: str) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def _disk_bytes(folder: str) -> int:
+    found = os.statvfs(folder)
+    return found.f_blocks * found.f_frsize
+
+
+def _try_lock(path: str) -> int:
+    """Return a descriptor that holds a lock alone, or -1."""
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return -1
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock
+    except OSError:
+        os.close(lock)
+        return -1
+
+
+def _used_us(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns // 1000
+    except OSError:
+        return 0
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            document = json.loads(file.read())
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _write(path: str, document: dict[str, Any]) -> None:
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(document, file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.remove(path)  # half of it says nothing
+        raise

@@ -1,0 +1,279 @@
+"""What happens before the command where a job has data stores: rights are tried, data and checkpoints brought in.
+
+The learner's guard does it before anything else is started. It looks all the time whether the learner is to stop,
+and tries again what may go away by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from functools import partial
+
+from workbench.learner.journal import output, reasons, state
+from workbench.learner.journal.x_records_header import records_header
+from workbench.learner.platform import system
+from workbench.learner.stores.cache import Entry
+from workbench.learner.stores.config import Stores, remotes_of
+from workbench.learner.stores.errors import StoreTrouble, explain, is_missing, of_system
+from workbench.learner.stores.listing import Listing, list_store, missing, shown
+from workbench.learner.stores.progress import Teller
+from workbench.learner.stores.rclone import TRIES, Rclone
+from workbench.learner.stores.restore import begin_with, restore
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping
+
+    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.stores.mount import Mount
+
+DATA_FILE = "data.json"
+"""What the data was, beside the learner's journal: fingerprints by store."""
+
+TRANSFERS = 16
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
+_LOOK_SECONDS = 0.2
+
+
+class Stopped(Exception):
+    """The learner is to stop before its command has started."""
+
+    def __init__(self, kind: str, why: dict[str, Any]) -> None:
+        super().__init__(kind)
+        self.kind = kind
+        self.why = why
+
+
+class Fetching:
+    """One learner's fetching. The lock is held by the caller; entries of the cache are held until it ends."""
+
+    def __init__(self, folder: str, launch: Launch, secrets: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._launch = launch
+        self._stores = Stores(launch)
+        self._rclone = Rclone(self._stores.rclone, remotes_of(secrets))
+        self._file = state.StateFile.begin(folder, launch)
+        self._records: output.Records | None = None
+        self._teller = Teller(self._write, self._say)
+        self._entries: list[Entry] = []
+        self._lacking: set[str] = set()
+        """Listings of which not everything came."""
+        self.mounts: list[Mount] = []
+        """What is mounted for the learner; its guard takes it away at the end."""
+
+    def run(self) -> dict[str, str] | None:
+        """Do it; return the variables that are known only now, None where the learner has ended in it."""
+        self._file.update(phase="downloading")
+        try:
+            variables = self._fetch()
+        except Stopped as stopped:
+            self._end(stopped.kind, stopped.why)
+        except StoreTrouble as trouble:
+            self._end("", trouble.reason())
+        except OSError as error:
+            self._end("", of_system(error).reason())
+        else:
+            return variables
+        finally:
+            if self._records is not None:
+                self._records.close()
+        return None
+
+    def look(self) -> None:
+        """Look whether to go on.
+
+        Raises:
+            Stopped: not.
+        """
+        if state.is_gone(self._folder):
+            raise Stopped("kill", reasons.reason("its folder was removed"))
+        request = state.read_stop(self._folder)
+        if request:
+            kind = "kill" if request.get("kind") == "kill" else "halt"
+            raise Stopped(kind, reasons.of_stop(kind, str(request.get("by") or "")))
+        if self._launch.learners > 1:
+            decision = state.read_decision(self._launch.attempt_dir)
+            if decision and decision.get("learner") != self._launch.learner and decision.get("failed"):
+                raise Stopped("settle", reasons.of_settling(decision))
+
+    def _fetch(self) -> dict[str, str]:
+        stores = self._stores
+        if stores.results is not None:
+            self._patiently(self._try_writing)
+        variables: dict[str, str] = {}
+        data: list[dict[str, Any]] = []
+        for told in stores.fetch:
+            where = self._patiently(partial(self._bring, told, data))
+            if told.get("link"):
+                _lead(told["link"], where)
+            if told.get("into"):
+                _move(where, told["into"])
+            elif not told.get("others"):
+                variables.update(dict.fromkeys(told["variables"], where))
+        if stores.results is not None:
+            self._patiently(lambda: restore(stores, self._rclone, self._teller, self.look))
+        if stores.origin and self._launch.attempt == 1:
+            self._patiently(lambda: begin_with(stores, self._rclone, self._teller, self.look))
+        self._keep_data(data)
+        self._teller.end()
+        return variables
+
+    def _try_writing(self) -> None:
+        """Write a small file where results go: what is not allowed is found before the training, not after."""
+        results = self._stores.results
+        assert results is not None
+        self._teller.begin("looks whether results can be written")
+        launch = self._launch
+        document = {
+            "job": launch.job,
+            "attempt": launch.attempt,
+            "learner": launch.learner,
+            "learners": launch.learners,
+            "owner": launch.document.get("owner"),
+            "started_us": system.now_us(),
+        }
+        target = "%s:%s/%s/attempt.json" % (results["remote"], results["path"], self._stores.learner_path)
+        arguments = ["rcat", target, *TRIES]
+        done = self._rclone.run(arguments, stdin=json.dumps(document).encode() + b"\n", look=self.look)
+        if done.code:
+            if is_missing(done.messages):
+                raise missing(self._rclone, results, self.look)
+            raise explain(done.messages, store=results["id"], address=results["address"], writing=True)
+
+    def _bring(self, told: dict[str, Any], data: list[dict[str, Any]]) -> str:
+        """Bring one store's data; return the folder that it is in."""
+        self._teller.begin("lists the data in %s" % told["path"])
+        listing = list_store(self._rclone, told, self.look)
+        data[:] = [known for known in data if known["store"] != told["id"]]
+        data.append(
+            {
+                "store": told["id"],
+                "address": told["address"],
+                "path": told["path"],
+                "fingerprint": listing.fingerprint,
+                "files": len(listing.files),
+                "bytes": listing.bytes,
+            }
+        )
+        if not listing.files and told.get("etags") and "/" in str(told["path"]):
+            raise missing(self._rclone, told, self.look)  # where there are no folders but in names
+        if told.get("before") and told["before"] != listing.fingerprint:
+            text = "the data in %s of the data store %s is not what it was when this job ran first"
+            self._teller.note(text % (told["path"], told["id"]))
+        if not listing.files:
+            self._teller.note("%s of the data store %s holds no files" % (told["path"], told["id"]))
+        if told.get("mode") == "mount" and (point := self._mount(told)):
+            return point
+        if names := listing.no_names():
+            raise StoreTrouble(
+                "the data store %s has objects in %s that cannot be files: %s"
+                % (told["id"], told["path"], shown(names)),
+                hint="rename them, or name a folder without them: path:",
+            )
+        entry = Entry(self._stores.cache, told["key"], listing, told["container"])
+        self._entries.append(entry)
+        if entry.take(self.look):
+            return entry.data
+        try:
+            entry.fill(lambda target: self._copy(told, listing, target), self._stores.cache_bytes)
+        except StoreTrouble as trouble:
+            entry.let_go()
+            if trouble.lacking and listing.fingerprint in self._lacking:
+                trouble.passing = False  # nothing has changed since, and nothing will
+            self._lacking.add(listing.fingerprint)
+            raise
+        except BaseException:
+            entry.let_go()
+            raise
+        return entry.data
+
+    def _mount(self, told: dict[str, Any]) -> str:
+        """Mount a store's data, where that can be done here; return where, or an empty text: it is to be copied."""
+        from workbench.learner.stores import mount
+
+        if lack := mount.why_not():
+            self._teller.note("%s is copied, not mounted: %s" % (told["path"], lack))
+            return ""
+        self._teller.begin("mounts %s" % told["path"])
+        point = os.path.join(self._folder, "mounts", "%d" % len(self.mounts), told["container"])
+        self.mounts.append(mount.mount(point, told, self._rclone, self.look))
+        return point
+
+    def _copy(self, told: dict[str, Any], listing: Listing, target: str) -> None:
+        self._teller.begin("brings in %s" % told["path"], listing.bytes)
+        arguments = ["copy", "%s:%s" % (told["remote"], told["path"]), target]
+        arguments += ["--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS), "--fast-list"]
+        # What a try before this one brought is kept; it has the size and time of what is there.
+        arguments += ["--use-server-modtime", *TRIES]
+        done = self._rclone.run(arguments, look=self.look, on_statistics=self._teller.take)
+        if done.code:
+            raise explain(done.messages, store=told["id"], address=told["address"])
+
+    def _patiently(self, act: Callable[[], Any]) -> Any:
+        """Do something, again and again where its trouble may go away by itself, until patience is over."""
+        give_up = system.elapsed_seconds() + self._stores.patience_seconds
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return act()
+            except StoreTrouble as trouble:
+                if not trouble.passing or system.elapsed_seconds() + pause > give_up:
+                    raise
+                self._teller.record(None, "%s; tries again" % trouble.text)
+                self._say("%s; tries again" % trouble.text)
+            until = system.elapsed_seconds() + pause
+            while system.elapsed_seconds() < until:
+                self.look()
+                time.sleep(_LOOK_SECONDS)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _keep_data(self, data: list[dict[str, Any]]) -> None:
+        path = os.path.join(self._folder, DATA_FILE)
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            json.dump({"format": 1, "stores": data}, file)
+        os.rename(path + ".new", path)
+        for one in data:
+            self._write({"time": system.now_us(), "kind": "data", **one})
+
+    def _write(self, record: dict[str, Any]) -> None:
+        if self._records is None:
+            path = os.path.join(self._folder, "records.jsonl")
+            self._records = output.Records(path, records_header(self._launch))
+        self._records.append([record])
+
+    def _say(self, text: str) -> None:
+        self._file.update(doing=text)
+
+    def _end(self, kind: str, why: dict[str, Any]) -> None:
+        """Record that the learner has ended before its command was started."""
+        for entry in self._entries:
+            entry.let_go()
+        for mounted in self.mounts:
+            mounted.end()
+        decided = False
+        if not kind:
+            decided = state.decide(self._launch, None, None, failed=True)
+        self._file.document.update(
+            phase="exited", stopped=kind, reason=why, decided=decided, ended_us=system.now_us(), doing=""
+        )
+        while not self._file.write(durable=True) and not state.is_gone(self._folder):
+            time.sleep(_LOOK_SECONDS)
+        self._file.clear()
+
+
+def _move(folder: str, target: str) -> None:
+    """Put data where it is looked for, once it is whole."""
+    os.chmod(folder, 0o755)  # a folder that may not be written to cannot be moved
+    os.rename(folder, target)
+    os.chmod(target, 0o555)
+
+
+def _lead(link: str, target: str) -> None:
+    """Let a path lead to a folder, in the place of the empty one that a runner has made."""
+    if os.path.islink(link):
+        os.unlink(link)
+    elif os.path.isdir(link):
+        os.rmdir(link)
+    os.symlink(target, link)

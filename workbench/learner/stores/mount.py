@@ -1,0 +1,91 @@
+"""Mounts a store's data in place of copying it (FUSE), where that is asked for and possible."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+
+from workbench.learner.stores.errors import StoreTrouble, explain
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping
+
+    from workbench.learner.stores.rclone import Rclone
+
+DEVICE = "/dev/fuse"
+BEGIN_SECONDS = 30.0
+END_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
+
+
+class Mount:
+    """One mounted container; it ends with the process that made it."""
+
+    def __init__(self, point: str, child: subprocess.Popen[bytes]) -> None:
+        self.point = point
+        self.pid = child.pid
+        self._child = child
+
+    def end(self) -> None:
+        """Take it away; what still has a file of it open keeps that until it ends."""
+        self._child.terminate()
+        try:
+            self._child.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        if os.path.ismount(self.point):
+            program = shutil.which("fusermount3") or shutil.which("fusermount") or "umount"
+            flags = ["-l"] if program == "umount" else ["-uz"]
+            subprocess.call([program, *flags, self.point], stderr=subprocess.DEVNULL)
+        if self._child.stderr is not None:
+            self._child.stderr.close()
+
+
+def why_not() -> str:
+    """Say what keeps this machine from mounting; empty where nothing does."""
+    if not os.path.exists(DEVICE):
+        return "this machine has no %s" % DEVICE
+    if not os.access(DEVICE, os.R_OK | os.W_OK):
+        return "%s may not be used" % DEVICE
+    if not shutil.which("fusermount3") and not shutil.which("fusermount"):
+        return "fusermount (the package fuse3) is not installed"
+    return ""
+
+
+def mount(point: str, told: Mapping[str, Any], rclone: Rclone, look: Callable[[], None]) -> Mount:
+    """Mount a store's data in a folder, read-only.
+
+    Raises:
+        StoreTrouble: it cannot be mounted.
+    """
+    os.makedirs(point, mode=0o755, exist_ok=True)
+    arguments = [
+        "mount",
+        "%s:%s" % (told["remote"], told["path"]),
+        point,
+        "--read-only",
+        "--use-server-modtime",
+    ]
+    arguments += ["--vfs-cache-mode", "off", "--log-level", "ERROR"]
+    if told.get("others"):
+        arguments.append("--allow-other")  # a container's user is another one
+    child = rclone.start(arguments)
+    made = Mount(point, child)
+    give_up = time.monotonic() + BEGIN_SECONDS
+    try:
+        while not os.path.ismount(point):
+            look()
+            if child.poll() is not None or time.monotonic() > give_up:
+                said = b"" if child.poll() is None or child.stderr is None else child.stderr.read(65536)
+                lines = said.decode("utf-8", "replace").splitlines()
+                trouble = explain(lines, store=told["id"], address=told["address"])
+                raise StoreTrouble("%s cannot be mounted: %s" % (told["path"], trouble.text), trouble.code)
+            time.sleep(_LOOK_SECONDS)
+    except BaseException:
+        made.end()
+        raise
+    return made

@@ -1,0 +1,65 @@
+"""Says how far a copy is: percent, bytes, rate and time left, as records of progress and in the learner's state."""
+
+from __future__ import annotations
+
+import time
+
+from workbench.learner.platform import system
+from workbench.learner.stores.cache import size_words
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping
+
+EVERY_SECONDS = 1.0
+
+
+class Teller:
+    """Tells of one copy after the other."""
+
+    def __init__(self, write: Callable[[dict[str, Any]], None], say: Callable[[str], None]) -> None:
+        self._write = write
+        self._say = say
+        self._due = 0.0
+        self._verb = ""
+        self._total = 0
+
+    def begin(self, verb: str, total_bytes: int = 0) -> None:
+        """Say what is done now: ``brings in tf_training_data``."""
+        self._verb, self._total, self._due = verb, total_bytes, 0.0
+        self._say(verb)
+
+    def take(self, statistics: Mapping[str, Any]) -> None:
+        """Take rclone's statistics, and pass them on now and then."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + EVERY_SECONDS
+        done = float(statistics.get("bytes") or 0)
+        total = max(float(self._total or statistics.get("totalBytes") or 0), done)
+        rate = float(statistics.get("speed") or 0)
+        fraction = done / total if total else None
+        words = ["%s of %s" % (size_words(done), size_words(total))]
+        if fraction is not None:
+            words.insert(0, "%d %%" % (fraction * 100))
+        if rate > 0:
+            words += ["%s/s" % size_words(rate), "%s left" % _duration((total - done) / rate)]
+        self.record(fraction, "%s: %s" % (self._verb, ", ".join(words)))
+
+    def end(self) -> None:
+        """Say that nothing is copied any more."""
+        self.record(None, "")
+
+    def record(self, fraction: float | None, text: str) -> None:
+        """Write one record of progress."""
+        self._write({"time": system.now_us(), "kind": "progress", "fraction": fraction, "text": text})
+
+    def note(self, text: str, level: str = "warning") -> None:
+        """Write a note for people."""
+        self._write({"time": system.now_us(), "kind": "note", "level": level, "text": text})
+
+
+def _duration(seconds: float) -> str:
+    if seconds >= 3600:
+        return "%d h %d min" % (seconds // 3600, seconds % 3600 // 60)
+    return "%d min %d s" % (seconds // 60, seconds % 60) if seconds >= 60 else "%d s" % seconds

@@ -1,0 +1,205 @@
+"""Runs rclone as a child: what it is told of stores goes by its environment, what it says comes back as values.
+
+Credentials are never in its arguments. Its environment is its own: nothing of a user's rclone configuration
+and nothing of the learner's variables reaches it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import tempfile
+import time
+
+from workbench.learner.platform import system
+from workbench.learner.stores import errors
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping
+
+    Look = Callable[[], None]
+    """Looks whether to go on; raises when not."""
+
+PASSED = (
+    "PATH", "HOME", "TMPDIR", "LANG", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "RCLONE_BUFFER_SIZE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+)  # fmt: skip
+"""What of our own environment it sees."""
+
+TRIES = ("--retries", "1", "--low-level-retries", "2")
+"""How often it tries by itself: more is for us to do, who say so and look whether to stop."""
+
+LOOK_SECONDS = 0.2
+END_SECONDS = 5.0
+STATISTICS_SECONDS = 0.5
+_MESSAGES_MAX = 2000
+
+
+class Done:
+    """How one run ended."""
+
+    __slots__ = ("code", "failed", "messages", "output")
+
+    def __init__(self, code: int, output: bytes, messages: list[str], failed: set[str]) -> None:
+        self.code = code
+        self.output = output
+        self.messages = messages
+        """What it said of errors."""
+        self.failed = failed
+        """Files that it named in them."""
+
+
+class Rclone:
+    """rclone, and the stores that it knows."""
+
+    def __init__(self, path: str, remotes: Mapping[str, Mapping[str, Any]]) -> None:
+        self.path = path
+        self._remotes = remotes
+        self._environment: dict[str, str] | None = None
+
+    def run(
+        self,
+        arguments: list[str],
+        *,
+        stdin: bytes = b"",
+        look: Look | None = None,
+        on_statistics: Callable[[dict[str, Any]], None] | None = None,
+    ) -> Done:
+        """Run it to its end; ``look`` is asked all the time whether to go on, and what it raises ends the run.
+
+        Raises:
+            StoreTrouble: rclone itself cannot be started.
+        """
+        argv = [self.path, *arguments, "--use-json-log", "--stats", "%gs" % STATISTICS_SECONDS]
+        argv += ["--stats-log-level", "NOTICE", "--log-level", "NOTICE"]
+        with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as output:
+            told.write(stdin)
+            told.seek(0)
+            child = self._start(argv, told, output)
+            try:
+                messages, failed = self._listen(child, look, on_statistics)
+            finally:
+                _end(child)
+            output.seek(0)
+            return Done(child.returncode, output.read(), messages, failed)
+
+    def start(self, arguments: list[str]) -> subprocess.Popen[bytes]:
+        """Start it to stay: the caller ends it, and our end ends it as well.
+
+        Raises:
+            StoreTrouble: rclone itself cannot be started.
+        """
+        with open(os.devnull, "rb") as nothing, open(os.devnull, "wb") as nowhere:
+            return self._start([self.path, *arguments], nothing, nowhere)
+
+    def _start(self, argv: list[str], stdin: Any, stdout: Any) -> subprocess.Popen[bytes]:
+        environment = self.environment()
+        try:
+            return subprocess.Popen(
+                argv,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=subprocess.PIPE,
+                env=environment,
+                cwd="/",
+                start_new_session=True,
+                preexec_fn=system.die_with_parent,
+            )
+        except OSError as error:
+            raise errors.StoreTrouble(
+                "rclone cannot be started: %s: %s" % (self.path, error.strerror or error), "S101"
+            ) from error
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment that it is given: no configuration file, every store by variables."""
+        if self._environment is None:
+            told = {name: os.environ[name] for name in PASSED if name in os.environ}
+            told["RCLONE_CONFIG"] = ""  # in memory alone
+            for name, remote in self._remotes.items():
+                for option, value in remote["config"].items():
+                    if option in (remote.get("obscured") or ()):
+                        value = self._obscured(value)
+                    told["RCLONE_CONFIG_%s_%s" % (name, option.upper())] = value
+            self._environment = told
+        return self._environment
+
+    def _obscured(self, value: str) -> str:
+        try:
+            done = subprocess.run(
+                [self.path, "obscure", "-"],
+                input=value.encode(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={"PATH": os.defpath, "RCLONE_CONFIG": ""},
+                check=True,
+            )
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise errors.StoreTrouble("rclone cannot be started: %s" % self.path, "S101") from error
+        return done.stdout.decode().strip()
+
+    def _listen(
+        self,
+        child: subprocess.Popen[bytes],
+        look: Look | None,
+        on_statistics: Callable[[dict[str, Any]], None] | None,
+    ) -> tuple[list[str], set[str]]:
+        assert child.stderr is not None
+        descriptor = child.stderr.fileno()
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        messages: list[str] = []
+        failed: set[str] = set()
+        rest, looked = b"", time.monotonic()
+        while True:
+            ready = poll.poll(LOOK_SECONDS * 1000)
+            if look is not None and time.monotonic() - looked >= LOOK_SECONDS:
+                looked = time.monotonic()
+                look()
+            if not ready:
+                continue
+            data = os.read(descriptor, 65536)
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines if data else [*lines, rest]:
+                said = _read(line)
+                if said.get("stats") and on_statistics is not None:
+                    on_statistics(said["stats"])
+                elif _is_error(said) and len(messages) < _MESSAGES_MAX:
+                    messages.append(str(said.get("msg") or ""))
+                    if said.get("object"):
+                        failed.add(str(said["object"]))
+            if not data:
+                child.wait()
+                return messages, failed
+
+
+def _read(line: bytes) -> dict[str, Any]:
+    text = line.strip()
+    if not text:
+        return {}
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return {"level": "error", "msg": text.decode("utf-8", "replace")}
+    return said if isinstance(said, dict) else {}
+
+
+def _is_error(said: Mapping[str, Any]) -> bool:
+    return said.get("level") in ("error", "critical", "fatal") or str(said.get("msg", "")).startswith(
+        "Failed to"
+    )
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End a run that was given up, and take back what is kept for it."""
+    if child.poll() is None:
+        child.terminate()
+        try:
+            child.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+    if child.stderr is not None:
+        child.stderr.close()

@@ -1,0 +1,247 @@
+"""What of a learner goes to the result store: results, checkpoints, logs, output and records; and what is new of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import time
+
+from workbench.learner.journal import output
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Iterator
+
+    from workbench.learner.stores.config import Stores
+
+STORED_FILE = "stored.json"
+"""What has been stored already, in the job's folder at the place."""
+
+JOURNAL = ("output.log", "output.idx", "setup.log", "setup.idx", "records.jsonl", "data.json", "attempt.json")
+MARKERS = (
+    "metadata.json",
+    "fabric-metadata.json",
+    "checkpoint",
+    "latest",
+    "latest_checkpointed_iteration.txt",
+)
+"""Files that say of others that they are there: they go last."""
+
+SETTLED_SECONDS = 2.0
+"""A file that was written to more recently is left for later, unless it is the end."""
+
+_GROWN = 1.25
+_GROWS_FROM_BYTES = 64 << 20
+_WAITS_SECONDS = 300.0
+_QUOTE = "\u201b"
+_SIGNS = re.compile("[\u2400-\u2421]")
+_NO_TEXT = re.compile("[\udc80-\udcff]")
+LINK_SUFFIX = ".rclonelink"
+
+
+class Item:
+    """One file that is to be stored."""
+
+    __slots__ = ("name", "signature", "size")
+
+    def __init__(self, name: str, size: int, signature: int) -> None:
+        self.name = canonical(name)
+        """As rclone writes it."""
+        self.size = size
+        self.signature = signature
+        """What changes with the file: its time of change in nanoseconds."""
+
+    @property
+    def is_marker(self) -> bool:
+        """Whether it says of others that they are there."""
+        base = self.name.rpartition("/")[2]
+        return base in MARKERS or base.endswith((".metadata.json", LINK_SUFFIX))
+
+
+class Source:
+    """A folder at the place, and where in the store what is in it goes."""
+
+    def __init__(self, root: str, target: str, names: tuple[str, ...] = ()) -> None:
+        self.root = root
+        self.target = target
+        self.names = names
+        """The only files that are meant; empty for all."""
+
+    def items(self) -> Iterator[Item]:
+        """Give what is there now. Links go as links, so that nothing outside is read through one."""
+        if self.names:
+            for name in self.names:
+                yield from _item(os.path.join(self.root, name), name)
+            return
+        waiting = [""]
+        while waiting:
+            below = waiting.pop()
+            try:
+                inside = sorted(os.listdir(os.path.join(self.root, below)))
+            except OSError:
+                continue
+            for name in inside:
+                path = os.path.join(below, name)
+                full = os.path.join(self.root, path)
+                if os.path.isdir(full) and not os.path.islink(full):
+                    waiting.append(path)
+                else:
+                    yield from _item(full, path)
+
+
+def sources_of(folder: str, stores: Stores) -> list[Source]:
+    """Return what is stored of a learner, without its journal."""
+    results = stores.results
+    if results is None:
+        return []
+    path = str(results["path"])
+    found = []
+    if stores.result_dir and not results.get("bound"):
+        found.append(Source(stores.result_dir, path))
+    if stores.checkpoint_dir and stores.checkpoints and not results.get("bound"):
+        found.append(Source(stores.checkpoint_dir, stores.checkpoints))
+    launch = stores.launch
+    if launch.log_dir and (launch.learner == 1 or not launch.log_dir_shared):
+        found.append(Source(launch.log_dir, "%s/%s/logs" % (path, stores.learner_path)))
+    return found
+
+
+def journal_source(folder: str, stores: Stores) -> Source:
+    """Return where a learner's output and records go."""
+    assert stores.results is not None
+    return Source(folder, "%s/%s" % (stores.results["path"], stores.learner_path), JOURNAL)
+
+
+class Stored:
+    """What has been stored, by its path in the store: size, time of change, and when that was."""
+
+    def __init__(self, job_folder: str, attempt: int) -> None:
+        self._path = os.path.join(job_folder, STORED_FILE)
+        self._attempt = attempt
+        self.attempt = 0
+        """Which attempt stored something from here last."""
+        self._files: dict[str, list[float]] = {}
+        self._changed = False
+
+    def read(self) -> None:
+        """Read what is known, by whichever process stored it."""
+        try:
+            with open(self._path, "rb") as file:
+                document = json.loads(file.read())
+            self._files, self.attempt = dict(document["files"]), int(document["attempt"])
+        except (OSError, ValueError, KeyError, TypeError):
+            self._files, self.attempt = {}, 0
+        self._changed = False
+
+    def write(self) -> None:
+        """Keep what is known; on a full disk it is found out again."""
+        if not self._changed:
+            return
+        new = "%s.new-%d" % (self._path, os.getpid())
+        try:
+            with open(new, "w", encoding="utf-8", errors="surrogateescape") as file:
+                json.dump({"format": 1, "attempt": self._attempt, "files": self._files}, file)
+            os.rename(new, self._path)
+            self._changed = False
+        except OSError:
+            _remove(new)
+
+    def note(self, source: Source, item: Item) -> None:
+        """Note that a file is in the store as it is."""
+        self._files["%s/%s" % (source.target, item.name)] = [item.size, item.signature, time.time()]
+        self._changed = True
+
+    def has(self, source: Source, item: Item) -> bool:
+        """Say whether some state of a file was stored."""
+        return "%s/%s" % (source.target, item.name) in self._files
+
+    def forget(self, path: str) -> None:
+        """Note that it is not there after all."""
+        self._changed = self._files.pop(path, None) is not None or self._changed
+
+    def drop(self, prefix: str) -> None:
+        """Note that a file, or what is in a folder, was removed from the store."""
+        for path in [path for path in self._files if path == prefix or path.startswith(prefix + "/")]:
+            self.forget(path)
+
+    def below(self, target: str) -> dict[str, int]:
+        """Return size by path of what was stored below a path of the store."""
+        return {path: int(known[0]) for path, known in self._files.items() if path.startswith(target + "/")}
+
+    def is_new(self, source: Source, item: Item, *, final: bool) -> bool:
+        """Say whether a file is to be stored now: it changed, and has settled or grown enough to be worth it."""
+        known = self._files.get("%s/%s" % (source.target, item.name))
+        if known is not None and (known[0], known[1]) == (item.size, item.signature):
+            return False
+        if final:
+            return True
+        now = time.time()
+        if abs(now - item.signature / 1e9) < SETTLED_SECONDS:
+            return False
+        if known is None or item.size < _GROWS_FROM_BYTES:
+            return True
+        return item.size >= known[0] * _GROWN or item.size < known[0] or now - known[2] > _WAITS_SECONDS
+
+
+def canonical(name: str) -> str:
+    """Return a file's name as rclone writes it: signs for what cannot be seen; what is no text stays as it is."""
+    if name.isprintable() and not _SIGNS.search(name):
+        return name
+    found = []
+    for letter in name:
+        code = ord(letter)
+        if code < 0x20:
+            found.append(chr(0x2400 + code))
+        elif code == 0x7F:
+            found.append("\u2421")
+        else:
+            found.append((_QUOTE if _SIGNS.match(letter) else "") + letter)
+    return "".join(found)
+
+
+def listed(name: str) -> str:
+    """Return a canonical name as it is seen in a listing, which is text."""
+    return _NO_TEXT.sub("\ufffd", name)
+
+
+def published_sizes(folder: str) -> dict[str, int]:
+    """Return how far output may be read: secrets behind that are not overwritten yet."""
+    return {
+        name + ".log": output.published_end(os.path.join(folder, name + ".idx"))
+        for name in ("output", "setup")
+    }
+
+
+def _item(full: str, name: str) -> Iterator[Item]:
+    try:
+        found = os.lstat(full)
+        if stat.S_ISLNK(found.st_mode):
+            target = os.readlink(full)
+            yield Item(name + LINK_SUFFIX, len(os.fsencode(target)), found.st_mtime_ns)
+        elif stat.S_ISREG(found.st_mode):
+            yield Item(name, found.st_size, found.st_mtime_ns)
+    except OSError:
+        return  # removed meanwhile
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+def document_of(stores: Stores, **more: Any) -> dict[str, Any]:
+    """Return what a store says of an attempt's learner."""
+    launch = stores.launch
+    return {
+        "format": 1,
+        "job": launch.job,
+        "attempt": launch.attempt,
+        "learner": launch.learner,
+        "learners": launch.learners,
+        "owner": launch.document.get("owner"),
+        **more,
+    }

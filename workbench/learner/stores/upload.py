@@ -1,0 +1,329 @@
+"""Puts results, checkpoints, logs and records into the result store: new files while the learner runs, all at its end.
+
+What was stored is written down, so nothing goes up twice; what is interrupted is compared first. One process
+of a job stores at a time. What could not be stored stays where it is and is named in ``storing.json``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+
+from workbench.learner.journal import state
+from workbench.learner.platform import system
+from workbench.learner.stores import sources
+from workbench.learner.stores.checkpoints import MARK, Keeping
+from workbench.learner.stores.errors import StoreTrouble, explain, is_missing
+from workbench.learner.stores.listing import list_store
+from workbench.learner.stores.rclone import TRIES, Rclone
+from workbench.learner.stores.sources import Item, Source, Stored, journal_source, sources_of
+from workbench.learner.stores.x_doubts import Doubts
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping
+
+    from workbench.learner.stores.config import Stores
+    from workbench.learner.stores.progress import Teller
+    from workbench.learner.stores.rclone import Look
+
+STORING_FILE = "storing.json"
+"""How the storing of a learner ended: how much is stored, what is missing, and why."""
+
+TRANSFERS = 8
+CHECKS = 3
+"""How often what is missing in the store at the end is sent again."""
+
+_NAMED = 100
+_LOOK_SECONDS = 0.2
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
+_SNAPSHOT_BYTES = 64 << 20
+
+
+class GaveUp(Exception):
+    """Somebody wants it to end now."""
+
+
+class Storing:
+    """The storing of one learner."""
+
+    def __init__(
+        self,
+        folder: str,
+        stores: Stores,
+        rclone: Rclone,
+        teller: Teller,
+        look: Look,
+        tell: Callable[[dict[str, Any]], None] = lambda _: None,
+    ) -> None:
+        assert stores.results is not None
+        self._folder = folder
+        self._stores = stores
+        self._results: dict[str, Any] = stores.results
+        self._rclone = rclone
+        self._teller = teller
+        self._look = look
+        self._stored = Stored(stores.job_folder, stores.launch.attempt)
+        self._lock = -1
+        self._keeping = Keeping(folder, stores, look)
+        self._told = tell
+        # What is there of attempts before, and was brought back, is not sent again.
+        self._doubts = Doubts(folder, everywhere=stores.launch.attempt > 1)
+
+    def round(self, *, final: bool) -> int:
+        """Store what is new now; return how many files that were.
+
+        Raises:
+            StoreTrouble: the store does not take it.
+        """
+        self._take_turn()
+        try:
+            self._stored.read()
+            self._note_checkpoints()
+            count = self._send(journal_source(self._folder, self._stores), final=final) if final else 0
+            for source in sources_of(self._folder, self._stores):
+                count += self._send(source, final=final)
+            if not final:
+                count += self._send_journal()
+            self._keeping.drop(self._drop)
+            return count
+        finally:
+            self._stored.write()
+            self._end_turn()
+
+    def last(self) -> StoreTrouble | None:
+        """Store all that is left, with patience; return what is wrong if not everything is in the store."""
+        give_up = system.elapsed_seconds() + self._stores.patience_seconds
+        pause, checks = _FIRST_PAUSE_SECONDS, 0
+        while True:
+            try:
+                sent = self.round(final=True)
+                lacking = self._check()
+                if not lacking:
+                    return None
+                checks += 1
+                trouble = StoreTrouble("%d files are not in the store" % len(lacking), "S303", passing=True)
+                if checks > CHECKS:
+                    return trouble
+                continue
+            except StoreTrouble as error:
+                trouble = error
+                sent = 0
+            if sent:
+                give_up = system.elapsed_seconds() + self._stores.patience_seconds
+            if not trouble.passing or system.elapsed_seconds() + pause > give_up:
+                return trouble
+            self._teller.begin("%s; tries again" % trouble.text)
+            self._rest(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def summary(self, trouble: StoreTrouble | None) -> dict[str, Any]:
+        """Say how the storing went, as ``storing.json`` has it."""
+        self._stored.read()
+        missing: list[str] = []
+        for source in [journal_source(self._folder, self._stores), *sources_of(self._folder, self._stores)]:
+            missing += [
+                os.path.join(source.root, item.name)
+                for item in source.items()
+                if self._stored.is_new(source, item, final=True)
+                and not (
+                    source.names and self._stored.has(source, item)
+                )  # its last words, of the storing itself
+            ]
+        there = self._stored.below(self._results["path"])
+        return {
+            "format": 1,
+            "store": self._results["id"],
+            "where": "%s %s" % (self._results["address"], self._results["path"]),
+            "files": len(there),
+            "bytes": sum(there.values()),
+            "missing": missing[:_NAMED] if trouble is not None else [],
+            "missing_files": len(missing) if trouble is not None else 0,
+            "reason": trouble.reason() if trouble is not None else None,
+            "time_us": system.now_us(),
+        }
+
+    # Checkpoints
+
+    def _note_checkpoints(self) -> None:
+        for record in self._keeping.mark():
+            self._told(record)
+
+    def _drop(self, name: str) -> None:
+        """Remove a checkpoint from the store, its mark first."""
+        base = "%s/%s" % (self._stores.checkpoints, name)
+        target = "%s:%s" % (self._results["remote"], base)
+        if self._results.get("bound"):
+            return  # the store's folder is the job's own
+        for mark in ("%s.%s" % (target, MARK), "%s/%s" % (target, MARK), target):
+            self._rclone.run(["deletefile", mark, *TRIES], look=self._look)
+        self._rclone.run(["purge", target, *TRIES], look=self._look)
+        self._stored.drop(base)
+        self._stored.drop("%s.%s" % (base, MARK))
+
+    # One after the other
+
+    def _take_turn(self) -> None:
+        path = os.path.join(self._stores.job_folder, "storing.lock")
+        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError:
+                self._rest(_LOOK_SECONDS)
+
+    def _end_turn(self) -> None:
+        os.close(self._lock)
+        self._lock = -1
+
+    def _rest(self, seconds: float) -> None:
+        until = system.elapsed_seconds() + seconds
+        while system.elapsed_seconds() < until:
+            self._look()
+            time.sleep(min(seconds, _LOOK_SECONDS))
+
+    # What goes up
+
+    def _send(self, source: Source, *, final: bool) -> int:
+        new = [item for item in source.items() if self._stored.is_new(source, item, final=final)]
+        # What says of others that they are there goes last.
+        for items in ([item for item in new if not item.is_marker], [item for item in new if item.is_marker]):
+            if items:
+                self._upload(source, items)
+        return len(new)
+
+    def _upload(self, source: Source, items: list[Item]) -> None:
+        self._teller.begin("stores results", sum(item.size for item in items))
+        options = ["--links", *TRIES, "--no-traverse"]
+        options += ["--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS)]
+        if source.names:
+            options.append("--local-no-check-updated")  # output that is still printed only grows
+        if not self._doubts.about(source.target) and not self._stores.compares:
+            options.append("--no-check-dest")  # what is known to be there is not sent at all
+        target = "%s:%s" % (self._results["remote"], source.target)
+        names = "\n".join(item.name for item in items).encode("utf-8", "surrogateescape")
+        self._doubts.begin(source.target)
+        self._run(["copy", source.root, target, "--files-from-raw", "-", *options], names)
+        self._doubts.end(source.target)
+        for item in items:
+            self._stored.note(source, item)
+
+    def _run(self, arguments: list[str], stdin: bytes = b"") -> None:
+        done = self._rclone.run(arguments, stdin=stdin, look=self._look, on_statistics=self._teller.take)
+        if done.code == 0:
+            return
+        results = self._results
+        if is_missing(done.messages):
+            container = str(results["path"]).partition("/")[0]
+            raise StoreTrouble(
+                "the data store %s has no container %s any more" % (results["id"], container),
+                "S303",
+                passing=True,
+            )
+        messages = done.messages
+        if "is a file not a directory" in " ".join(messages):
+            # What a store that refuses to be looked at is taken for.
+            container = str(results["path"]).partition("/")[0]
+            looked = self._rclone.run(
+                ["lsf", "--max-depth", "1", *TRIES, "%s:%s" % (results["remote"], container)]
+            )
+            messages = looked.messages if looked.code else messages
+        trouble = explain(messages, store=results["id"], address=results["address"], writing=True)
+        if trouble.code == "C103":
+            trouble.passing = True  # it could be written when the learner began: a key may be put right
+        raise trouble
+
+    def _send_journal(self) -> int:
+        """Store output as far as it is published, from a copy: secrets behind that are not overwritten yet."""
+        source = journal_source(self._folder, self._stores)
+        copies = Source(os.path.join(self._folder, "uploading"), source.target, source.names)
+        sizes = sources.published_sizes(self._folder)
+        new = []
+        for item in source.items():
+            item.size = min(item.size, sizes.get(item.name, item.size))
+            if item.size <= _SNAPSHOT_BYTES and self._stored.is_new(source, item, final=False):
+                new.append(item)
+        if not new:
+            return 0
+        os.makedirs(copies.root, exist_ok=True)
+        try:
+            for item in new:
+                _copy_start(
+                    os.path.join(source.root, item.name), os.path.join(copies.root, item.name), item.size
+                )
+            self._upload(copies, new)
+        finally:
+            shutil.rmtree(copies.root, ignore_errors=True)
+        return len(new)
+
+    # What is there
+
+    def _check(self) -> list[str]:
+        """List what is in the store; return what should be there and is not, which is then sent again."""
+        self._teller.begin("checks what is stored")
+        wanted: dict[str, int] = {}
+        for target in {source.target for source in self._all_sources()}:
+            wanted.update(self._stored.below(target))
+        prefixes = {str(self._results["path"])}
+        if self._stores.checkpoints and not self._stores.checkpoints.startswith(
+            str(self._results["path"]) + "/"
+        ):
+            prefixes.add(self._stores.checkpoints)
+        there: dict[str, int] = {}
+        for prefix in prefixes:
+            told = {**self._results, "path": prefix, "etags": False}
+            listed = list_store(self._rclone, told, self._look).files
+            there.update({"%s/%s" % (prefix, path): size for path, (size, _) in listed.items()})
+        growing = journal_source(self._folder, self._stores).target + "/"
+        lacking = [path for path, size in wanted.items() if not _is_there(path, size, there, growing)]
+        if lacking:
+            self._stored.read()
+            for path in lacking:
+                self._stored.forget(path)
+            self._stored.write()
+            self._doubts.forget()
+        return lacking
+
+    def _all_sources(self) -> list[Source]:
+        return [journal_source(self._folder, self._stores), *sources_of(self._folder, self._stores)]
+
+
+def write_summary(folder: str, summary: dict[str, Any]) -> None:
+    """Keep how the storing went beside the journal."""
+    path = os.path.join(folder, STORING_FILE)
+    try:
+        with open(path + ".new", "w", encoding="utf-8", errors="surrogateescape") as file:
+            json.dump(summary, file)
+        os.rename(path + ".new", path)
+    except OSError:
+        return  # the reason in the state says it too
+
+
+def wants_no_more(folder: str) -> None:
+    """Look whether to go on storing: a kill does not wait for it.
+
+    Raises:
+        GaveUp: not.
+    """
+    if state.read_stop(folder).get("kind") == "kill" or state.is_gone(folder):
+        raise GaveUp
+
+
+def _is_there(path: str, size: int, there: Mapping[str, int], growing: str) -> bool:
+    found = there.get(sources.listed(path), -1)
+    return found >= size if path.startswith(growing) else found == size
+
+
+def _copy_start(path: str, copy: str, count: int) -> None:
+    with open(path, "rb") as source, open(copy, "wb") as target:
+        left = count
+        while left:
+            data = source.read(min(left, 1 << 20))
+            if not data:
+                break
+            target.write(data)
+            left -= len(data)

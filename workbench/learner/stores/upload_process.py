@@ -1,0 +1,249 @@
+"""The storing of a learner as its guard, or who took over from it, has it done: beside the command, and at its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+
+from workbench.learner.journal import reasons, state
+from workbench.learner.platform import system
+from workbench.learner.stores import sources
+from workbench.learner.stores.config import Stores, remotes_of
+from workbench.learner.stores.errors import StoreTrouble
+from workbench.learner.stores.progress import Teller
+from workbench.learner.stores.rclone import Rclone
+from workbench.learner.stores.upload import GaveUp, Storing, wants_no_more, write_summary
+
+TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping
+
+    from workbench.learner.journal.launch_document import Launch
+
+    Write = Callable[[dict[str, Any]], None]
+
+AGAIN_PATIENCE_SECONDS = 15.0
+"""How long a store that does not answer is tried again where somebody has asked for it."""
+
+_END_SECONDS = 5.0
+_LOOK_SECONDS = 0.2
+
+
+class Beside:
+    """A process that stores what is new every now and then, as long as the command runs."""
+
+    def __init__(self, folder: str, launch: Launch, secrets: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._stores = Stores(launch)
+        self._secrets = secrets
+        self.wanted = self._stores.results is not None and self._stores.upload_seconds > 0
+        self.pid = 0
+        """0 where there is none."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the learner's own guard has it; else a pod's side-car does."""
+        return self._stores.uploads_beside
+
+    def start(self) -> None:
+        """Start it; where there is no room for a process all is stored at the end."""
+        if not self.wanted:
+            return
+        guard = os.getpid()
+        with contextlib.suppress(OSError):
+            self.pid = os.fork()
+            if self.pid == 0:
+                self._be(guard)
+
+    def end(self) -> None:
+        """End it and what it runs."""
+        if not self.pid:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(OSError):
+                os.kill(self.pid, number)
+            give_up = time.monotonic() + _END_SECONDS
+            while time.monotonic() < give_up:
+                try:
+                    if os.waitpid(self.pid, os.WNOHANG)[0]:
+                        self.pid = 0
+                        return
+                except ChildProcessError:
+                    self.pid = 0
+                    return
+                time.sleep(0.005)
+
+    def _be(self, guard: int) -> None:
+        """Be that process; never returns."""
+        code = 70
+        try:
+            signal.set_wakeup_fd(-1)
+            _close_all()
+            told: list[int] = []
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            system.die_with_parent()
+
+            def look() -> None:
+                if told or os.getppid() != guard:
+                    raise GaveUp
+
+            self._serve(look)
+            code = 0
+        except GaveUp:
+            code = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(code)
+
+    def _tell(self, record: dict[str, Any]) -> None:
+        """Write a record where those of training code are collected: the scribe's own file is the scribe's."""
+        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        with contextlib.suppress(OSError):
+            report = os.open(
+                os.path.join(self._folder, "report.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
+            )
+            try:
+                os.write(report, line)
+            finally:
+                os.close(report)
+
+    def _serve(self, look: Callable[[], None]) -> None:
+        stores = self._stores
+        silent = Teller(lambda _: None, lambda _: None)
+        rclone = Rclone(stores.rclone, remotes_of(self._secrets))
+        storing = Storing(self._folder, stores, rclone, silent, look, self._tell)
+        due = system.elapsed_seconds() + stores.upload_seconds
+        while True:
+            look()
+            if system.elapsed_seconds() < due:
+                time.sleep(_LOOK_SECONDS)
+                continue
+            with contextlib.suppress(
+                StoreTrouble, OSError
+            ):  # the next round tries again, and the end with patience
+                storing.round(final=False)
+            due = system.elapsed_seconds() + stores.upload_seconds
+
+
+def put_away(
+    folder: str, launch: Launch, secrets: Mapping[str, str], file: state.StateFile, write: Write
+) -> dict[str, Any] | None:
+    """Store all that a learner leaves behind, once its command has ended; return a reason if that failed.
+
+    ``write`` takes records. The state says that it is being done; the end is left to the caller.
+    """
+    stores = Stores(launch)
+    if stores.results is None:
+        return None
+    document = file.document
+    file.update(phase="storing")
+    teller = Teller(write, lambda text: _say(file, text))
+    rclone = Rclone(stores.rclone, remotes_of(secrets))
+    storing = Storing(folder, stores, rclone, teller, lambda: wants_no_more(folder), write)
+    trouble: StoreTrouble | None
+    try:
+        _write_attempt(folder, stores, document)
+        if stores.results["remote"] not in remotes_of(secrets):
+            raise StoreTrouble("its credentials are not at the place any more", "S303")
+        trouble = storing.last()
+    except StoreTrouble as error:
+        trouble = error
+    except GaveUp:
+        trouble = StoreTrouble("", "S303")  # whoever killed it knows why
+    except OSError as error:
+        trouble = StoreTrouble("the results could not be stored: %s" % (error.strerror or error), "S303")
+    teller.end()
+    summary = storing.summary(trouble)
+    write_summary(folder, summary)
+    file.update(doing="")
+    if trouble is None:
+        return None
+    if trouble.text:
+        teller.note("results were not stored: %s" % trouble.text, "error")
+    return _reason_of(document, trouble, summary)
+
+
+def _reason_of(
+    document: Mapping[str, Any], trouble: StoreTrouble, summary: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return the reason of a learner whose results are not stored; how its command ended goes before it."""
+    why = document.get("reason")
+    text = reasons.unstored(summary["missing_files"])
+    told = "%s: %s" % (text, trouble.text) if trouble.text else text
+    if why is not None and why.get("code"):
+        return {**why, "text": "%s; %s" % (why["text"], told)}
+    once = "; once that is mended" if trouble.text else ""
+    hint = "they are still at the place%s: fabric store retry %s" % (once, document.get("job"))
+    before = "%s; " % why["text"] if why is not None and why.get("text") else ""
+    return {"text": before + told, "code": "S303", "hint": hint}
+
+
+def _close_all() -> None:
+    """Let go of what belongs to the guard: pipes that would not end, locks that would not be free."""
+    try:
+        descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        descriptors = list(range(3, 1024))
+    for descriptor in descriptors:
+        if descriptor > 2:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def _say(file: state.StateFile, text: str) -> None:
+    file.update(doing=text)
+
+
+def _write_attempt(folder: str, stores: Stores, document: Mapping[str, Any]) -> None:
+    names = ("exit_code", "signal", "started_us", "ended_us", "stopped", "reason")
+    told = sources.document_of(stores, **{name: document.get(name) for name in names})
+    path = os.path.join(folder, "attempt.json")
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        json.dump(told, file)
+    os.rename(path + ".new", path)
+
+
+def store_again(folder: str) -> int:
+    """Store what a learner that has ended could not store; print how that went; return an exit code."""
+    from workbench.learner.journal import launch_document as launches
+
+    launch = launches.read(folder)
+    file = state.StateFile(folder, state.read(folder))
+    stores = Stores(launch)
+    if stores.results is None:
+        sys.stdout.write(json.dumps({"format": 1, "files": 0, "missing_files": 0, "reason": None}) + "\n")
+        return 0
+    # Somebody waits for the answer, and can ask again.
+    stores.patience_seconds = min(stores.patience_seconds, AGAIN_PATIENCE_SECONDS)
+    rclone = Rclone(stores.rclone, remotes_of(launch.secret_values()))
+    teller = Teller(lambda _: None, lambda _: None)
+    storing = Storing(folder, stores, rclone, teller, lambda: None)
+    try:
+        _write_attempt(folder, stores, file.document)
+        trouble = storing.last()
+    except OSError as error:
+        trouble = StoreTrouble("the results could not be stored: %s" % (error.strerror or error), "S303")
+    summary = storing.summary(trouble)
+    write_summary(folder, summary)
+    if trouble is None:
+        _mend(file)
+    sys.stdout.write(json.dumps(summary) + "\n")
+    return 0 if trouble is None else 1
+
+
+def _mend(file: state.StateFile) -> None:
+    """Take out of a learner's end that its results were not stored: they are."""
+    why = file.document.get("reason")
+    if not why or (text := reasons.without_unstored(str(why.get("text")))) == why.get("text"):
+        return
+    if why.get("code") == "S303":
+        why = reasons.reason(text)
+    file.update(reason={**why, "text": text} if text else None)
+    file.clear()
