@@ -33,8 +33,8 @@ from typing import Any, BinaryIO, ClassVar, Literal, Protocol
 from backends.contract.host import Chunk, Cluster, Host
 from workbench.errors import RunnerError
 from workbench.job import LearnerPhase, Reason
-from workbench.manifest.model import JobSpec
 from workbench.paths import JobFolder
+from workbench.spec import JobSpec
 
 
 @dataclass(frozen=True, slots=True)

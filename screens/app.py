@@ -34,8 +34,8 @@ from workbench.errors import FabricError
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store import jobs
-from workbench.store.database import Store
-from workbench.store.rows import JobRow
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 
 if TYPE_CHECKING:
     from textual.command import Provider

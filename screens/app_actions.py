@@ -19,7 +19,7 @@ from screens.reader import post
 from screens.steering import Steering
 from screens.themes import OURS
 from workbench.errors import FabricError
-from workbench.store.rows import JobRow
+from workbench.store.db.rows import JobRow
 
 if TYPE_CHECKING:
     from screens.app import FabricApp

@@ -10,10 +10,10 @@ from typing import Final
 from screens.widgets.chart_data import ChartData, ChartsPage
 from screens.widgets.curve import Curve, colours, curve
 from screens.widgets.plot import STEP, TIME, View
-from workbench.metrics.charting import buckets
-from workbench.metrics.reading import series
-from workbench.store.database import Store
-from workbench.store.rows import SeriesRow
+from workbench.metrics.chart_buckets import buckets
+from workbench.metrics.queries import series
+from workbench.store.db.database import Store
+from workbench.store.db.rows import SeriesRow
 
 AT_ONCE: Final = 4
 """So many charts are read before it is known which are in view."""

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from screens import status, text
 from screens.glyphs import glyphs
 from workbench.job import TERMINAL, nine
-from workbench.store.rows import JobRow
+from workbench.store.db.rows import JobRow
 
 
 @dataclass(frozen=True, slots=True)

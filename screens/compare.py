@@ -22,7 +22,7 @@ from screens.widgets.chart_keys import ChartKeys
 from screens.widgets.prompt import Prompt
 from screens.widgets.tabs import TabBar
 from screens.widgets.text_page import ComparePage
-from workbench.store.rows import JobRow
+from workbench.store.db.rows import JobRow
 
 TABS: Final = ("charts", "values", "differences", "code")
 

@@ -15,9 +15,9 @@ from screens.pages.rest import flat
 from screens.pages.writing import heading, page, plain, table
 from screens.queries import JobPage, job_page
 from workbench.job import nine
-from workbench.manifest.model import spec_to_json
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.spec import spec_to_json
+from workbench.store.db.database import Store
 
 TEXT_BYTES: Final = 200_000
 """Larger files are only said to differ."""

@@ -12,7 +12,7 @@ from textual.content import Content
 from screens.glyphs import glyphs
 from screens.pages.writing import facts, heading, page
 from workbench.config import load_config
-from workbench.controller.client import status
+from workbench.controller.runtime.client import status
 from workbench.errors import FabricError
 from workbench.paths import config_file
 from workbench.version import VERSION

@@ -14,8 +14,8 @@ from workbench.errors import InputMissing
 from workbench.job import nine
 from workbench.paths import Home
 from workbench.store import jobs
-from workbench.store.database import Store
-from workbench.store.failures import write_failure
+from workbench.store.db.database import Store
+from workbench.store.db.errors import write_failure
 
 RECENT: Final = 30
 """So many earlier jobs are offered."""

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from workbench.errors import FabricError, ManifestError, UsageError
-from workbench.manifest.framework_keys import FRAMEWORK
-from workbench.manifest.keys import MANIFEST
-from workbench.manifest.kinds import Choice, OneOf
-from workbench.manifest.tables import Key
+from workbench.manifest.keys.containers import Key
+from workbench.manifest.keys.framework_keys import FRAMEWORK
+from workbench.manifest.keys.kinds import Choice, OneOf
+from workbench.manifest.keys.root import MANIFEST
 
 COMMAND: Final = "framework.command"
 FLAGS: Final = {"name": "--name", "gpus": "--gpus", "backend": "--backend", "runner": "--runner"}

@@ -16,7 +16,7 @@ from textual.message import Message
 from screens.reader import Receiver, post
 from workbench.errors import FabricError
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 CLOSE_SECONDS: Final = 2.0
 """How long the end of the app waits for errands that are still to be done."""

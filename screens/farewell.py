@@ -7,7 +7,7 @@ from typing import Final
 
 from screens import text
 from screens.status import is_open
-from workbench.store.rows import JobRow
+from workbench.store.db.rows import JobRow
 
 MOST: Final = 10
 """So many jobs are named."""

@@ -18,9 +18,9 @@ from screens.launching import call, command_words
 from screens.status import is_open
 from workbench.errors import UsageError
 from workbench.job import nine
-from workbench.store.database import Store
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 from workbench.store.jobs import annotate, detail
-from workbench.store.rows import JobRow
 
 if TYPE_CHECKING:
     from screens.dialogs import Choice

@@ -17,10 +17,10 @@ from screens import text
 from screens.launching import call
 from screens.pages.writing import plain
 from workbench.errors import FabricError, InputMissing
-from workbench.metrics.reading import CheckpointRow
+from workbench.metrics.queries import CheckpointRow
 from workbench.paths import Home, JobFolder
-from workbench.store.database import Store
-from workbench.store.rows import JobRow
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 
 MOST: Final = 300
 SHOWN_BYTES: Final = 200_000

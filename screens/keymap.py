@@ -64,7 +64,7 @@ def key_map(told: Mapping[str, Sequence[str]]) -> KeyMap:
 
 
 def _checked(name: str, wanted: Sequence[str]) -> tuple[str, ...]:
-    from workbench.manifest.findings import nearest
+    from workbench.manifest.yaml.faults import nearest
 
     action = actions.BY_ID.get(name)
     if action is None:

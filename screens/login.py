@@ -94,7 +94,7 @@ class Logins:
 
     def begin(self, options: BackendOptions) -> None:
         """Log in to a place in the background."""
-        from workbench.controller.login import log_in
+        from workbench.controller.runtime.login_client import log_in
 
         self._offered.add(options.name)
         app, home = self._app, self._app.home

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from screens.errands import Work
 from screens.queries import MEMORY_KEY
-from workbench.store.database import Store
-from workbench.store.ui_state import set_state
+from workbench.store.db.database import Store
+from workbench.store.queries.ui_state import set_state
 
 HISTORY: Final = 50
 """So many commands and filters are remembered."""

@@ -11,7 +11,7 @@ from textual.content import Content
 from screens import text
 from screens.pages.writing import heading, page, plain
 from workbench.paths import Home
-from workbench.store.database import Store, home_uuid
+from workbench.store.db.database import Store, home_uuid
 from workbench.store.jobs import detail
 
 LINES: Final = 600
@@ -27,7 +27,7 @@ def native_plan(home: Home, job_id: str) -> Content:
     from backends.contract.host import BackendOptions
     from runners.interface import AttemptRef, LaunchRequest
     from runners.registry import load_runner
-    from workbench.controller.borrowing import load_place
+    from workbench.controller.runtime.session_borrower import load_place
 
     with Store.open(home) as store:
         job = detail(store, job_id)

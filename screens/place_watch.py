@@ -109,7 +109,7 @@ class _Place:
             yield self._away(started, f"{type(error).__name__}: {error}")
 
     def _look(self, *, probe: bool) -> Iterator[PlaceSeen]:
-        from workbench.controller.borrowing import load_place
+        from workbench.controller.runtime.session_borrower import load_place
 
         backend = load_place(self._options)
         if self._opened is None:

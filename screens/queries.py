@@ -9,11 +9,10 @@ from typing import Any, Final
 from screens.columns import Figures
 from workbench.errors import FabricError
 from workbench.job import JobId, State
-from workbench.metrics.reading import CheckpointRow, NoteRow, UsageRow, checkpoints, notes, series, usage
-from workbench.store import jobs, learners, requests
-from workbench.store.database import Store
-from workbench.store.listing import Key, Listing, Window, window
-from workbench.store.rows import (
+from workbench.metrics.queries import CheckpointRow, NoteRow, UsageRow, checkpoints, notes, series, usage
+from workbench.store import jobs
+from workbench.store.db.database import Store
+from workbench.store.db.rows import (
     AttemptRow,
     JobDetail,
     JobRow,
@@ -22,7 +21,9 @@ from workbench.store.rows import (
     SeriesRow,
     TransitionRow,
 )
-from workbench.store.ui_state import get_state
+from workbench.store.queries import learners, requests
+from workbench.store.queries.listing import Key, Listing, Window, window
+from workbench.store.queries.ui_state import get_state
 
 RUNS_COUNTERS: Final = ("jobs", "series")
 JOB_COUNTERS: Final = ("jobs", "transitions", "learners", "requests", "checkpoints", "series")

@@ -17,7 +17,7 @@ from textual.message import Message
 
 from workbench.errors import FabricError
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 LOOK_SECONDS: Final = 0.05
 """How often change is looked for: one PRAGMA, some microseconds."""

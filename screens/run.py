@@ -33,7 +33,7 @@ from screens.widgets.text_page import (
     UsagePage,
 )
 from workbench.job import nine
-from workbench.store.rows import JobRow
+from workbench.store.db.rows import JobRow
 
 WIDE: Final = 160
 """From so many columns on a second tab is shown beside the open one."""

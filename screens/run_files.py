@@ -11,9 +11,9 @@ from screens.pages.writing import heading, page, plain
 from screens.steering import Steering
 from screens.widgets.file_list import FileList
 from workbench.errors import FabricError
-from workbench.metrics.reading import CheckpointRow
-from workbench.store.database import Store
-from workbench.store.rows import JobRow
+from workbench.metrics.queries import CheckpointRow
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 
 
 class FilesTab(Steering):

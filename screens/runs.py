@@ -22,9 +22,9 @@ from screens.widgets.job_table import JobTable
 from screens.widgets.preview import Preview
 from screens.widgets.prompt import Prompt
 from workbench.job import State
-from workbench.store.listing import SORTS, Key, Listing
-from workbench.store.rows import JobRow
-from workbench.store.where import WhereError, parse
+from workbench.store.db.rows import JobRow
+from workbench.store.queries.listing import SORTS, Key, Listing
+from workbench.store.queries.where import WhereError, parse
 
 PROBLEMS: Final = "is:problem"
 _COUNTED: Final = (State.PROCESSING, State.PENDING, State.QUEUED, State.FAILED)

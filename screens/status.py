@@ -8,7 +8,7 @@ from typing import Final
 from screens import text
 from screens.glyphs import glyphs
 from workbench.job import TERMINAL, Fault, Intent, State
-from workbench.store.rows import JobRow
+from workbench.store.db.rows import JobRow
 
 COLOURS: Final = {
     State.QUEUED: "$text-muted",

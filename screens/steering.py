@@ -11,9 +11,9 @@ from screens.errands import Work
 from screens.fetching import Fetching
 from screens.status import is_open
 from workbench.job import State
-from workbench.store.database import Store
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 from workbench.store.jobs import annotate
-from workbench.store.rows import JobRow
 
 if TYPE_CHECKING:
     from screens.dialogs import Choice
@@ -30,7 +30,7 @@ def ask_for(kind: str, jobs: Sequence[JobRow]) -> Work:
     """Return the errand that writes a request for each job and sees to it that a controller takes it up."""
 
     def work(store: Store) -> str:
-        from workbench.controller.client import ask, ensure_controller
+        from workbench.controller.runtime.client import ask, ensure_controller
 
         for job in jobs:
             ask(store, job.id, kind, origin="tui")

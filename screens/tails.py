@@ -9,8 +9,8 @@ from typing import Final
 from workbench.logs.journal import JournalReader
 from workbench.logs.sanitise import sanitise
 from workbench.paths import Home
-from workbench.store.database import Store
-from workbench.store.rows import JobRow
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 
 READ_MOST: Final = 256 * 1024
 """A preview reads no more than this, however long the lines are."""

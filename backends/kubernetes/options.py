@@ -55,7 +55,7 @@ def _one_of(*choices: str) -> Parse:
 
 
 def _seconds(value: Any) -> float:
-    from workbench.manifest.units import duration_seconds
+    from workbench.manifest.keys.units import duration_seconds
 
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("write seconds, or such as 90s or 2m")
@@ -73,7 +73,7 @@ def _quantity(value: Any) -> str:
 
 
 def _size(value: Any) -> int:
-    from workbench.manifest.units import size_bytes
+    from workbench.manifest.keys.units import size_bytes
 
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1 << 20:
         return value
@@ -224,7 +224,7 @@ def checked_options(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
     """
     for key in told:
         if key not in OPTIONS:
-            from workbench.manifest.findings import nearest
+            from workbench.manifest.yaml.faults import nearest
 
             close = nearest(key, OPTIONS)
             raise ConfigError(

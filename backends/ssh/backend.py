@@ -212,7 +212,7 @@ class SshBackend(Backend):
     def _wanted(self) -> Wanted:
         from backends.ssh.bootstrap import Wanted
         from workbench.learner.boot.archive import build
-        from workbench.store.identity import home_uuid
+        from workbench.store.db.identity import home_uuid
 
         home = self._home()
         return Wanted(

@@ -20,7 +20,7 @@ from runners.interface import (
     StopRequest,
 )
 from workbench.job import LearnerPhase, new_job_id
-from workbench.manifest.model import Framework, JobSpec
+from workbench.spec import Framework, JobSpec
 
 PATIENCE_SECONDS: Final = 60.0
 """How long anything may take on a slow machine before it counts as not happening."""

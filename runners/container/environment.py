@@ -10,7 +10,7 @@ from runners.interface import LaunchRequest
 from runners.shared.environment import CHOSEN, NO_GPU, SEED_MAX, promises
 from runners.shared.host_facts import Site
 from workbench.job import attempt_stem, learner_name
-from workbench.manifest.params import param_text, param_variable
+from workbench.manifest.build.params import param_text, param_variable
 
 PORT = 29500
 """MASTER_PORT: in a network of its own a container's ports are all free."""

@@ -30,7 +30,7 @@ from runners.shared.host_facts import Site
 from runners.shared.launch_document import metrics_document
 from workbench.errors import LaunchRefused
 from workbench.job import attempt_stem, learner_name
-from workbench.manifest.model import Framework
+from workbench.spec import Framework
 
 SHM_BYTES: Final = 4 << 30
 """PyTorch's data loaders die on Docker's own 64 MB."""

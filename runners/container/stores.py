@@ -18,7 +18,7 @@ from runners.shared.data_stores import (
 )
 from runners.shared.environment import job_folders
 from runners.shared.host_facts import Site
-from workbench.data.stores import Store, stores_of
+from workbench.data.stores.model import Store, stores_of
 
 DATA: Final = "/mnt/data"
 RESULTS: Final = "/mnt/results"

@@ -12,7 +12,7 @@ from runners.container.engine import Engine
 from runners.container.plan import image_of
 from runners.container.pull import client_of, docker_library, not_pulled
 from runners.interface import LaunchRequest, Progress
-from workbench.data.snapshot import unpack
+from workbench.data.code.snapshot import unpack
 from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable
 
 LABEL: Final = "fabric.build"

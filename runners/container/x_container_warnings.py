@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from runners.interface import LaunchRequest
 from runners.shared.data_stores import refusals as stores_refused
 from runners.shared.host_facts import Site
-from workbench.manifest.unbuilt import not_built
+from workbench.manifest.build.unsupported import not_built
 
 _PLATFORM = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", "CHECKPOINT_DIR")
 

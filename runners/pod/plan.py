@@ -17,7 +17,7 @@ from runners.pod.x_pod_documents import pod_document, sent_once_they_run, where_
 from workbench.errors import LaunchRefused
 from workbench.job import learner_name
 from workbench.learner.pod import config
-from workbench.manifest.unbuilt import not_built
+from workbench.manifest.build.unsupported import not_built
 
 AGENT: Final = "<the agent>"
 PROGRAM: Final = "<pod.sh>"

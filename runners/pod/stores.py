@@ -22,7 +22,7 @@ from runners.shared.data_stores import (
 from runners.shared.data_stores import refusals as of_stores
 from runners.shared.host_facts import Site
 from runners.shared.store_setup import CACHE_BYTES, PATIENCE, remotes_text
-from workbench.data.stores import Store
+from workbench.data.stores.model import Store
 from workbench.learner.pod import config
 from workbench.learner.stores.config import REMOTES
 from workbench.paths import Home

@@ -9,7 +9,7 @@ from typing import Any, Final
 from runners.interface import LaunchRequest
 from runners.pod.options import PodOptions
 from runners.shared.data_stores import CHECKPOINTS, SHARED_CHECKPOINTS, Data, data_of, results_store
-from workbench.data.stores import Store, stores_of
+from workbench.data.stores.model import Store, stores_of
 from workbench.learner.pod import config
 
 VOLUMES: Final = "/mnt/volumes"

@@ -26,7 +26,7 @@ from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from runners.shared.virtualenvs import ensure, environment_of
 from runners.shared.x_process_port import choose_port
 from workbench.errors import LaunchRefused, RunnerError, SlotsBusy
-from workbench.manifest.unbuilt import not_built
+from workbench.manifest.build.unsupported import not_built
 
 
 class Launching:

@@ -13,7 +13,7 @@ from runners.interface import LaunchRequest
 from runners.shared.data_stores import refusals
 from runners.shared.environment import promises
 from runners.shared.host_facts import Site
-from workbench.manifest.unbuilt import not_built
+from workbench.manifest.build.unsupported import not_built
 
 LOOKED_AT_BYTES: Final = 2_000_000
 """How much of the code is looked through."""

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from runners.interface import LaunchRequest
 from runners.shared.host_facts import Site
-from workbench.data.store_types import TYPES
-from workbench.data.stores import ADDRESSING, Store, remote_name, stores_of
-from workbench.manifest.model import spec_to_json
+from workbench.data.stores.model import ADDRESSING, Store, remote_name, stores_of
+from workbench.data.stores.types import TYPES
 from workbench.paths import JobFolder
+from workbench.spec import spec_to_json
 
 CHOSEN: Final = "<chosen at launch>"
 CHECKPOINTS: Final = "_checkpoints"

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final
 
 from backends.contract.host import Host
-from workbench.data.links import stays_inside
+from workbench.data.code.links import stays_inside
 from workbench.errors import BackendError, CannotWrite
 from workbench.paths import JobFolder
 

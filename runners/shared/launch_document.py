@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from workbench.errors import LaunchRefused
-from workbench.manifest.model import JobSpec, spec_to_json
 from workbench.plugins import plugins
+from workbench.spec import JobSpec, spec_to_json
 
 GROUP: Final = "fabric.collectors"
 _OURS: Final = "workbench.learner."

@@ -14,8 +14,8 @@ from runners.shared.environment import marker
 from runners.shared.host_facts import Site
 from workbench.errors import RunnerError
 from workbench.learner.host.x_facts import is_begun
-from workbench.manifest.model import spec_to_json
 from workbench.paths import AttemptFolder, JobFolder
+from workbench.spec import spec_to_json
 
 SUBMITTED: Final = "submitted.json"
 """What was submitted, beside what came of it."""

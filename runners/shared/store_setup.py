@@ -19,8 +19,8 @@ from backends.contract.host import Host
 from runners.interface import LaunchRequest
 from runners.shared.data_stores import refusals, used_remotes
 from runners.shared.host_facts import Site
-from workbench.data.rclone import VERSION_MIN, find_rclone, parse_version
-from workbench.data.stores import Store, remote_of, stores_of
+from workbench.data.stores.model import Store, remote_of, stores_of
+from workbench.data.stores.rclone import VERSION_MIN, find_rclone, parse_version
 from workbench.errors import InputMissing, LaunchRefused
 from workbench.learner.stores.config import REMOTES
 

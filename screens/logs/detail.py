@@ -13,7 +13,7 @@ from screens.logs.document import LogDocument
 from workbench.errors import FabricError
 from workbench.logs.levels import Level
 from workbench.logs.sanitise import plain
-from workbench.store.failures import write_failure
+from workbench.store.db.errors import write_failure
 
 MOST_BYTES: Final = 100_000
 MOST_LINES: Final = 400

@@ -14,9 +14,9 @@ from typing import Final
 
 from screens.logs.order import Order
 from screens.logs.source import Source
-from workbench.logs.finding import find
 from workbench.logs.grep import Pattern
 from workbench.logs.levels import Level
+from workbench.logs.line_filter import find
 from workbench.paths import LearnerFolder
 
 Cancelled = Callable[[], bool]

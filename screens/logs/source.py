@@ -6,11 +6,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from workbench.logs.finding import LineFilter
 from workbench.logs.grep import Pattern
 from workbench.logs.journal import JournalReader
 from workbench.logs.levels import Level, Levels
-from workbench.logs.lines import LineIndex
+from workbench.logs.line_filter import LineFilter
+from workbench.logs.line_index import LineIndex
 from workbench.paths import LearnerFolder
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from screens import status, text
 from screens.pages.writing import fact, facts, heading, page, plain, table
 from screens.queries import JobPage
 from workbench.job import TERMINAL
-from workbench.manifest.model import JobSpec
 from workbench.paths import Home
-from workbench.store.rows import AttemptRow, JobRow, LearnerRow
+from workbench.spec import JobSpec
+from workbench.store.db.rows import AttemptRow, JobRow, LearnerRow
 
 
 def overview(shown: JobPage, home: Home, now_us: int) -> Content:

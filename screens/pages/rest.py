@@ -10,8 +10,8 @@ from textual.content import Content
 from screens import text
 from screens.pages.writing import bar, facts, heading, page, plain, table
 from screens.queries import JobPage
-from workbench.manifest.model import spec_to_json
-from workbench.metrics.reading import UsageRow
+from workbench.metrics.queries import UsageRow
+from workbench.spec import spec_to_json
 
 
 def config(shown: JobPage, native: Content) -> Content:

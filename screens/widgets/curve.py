@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from workbench.store.rows import Bucket
+from workbench.store.db.rows import Bucket
 
 SMOOTHINGS: Final = (0.0, 0.6, 0.9, 0.97)
 COLOURS: Final = 8

@@ -14,8 +14,8 @@ from screens.columns import GAP, Cell, Column, Figures, Line, layout
 from screens.glyphs import glyphs
 from screens.themes import overlay, paint_of
 from screens.widgets.drawn import Drawn
-from workbench.store.listing import Listing, Window
-from workbench.store.rows import JobRow
+from workbench.store.db.rows import JobRow
+from workbench.store.queries.listing import Listing, Window
 
 
 class JobLines(Drawn, ScrollView):

@@ -13,8 +13,8 @@ from textual.message import Message
 from screens import actions
 from screens.columns import GAP, Figures
 from screens.widgets.job_lines import JobLines
-from workbench.store.listing import Key, Listing, Window
-from workbench.store.rows import JobRow
+from workbench.store.db.rows import JobRow
+from workbench.store.queries.listing import Key, Listing, Window
 
 if TYPE_CHECKING:
     from screens.windows import Spot

@@ -15,9 +15,9 @@ from screens.widgets.log_moves import LogMoves
 from screens.widgets.log_state import LEVELS, WINDOW_MINUTES
 from workbench.errors import FabricError, UsageError
 from workbench.logs.grep import Pattern
-from workbench.logs.times import since_us
-from workbench.metrics.reading import time_of_step
-from workbench.store.database import Store
+from workbench.logs.time_expressions import since_us
+from workbench.metrics.queries import time_of_step
+from workbench.store.db.database import Store
 
 _STEP: Final = re.compile(r"(?:step|s) *([0-9][0-9,]*)", re.IGNORECASE)
 

@@ -12,7 +12,7 @@ from screens.widgets.bars import Part
 from screens.widgets.log_render import Manner
 from workbench.logs.grep import Pattern
 from workbench.logs.levels import Level
-from workbench.store.rows import JobRow
+from workbench.store.db.rows import JobRow
 
 LEVELS = (Level.NONE, Level.WARNING, Level.ERROR)
 

@@ -19,7 +19,7 @@ from screens.themes import overlay, paint_of
 from screens.widgets.log_keys import LogKeys
 from screens.widgets.log_lines import LogLines
 from workbench.paths import Home
-from workbench.store.rows import JobRow
+from workbench.store.db.rows import JobRow
 
 
 class LogView(LogKeys, LogLines, can_focus=True):

@@ -17,7 +17,7 @@ from screens.reader import Answer
 from screens.themes import paint_of
 from screens.widgets.drawn import Drawn
 from workbench.job import TERMINAL, nine
-from workbench.store.rows import JobRow
+from workbench.store.db.rows import JobRow
 
 # What charts and logs need is imported when the first one is read: the table is to be there at once.
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from tests.bench.screen_floors import (
     tail_costs,
 )
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 LINES = 1_000_000
 POINTS = 10_000_000

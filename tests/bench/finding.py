@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.bench.harness import FABRIC, Row, fresh_home, in_turn, seconds_of
 from tests.bench.seeding import seed_jobs
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 LOG_BYTES = 1_000_000_000
 JOBS = 10

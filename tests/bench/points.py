@@ -10,11 +10,11 @@ from pathlib import Path
 
 from tests.bench.harness import Row, fresh_home, in_turn
 from tests.screens.seeding import add_job
-from workbench.metrics.charting import buckets
-from workbench.metrics.ingesting import ingest
-from workbench.metrics.reading import series
+from workbench.metrics.chart_buckets import buckets
+from workbench.metrics.ingestion import ingest
+from workbench.metrics.queries import series
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 POINTS = 500_000
 BLOCK = 1000

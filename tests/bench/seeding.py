@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.screens.seeding import add_job
 from workbench.job import Reason, State
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 from workbench.store.jobs import step
 
 

@@ -18,7 +18,7 @@ import psutil
 
 from tests.bench.harness import FABRIC, Row, fresh_home, in_turn, seconds_of
 from tests.stores.servers import KEY, SECRET, Server
-from workbench.data.rclone import find_rclone
+from workbench.data.stores.rclone import find_rclone
 
 SCALE = float(os.environ.get("FABRIC_BENCH_SCALE", "1"))
 """A smaller one tries the benchmark itself out."""

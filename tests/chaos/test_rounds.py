@@ -23,11 +23,11 @@ import pytest
 from tests.chaos.harms import FIND, HARMS, Harm, kill
 from tests.cli.conftest import EXECUTABLE, Fabric, belonging_to, wait_until
 from tests.controller.stuck import stuck
-from workbench.metrics.reading import points, series
+from workbench.metrics.queries import points, series
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 from workbench.store.jobs import attempts, job
-from workbench.store.rows import JobRow
 
 LINES = 240
 COUNTER = f"""

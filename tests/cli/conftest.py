@@ -74,7 +74,7 @@ def fabric(clean_environment: Path, home: Home, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def serve(fabric: Fabric, home: Home) -> Iterator[Serve]:
-    from workbench.data.rclone import find_rclone
+    from workbench.data.stores.rclone import find_rclone
     from workbench.errors import FabricError
 
     try:

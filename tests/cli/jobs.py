@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.controller.client import Submission, submit
+from workbench.controller.runtime.client import Submission, submit
 from workbench.job import Reason, State
-from workbench.manifest.model import Framework, JobSpec
-from workbench.store.database import Store
+from workbench.spec import Framework, JobSpec
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow, PlaceRef
 from workbench.store.jobs import job, step
-from workbench.store.rows import JobRow, PlaceRef
 
 PATHS: Mapping[State, tuple[State, ...]] = {
     State.QUEUED: (),

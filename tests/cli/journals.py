@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from workbench.paths import Home, LearnerFolder
-from workbench.store.rows import JobRow
+from workbench.store.db.rows import JobRow
 
 START_US = 1_700_000_000_000_000
 

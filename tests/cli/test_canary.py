@@ -16,7 +16,7 @@ from tests.cli.conftest import EXECUTABLE, Fabric, wait_until
 from tests.containers.images import BUSYBOX, ensure_images, why_not
 from tests.screens.test_real_terminal import TMUX, Terminal
 from tests.stores.servers import KEY, SECRET, Server, serving
-from workbench.data.rclone import find_rclone
+from workbench.data.stores.rclone import find_rclone
 from workbench.errors import FabricError
 from workbench.learner.scribe.masking import Mask
 from workbench.paths import Home

@@ -11,7 +11,7 @@ import pytest
 from workbench.cli.data_words import is_folder_here, stores_with
 from workbench.config import Config
 from workbench.errors import InputMissing, UnknownName, UsageError
-from workbench.manifest.model import DataStore
+from workbench.spec import DataStore
 
 CONFIG = Config(
     stores={

@@ -10,7 +10,7 @@ from tests.cli.conftest import Fabric
 from tests.cli.jobs import add_job
 from workbench.job import Reason, State
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 from workbench.store.jobs import set_reason
 
 

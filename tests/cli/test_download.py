@@ -13,8 +13,8 @@ from workbench.cli.copying import write_folder
 from workbench.errors import CannotWrite
 from workbench.job import State
 from workbench.paths import Home
-from workbench.store.database import Store
-from workbench.store.rows import JobRow
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import EXECUTABLE, Fabric
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from tests.cli.jobs import add_job
 from tests.cli.journals import folder_of, write_output
 from workbench.job import Reason, State, nine
 from workbench.paths import Home
-from workbench.store.database import Store
-from workbench.store.rows import JobRow
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 
 
 def add_series(store: Store, job_id: str, name: str, last: float) -> None:

@@ -10,7 +10,7 @@ from workbench.cli import table
 from workbench.cli.topics import TOPICS
 from workbench.job import State, nine
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 
 @pytest.mark.parametrize("topic", TOPICS)

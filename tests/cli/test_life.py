@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.conftest import Fabric, belonging_to, wait_until
 from workbench.cli.following import Keeper
-from workbench.controller.client import status
+from workbench.controller.runtime.client import status
 from workbench.job import nine
 from workbench.paths import Home
 

@@ -8,9 +8,9 @@ from tests.cli.conftest import Fabric, lines_of
 from tests.cli.jobs import PATHS, add_job
 from workbench.job import Reason, State, nine
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 from workbench.store.jobs import mark_deleted
-from workbench.store.rows import JobRow
 
 
 @pytest.fixture

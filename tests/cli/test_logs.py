@@ -16,8 +16,8 @@ from tests.cli.jobs import add_job
 from tests.cli.journals import folder_of, write_output
 from workbench.job import State
 from workbench.paths import Home
-from workbench.store.database import Store
-from workbench.store.rows import JobRow
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 
 NASTY = b"plain\n\x1b]0;title\x07coloured \x1b[31mred\x1b[0m\n\xff\xfe not text\nno end of line"
 

@@ -13,8 +13,8 @@ from tests.cli.journals import folder_of, points, write_records
 from workbench.job import State
 from workbench.metrics import ingest
 from workbench.paths import Home
-from workbench.store.database import Store, home_uuid
-from workbench.store.rows import JobRow
+from workbench.store.db.database import Store, home_uuid
+from workbench.store.db.rows import JobRow
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.cli.journals import folder_of, points, write_output, write_records
 from workbench.job import State
 from workbench.metrics import ingest
 from workbench.paths import Home
-from workbench.store.database import Store, home_uuid
+from workbench.store.db.database import Store, home_uuid
 
 SAMPLES: dict[str, tuple[str, list[dict[str, float] | None]]] = {
     "caffe": (

@@ -6,7 +6,7 @@ import pytest
 
 from workbench.cli.progress_words import state_line
 from workbench.job import JobId, Reason, State
-from workbench.store.rows import JobRow, PlaceRef
+from workbench.store.db.rows import JobRow, PlaceRef
 
 
 @pytest.mark.parametrize(

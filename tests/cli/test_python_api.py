@@ -13,7 +13,7 @@ import fabric_workbench
 from tests.cli.conftest import Fabric, wait_until
 from workbench.cli.python_waiting import NotebookView, wait_for
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 from workbench.store.jobs import job as stored
 
 MANIFEST = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Fabric, Serve
-from workbench.data.served import TRIAL_KEY
+from workbench.data.stores.local_server import TRIAL_KEY
 from workbench.paths import Home
 
 MANIFEST = """\

@@ -11,8 +11,8 @@ from tests.cli.jobs import add_job
 from tests.cli.journals import folder_of, write_output
 from workbench.job import State
 from workbench.paths import Home
-from workbench.store.database import Store
-from workbench.store.rows import JobRow
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 
 DAY_US = 86_400_000_000
 

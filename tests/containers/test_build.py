@@ -11,11 +11,11 @@ import pytest
 from tests.containers.conftest import MakeJob
 from tests.containers.images import DEBIAN
 from tests.containers.test_images import containers_of
-from workbench.data.snapshot import snap
+from workbench.data.code.snapshot import snap
 from workbench.errors import LaunchRefused, ManifestError
 from workbench.manifest import load_text
-from workbench.manifest.model import ImageBuild, spec_from_json, spec_to_json
 from workbench.paths import Home
+from workbench.spec import ImageBuild, spec_from_json, spec_to_json
 
 DOCKERFILE = f"""
 FROM {DEBIAN} AS base

@@ -14,7 +14,7 @@ from runners.container.plan import make_plan
 from runners.interface import AttemptRef, LaunchRequest
 from runners.shared.host_facts import look_at
 from tests.containers.conftest import MakeJob
-from workbench.data.snapshot import snap
+from workbench.data.code.snapshot import snap
 from workbench.manifest import load_text
 from workbench.paths import Home
 

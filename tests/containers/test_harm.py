@@ -14,8 +14,8 @@ from runners.interface import AttemptRef, LaunchRequest
 from tests.containers.conftest import HOME, MakeJob
 from tests.containers.images import DEBIAN
 from workbench.errors import ConfigError, FabricError, PlaceUnreachable
-from workbench.manifest.model import Framework
 from workbench.paths import Home
+from workbench.spec import Framework
 
 FOREVER = "echo ready; while :; do sleep 1; done"
 

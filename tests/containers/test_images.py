@@ -118,7 +118,7 @@ def test_training_code_may_report(make_job: MakeJob, home: Home) -> None:
 
 
 def test_files_under_a_path_of_the_container_are_collected(make_job: MakeJob, home: Home) -> None:
-    from workbench.manifest.model import EvaluationMetrics, MetricGroup, TypedValue
+    from workbench.spec import EvaluationMetrics, MetricGroup, TypedValue
 
     group = MetricGroup(regex=r"loss %{FLOAT:loss}", scalars={"loss": TypedValue("FLOAT", "$loss")})
     metrics = EvaluationMetrics(type="regex_extractor", source="/job/logs/mine.txt", groups={"train": group})

@@ -16,8 +16,8 @@ from runners.container.runner import ContainerRunner
 from runners.interface import AttemptRef, LaunchRequest, Plan
 from workbench.errors import LaunchRefused
 from workbench.manifest import load, load_text
-from workbench.manifest.model import JobSpec
 from workbench.paths import Home
+from workbench.spec import JobSpec
 
 FOLDER = os.environ.get("FABRIC_FFDL_MANIFESTS", "")
 FRAMEWORKS = {

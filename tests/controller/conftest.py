@@ -10,16 +10,16 @@ import pytest
 
 from tests.controller.memory_place import MemoryPlace
 from tests.controller.waiting import wait_for
-from workbench.controller.client import Submission, ask, submit
-from workbench.controller.events import Ended, Woken
-from workbench.controller.log import Log
-from workbench.controller.loop import Loop, Settings
+from workbench.controller.decide.messages import Ended, Woken
+from workbench.controller.loop.loop import Loop, Settings
+from workbench.controller.runtime.client import Submission, ask, submit
+from workbench.controller.runtime.log import Log
 from workbench.job import TERMINAL, State
-from workbench.manifest.model import Framework, JobSpec
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.spec import Framework, JobSpec
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow, PlaceRef
 from workbench.store.jobs import job
-from workbench.store.rows import JobRow, PlaceRef
 
 MEMORY = PlaceRef(backend="local", type="local", runner="memory")
 

@@ -23,12 +23,12 @@ from runners.interface import (
     Seen,
     StopRequest,
 )
-from workbench.controller.events import Measured
-from workbench.controller.opening import Opened
-from workbench.controller.scheduling import Capacity
+from workbench.controller.decide.messages import Measured
+from workbench.controller.decide.scheduling import Capacity
+from workbench.controller.targets.opener import Opened
 from workbench.errors import RunnerError
 from workbench.job import LearnerPhase, Reason, learner_name
-from workbench.store.rows import PlaceRef
+from workbench.store.db.rows import PlaceRef
 
 Key = tuple[str, int, int]
 

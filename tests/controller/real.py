@@ -12,14 +12,14 @@ from typing import Any
 from tests.controller.processes import answers, end_all, log_of
 from tests.controller.stuck import stuck
 from tests.controller.waiting import wait_for
-from workbench.controller.client import Submission, ask, ensure_controller, status, submit
+from workbench.controller.runtime.client import Submission, ask, ensure_controller, status, submit
 from workbench.errors import UnknownName
 from workbench.job import TERMINAL, State
-from workbench.manifest.model import Framework, JobSpec
 from workbench.paths import Home, LearnerFolder
-from workbench.store.database import Store, home_uuid
+from workbench.spec import Framework, JobSpec
+from workbench.store.db.database import Store, home_uuid
+from workbench.store.db.rows import JobRow, PlaceRef
 from workbench.store.jobs import job, open_jobs
-from workbench.store.rows import JobRow, PlaceRef
 
 CLIENT_LOOKS_SECONDS = 1.0
 """How often a client that waits looks whether there is a controller."""

@@ -7,10 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from runners.interface import LearnerRef, Seen
 from tests.controller.values import GO, HOME, JOB, row, spec
-from workbench.controller.answers import Hurry, Intend, Keep, Resume, answer
-from workbench.controller.reconcile import decide
-from workbench.controller.tracked import Tracked
-from workbench.controller.view import (
+from workbench.controller.decide.model import (
     Action,
     CancelLaunch,
     CleanUp,
@@ -29,9 +26,12 @@ from workbench.controller.view import (
     StopSent,
     Trouble,
 )
+from workbench.controller.decide.reconcile import decide
+from workbench.controller.decide.requests import Hurry, Intend, Keep, Resume, answer
+from workbench.controller.loop.job_state import Tracked
 from workbench.job import TERMINAL, LearnerPhase, Reason, State, may_step
-from workbench.manifest.model import JobSpec
-from workbench.store.rows import JobRow, LearnerRow
+from workbench.spec import JobSpec
+from workbench.store.db.rows import JobRow, LearnerRow
 
 
 @dataclass

@@ -9,7 +9,7 @@ import subprocess
 
 from tests.controller.processes import log_of
 from tests.controller.waiting import wait_for
-from workbench.controller.client import status
+from workbench.controller.runtime.client import status
 from workbench.paths import Home
 
 SAID_WITHIN_SECONDS = 2.0

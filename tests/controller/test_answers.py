@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tests.controller.values import row
-from workbench.controller.answers import Answer, Hurry, Intend, Keep, Resume, Settle, answer
+from workbench.controller.decide.requests import Answer, Hurry, Intend, Keep, Resume, Settle, answer
 from workbench.job import TERMINAL, Intent, State
 
 OPEN = [state for state in State if state not in TERMINAL]

@@ -11,11 +11,11 @@ import pytest
 from tests.controller.processes import controller, kill, log_of
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
-from workbench.controller.client import ensure_controller, status, wake
+from workbench.controller.runtime.client import ensure_controller, status, wake
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store.jobs import attempts
-from workbench.store.learners import learners
+from workbench.store.queries.learners import learners
 
 pytestmark = pytest.mark.chaos
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 
 from tests.controller.values import LOCAL
-from workbench.controller.client import Submission, ask, submit
-from workbench.controller.secrets import forget_secrets, read_secrets, secrets_file
+from workbench.controller.runtime.client import Submission, ask, submit
+from workbench.controller.runtime.secrets import forget_secrets, read_secrets, secrets_file
 from workbench.errors import CannotWrite, InputMissing, UnknownName
 from workbench.job import JobId, State
-from workbench.manifest.model import Framework, JobSpec
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.spec import Framework, JobSpec
+from workbench.store.db.database import Store
 from workbench.store.jobs import detail, job, list_jobs, who_am_i
-from workbench.store.requests import pending_requests
+from workbench.store.queries.requests import pending_requests
 
 SUBMISSION = Submission(
     spec=JobSpec(

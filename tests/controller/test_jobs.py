@@ -13,13 +13,13 @@ import pytest
 from tests.controller.processes import answers, kill, log_of
 from tests.controller.real import PROCESS, Ground, marked
 from tests.controller.waiting import wait_for
-from workbench.controller.client import ensure_controller, status
+from workbench.controller.runtime.client import ensure_controller, status
 from workbench.job import State
-from workbench.manifest.model import EvaluationMetrics, MetricGroup, TypedValue
 from workbench.metrics import points, series
 from workbench.paths import Home
+from workbench.spec import EvaluationMetrics, MetricGroup, TypedValue
 from workbench.store.jobs import attempts, transitions
-from workbench.store.learners import learners
+from workbench.store.queries.learners import learners
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/environ").exists(), reason="needs /proc to count processes"

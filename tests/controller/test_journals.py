@@ -14,18 +14,18 @@ import pytest
 
 from tests.controller.values import JOB, row, spec
 from tests.controller.waiting import wait_for
-from workbench.controller.events import Drained, Event
-from workbench.controller.journals import Journals
-from workbench.controller.log import Log
-from workbench.controller.secrets import write_secrets
+from workbench.controller.decide.messages import Drained, Event
+from workbench.controller.runtime.log import Log
+from workbench.controller.runtime.secrets import write_secrets
+from workbench.controller.targets.ingest import Journals
 from workbench.job import State
 from workbench.learner.boot.sh_launch import agent_script, guard_argv, render, render_secrets
 from workbench.learner.journal.output import published_end
 from workbench.metrics import points, series
 from workbench.paths import Home, LearnerFolder
-from workbench.store.database import Store
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobDetail
 from workbench.store.jobs import insert_job
-from workbench.store.rows import JobDetail
 
 
 class Desk:

@@ -6,8 +6,8 @@ import threading
 from queue import SimpleQueue
 
 from tests.controller.waiting import wait_for
-from workbench.controller.events import Event, Noted
-from workbench.controller.lanes import Call, Lane
+from workbench.controller.decide.messages import Event, Noted
+from workbench.controller.targets.worker_pool import Call, Lane
 
 NEVER = 3600.0
 

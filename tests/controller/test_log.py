@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.controller.log import Log
+from workbench.controller.runtime.log import Log
 
 
 def test_lines_carry_time_and_process(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_lines_carry_time_and_process(tmp_path: Path) -> None:
 
 
 def test_it_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.controller.log.ROTATE_BYTES", 1000)
+    monkeypatch.setattr("workbench.controller.runtime.log.ROTATE_BYTES", 1000)
     log = Log(tmp_path / "controller.log")
     for number in range(100):
         log.say(f"line {number}")
@@ -34,7 +34,7 @@ def test_it_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_folder_that_is_gone_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.controller.log.ROTATE_BYTES", 100)
+    monkeypatch.setattr("workbench.controller.runtime.log.ROTATE_BYTES", 100)
     (tmp_path / "home").mkdir()
     log = Log(tmp_path / "home" / "controller.log")
     shutil.rmtree(tmp_path / "home")

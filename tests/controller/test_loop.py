@@ -11,10 +11,10 @@ from tests.controller.conftest import Bench
 from tests.controller.waiting import wait_for
 from workbench.errors import CannotWrite, LaunchRefused, PlaceUnreachable, RunnerError, SlotsBusy
 from workbench.job import Intent, LearnerPhase, State
-from workbench.store.database import home_uuid
+from workbench.store.db.database import home_uuid
 from workbench.store.jobs import attempts, transitions
-from workbench.store.learners import learners
-from workbench.store.requests import request, requests
+from workbench.store.queries.learners import learners
+from workbench.store.queries.requests import request, requests
 
 
 def states(bench: Bench, job_id: str) -> list[str]:

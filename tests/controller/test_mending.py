@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.store.building import add_job
-from workbench.controller.mending import SAID, put_right
+from workbench.controller.loop.x_mending import SAID, put_right
 from workbench.job import JobId, LearnerPhase, Reason, State
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
+from workbench.store.db.rows import LearnerRow
 from workbench.store.jobs import detail, job, step, transitions
-from workbench.store.learners import learners, save_learner
-from workbench.store.rows import LearnerRow
+from workbench.store.queries.learners import learners, save_learner
 
 UNSTORED = "2 of its files are not stored: the data store a cannot be written: refused;\nreally"
 

@@ -19,7 +19,7 @@ from backends.rpc.subprocess_host import PipeHost
 from runners.interface import AttemptRef, LearnerRef
 from runners.process.runner import ProcessRunner
 from tests.controller.waiting import wait_for
-from workbench.controller.mirroring import LearnerMirror, Mirroring, Mirrors, bring_all, learners_of
+from workbench.controller.targets.mirror import LearnerMirror, Mirroring, Mirrors, bring_all, learners_of
 from workbench.errors import InputMissing
 from workbench.learner.boot import archive
 from workbench.learner.host import journals as host_journals

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from runners.interface import Seen
 from tests.controller.values import exited, lost, those
-from workbench.controller.outcome import Outcome, judge
+from workbench.controller.decide.outcome import Outcome, judge
 from workbench.job import TERMINAL, Intent, Reason, State
 
 

@@ -17,12 +17,12 @@ import pytest
 
 from tests.controller.processes import alive, answers, controller, end_all, kill, log_of
 from tests.controller.waiting import wait_for
-from workbench.controller.client import ensure_controller, status, stop_controller, wake
-from workbench.controller.lock import ControllerLock, read_lock
-from workbench.controller.server import Server, socket_path
+from workbench.controller.runtime.client import ensure_controller, status, stop_controller, wake
+from workbench.controller.runtime.lock import ControllerLock, read_lock
+from workbench.controller.runtime.server import Server, socket_path
 from workbench.errors import NotAllowed
 from workbench.paths import Home, runtime_folder
-from workbench.store.database import Store, home_uuid
+from workbench.store.db.database import Store, home_uuid
 from workbench.version import VERSION
 
 
@@ -176,7 +176,7 @@ def test_an_older_one_is_asked_to_step_down_for_a_newer_client(
 ) -> None:
     ensure_controller(made)
     first = answers(made)
-    monkeypatch.setattr("workbench.controller.reaching.VERSION", "99.0.0")
+    monkeypatch.setattr("workbench.controller.runtime.connect.VERSION", "99.0.0")
     ensure_controller(made)
     wait_for(lambda: (said := status(made)) is not None and said.pid != first.pid, lambda: log_of(made))
 

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from tests.controller.values import exited, learner, lost, those, view
-from workbench.controller.reconcile import SEEN_WITHIN_SECONDS, decide
-from workbench.controller.scheduling import Verdict
-from workbench.controller.view import (
+from workbench.controller.decide.model import (
     CancelLaunch,
     CleanUp,
     Close,
@@ -30,6 +28,8 @@ from workbench.controller.view import (
     Trouble,
     View,
 )
+from workbench.controller.decide.reconcile import SEEN_WITHIN_SECONDS, decide
+from workbench.controller.decide.scheduling import Verdict
 from workbench.job import Intent, LearnerPhase, Reason, State
 
 NOW = 1000.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.controller.outcome import Outcome
-from workbench.controller.restarts import LONGEST_DELAY_SECONDS, Restart, backoff_seconds, next_attempt
+from workbench.controller.decide.outcome import Outcome
+from workbench.controller.decide.restarts import LONGEST_DELAY_SECONDS, Restart, backoff_seconds, next_attempt
 from workbench.job import Reason, State
 
 USER = Outcome(State.FAILED, Reason("the command ended with exit code 1", "C201"), 1, "job")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.controller.scheduling import Capacity, Wish, schedule
+from workbench.controller.decide.scheduling import Capacity, Wish, schedule
 
 TWO_CPUS = Capacity(cpus=2, slots=0)
 FOUR_GPUS = Capacity(cpus=8, slots=4)

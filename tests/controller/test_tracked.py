@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.controller.values import HOME, learner, lost, row, spec, those
-from workbench.controller.reconcile import decide
-from workbench.controller.tracked import Tracked
-from workbench.controller.view import Doing, Launch
+from workbench.controller.decide.model import Doing, Launch
+from workbench.controller.decide.reconcile import decide
+from workbench.controller.loop.job_state import Tracked
 from workbench.job import LearnerPhase, State
 
 

@@ -15,15 +15,15 @@ from tests.controller.conftest import Bench
 from tests.controller.processes import alive, log_of
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
-from workbench.controller.log import Log
-from workbench.controller.opening import OpenedPlace
-from workbench.controller.removal import tidy_up
+from workbench.controller.loop.removal import tidy_up
+from workbench.controller.runtime.log import Log
+from workbench.controller.targets.opener import OpenedPlace
 from workbench.errors import PlaceUnreachable
 from workbench.job import TERMINAL, LearnerPhase, Reason, State
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 from workbench.store.jobs import list_jobs, set_reason
-from workbench.store.recovering import reconcile
+from workbench.store.updates.x_recovering import reconcile
 
 
 class Hanging:
@@ -49,7 +49,7 @@ def hanging() -> Iterator[Hanging]:
 def test_a_stop_that_hangs_is_left_behind_and_asked_for_again(
     bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.controller.places.STOP_SECONDS", 0.2)
+    monkeypatch.setattr("workbench.controller.targets.place.STOP_SECONDS", 0.2)
 
     def stop(attempt: AttemptRef, request: StopRequest) -> None:
         hanging.once()
@@ -68,8 +68,8 @@ def test_a_stop_that_hangs_is_left_behind_and_asked_for_again(
 def test_a_watch_that_hangs_is_begun_anew(
     bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.controller.observing.LONG_SECONDS", 0.1)
-    monkeypatch.setattr("workbench.controller.observing.DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr("workbench.controller.targets.observer.LONG_SECONDS", 0.1)
+    monkeypatch.setattr("workbench.controller.targets.observer.DEADLINE_SECONDS", 0.2)
     job_id = bench.submit()
     bench.runs(job_id)
     bench.place.on_observe = hanging.once
@@ -82,7 +82,7 @@ def test_a_watch_that_hangs_is_begun_anew(
 def test_a_launch_that_hangs_is_made_again_and_starts_nothing_twice(
     bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.controller.places.LAUNCH_SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("workbench.controller.targets.place.LAUNCH_SILENCE_SECONDS", 0.2)
     bench.place.on_launch = lambda plan, progress: hanging.once()
     job_id = bench.submit()
     bench.says(job_id, "has not answered for")
@@ -119,7 +119,7 @@ def test_a_learner_that_fell_before_it_began_and_stays_so_is_lost_as_soon_as_its
 def test_a_launch_that_was_given_up_does_not_go_on_when_it_comes_back(
     bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.controller.places.LAUNCH_SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("workbench.controller.targets.place.LAUNCH_SILENCE_SECONDS", 0.2)
 
     def launch(plan: Plan, progress: Progress) -> None:
         hanging.once()
@@ -139,9 +139,9 @@ def test_a_launch_that_was_given_up_does_not_go_on_when_it_comes_back(
 def test_a_place_whose_opening_hangs_is_given_up_and_opened_anew(
     bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.controller.places.LAUNCH_SILENCE_SECONDS", 0.2)
-    monkeypatch.setattr("workbench.controller.observing.LONG_SECONDS", 0.1)
-    monkeypatch.setattr("workbench.controller.observing.DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr("workbench.controller.targets.place.LAUNCH_SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("workbench.controller.targets.observer.LONG_SECONDS", 0.1)
+    monkeypatch.setattr("workbench.controller.targets.observer.DEADLINE_SECONDS", 0.2)
     opened = bench.place.open
 
     def open_slowly(*arguments: object) -> object:
@@ -159,7 +159,7 @@ def test_a_place_whose_opening_hangs_is_given_up_and_opened_anew(
 def test_a_learner_of_which_all_trace_is_lost_is_ended_before_its_attempt_is(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.controller.observing.WHOLE_SECONDS", 0.1)
+    monkeypatch.setattr("workbench.controller.targets.observer.WHOLE_SECONDS", 0.1)
     job_id = bench.submit(max_platform_restarts=0)
     bench.runs(job_id)
     with bench.place.changed:
@@ -173,7 +173,7 @@ def test_a_learner_of_which_all_trace_is_lost_is_ended_before_its_attempt_is(
 def test_a_real_job_whose_folder_is_removed_leaves_no_process(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.controller.observing.WHOLE_SECONDS", 0.2)
+    monkeypatch.setattr("workbench.controller.targets.observer.WHOLE_SECONDS", 0.2)
     bench.stop()
     bench.start(open_place=OpenedPlace)
     ground = Ground(bench.home)
@@ -296,7 +296,9 @@ def test_a_job_that_only_its_history_knew_has_its_turn_once_it_is_found(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.stop()
-    monkeypatch.setattr("workbench.controller.loop.SWEEP_AFTER_SECONDS", 1e9)  # a sweep stirs the queue, too
+    monkeypatch.setattr(
+        "workbench.controller.loop.loop.SWEEP_AFTER_SECONDS", 1e9
+    )  # a sweep stirs the queue, too
     lost = bench.submit()
     with bench.store.atomic():
         for table in ("requests", "transitions", "attempts"):

@@ -11,7 +11,7 @@ import pytest
 from runners.interface import AttemptRef, LearnerRef
 from runners.process.runner import ProcessRunner
 from tests.controller.test_mirroring import Elsewhere, Journal
-from workbench.controller.mirroring import Mirrors, bring_all, learners_of
+from workbench.controller.targets.mirror import Mirrors, bring_all, learners_of
 from workbench.errors import CannotWrite
 from workbench.learner.host.journals import SHARE_BYTES
 from workbench.paths import Home

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from runners.interface import LearnerRef, Seen
-from workbench.controller.scheduling import Verdict
-from workbench.controller.view import View
+from workbench.controller.decide.model import View
+from workbench.controller.decide.scheduling import Verdict
 from workbench.job import Intent, JobId, LearnerPhase, Reason, State
-from workbench.manifest.model import Framework, JobSpec
-from workbench.store.rows import JobRow, PlaceRef
+from workbench.spec import Framework, JobSpec
+from workbench.store.db.rows import JobRow, PlaceRef
 
 JOB = JobId("training-abcdefghj")
 HOME = "home-uuid"

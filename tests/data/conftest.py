@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.data.support import FILES, make_tree
-from workbench.data import remembered
+from workbench.data.code import scan_cache
 
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trust a look at files however new they are: what is tested is not the clock's grain."""
-    monkeypatch.setattr(remembered, "RACY_NS", 0)
+    monkeypatch.setattr(scan_cache, "RACY_NS", 0)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.support import make_tree, packed_content, packed_names
-from workbench.data.snapshot import snap
+from workbench.data.code.snapshot import snap
 from workbench.errors import CannotWrite, InputMissing
 from workbench.paths import Home
 
@@ -110,7 +110,7 @@ def test_an_unchanged_archive_is_not_unpacked_again(
     def never(*_: object) -> list[str]:
         raise AssertionError("unpacked again")
 
-    monkeypatch.setattr("workbench.data.archives.extract", never)
+    monkeypatch.setattr("workbench.data.code.archives.extract", never)
     second = snap(path, home)
 
     assert (second.code_hash, second.files, second.cached) == (first.code_hash, 2, True)

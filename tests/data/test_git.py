@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.data.support import make_tree
-from workbench.data import git as module
-from workbench.data.git import describe
+from workbench.data.code import git as module
+from workbench.data.code.git import describe
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 

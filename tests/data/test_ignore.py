@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.support import make_tree, packed_names
-from workbench.data.snapshot import snap
+from workbench.data.code.snapshot import snap
 from workbench.paths import Home
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

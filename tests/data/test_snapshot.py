@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.data.support import make_tree, packed_content, packed_names
-from workbench.data import scan as scanning
-from workbench.data.snapshot import LARGE_BYTES, snap, unpack
+from workbench.data.code import scan as scanning
+from workbench.data.code.snapshot import LARGE_BYTES, snap, unpack
 from workbench.errors import InputMissing
 from workbench.paths import Home
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.data.support import make_tree, packed_content, unprivileged
-from workbench.data import scan as scanning
-from workbench.data.snapshot import snap
+from workbench.data.code import scan as scanning
+from workbench.data.code.snapshot import snap
 from workbench.errors import CannotWrite, InputMissing
 from workbench.paths import Home
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.containers.images import DEBIAN, ensure_images, why_not
-from workbench.data.rclone import find_rclone
+from workbench.data.stores.rclone import find_rclone
 from workbench.errors import FabricError
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ffdl"

@@ -20,7 +20,7 @@ from tests.controller.real import Ground
 from tests.kubernetes.pods import pod
 from tests.kubernetes.relay import Relay
 from tests.kubernetes.space import KUBECONFIG, USER, Space, control
-from workbench.controller.client import ensure_controller
+from workbench.controller.runtime.client import ensure_controller
 from workbench.errors import FabricError
 
 HOLD_SECONDS = 3.0

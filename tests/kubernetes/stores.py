@@ -21,7 +21,7 @@ from tests.cli.conftest import wait_until
 from tests.kubernetes.jobs import Pods
 from tests.kubernetes.space import Space
 from tests.stores.servers import Server
-from workbench.manifest.model import DataStore
+from workbench.spec import DataStore
 
 HOST: Final = os.environ.get("FABRIC_TEST_STORE_HOST", "")
 """An address of this machine that pods reach; found where the node is this machine."""

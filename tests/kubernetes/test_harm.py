@@ -24,8 +24,8 @@ from tests.kubernetes.space import SCRIPT, Space, cluster_held
 from workbench.errors import FabricError
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
+from workbench.store.db.rows import PlaceRef
 from workbench.store.jobs import attempts
-from workbench.store.rows import PlaceRef
 
 PARTS, PART_BYTES = 100, 20_000
 STREAM = f"""

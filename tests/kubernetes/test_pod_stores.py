@@ -19,8 +19,8 @@ from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.space import Space
 from tests.kubernetes.stores import all_said, claim_of, host_for, manifest, states
 from tests.stores.servers import KEY, SECRET, Server, serving
-from workbench.manifest.model import DataStore
 from workbench.paths import Home
+from workbench.spec import DataStore
 
 FFDL: Final = Path(__file__).parents[2] / "examples" / "ffdl"
 FFDL_STORE: Final = "http://s3.default.svc.cluster.local"

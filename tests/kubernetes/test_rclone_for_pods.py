@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runners.pod.upload import packed_rclone
-from workbench.data.rclone import find_rclone
+from workbench.data.stores.rclone import find_rclone
 from workbench.errors import LaunchRefused
 from workbench.learner.pod.stores import own_rclone
 from workbench.paths import Home

@@ -29,10 +29,10 @@ from tests.stores.conftest import small_disk as small_disk
 from tests.stores.servers import Server, serving
 from tests.stores.small_disks import SmallDisk, fill
 from tests.stores.test_harm import half_files
-from workbench.controller.client import ensure_controller
+from workbench.controller.runtime.client import ensure_controller
 from workbench.job import State
 from workbench.paths import Home
-from workbench.store.rows import PlaceRef
+from workbench.store.db.rows import PlaceRef
 
 MODEL_BYTES = 2 << 20
 COMMAND = "cp $DATA_DIR/big.bin $RESULT_DIR/model.bin; sleep 2; echo trained"

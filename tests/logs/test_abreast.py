@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.journals import write_output
 from workbench.errors import FabricError
-from workbench.logs import abreast
+from workbench.logs import parallel_search
 from workbench.logs.grep import Pattern
 from workbench.paths import LearnerFolder
 
@@ -30,9 +30,11 @@ def folders(tmp_path: Path) -> list[LearnerFolder]:
 def test_hits_come_in_the_order_of_the_folders_however_many_search(
     folders: list[LearnerFolder], monkeypatch: pytest.MonkeyPatch, worth: int, most: int | None
 ) -> None:
-    monkeypatch.setattr(abreast, "WORTH_BYTES", worth)
+    monkeypatch.setattr(parallel_search, "WORTH_BYTES", worth)
 
-    found = [(number, line) for number, (_, line) in abreast.search(folders, Pattern("line .* of"), most)]
+    found = [
+        (number, line) for number, (_, line) in parallel_search.search(folders, Pattern("line .* of"), most)
+    ]
 
     kept = 1200 if most is None else most
     assert found == [
@@ -43,10 +45,10 @@ def test_hits_come_in_the_order_of_the_folders_however_many_search(
 def test_a_search_that_is_left_leaves_no_process(
     folders: list[LearnerFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(abreast, "WORTH_BYTES", 1)
+    monkeypatch.setattr(parallel_search, "WORTH_BYTES", 1)
     before = set(psutil.Process().children())
 
-    with closing(abreast.search(folders, Pattern("line"))) as found:
+    with closing(parallel_search.search(folders, Pattern("line"))) as found:
         assert next(found)[0] == 0
         assert set(psutil.Process().children()) > before
 
@@ -56,9 +58,9 @@ def test_a_search_that_is_left_leaves_no_process(
 def test_a_log_that_cannot_be_read_is_said(
     folders: list[LearnerFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(abreast, "WORTH_BYTES", 1)
+    monkeypatch.setattr(parallel_search, "WORTH_BYTES", 1)
     folders[3].index.unlink()
     folders[3].index.mkdir()
 
     with pytest.raises(FabricError, match="cannot be read"):
-        list(abreast.search(folders, Pattern("line")))
+        list(parallel_search.search(folders, Pattern("line")))

@@ -18,7 +18,7 @@ from workbench.logs.copying import copy_published
 from workbench.logs.follow import Dress, Source, follow, labels
 from workbench.logs.grep import Pattern
 from workbench.logs.journal import JournalReader
-from workbench.logs.streams import LINE_MAX
+from workbench.logs.x_streams import LINE_MAX
 
 
 def source(journal: Journal, label: str = "", start: int = 0) -> Source:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from workbench.logs.display import fitted, last_state, width
 from workbench.logs.levels import Level, Levels, classify, level_of
-from workbench.logs.lines import LineIndex
+from workbench.logs.line_index import LineIndex
 
 N, D, I, W, E, T, B = Level  # noqa: E741 - one letter a level keeps the tables below readable
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.logs.finding import LineFilter, find
 from workbench.logs.grep import Pattern
-from workbench.logs.lines import LineIndex
+from workbench.logs.line_filter import LineFilter, find
+from workbench.logs.line_index import LineIndex
 
 pieces = st.lists(
     st.one_of(
@@ -199,7 +199,7 @@ looked_for = st.sampled_from(["alpha", "^a", "a$", "beta|ERROR", "^$", "x.y", "n
 @given(st.lists(st.sampled_from(WORDS), max_size=40), st.booleans(), looked_for, st.integers(1, 64))
 def test_finding_goes_from_hit_to_hit_both_ways(lines: list[bytes], end: bool, text: str, block: int) -> None:
     with tempfile.TemporaryDirectory(prefix="fab-") as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workbench.logs.finding._BLOCK", block)
+        patch.setattr("workbench.logs.line_filter._BLOCK", block)
         file = Path(folder) / "output.log"
         data = b"\n".join(lines) + (b"\n" if end and lines else b"")
         file.write_bytes(data)
@@ -245,7 +245,7 @@ def test_a_filter_goes_on_as_the_file_grows(
     batches: list[list[bytes]], text: str, invert: bool, block: int
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="fab-") as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workbench.logs.finding._BLOCK", block)
+        patch.setattr("workbench.logs.line_filter._BLOCK", block)
         file = Path(folder) / "output.log"
         file.touch()
         index = LineIndex(file)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from workbench.errors import UsageError
-from workbench.logs.times import since_us
+from workbench.logs.time_expressions import since_us
 
 NOW = int(datetime(2026, 5, 10, 12, 0, 0, tzinfo=UTC).timestamp()) * 1_000_000
 

@@ -9,7 +9,7 @@ import pytest
 
 from workbench.errors import Fault, ManifestError
 from workbench.manifest import Loaded, load_text
-from workbench.manifest.model import JobSpec
+from workbench.spec import JobSpec
 
 SMALL = "name: small\nframework:\n  command: python train.py\n"
 

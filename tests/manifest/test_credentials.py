@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.manifest.support import SMALL, loaded
-from workbench.manifest.model import spec_to_json
+from workbench.spec import spec_to_json
 
 TEXT = """\
 name: small

@@ -5,10 +5,10 @@ import re
 import pytest
 
 from tests.manifest.support import SMALL, loaded
-from workbench.manifest import docs
-from workbench.manifest.keys import MANIFEST
-from workbench.manifest.tables import Key
-from workbench.manifest.units import size_bytes
+from workbench.manifest.keys.containers import Key
+from workbench.manifest.keys.root import MANIFEST
+from workbench.manifest.keys.units import size_bytes
+from workbench.manifest.publish import docs
 
 ROOT = list(MANIFEST.keys.values())
 

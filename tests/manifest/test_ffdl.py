@@ -9,7 +9,7 @@ import pytest
 
 from tests.manifest.support import faults_of, loaded
 from workbench.manifest import load, not_built
-from workbench.manifest.model import JobSpec, spec_from_json, spec_to_json
+from workbench.spec import JobSpec, spec_from_json, spec_to_json
 
 # Read when the tests are collected: a test itself sees a clean environment.
 FOLDER = os.environ.get("FABRIC_FFDL_MANIFESTS", "")

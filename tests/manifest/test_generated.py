@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from workbench.errors import FabricError
 from workbench.manifest import load_text, not_built
-from workbench.manifest.framework_keys import FRAMEWORK, IMAGE_LOCATION
-from workbench.manifest.keys import MANIFEST
-from workbench.manifest.metric_keys import EVALUATION_METRICS, GROUP, META, TYPED_VALUE
-from workbench.manifest.model import FRAMEWORKS, spec_from_json, spec_to_json
-from workbench.manifest.store_keys import CONNECTION, DATA_STORE, STORE_TYPES, TRAINING_DATA
-from workbench.manifest.tables import Table
+from workbench.manifest.keys.containers import Table
+from workbench.manifest.keys.framework_keys import FRAMEWORK, IMAGE_LOCATION
+from workbench.manifest.keys.metric_keys import EVALUATION_METRICS, GROUP, META, TYPED_VALUE
+from workbench.manifest.keys.root import MANIFEST
+from workbench.manifest.keys.store_keys import CONNECTION, DATA_STORE, STORE_TYPES, TRAINING_DATA
+from workbench.spec import FRAMEWORKS, spec_from_json, spec_to_json
 
 # Read when the tests are collected: a test itself sees a clean environment.
 FILES = int(os.environ.get("FABRIC_GENERATED_MANIFESTS") or 300)

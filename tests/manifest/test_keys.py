@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from tests.manifest.support import SMALL, fault_of, faults_of, loaded, spec_of, warnings_of
-from workbench.manifest.framework_keys import FRAMEWORK
-from workbench.manifest.keys import MANIFEST
-from workbench.manifest.model import JobSpec
-from workbench.manifest.tables import Key
+from workbench.manifest.keys.containers import Key
+from workbench.manifest.keys.framework_keys import FRAMEWORK
+from workbench.manifest.keys.root import MANIFEST
+from workbench.spec import JobSpec
 
 EXAMPLES = [key for key in MANIFEST.keys.values() if key.example and key.name != "name"]
 

@@ -5,9 +5,9 @@ import pytest
 from tests.manifest.support import fault_of, spec_of, warnings_of
 from workbench.learner.collectors import BUILT_IN, SYNONYMS
 from workbench.learner.collectors.regex.x_macros import MACROS as LIBRARY
-from workbench.manifest.build_metrics import MACROS
-from workbench.manifest.metric_keys import COLLECTORS
-from workbench.manifest.model import EvaluationMetrics, TypedValue
+from workbench.manifest.build.metrics import MACROS
+from workbench.manifest.keys.metric_keys import COLLECTORS
+from workbench.spec import EvaluationMetrics, TypedValue
 
 GLOG = r"""
 evaluation_metrics:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.manifest.compose import compose
-from workbench.manifest.findings import Findings
-from workbench.manifest.nodes import Map, Scalar
-from workbench.manifest.scalars import resolve, written
+from workbench.manifest.yaml.compose import compose
+from workbench.manifest.yaml.core_schema import resolve, written
+from workbench.manifest.yaml.faults import Findings
+from workbench.manifest.yaml.nodes import Map, Scalar
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import yaml
 
 from tests.manifest.support import SMALL, loaded
 from workbench.manifest import schema, template
-from workbench.manifest.keys import MANIFEST
+from workbench.manifest.keys.root import MANIFEST
 
 TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,

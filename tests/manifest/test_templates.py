@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.manifest.support import loaded
 from workbench.errors import UsageError
 from workbench.manifest import from_command, template
-from workbench.manifest.model import FRAMEWORKS
+from workbench.spec import FRAMEWORKS
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.manifest.support import fault_of, spec_of
-from workbench.manifest.units import duration_seconds, size_bytes
+from workbench.manifest.keys.units import duration_seconds, size_bytes
 
 MEGABYTE = 1024 * 1024
 

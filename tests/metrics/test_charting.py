@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.metrics.charting import Axis, buckets
+from workbench.metrics.chart_buckets import Axis, buckets
 from workbench.metrics.columns import Column
 from workbench.metrics.rollup import SPAN, levels_of, roll_up
 from workbench.paths import Home
-from workbench.store.database import Store
-from workbench.store.rows import Bucket
+from workbench.store.db.database import Store
+from workbench.store.db.rows import Bucket
 
 Row = tuple[int | None, int, float | None]
 """step, time, value"""

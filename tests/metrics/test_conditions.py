@@ -6,7 +6,7 @@ import pytest
 
 from workbench.job import JobId
 from workbench.metrics.conditions import ConditionError, judge, parse
-from workbench.store.rows import SeriesRow
+from workbench.store.db.rows import SeriesRow
 
 
 def series(

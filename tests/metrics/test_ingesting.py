@@ -29,8 +29,8 @@ from workbench.metrics import (
     usage,
 )
 from workbench.paths import Home
-from workbench.store.database import Store
-from workbench.store.rows import Point
+from workbench.store.db.database import Store
+from workbench.store.db.rows import Point
 
 JOB = "training-222222222"
 
@@ -301,7 +301,7 @@ def test_the_offset_is_the_learners_and_moves_with_the_points(store: Store, reco
     from dataclasses import replace
 
     from tests.store.test_small_tables import a_learner
-    from workbench.store.learners import learners, save_learner
+    from workbench.store.queries.learners import learners, save_learner
 
     row = add_job(store)
     save_learner(store, a_learner(row.id))
@@ -346,7 +346,7 @@ import sys
 from pathlib import Path
 from workbench.metrics import ingest
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 store = Store.open(Home(Path(sys.argv[1])))
 while ingest(store, "training-222222222", 1, 1, Path(sys.argv[2]), limit_bytes=2000):

@@ -10,7 +10,7 @@ from tests.metrics.test_ingesting import JOB, take_all
 from tests.metrics.writing import Records
 from workbench.metrics.table import table
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 
 from tests.runners.conftest import HOME, Jobs
 from workbench.errors import LaunchRefused
-from workbench.manifest.model import EvaluationMetrics, Framework
 from workbench.paths import Home
+from workbench.spec import EvaluationMetrics, Framework
 
 
 def environment(jobs: Jobs, **said: Any) -> dict[str, str]:

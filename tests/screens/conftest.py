@@ -14,7 +14,7 @@ import pytest
 from screens.glyphs import glyphs
 from tests.screens import seeding
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -8,8 +8,8 @@ from screens.widgets.log_view import LogView
 from tests.screens import seeding
 from tests.screens.support import Shown
 from workbench.paths import Home
-from workbench.store.database import Store
-from workbench.store.rows import JobRow
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from tests.screens import seeding
 from tests.screens.support import Shown, opened
 from workbench.job import Reason, State
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 from workbench.store.jobs import set_reason
-from workbench.store.rows import JobRow
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 STEPS: Final = 400

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from workbench.job import ID_ALPHABET, JobId, Reason, State
-from workbench.manifest.model import Framework, JobSpec
-from workbench.metrics.ingesting import ingest
+from workbench.metrics.ingestion import ingest
 from workbench.paths import Home, LearnerFolder
-from workbench.store.database import Store
+from workbench.spec import Framework, JobSpec
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobDetail, JobRow, PlaceRef
 from workbench.store.jobs import insert_job, job, step
-from workbench.store.rows import JobDetail, JobRow, PlaceRef
 
 NOW_US = 1_767_366_245_000_000
 """2026-01-02 15:04:05 UTC: the time that the screens of tests show."""
@@ -284,6 +284,6 @@ def many_points(store: Store, row: JobRow, count: int, *, block: int = 100_000) 
 def remember_runs(store: Store) -> None:
     """Have the app open where the table of runs was left."""
     from screens.queries import MEMORY_KEY
-    from workbench.store.ui_state import set_state
+    from workbench.store.queries.ui_state import set_state
 
     set_state(store, MEMORY_KEY, {"screen": "runs"})

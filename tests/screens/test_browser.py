@@ -16,7 +16,7 @@ from tests.screens import seeding
 from tests.screens.support import journey
 from workbench.errors import UsageError
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 browsing = pytest.importorskip(
     "tests.screens.browser", reason="textual-serve is not installed: nothing serves to a browser"

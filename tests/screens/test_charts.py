@@ -14,7 +14,7 @@ from screens.widgets.canvas import Canvas
 from screens.widgets.chart_layout import lay_out
 from screens.widgets.curve import COLOURS, Curve, colours, curve, smoothed
 from screens.widgets.plot import View
-from workbench.store.rows import Bucket
+from workbench.store.db.rows import Bucket
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
 

@@ -17,7 +17,7 @@ from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
 from workbench.errors import PlaceUnreachable
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 NOW_US = seeding.NOW_US
 
@@ -214,7 +214,7 @@ class _Hanging(_Local):
 async def test_a_place_that_hangs_keeps_only_itself_waiting(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workbench.config.reading import Config
+    from workbench.config.model import Config
 
     places: dict[str, dict[str, Any]] = {
         name: {"name": name, "type": name, "address": "", "options": {}} for name in ("good", "hanging")
@@ -246,7 +246,7 @@ class _SlowToProbe(_Local):
 async def test_what_a_place_has_is_shown_before_it_is_known_what_it_lacks(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workbench.config.reading import Config
+    from workbench.config.model import Config
 
     places: dict[str, dict[str, Any]] = {
         "slow": {"name": "slow", "type": "slow", "address": "", "options": {}}

@@ -20,10 +20,10 @@ from screens.drafts import (
 )
 from tests.screens import seeding
 from workbench.errors import InputMissing, UsageError
-from workbench.manifest.framework_keys import FRAMEWORK
-from workbench.manifest.keys import MANIFEST
+from workbench.manifest.keys.framework_keys import FRAMEWORK
+from workbench.manifest.keys.root import MANIFEST
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 TEXT = (
     "name: x\ngpus: 2\nparams: {lr: 0.1}\nframework: {name: custom, command: 'python a.py'}\nenv: {A: '1'}\n"

@@ -11,7 +11,7 @@ from tests.screens import seeding
 from workbench.job import State
 from workbench.paths import Home
 from workbench.store import jobs
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 
 @pytest.fixture

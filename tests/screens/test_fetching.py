@@ -21,7 +21,7 @@ from tests.screens.support import Shown, journey, opened
 from workbench.clock import now_us
 from workbench.paths import Home
 from workbench.store import jobs
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 TRAIN = """
 import os, pathlib
@@ -198,7 +198,7 @@ async def test_the_manifest_is_read_in_the_users_editor(three: Home, monkeypatch
 
 def test_a_checkpoint_that_was_told_of_stands_once(home: Home) -> None:
     from screens.files import FoundFile
-    from workbench.metrics.reading import CheckpointRow
+    from workbench.metrics.queries import CheckpointRow
 
     told = CheckpointRow(seeding.job_id(1), 1, 1, 1, 5, "checkpoints/a.pt", 3, {"loss": 0.5, "name": "x"}, {})
     found = [FoundFile("results/b", 1, 9), FoundFile("checkpoints/a.pt", 7, 5)]

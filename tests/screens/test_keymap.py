@@ -12,7 +12,7 @@ from tests.screens.support import journey, opened
 from workbench.config import load_config
 from workbench.errors import ConfigError
 from workbench.paths import Home, config_file
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 
 def test_the_configuration_gives_actions_other_keys() -> None:

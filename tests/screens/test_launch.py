@@ -21,7 +21,7 @@ from workbench.errors import FabricError
 from workbench.job import State
 from workbench.paths import Home, config_file
 from workbench.store import jobs
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 MANIFEST = """name: hello
 params:

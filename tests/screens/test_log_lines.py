@@ -10,7 +10,7 @@ from tests.screens.logs import log, numbered, open_log
 from tests.screens.logs import output as output
 from tests.screens.support import journey, opened
 from workbench.paths import Home
-from workbench.store.rows import JobRow
+from workbench.store.db.rows import JobRow
 
 
 @journey

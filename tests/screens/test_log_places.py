@@ -8,7 +8,7 @@ from screens.widgets.log_view import LogView
 from tests.screens import seeding
 from tests.screens.support import journey, opened
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 
 @journey

@@ -15,9 +15,9 @@ from tests.screens.logs import output as output
 from tests.screens.support import journey, opened
 from workbench.job import Reason, State
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 from workbench.store.jobs import new_attempt
-from workbench.store.rows import JobRow
 
 
 @journey

@@ -20,10 +20,10 @@ from tests.ssh.conftest import (  # noqa: F401 - fixtures are used by their name
 )
 from tests.ssh.daemon import set_password
 from workbench.clock import now_us
-from workbench.controller.reaching import say
+from workbench.controller.runtime.connect import say
 from workbench.job import Reason
 from workbench.paths import Home, config_file
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 from workbench.store.jobs import set_reason
 
 SECRET = "open sesame"

@@ -13,9 +13,9 @@ from tests.screens.support import SIZES, check, opened, picture
 from tests.screens.walking import Walk, pretended
 from workbench.job import Reason
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 from workbench.store.jobs import job, mark_seen, set_reason
-from workbench.store.rows import JobRow
 
 SIZE_NAMES = {size: f"{size[0]}x{size[1]}" for size in SIZES}
 sizes = pytest.mark.parametrize("size", SIZES, ids=SIZE_NAMES.get)

@@ -15,7 +15,7 @@ from tests.screens import seeding
 from workbench.errors import TryAgain
 from workbench.paths import Home
 from workbench.store import jobs
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 
 class Mailbox:

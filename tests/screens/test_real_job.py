@@ -15,8 +15,8 @@ from tests.screens.support import Shown, journey, opened
 from workbench.clock import now_us
 from workbench.paths import Home
 from workbench.store import jobs
-from workbench.store.database import Store
-from workbench.store.rows import JobRow
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 
 FABRIC = Path(sys.executable).with_name("fabric")
 TRAIN = """

@@ -15,7 +15,7 @@ import pytest
 
 from tests.screens import seeding
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 TMUX = shutil.which("tmux")
 pytestmark = pytest.mark.skipif(
@@ -170,7 +170,7 @@ def test_a_terminal_that_hangs_up_ends_it_and_it_opens_again_where_it_was(termin
 
 def _remembered(home: Home, sort: str) -> bool:
     from screens.queries import MEMORY_KEY
-    from workbench.store.ui_state import get_state
+    from workbench.store.queries.ui_state import get_state
 
     with Store.open(home) as store:
         return bool(get_state(store, MEMORY_KEY, {}).get("sort") == sort)

@@ -21,7 +21,7 @@ from tests.screens.test_real_terminal import TMUX, Terminal
 from workbench.errors import FabricError
 from workbench.paths import Home
 from workbench.store import jobs
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 pytestmark = pytest.mark.skipif(
     TMUX is None, reason="tmux is not installed: no real terminal to test the screens in"
@@ -199,7 +199,7 @@ def _drain(terminal: int) -> None:
 
 def _remembered(home: Home) -> object:
     from screens.queries import MEMORY_KEY
-    from workbench.store.ui_state import get_state
+    from workbench.store.queries.ui_state import get_state
 
     with Store.open(home) as store:
         return get_state(store, MEMORY_KEY, {}).get("tab")

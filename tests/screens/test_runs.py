@@ -11,15 +11,16 @@ from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
 from workbench.job import Reason, State
 from workbench.paths import Home
-from workbench.store import jobs, requests
-from workbench.store.database import Store
+from workbench.store import jobs
+from workbench.store.db.database import Store
+from workbench.store.queries import requests
 
 
 @pytest.fixture
 def no_controller(monkeypatch: pytest.MonkeyPatch) -> list[Home]:
     """Requests are written for real, but nobody takes them up."""
     woken: list[Home] = []
-    monkeypatch.setattr("workbench.controller.client.ensure_controller", woken.append)
+    monkeypatch.setattr("workbench.controller.runtime.client.ensure_controller", woken.append)
     return woken
 
 
@@ -334,7 +335,7 @@ async def test_it_opens_again_where_it_was_left(three: Home) -> None:
 @journey
 async def test_garbage_in_what_was_remembered_is_harmless(three: Home) -> None:
     from screens.queries import MEMORY_KEY
-    from workbench.store.ui_state import set_state
+    from workbench.store.queries.ui_state import set_state
 
     with Store.open(three) as store:
         set_state(

@@ -11,7 +11,7 @@ from screens.glyphs import ASCII, UNICODE
 from tests.screens import seeding
 from workbench.job import Intent, Reason, State
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 
 @pytest.mark.parametrize(

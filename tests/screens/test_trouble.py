@@ -12,7 +12,7 @@ from tests.screens.support import journey, opened
 from workbench.errors import UnknownName
 from workbench.paths import Home
 from workbench.store import jobs
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 
 @journey

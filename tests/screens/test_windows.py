@@ -83,7 +83,7 @@ async def test_what_a_controller_refuses_is_said_in_a_window(
     def refuse(home: Home) -> None:
         raise CannotWrite("the home takes no more", hint="make room")
 
-    monkeypatch.setattr("workbench.controller.client.ensure_controller", refuse)
+    monkeypatch.setattr("workbench.controller.runtime.client.ensure_controller", refuse)
     async with opened(three, (120, 40)) as shown:
         await shown.until_shown("mnist-wide")
         await shown.press("x")

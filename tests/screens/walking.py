@@ -20,7 +20,7 @@ from screens.widgets.tabs import TABS
 from tests.screens.support import Shown
 from workbench.errors import PlaceUnreachable
 from workbench.paths import config_file
-from workbench.store.rows import JobRow
+from workbench.store.db.rows import JobRow
 
 RULE = "═" * 20
 

@@ -18,7 +18,7 @@ from tests.controller.real import Ground
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import processes_of
 from tests.ssh.relay import Relay
-from workbench.controller.client import ensure_controller
+from workbench.controller.runtime.client import ensure_controller
 
 LASTING_SECONDS: Final = (60.0, 180.0)
 LASTING_SHARE: Final = 0.2

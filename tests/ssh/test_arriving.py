@@ -21,13 +21,13 @@ from backends.ssh.bootstrap import Wanted, arrive
 from backends.ssh.x_ssh_way import HERE
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import wait_until
-from workbench.controller.expecting import expect
-from workbench.controller.sharing import SHARED, SharedPlaces
+from workbench.controller.runtime.connections import SHARED, SharedPlaces
+from workbench.controller.runtime.prewarm import expect
 from workbench.errors import NotAllowed, PlaceUnreachable
 from workbench.learner.host.remote_loader import GREETING
 from workbench.learner.platform import frames
 from workbench.paths import default_home
-from workbench.store.rows import PlaceRef
+from workbench.store.db.rows import PlaceRef
 
 
 def ways() -> list[Path]:

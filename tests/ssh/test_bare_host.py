@@ -25,7 +25,7 @@ from workbench.job import State
 from workbench.learner.scribe.masking import Mask
 from workbench.learner.scribe.transcriber import Transcriber
 from workbench.paths import Home
-from workbench.store.rows import PlaceRef
+from workbench.store.db.rows import PlaceRef
 
 
 class TestConformance(AgentsHere, RunnerContract):

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Fabric, wait_until
 from tests.ssh.conftest import Box
 from tests.stores.servers import KEY, SECRET, Server, serving
-from workbench.data.rclone import find_rclone
+from workbench.data.stores.rclone import find_rclone
 from workbench.errors import FabricError
 from workbench.paths import Home
 

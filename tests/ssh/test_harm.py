@@ -18,10 +18,10 @@ from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import processes_of
 from tests.ssh.relay import Relay
-from workbench.controller.client import ensure_controller
+from workbench.controller.runtime.client import ensure_controller
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
-from workbench.store.rows import PlaceRef
+from workbench.store.db.rows import PlaceRef
 
 pytestmark = pytest.mark.chaos
 

@@ -15,7 +15,7 @@ from tests.ssh.conftest import Box
 from workbench.job import TERMINAL, State
 from workbench.metrics import points, series
 from workbench.paths import Home
-from workbench.store.rows import PlaceRef
+from workbench.store.db.rows import PlaceRef
 
 
 @pytest.fixture

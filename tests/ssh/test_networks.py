@@ -20,7 +20,7 @@ from tests.ssh.conftest import Box
 from tests.ssh.lab import Lab, lab
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
-from workbench.store.rows import PlaceRef
+from workbench.store.db.rows import PlaceRef
 
 
 @pytest.fixture

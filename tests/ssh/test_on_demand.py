@@ -12,7 +12,7 @@ from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
 from workbench.job import State
 from workbench.paths import Home
-from workbench.store.rows import PlaceRef
+from workbench.store.db.rows import PlaceRef
 
 IDLE_SECONDS = 3.0
 

@@ -21,8 +21,8 @@ from tests.ssh.harms import Scene, reboot
 from tests.ssh.relay import Relay
 from workbench.job import State
 from workbench.paths import Home
-from workbench.store.learners import learners
-from workbench.store.rows import PlaceRef
+from workbench.store.db.rows import PlaceRef
+from workbench.store.queries.learners import learners
 
 RUN = "echo x >> $RESULT_DIR/starts; echo ready; until [ -e $RESULT_DIR/end ]; do sleep 0.1; done; echo end"
 

@@ -23,11 +23,11 @@ from tests.ssh.conftest import Box
 from tests.ssh.daemon import processes_of, wait_until
 from tests.ssh.harms import ANOTHER_ATTEMPT, HARMS, Scene
 from tests.ssh.relay import Relay
-from workbench.data.snapshot import snap
+from workbench.data.code.snapshot import snap
 from workbench.job import TERMINAL, State
 from workbench.metrics import points, series
 from workbench.paths import Home
-from workbench.store.rows import PlaceRef
+from workbench.store.db.rows import PlaceRef
 
 pytestmark = pytest.mark.chaos
 

@@ -15,7 +15,7 @@ from tests.ssh.daemon import make_user, remove_user
 from tests.stubs import Gpus, nvml_library
 from workbench.job import State
 from workbench.paths import Home
-from workbench.store.rows import PlaceRef
+from workbench.store.db.rows import PlaceRef
 
 UUID = "GPU-11111111-0000-0000-0000-000000000001"
 HOLD = "echo ready; while [ ! -e $JOB_STATE_DIR/end ]; do sleep 0.1; done"

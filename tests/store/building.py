@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.job import Reason, new_job_id
-from workbench.manifest.model import JobSpec
-from workbench.store.database import Store
+from workbench.spec import JobSpec
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobDetail, JobRow, PlaceRef
 from workbench.store.jobs import insert_job
-from workbench.store.rows import JobDetail, JobRow, PlaceRef
 
 SUBMITTED_US = 1_700_000_000_000_000
 

@@ -13,10 +13,10 @@ from tests.store.building import add_job
 from tests.store.small_disk import fill, small_disk
 from workbench.errors import CannotWrite, ConfigError, FabricError, InputMissing, TryAgain
 from workbench.paths import Home
-from workbench.store import creating, identity
-from workbench.store.database import Store, home_uuid
+from workbench.store.db import identity, setup
+from workbench.store.db.database import Store, home_uuid
+from workbench.store.db.schema import FIRST, LATEST
 from workbench.store.jobs import list_jobs, revision
-from workbench.store.schema import FIRST, LATEST
 
 
 def test_an_empty_home_is_made_private_with_an_identity(home: Home) -> None:
@@ -37,7 +37,7 @@ def test_the_identity_stays_when_the_home_is_opened_again(home: Home) -> None:
 def test_several_processes_that_open_a_new_home_at_once_agree(home: Home) -> None:
     code = (
         "import sys; from pathlib import Path; from workbench.paths import Home;"
-        "from workbench.store.database import Store, home_uuid;"
+        "from workbench.store.db.database import Store, home_uuid;"
         "home = Home(Path(sys.argv[1])); store = Store.open(home);"
         "mode = store.rows('pragma journal_mode')[0];"
         "print(home_uuid(home), store.schema_version(), mode)"
@@ -55,7 +55,7 @@ def test_several_processes_that_open_a_new_home_at_once_agree(home: Home) -> Non
 def test_listing_jobs_does_not_load_the_library_for_migrations(home: Home) -> None:
     code = (
         "import sys; from pathlib import Path; from workbench.paths import Home;"
-        "from workbench.store.database import Store; from workbench.store.jobs import list_jobs;"
+        "from workbench.store.db.database import Store; from workbench.store.jobs import list_jobs;"
         "list_jobs(Store.open(Home(Path(sys.argv[1]))));"
         "print([name for name in ('sqlite_utils', 'pydantic', 'click', 'subprocess') if name in sys.modules])"
     )
@@ -87,12 +87,12 @@ def test_an_older_database_is_upgraded_only_by_the_controller(
     from sqlite_utils import Database
     from sqlite_utils.migrations import Migrations
 
-    from workbench.store import migrations
+    from workbench.store.db import x_migrations
 
     with Store.open(home) as store:
         add_job(store, "kept")
     steps = Migrations("fabric")
-    steps(name="m001_first")(migrations.m001_first)
+    steps(name="m001_first")(x_migrations.m001_first)
 
     @steps()
     def m002_colour(database: Database) -> None:
@@ -102,8 +102,8 @@ def test_an_older_database_is_upgraded_only_by_the_controller(
     def m003_shape(database: Database) -> None:
         database.execute("ALTER TABLE jobs ADD COLUMN shape TEXT NOT NULL DEFAULT 'round'")
 
-    monkeypatch.setattr(migrations, "STEPS", steps)
-    monkeypatch.setattr(creating, "LATEST", 3)
+    monkeypatch.setattr(x_migrations, "STEPS", steps)
+    monkeypatch.setattr(setup, "LATEST", 3)
     with pytest.raises(ConfigError, match="schema 1, this one needs 3"):
         Store.open(home)
     with Store.open(home, migrate=True) as store:
@@ -117,19 +117,19 @@ def test_a_step_that_fails_leaves_what_was_there(home: Home, monkeypatch: pytest
     from sqlite_utils import Database
     from sqlite_utils.migrations import Migrations
 
-    from workbench.store import migrations
+    from workbench.store.db import x_migrations
 
     Store.open(home).close()
     steps = Migrations("fabric")
-    steps(name="m001_first")(migrations.m001_first)
+    steps(name="m001_first")(x_migrations.m001_first)
 
     @steps()
     def m002_half(database: Database) -> None:
         database.execute("ALTER TABLE jobs ADD COLUMN half TEXT")
         database.execute("ALTER TABLE missing ADD COLUMN other TEXT")
 
-    monkeypatch.setattr(migrations, "STEPS", steps)
-    monkeypatch.setattr(creating, "LATEST", 2)
+    monkeypatch.setattr(x_migrations, "STEPS", steps)
+    monkeypatch.setattr(setup, "LATEST", 2)
     with pytest.raises(FabricError, match="no such table"):
         Store.open(home, migrate=True)
 
@@ -142,7 +142,7 @@ def test_a_step_that_fails_leaves_what_was_there(home: Home, monkeypatch: pytest
 def test_the_first_migration_makes_the_schema_that_a_new_database_gets(home: Home, tmp_path: Path) -> None:
     from sqlite_utils import Database
 
-    from workbench.store.migrations import STEPS
+    from workbench.store.db.x_migrations import STEPS
 
     def shape(connection: sqlite3.Connection) -> list[tuple[str, str, str]]:
         rows = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
@@ -302,7 +302,7 @@ def test_a_network_file_system_gets_no_write_ahead_log_and_one_machine(
         assert store.rows("PRAGMA journal_mode") == [("delete",)]
         store.bind_controller()
         store.bind_controller()
-        monkeypatch.setattr(creating, "machine_id", lambda: "another")
+        monkeypatch.setattr(setup, "machine_id", lambda: "another")
         with pytest.raises(ConfigError, match="runs on another machine"):
             store.bind_controller()
         store.bind_controller(force=True)

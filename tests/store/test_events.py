@@ -11,11 +11,11 @@ import pytest
 from tests.store.building import add_job, make_detail
 from workbench.job import Intent, Reason, State
 from workbench.paths import Home
-from workbench.store.database import Store
-from workbench.store.events import append_event, read_events
+from workbench.store.db.database import Store
+from workbench.store.history.journal import append_event, read_events
 from workbench.store.jobs import add_note, insert_job, job, list_jobs, set_intent, step, transitions
-from workbench.store.recovering import reconcile
-from workbench.store.requests import add_request, pending_requests, settle_request
+from workbench.store.queries.requests import add_request, pending_requests, settle_request
+from workbench.store.updates.x_recovering import reconcile
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_a_request_is_kept_with_who_and_what_became_of_it(store: Store) -> None:
     settle_request(store, 999, "nobody asked")
 
     assert pending_requests(store) == []
-    from workbench.store.requests import request, requests
+    from workbench.store.queries.requests import request, requests
 
     (found,) = requests(store, row.id)
     assert (found.who, found.origin, found.outcome) == ("me@box", "tui", "done")
@@ -200,7 +200,7 @@ def test_two_processes_write_one_jobs_history_line_by_line(store: Store) -> None
     row = insert_job(store, make_detail())
     code = (
         "import sys; from pathlib import Path; from workbench.paths import Home;"
-        "from workbench.store.database import Store; from workbench.store.jobs import add_note;"
+        "from workbench.store.db.database import Store; from workbench.store.jobs import add_note;"
         "store = Store.open(Home(Path(sys.argv[1])))\n"
         "for number in range(40): add_note(store, sys.argv[2], sys.argv[3] + str(number))"
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.store.small_disk import small_disk
-from workbench.store.filesystem import filesystem_type, is_network, machine_id
+from workbench.store.db.filesystem import filesystem_type, is_network, machine_id
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.store.building import SUBMITTED_US, add_job, make_detail
 from workbench.errors import CannotWrite, FabricError, InputMissing, UnknownName
 from workbench.job import Intent, Reason, State
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 from workbench.store.jobs import (
     annotate,
     attempts,

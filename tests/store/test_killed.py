@@ -13,16 +13,16 @@ import pytest
 from tests.store.test_rebuild import contents
 from workbench.metrics import ingest
 from workbench.paths import Home
-from workbench.store.database import Store
-from workbench.store.rebuild import rebuild
-from workbench.store.recovering import reconcile
+from workbench.store.db.database import Store
+from workbench.store.updates.rebuild import rebuild
+from workbench.store.updates.x_recovering import reconcile
 
 WRITER = """
 import sys
 from pathlib import Path
 from tests.store.test_rebuild import Life
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 life = Life(Store.open(Home(Path(sys.argv[1]))), int(sys.argv[2]))
 print("ready", flush=True)

@@ -8,10 +8,10 @@ import pytest
 from tests.store.building import add_job
 from workbench.job import Reason, State
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 from workbench.store.jobs import list_jobs, mark_deleted, step
-from workbench.store.listing import SORTS, Listing, Window, window
-from workbench.store.where import parse
+from workbench.store.queries.listing import SORTS, Listing, Window, window
+from workbench.store.queries.where import parse
 
 NOW_US = 1_800_000_000_000_000
 

@@ -17,7 +17,8 @@ from workbench.errors import CannotWrite, ConfigError
 from workbench.job import LEGAL_STEPS, Intent, JobId, LearnerPhase, Reason, State
 from workbench.metrics import checkpoints, ingest, series
 from workbench.paths import Home
-from workbench.store.database import Store, home_uuid
+from workbench.store.db.database import Store, home_uuid
+from workbench.store.db.rows import JobRow, LearnerRow
 from workbench.store.jobs import (
     NextAttempt,
     add_note,
@@ -33,11 +34,10 @@ from workbench.store.jobs import (
     set_reason,
     step,
 )
-from workbench.store.learners import save_learner
-from workbench.store.rebuild import rebuild
-from workbench.store.recovering import reconcile
-from workbench.store.requests import add_request, pending_requests, settle_request
-from workbench.store.rows import JobRow, LearnerRow
+from workbench.store.queries.learners import save_learner
+from workbench.store.queries.requests import add_request, pending_requests, settle_request
+from workbench.store.updates.rebuild import rebuild
+from workbench.store.updates.x_recovering import reconcile
 
 TABLES = ("jobs", "attempts", "learners", "transitions", "requests")
 

@@ -8,9 +8,9 @@ from tests.store.building import add_job, make_detail
 from workbench.errors import AmbiguousName, UnknownName
 from workbench.job import JobId, nine
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
 from workbench.store.jobs import insert_job, mark_deleted, resolve
-from workbench.store.rows import JobRow
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import pytest
 from tests.store.building import add_job
 from workbench.job import JobId, LearnerPhase, Reason
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
+from workbench.store.db.rows import LearnerRow
 from workbench.store.jobs import transitions
-from workbench.store.learners import learners, save_learner
-from workbench.store.rows import LearnerRow
-from workbench.store.slots import SlotRow, save_slots, slots
-from workbench.store.ui_state import get_state, set_state
+from workbench.store.queries.learners import learners, save_learner
+from workbench.store.queries.slots import SlotRow, save_slots, slots
+from workbench.store.queries.ui_state import get_state, set_state
 
 
 @pytest.fixture

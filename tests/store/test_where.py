@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.store.building import add_job
 from workbench.job import Reason, State
 from workbench.paths import Home
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 from workbench.store.jobs import annotate, step
-from workbench.store.listing import Listing, window
-from workbench.store.where import STATES, Where, WhereError, parse
+from workbench.store.queries.listing import Listing, window
+from workbench.store.queries.where import STATES, Where, WhereError, parse
 
 NOW_US = 1_700_000_000_000_000 + 2 * 3600 * 1_000_000
 """Two hours after the jobs were submitted."""

@@ -18,7 +18,7 @@ from tests.ssh.conftest import box_within as box_within
 from tests.stores.servers import Server, serving
 from tests.stores.small_disks import SmallDisk, small_disks
 from workbench.paths import Home
-from workbench.store.rows import PlaceRef
+from workbench.store.db.rows import PlaceRef
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from tests.stores.servers import KEY, SECRET
-from workbench.manifest.model import DataStore
+from workbench.spec import DataStore
 
 BUCKET = "hostile"
 

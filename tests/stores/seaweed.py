@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.stores.servers import KEY, SECRET, free_port
-from workbench.data.rclone import find_rclone
-from workbench.manifest.model import DataStore
+from workbench.data.stores.rclone import find_rclone
+from workbench.spec import DataStore
 
 READER = ("reader-key-1", "reader-secret-2")
 DEADLINE_SECONDS = 60.0

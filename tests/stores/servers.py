@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.ports import free_port as free_port
-from workbench.data.rclone import find_rclone
-from workbench.manifest.model import DataStore
+from workbench.data.stores.rclone import find_rclone
+from workbench.spec import DataStore
 
 KEY = "canary-key-4711"
 SECRET = "canary-secret-hush-0815"

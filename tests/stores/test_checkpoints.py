@@ -16,11 +16,11 @@ from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
 from tests.stores.servers import KEY, SECRET, Server
-from workbench.controller.client import ask, ensure_controller
+from workbench.controller.runtime.client import ask, ensure_controller
 from workbench.job import State
-from workbench.manifest.model import Checkpoints
 from workbench.metrics import checkpoints
-from workbench.store.rows import PlaceRef
+from workbench.spec import Checkpoints
+from workbench.store.db.rows import PlaceRef
 
 SAVE = """
 import os, sys, time

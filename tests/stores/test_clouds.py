@@ -14,9 +14,9 @@ import pytest
 from tests.controller.real import Ground
 from tests.stores import swift as openstack
 from tests.stores.servers import free_port
-from workbench.data.rclone import find_rclone
+from workbench.data.stores.rclone import find_rclone
 from workbench.job import State
-from workbench.manifest.model import DataStore
+from workbench.spec import DataStore
 
 DEADLINE_SECONDS = 60.0
 Rclone = Callable[..., subprocess.CompletedProcess[bytes]]

@@ -16,8 +16,8 @@ from tests.controller.waiting import wait_for
 from tests.stores.servers import SECRET, Server
 from workbench.job import State
 from workbench.learner.stores.mount import why_not
-from workbench.manifest.model import DataStore
 from workbench.paths import Home
+from workbench.spec import DataStore
 
 
 def test_data_is_bound_read_only_and_results_are_stored_from_outside(containers: Ground, s3: Server) -> None:

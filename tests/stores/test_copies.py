@@ -14,7 +14,7 @@ from tests.ssh.conftest import Box
 from tests.stores.servers import Server
 from workbench.job import State
 from workbench.paths import Home
-from workbench.store.rows import PlaceRef
+from workbench.store.db.rows import PlaceRef
 
 LIMIT_BYTES = 1_000_000
 

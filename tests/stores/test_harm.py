@@ -19,7 +19,7 @@ from runners.process.runner import ProcessRunner
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.stores.servers import Server, serving
-from workbench.data.rclone import find_rclone
+from workbench.data.stores.rclone import find_rclone
 from workbench.job import State
 from workbench.store.jobs import detail
 

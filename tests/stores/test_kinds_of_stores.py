@@ -14,8 +14,8 @@ from tests.controller.waiting import wait_for
 from tests.stores.servers import Server, free_port, serving
 from workbench.job import State
 from workbench.learner.stores.mount import why_not
-from workbench.manifest.model import DataStore
 from workbench.metrics import notes
+from workbench.spec import DataStore
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_an_empty_container_is_said_and_is_an_empty_folder(ground: Ground, s3: S
 
 
 def test_data_that_changed_since_the_first_run_is_said(ground: Ground, s3: Server) -> None:
-    from workbench.data.fingerprints import recorded_data
+    from workbench.data.stores.fingerprints import recorded_data
 
     first = ground.submit("true", data_stores=(s3.store(),))
     ground.ends(first)

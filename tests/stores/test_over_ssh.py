@@ -11,9 +11,9 @@ from tests.controller.real import Ground
 from tests.ssh.conftest import Box
 from tests.stores.servers import SECRET, Server
 from workbench.job import State
-from workbench.manifest.model import DataStore
 from workbench.paths import Home
-from workbench.store.rows import PlaceRef
+from workbench.spec import DataStore
+from workbench.store.db.rows import PlaceRef
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.controller.waiting import wait_for
 from tests.stores.servers import SECRET, Server, serving
 from workbench.job import State
 from workbench.metrics import progress
-from workbench.store.reading import transitions
+from workbench.store.queries.jobs import transitions
 
 SAVE = "echo model >$RESULT_DIR/model.bin"
 

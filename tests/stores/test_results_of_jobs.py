@@ -14,9 +14,9 @@ from workbench.cli.parent_results import check_results
 from workbench.cli.parents import Parent
 from workbench.errors import UsageError
 from workbench.job import JobId
-from workbench.manifest.model import DataStore, Framework, JobSpec
 from workbench.paths import Home
-from workbench.store.rows import PlaceRef
+from workbench.spec import DataStore, Framework, JobSpec
+from workbench.store.db.rows import PlaceRef
 
 CHILD = """\
 name: train

@@ -19,7 +19,7 @@ from tests.controller.real import Ground
 from tests.stores.servers import Server, serving
 from tests.stores.small_disks import SmallDisk, fill
 from tests.stores.test_harm import MEGABYTE, again, half_files, rclones_of, state_of
-from workbench.controller.lock import read_lock
+from workbench.controller.runtime.lock import read_lock
 from workbench.job import State
 from workbench.learner.stores.cache import evict
 

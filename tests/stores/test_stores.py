@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.data.rclone import find_rclone, parse_version
-from workbench.data.store_types import TYPES
-from workbench.data.stores import Store, remote_name, remote_of, secrets_in, store_of
+from workbench.data.stores.model import Store, remote_name, remote_of, secrets_in, store_of
+from workbench.data.stores.rclone import find_rclone, parse_version
+from workbench.data.stores.types import TYPES
 from workbench.errors import InputMissing, LaunchRefused
-from workbench.manifest.model import DataStore
+from workbench.spec import DataStore
 
 CONNECTION = {
     "auth_url": "http://s3.example.com:9000",

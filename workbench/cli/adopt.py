@@ -38,7 +38,7 @@ def adopt(
     from workbench.cli.adopting import adopt as take_up
     from workbench.cli.adopting import chosen, find
     from workbench.cli.open_store import open_store
-    from workbench.controller.client import ensure_controller
+    from workbench.controller.runtime.client import ensure_controller
 
     with open_store() as store:
         found = find(store, place)

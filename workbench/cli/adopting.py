@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import UnknownName, UsageError
 from workbench.job import JobId, nine
-from workbench.manifest.model import JobSpec, spec_from_json
+from workbench.spec import JobSpec, spec_from_json
 
 if TYPE_CHECKING:
     from backends.contract.host import BackendOptions, Host
-    from workbench.store.database import Store
+    from workbench.store.db.database import Store
 
 ORIGIN = "cli"
 
@@ -45,7 +45,7 @@ def find(store: Store, place: str) -> list[Found]:
     """
     from backends.contract.host import Host
     from workbench.cli.places import backend_options, open_backend
-    from workbench.store.database import home_uuid
+    from workbench.store.db.database import home_uuid
 
     options = backend_options(place)
     backend = open_backend(options)
@@ -79,8 +79,8 @@ def adopt(store: Store, found: Found, *, watch: bool) -> list[str]:
         CannotWrite: the home takes no more.
     """
     from workbench.cli.secrets_again import find_again
-    from workbench.controller.client import Submission, take_up
-    from workbench.store.rows import OF_HOME, WATCHED, PlaceRef
+    from workbench.controller.runtime.client import Submission, take_up
+    from workbench.store.db.rows import OF_HOME, WATCHED, PlaceRef
 
     options = {**found.options.options, OF_HOME: found.home}
     spec = found.spec

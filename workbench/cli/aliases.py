@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from workbench.manifest.credentials import connection_without
+from workbench.manifest.keys.credentials import connection_without
 
 if TYPE_CHECKING:
     from workbench.config import Config
-    from workbench.data.served import Served
+    from workbench.data.stores.local_server import Served
     from workbench.manifest import Loaded
-    from workbench.manifest.model import DataStore
+    from workbench.spec import DataStore
 
 
 def with_aliases(loaded: Loaded, config: Config, served: Served | None) -> tuple[Loaded, list[str]]:
@@ -51,7 +51,7 @@ def _instead(store: DataStore, config: Config, served: Served | None) -> tuple[d
     if said is not None:
         return said, "store_alias"
     if served is not None:
-        from workbench.data.served import ALIAS
+        from workbench.data.stores.local_server import ALIAS
 
         if same_address(address, ALIAS):
             return {"auth_url": served.address}, "fabric store serve"

@@ -30,7 +30,7 @@ def tag(job: Job, tags: Tags = None, remove: Remove = None, json: Json = False) 
     """
     from workbench.cli.open_store import store_with
     from workbench.errors import UnknownName, UsageError
-    from workbench.manifest.findings import nearest
+    from workbench.manifest.yaml.faults import nearest
     from workbench.store.jobs import annotate
     from workbench.store.jobs import job as current
 

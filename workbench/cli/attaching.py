@@ -14,8 +14,8 @@ from workbench.job import EXIT_LOST, nine
 
 if TYPE_CHECKING:
     from workbench.metrics.conditions import Condition
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 
 ORIGIN = "cli"
@@ -98,8 +98,8 @@ def stopper(store: Store, row: JobRow) -> Callable[[Policy], None]:
     home = store.home
 
     def stop(kind: Policy) -> None:
-        from workbench.controller.client import ask, ensure_controller
-        from workbench.store.database import Store
+        from workbench.controller.runtime.client import ask, ensure_controller
+        from workbench.store.db.database import Store
 
         # Called in a thread of its own; a store belongs to the thread that opened it.
         try:

@@ -240,9 +240,9 @@ def login(name: Place) -> None:
     """
     from workbench.cli.places import backend_options
     from workbench.cli.reaching import Asking, type_answer
-    from workbench.controller.login import log_in
+    from workbench.controller.runtime.login_client import log_in
     from workbench.paths import Home, default_home
-    from workbench.store.identity import make_home
+    from workbench.store.db.identity import make_home
 
     home = Home(default_home())
     make_home(home)

@@ -8,10 +8,10 @@ from workbench.errors import UsageError
 from workbench.job import nine
 
 if TYPE_CHECKING:
-    from workbench.manifest.model import JobSpec
     from workbench.paths import Home
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow, PlaceRef
+    from workbench.spec import JobSpec
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow, PlaceRef
 
 INSIDE = "/mnt/checkpoints"
 """Where a container has them."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from workbench.paths import Home
-    from workbench.store.database import Store
-    from workbench.store.rows import JobDetail, JobRow, SeriesRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobDetail, JobRow, SeriesRow
 
 TEXT_BYTES: Final = 200_000
 """Larger files are only said to differ."""
@@ -50,7 +50,7 @@ class Sheet:
 
 def sheet_of(store: Store, row: JobRow) -> Sheet:
     """Read a job."""
-    from workbench.data.fingerprints import recorded_data
+    from workbench.data.stores.fingerprints import recorded_data
     from workbench.metrics import series
     from workbench.store.jobs import detail
 

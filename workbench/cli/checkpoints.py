@@ -16,8 +16,8 @@ from workbench.job import TERMINAL, nine
 
 if TYPE_CHECKING:
     from workbench.cli.job_store import ResultStore
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 _FOLDER: Final = re.compile(r".*/(?:_?checkpoints|_wml_checkpoints)/(.+)", re.DOTALL)
 HERE, IN_STORE = "here", "store"

@@ -66,7 +66,7 @@ def _home(home: Home) -> Iterator[Finding]:
 
 
 def _database(home: Home) -> Iterator[Finding]:
-    from workbench.store.database import Store
+    from workbench.store.db.database import Store
     from workbench.store.jobs import count_jobs, open_jobs
 
     folders = len(list(home.jobs.glob("training-*"))) if home.jobs.is_dir() else 0
@@ -92,8 +92,8 @@ def _database(home: Home) -> Iterator[Finding]:
 
 
 def _controller(home: Home) -> Iterator[Finding]:
-    from workbench.controller.client import status
-    from workbench.store.database import Store
+    from workbench.controller.runtime.client import status
+    from workbench.store.db.database import Store
     from workbench.store.jobs import open_jobs
     from workbench.version import VERSION
 

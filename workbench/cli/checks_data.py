@@ -10,7 +10,7 @@ from workbench.paths import Home
 
 def rclone(home: Home) -> Iterator[Finding]:
     """Say which rclone moves data here."""
-    from workbench.data.rclone import find_rclone
+    from workbench.data.stores.rclone import find_rclone
     from workbench.errors import InputMissing
 
     try:

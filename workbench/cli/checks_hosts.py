@@ -39,7 +39,7 @@ def hosts(home: Home) -> Iterator[Finding]:
 
 
 def _ask(options: BackendOptions, found: dict[str, list[Finding]]) -> None:
-    from workbench.controller.borrowing import load_place
+    from workbench.controller.runtime.session_borrower import load_place
 
     subject = f"place {options.name}"
     try:

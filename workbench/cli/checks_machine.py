@@ -60,7 +60,7 @@ def python(home: Home) -> Iterator[Finding]:
 
 def helpers(home: Home) -> Iterator[Finding]:
     """Look for programs that some jobs need."""
-    from workbench.data.rclone import find_rclone
+    from workbench.data.stores.rclone import find_rclone
 
     try:
         find_rclone()
@@ -83,8 +83,8 @@ def settings(home: Home) -> Iterator[Finding]:
 def variables(home: Home) -> Iterator[Finding]:
     """Say which ``FABRIC_*`` variables mean nothing."""
     from workbench.config import RUN_OPTIONS
-    from workbench.manifest.findings import nearest
-    from workbench.manifest.overrides import VARIABLES
+    from workbench.manifest.build.overrides import VARIABLES
+    from workbench.manifest.yaml.faults import nearest
 
     known = {*VARIABLES, *(f"FABRIC_{name.upper()}" for name in RUN_OPTIONS), *OWN_VARIABLES}
     for name in sorted(os.environ):
@@ -126,7 +126,7 @@ OWN_VARIABLES: Final = frozenset(
 def troubled_jobs(home: Home) -> Iterator[Finding]:
     """Name the jobs that wait for somebody: what they need is their own reason and hint."""
     from workbench.job import nine
-    from workbench.store.database import Store
+    from workbench.store.db.database import Store
     from workbench.store.jobs import open_jobs
 
     if not home.database.exists():
@@ -147,7 +147,7 @@ def retention(home: Home) -> Iterator[Finding]:
     """Say what retention would remove: it never does so by itself."""
     from workbench.cli.prune_choice import chosen, rule_of
     from workbench.config import load_config
-    from workbench.store.database import Store
+    from workbench.store.db.database import Store
 
     told = load_config().retention
     if not told or not home.database.exists():

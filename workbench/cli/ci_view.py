@@ -17,7 +17,7 @@ from workbench.cli.views import PlainView
 from workbench.job import TERMINAL, State
 
 if TYPE_CHECKING:
-    from workbench.store.rows import JobRow, TransitionRow
+    from workbench.store.db.rows import JobRow, TransitionRow
 
 STARTED: Final = (State.PROCESSING, State.STORING)
 

@@ -15,8 +15,8 @@ from workbench.cli.options import Json, Where
 if TYPE_CHECKING:
     from workbench.cli.beside_each_other import Sheet
     from workbench.paths import Home
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 MOST = 20
 """More columns nobody reads."""
@@ -64,7 +64,7 @@ def _rows(store: Store, jobs: Sequence[str], where: list[str] | None) -> list[Jo
     from workbench.clock import now_us
     from workbench.errors import UsageError
     from workbench.store.jobs import resolve
-    from workbench.store.listing import listed
+    from workbench.store.queries.listing import listed
 
     rows = [resolve(store, text) for text in jobs]
     if where:

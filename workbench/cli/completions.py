@@ -67,8 +67,8 @@ def config_keys(incomplete: str) -> list[str]:
     """Complete keys of the configuration: those that are said, and those that may be."""
     try:
         from workbench.config import RUN_OPTIONS, load_config
-        from workbench.config.reading import RETENTION
-        from workbench.manifest.keys import MANIFEST
+        from workbench.config.model import RETENTION
+        from workbench.manifest.keys.root import MANIFEST
 
         names = [f"defaults.{name}" for name in (*MANIFEST.known(), *RUN_OPTIONS)]
         names += [f"retention.{name}" for name in RETENTION]
@@ -83,7 +83,7 @@ def metric_names(incomplete: str) -> list[str]:
     """Complete names of metrics that some job has, with the `-` that turns an order round."""
     try:
         from workbench.cli.open_store import existing_store
-        from workbench.store.listing import SORTS, known_metrics
+        from workbench.store.queries.listing import SORTS, known_metrics
 
         with existing_store() as store:
             names = [*SORTS, *(known_metrics(store) if store else [])]
@@ -110,7 +110,7 @@ def column_names(incomplete: str) -> list[str]:
 def where_terms(incomplete: str) -> list[str]:
     """Complete the last term of a filter: fields, and names of metrics."""
     try:
-        from workbench.store.where import NUMBERS, STATES, TEXTS
+        from workbench.store.queries.where import NUMBERS, STATES, TEXTS
 
         before, blank, last = incomplete.rpartition(" ")
         names = [f"{field}:" for field in (*TEXTS, "tag", "label", "has", "is")]

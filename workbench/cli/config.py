@@ -56,9 +56,9 @@ def get(key: Key, profile: Profile = "", json: Json = False) -> None:
     from workbench.cli.documents import print_document
     from workbench.config import load_config
     from workbench.config import profile as chosen
-    from workbench.config.setting import parts_of
+    from workbench.config.x_setting import parts_of
     from workbench.errors import UnknownName
-    from workbench.manifest.findings import nearest
+    from workbench.manifest.yaml.faults import nearest
 
     parts_of(key)
     with chosen(profile):
@@ -83,7 +83,7 @@ def get(key: Key, profile: Profile = "", json: Json = False) -> None:
 def set_(key: Key, value: Value, project: Project = False, profile: InProfile = "") -> None:
     """Set a value in the user's file, or in the project's; the rest of the file stays as it is."""
     from workbench.cli.console import narrate
-    from workbench.config.setting import set_value
+    from workbench.config.x_setting import set_value
 
     file = _file(project=project)
     whole = f"profiles.{profile}.{key}" if profile else key
@@ -95,7 +95,7 @@ def set_(key: Key, value: Value, project: Project = False, profile: InProfile = 
 def unset(key: Key, project: Project = False, profile: InProfile = "") -> None:
     """Take a value out of the user's file, or of the project's."""
     from workbench.cli.console import narrate
-    from workbench.config.setting import unset_value
+    from workbench.config.x_setting import unset_value
 
     file = _file(project=project)
     whole = f"profiles.{profile}.{key}" if profile else key
@@ -162,7 +162,7 @@ def _flat(key: str, value: Any, origin: str) -> Iterator[tuple[str, Any, str]]:
 
 
 def _file(*, project: bool) -> Path:
-    from workbench.config.layers import PROJECT_FILE, project_file
+    from workbench.config.load import PROJECT_FILE, project_file
     from workbench.paths import config_file
 
     if not project:

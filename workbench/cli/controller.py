@@ -12,7 +12,7 @@ from workbench.paths import Home, default_home
 def status(json: Json = False) -> int:
     """Say whether the process that moves jobs on is running, and for which jobs."""
     from workbench.cli.open_store import existing_store
-    from workbench.controller.client import status as ask_status
+    from workbench.controller.runtime.client import status as ask_status
     from workbench.store.jobs import open_jobs
 
     home = Home(default_home())
@@ -46,7 +46,7 @@ def status(json: Json = False) -> int:
 @command("stop", "fabric controller stop")
 def stop(json: Json = False) -> int:
     """End the controller; jobs go on, and the next command that needs it starts another."""
-    from workbench.controller.client import stop_controller
+    from workbench.controller.runtime.client import stop_controller
 
     stopped = stop_controller(Home(default_home()))
     if json:

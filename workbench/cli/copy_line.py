@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from workbench.cli.words import duration, size
 
 if TYPE_CHECKING:
-    from workbench.data.moving import Progress, Tell
+    from workbench.data.stores.transfer import Progress, Tell
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from workbench.manifest.credentials import is_reference, named_in, resolved
+from workbench.manifest.keys.credentials import is_reference, named_in, resolved
 
 if TYPE_CHECKING:
     from workbench.manifest import Loaded

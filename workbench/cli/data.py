@@ -116,7 +116,7 @@ def prune(backend: Backend = "", to: Down = "", yes: Yes = False, json: Json = F
 def make_container(to: Named) -> None:
     """Make a container: in the folder itself where this machine serves it, since S3 refuses underscores."""
     if to.served is not None:
-        from workbench.data.served import make_in
+        from workbench.data.stores.local_server import make_in
 
         make_in(to.served, [to.container])
         return

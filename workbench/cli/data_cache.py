@@ -73,7 +73,7 @@ def _at(options: BackendOptions, *, named: bool = False) -> Iterator[CopiesAt]:
     from runners.shared.x_data_copies import copies_at, drop_copies
     from workbench.cli.open_store import existing_store
     from workbench.cli.places import open_backend
-    from workbench.store.database import home_uuid
+    from workbench.store.db.database import home_uuid
 
     with existing_store() as store:
         if store is None:
@@ -146,8 +146,8 @@ def _documents(backend: str, found: Sequence[Mapping[str, Any]]) -> list[dict[st
 def _stores_by_key() -> dict[str, str]:
     """Return the address of each store whose data may be at a place, by the key that copies are kept by."""
     from workbench.cli.open_store import existing_store
-    from workbench.data.stores import stores_of
-    from workbench.store.reading import detail, list_jobs
+    from workbench.data.stores.model import stores_of
+    from workbench.store.queries.jobs import detail, list_jobs
 
     with existing_store() as store:
         if store is None:
@@ -238,7 +238,7 @@ def prune_copies(backend: str, to: str, *, yes: bool, json: bool) -> int:
 def _limit(to: str) -> int:
     if not to:
         return -1
-    from workbench.manifest.units import size_bytes
+    from workbench.manifest.keys.units import size_bytes
 
     try:
         return size_bytes(to)

@@ -56,8 +56,8 @@ def image_at(backend: Backend) -> str:
     """Return the image of our newest job there that had data of a store; empty where there was none."""
     from runners.container.plan import reference_of
     from workbench.cli.open_store import existing_store
-    from workbench.data.stores import stores_of
-    from workbench.store.reading import detail, list_jobs
+    from workbench.data.stores.model import stores_of
+    from workbench.store.queries.jobs import detail, list_jobs
 
     address = backend.frozen("pod").address
     with existing_store() as store:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from workbench.errors import InputMissing, UsageError
-from workbench.manifest.credentials import put_back
+from workbench.manifest.keys.credentials import put_back
 
 if TYPE_CHECKING:
     from workbench.config import Config
-    from workbench.manifest.model import DataStore
+    from workbench.spec import DataStore
 
 Document = dict[str, Any]
 """A store as a manifest writes it."""

@@ -15,7 +15,7 @@ from workbench.job import nine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from workbench.store.rows import JobRow
+    from workbench.store.db.rows import JobRow
 
 ORIGIN = "cli"
 FOLDER_POLL_SECONDS = 0.02
@@ -32,7 +32,7 @@ def delete(jobs: Jobs, yes: Yes = False, no_wait: NoWait = False) -> int:
     """
     from workbench.cli.open_store import store_with
     from workbench.cli.wait import wait_until
-    from workbench.controller.client import ask, ensure_controller
+    from workbench.controller.runtime.client import ask, ensure_controller
     from workbench.store.jobs import resolve
 
     with store_with(jobs[0]) as (store, first):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli.words import iso
 
 if TYPE_CHECKING:
-    from workbench.store.rows import JobRow
+    from workbench.store.db.rows import JobRow
 
 JOB = "fabric.job/1"
 

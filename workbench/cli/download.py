@@ -115,6 +115,6 @@ def _sort_out(words: list[str], to: str) -> tuple[list[str], str]:
 
 
 def _is_path(word: str) -> bool:
-    from workbench.manifest.findings import nearest
+    from workbench.manifest.yaml.faults import nearest
 
     return "/" in word or Path(word).exists() or not nearest(word, KINDS)

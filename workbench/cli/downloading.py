@@ -13,8 +13,8 @@ from workbench.job import TERMINAL, nine
 
 if TYPE_CHECKING:
     from workbench.cli.job_store import ResultStore
-    from workbench.store.database import Store
-    from workbench.store.rows import JobDetail, JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobDetail, JobRow
 
 OURS = ("/learner-[0-9]*/**", "/_checkpoints/**")
 """What lies beside a job's results in a store and is no result of its."""
@@ -149,7 +149,7 @@ def _from_place(row: JobRow, kind: str, place: Path, wanted: Wanted) -> None:
 
 
 def _code_of(store: Store, row: JobRow, wanted: Wanted) -> Write:
-    from workbench.data.snapshot import unpack
+    from workbench.data.code.snapshot import unpack
     from workbench.store.jobs import detail
 
     code_hash = detail(store, row.id).code_hash

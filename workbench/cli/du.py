@@ -12,8 +12,8 @@ from workbench.cli.options import Backend, Json, SomeJobs, Where
 
 if TYPE_CHECKING:
     from workbench.cli.space import Cache, Use
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 SHOWN = 20
 
@@ -58,7 +58,7 @@ def _rows(store: Store, jobs: list[str], where: list[str] | None) -> list[JobRow
     from workbench.cli.expressions import read_where
     from workbench.clock import now_us
     from workbench.store.jobs import resolve
-    from workbench.store.listing import listed
+    from workbench.store.queries.listing import listed
 
     if jobs and not where:
         return [resolve(store, text) for text in jobs]

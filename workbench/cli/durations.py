@@ -11,7 +11,7 @@ def seconds_of(text: str, option: str) -> float:
     Raises:
         UsageError: it is none.
     """
-    from workbench.manifest.units import duration_seconds
+    from workbench.manifest.keys.units import duration_seconds
 
     try:
         return duration_seconds(text)

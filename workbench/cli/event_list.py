@@ -12,7 +12,7 @@ from workbench.cli.completions import job_names
 from workbench.cli.options import JsonStream, Where
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
+    from workbench.store.db.database import Store
 
 SHOWN = 50
 KINDS = ("state", "request", "learner", "note", "annotate")
@@ -79,7 +79,7 @@ def events(
 
 def _kinds(text: str) -> list[str]:
     from workbench.errors import UnknownName
-    from workbench.manifest.findings import nearest
+    from workbench.manifest.yaml.faults import nearest
 
     named = [word for word in text.replace(" ", "").split(",") if word]
     for word in named:
@@ -95,9 +95,9 @@ def _conditions(
 ) -> tuple[list[str], dict[str, Any]]:
     from workbench.cli.expressions import read_where
     from workbench.clock import now_us
-    from workbench.logs.times import since_us
+    from workbench.logs.time_expressions import since_us
     from workbench.store.jobs import resolve
-    from workbench.store.where import teach
+    from workbench.store.queries.where import teach
 
     teach(store.connection)
     found = read_where(store, where)

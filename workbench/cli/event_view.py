@@ -10,7 +10,7 @@ from workbench.cli.documents import job_document, print_event
 from workbench.cli.words import iso
 
 if TYPE_CHECKING:
-    from workbench.store.rows import JobRow, SeriesRow, TransitionRow
+    from workbench.store.db.rows import JobRow, SeriesRow, TransitionRow
 
 
 class EventView:

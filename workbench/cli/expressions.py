@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from workbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
-    from workbench.store.where import Where
+    from workbench.store.db.database import Store
+    from workbench.store.queries.where import Where
 
 
 def read_where(store: Store, texts: list[str] | None) -> Where:
@@ -17,8 +17,8 @@ def read_where(store: Store, texts: list[str] | None) -> Where:
     Raises:
         UsageError: it cannot be read, or names a metric that no job has; the place is pointed at.
     """
-    from workbench.store.listing import known_metrics
-    from workbench.store.where import WhereError, parse
+    from workbench.store.queries.listing import known_metrics
+    from workbench.store.queries.where import WhereError, parse
 
     text = " ".join(texts or ())
     try:
@@ -39,7 +39,7 @@ def check_metric(store: Store, name: str) -> None:
     Raises:
         UsageError: none has; the hint names the nearest.
     """
-    from workbench.store.listing import known_metrics
+    from workbench.store.queries.listing import known_metrics
 
     known = known_metrics(store)
     if not has_metric(known, name):
@@ -54,7 +54,7 @@ def has_metric(known: list[str], name: str) -> bool:
 
 def nearest_metric(known: list[str], name: str) -> str:
     """Return a hint that names the nearest metric, or those there are."""
-    from workbench.manifest.findings import nearest
+    from workbench.manifest.yaml.faults import nearest
 
     by_part = {part: each for each in known for part in (each.rpartition("/")[2], each)}
     if close := nearest(name, by_part):

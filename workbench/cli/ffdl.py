@@ -13,7 +13,7 @@ from workbench.cli.options import Job, JsonStream, Learner
 
 if TYPE_CHECKING:
     from workbench.metrics import MetricRow
-    from workbench.store.rows import JobRow
+    from workbench.store.db.rows import JobRow
 
 PAGE = 20
 """FfDL's page, where a position is said and no size."""
@@ -144,7 +144,7 @@ def _chosen(
 
     from workbench.clock import now_us
     from workbench.errors import UsageError
-    from workbench.logs.times import since_us
+    from workbench.logs.time_expressions import since_us
 
     if since:
         begin = since_us(since, now_us()) // 1000

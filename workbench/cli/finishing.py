@@ -13,8 +13,8 @@ from workbench.errors import CannotWrite
 
 if TYPE_CHECKING:
     from workbench.metrics.conditions import Condition, Verdict
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow, SeriesRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow, SeriesRow
 
 EXIT_NOT_MET: Final = 1
 TAIL_LINES: Final = 50

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from workbench.cli.views import View
     from workbench.logs.journal import JournalReader
     from workbench.paths import Home
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 COPY_BYTES = 1 << 20
 """Read at once; what a signal may have to wait for."""
@@ -51,7 +51,7 @@ class Keeper:
         self._ended.set()
 
     def _keep(self) -> None:
-        from workbench.controller.client import ensure_controller
+        from workbench.controller.runtime.client import ensure_controller
 
         wait = 0.0 if self._at_once else self.EVERY_SECONDS
         while not self._ended.wait(wait):

@@ -13,8 +13,8 @@ from workbench.cli.words import count
 from workbench.job import State
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 SHOWN_STATES = (State.PROCESSING,)
 """States on the way that are worth a line where there are many jobs."""

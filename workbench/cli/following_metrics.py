@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from workbench.cli.progress_words import is_over
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow, Point
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow, Point
 
 PAGE = 2000
 POLL_SECONDS = 0.1

@@ -14,8 +14,8 @@ from workbench.cli.options import Json, Where
 
 if TYPE_CHECKING:
     from workbench.logs.grep import Pattern
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 EXIT_NOTHING: Final = 1
 """As grep does."""
@@ -68,7 +68,7 @@ def grep(
     from workbench.cli.open_store import existing_store
     from workbench.clock import now_us
     from workbench.logs.grep import Pattern
-    from workbench.store.listing import listed
+    from workbench.store.queries.listing import listed
 
     wanted = Pattern(pattern, literal=fixed, ignore_case=ignore_case)
     with existing_store() as store:
@@ -90,7 +90,7 @@ def _hits(
 ) -> Iterator[Hit]:
     from contextlib import closing
 
-    from workbench.logs.abreast import search
+    from workbench.logs.parallel_search import search
 
     places = [
         (row, attempt, learner)

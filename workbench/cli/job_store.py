@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workbench.data.moving import Moving
-    from workbench.data.stores import Store
-    from workbench.manifest.model import JobSpec
+    from workbench.data.stores.model import Store
+    from workbench.data.stores.transfer import Moving
     from workbench.paths import Home
+    from workbench.spec import JobSpec
 
 CHECKPOINTS = "_checkpoints"
 SHARED_CHECKPOINTS = "_wml_checkpoints"
@@ -46,8 +46,8 @@ class ResultStore:
         Raises:
             FabricError: its credentials are not kept any more, or rclone is missing.
         """
-        from workbench.controller.secrets import read_secrets
-        from workbench.data.moving import Moving
+        from workbench.controller.runtime.secrets import read_secrets
+        from workbench.data.stores.transfer import Moving
 
         return Moving(self.store, read_secrets(home, self.job_id))
 
@@ -56,7 +56,7 @@ def result_store(spec: JobSpec, job_id: str) -> ResultStore | None:
     """Return the store of a job's results; None where they stay with the job or lie in a volume."""
     if not any(store.training_results for store in spec.data_stores):
         return None
-    from workbench.data.stores import stores_of
+    from workbench.data.stores.model import stores_of
 
     store = next(each for each in stores_of(spec) if each.results_container)
     return None if store.is_volume else ResultStore(store, job_id, spec.checkpoints.shared)

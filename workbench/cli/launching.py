@@ -14,12 +14,12 @@ from workbench.errors import FabricError, InputMissing, UsageError
 
 if TYPE_CHECKING:
     from workbench.cli.parents import Parent
-    from workbench.data.snapshot import Snapshot
+    from workbench.data.code.snapshot import Snapshot
     from workbench.job import JobId
     from workbench.manifest import Loaded
-    from workbench.manifest.model import JobSpec
     from workbench.paths import Home
-    from workbench.store.rows import PlaceRef
+    from workbench.spec import JobSpec
+    from workbench.store.db.rows import PlaceRef
 
 
 NO_CHAIN: Final[Mapping[str, Parent]] = {}
@@ -91,7 +91,7 @@ def prepare(
     from workbench.cli.places import find_place
     from workbench.cli.store_checks import check_folders, check_stores, ready_stores
     from workbench.config.secrets import find_secrets
-    from workbench.controller.expecting import announce
+    from workbench.controller.runtime.prewarm import announce
 
     words = sort_out(words)
     git = _GitLook(_likely_folder(words))
@@ -160,7 +160,7 @@ def _with_passwords(loaded: Loaded, hidden: Sequence[str], words: Words) -> list
 
 
 def _snap(code: Path, home: Home, never: Sequence[Path]) -> Snapshot:
-    from workbench.data.snapshot import snap
+    from workbench.data.code.snapshot import snap
 
     if not code.exists():
         raise InputMissing(f"the code {code} is not there", hint="name a folder, a zip or a tar")
@@ -197,7 +197,7 @@ class _GitLook(threading.Thread):
 def _describe_git(folder: Path) -> dict[str, Any]:
     if not any((parent / ".git").exists() for parent in (folder.absolute(), *folder.absolute().parents)):
         return {}
-    from workbench.data.git import describe
+    from workbench.data.code.git import describe
 
     return describe(folder)
 
@@ -207,7 +207,7 @@ def data_limit(spec: JobSpec, backend: str) -> dict[str, int]:
     if not spec.data_stores:
         return {}
     from workbench.config import load_config
-    from workbench.config.data import cache_bytes
+    from workbench.config.x_data import cache_bytes
 
     limit = cache_bytes(backend, load_config())
     return {"data_cache_bytes": limit} if limit else {}

@@ -12,7 +12,7 @@ from workbench.errors import UsageError
 if TYPE_CHECKING:
     from runners.interface import LearnerRef, Runner
     from workbench.paths import Home
-    from workbench.store.rows import JobRow
+    from workbench.store.db.rows import JobRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def reached(job: str, learner: int, attempt: int | None = None) -> Iterator[Reac
     from runners.registry import load_runner
     from workbench.cli.open_store import store_with
     from workbench.cli.places import open_backend
-    from workbench.store.database import home_uuid
+    from workbench.store.db.database import home_uuid
 
     with store_with(job) as (store, row):
         uuid, home = row.place.home(home_uuid(store.home)), store.home

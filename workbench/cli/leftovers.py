@@ -18,7 +18,7 @@ from workbench.job import nine
 if TYPE_CHECKING:
     from backends.contract.host import BackendOptions
     from runners.interface import LearnerRef, Runner
-    from workbench.store.database import Store
+    from workbench.store.db.database import Store
 
 HERE: Final = "this home"
 
@@ -55,8 +55,8 @@ def remove(found: Iterable[Leftover]) -> None:
 
 def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
     from runners.registry import load_runner
-    from workbench.controller.borrowing import load_place
-    from workbench.store.database import home_uuid
+    from workbench.controller.runtime.session_borrower import load_place
+    from workbench.store.db.database import home_uuid
 
     ours = home_uuid(store.home)
     backend = load_place(options)
@@ -119,7 +119,7 @@ def _why_nobodys(store: Store, ref: LearnerRef) -> str:
 def _remove_learner(options: BackendOptions, runner_name: str, ref: LearnerRef) -> None:
     from runners.interface import AttemptRef, StopRequest
     from runners.registry import load_runner
-    from workbench.controller.borrowing import load_place
+    from workbench.controller.runtime.session_borrower import load_place
 
     attempt = AttemptRef(ref.home, ref.job_id, ref.attempt, ref.learner)
     with closing(load_place(options).open()) as place:

@@ -13,7 +13,7 @@ from workbench.job import nine
 
 if TYPE_CHECKING:
     from backends.contract.host import BackendOptions, Cluster, Host
-    from workbench.store.database import Store
+    from workbench.store.db.database import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def folders_left(
     store: Store, options: BackendOptions, folders: Sequence[tuple[str, str]]
 ) -> Iterator[Leftover]:
     """Give those that belong to no job here, the ones of this home with what removes them."""
-    from workbench.store.database import home_uuid
+    from workbench.store.db.database import home_uuid
     from workbench.store.jobs import job
 
     ours = home_uuid(store.home)
@@ -66,7 +66,7 @@ def folders_left(
 
 def _remove_folder(options: BackendOptions, job_id: str, ours: str) -> None:
     from runners.registry import load_runner
-    from workbench.controller.borrowing import load_place
+    from workbench.controller.runtime.session_borrower import load_place
 
     with closing(load_place(options).open()) as place:
         runner = load_runner("process")(place, home_uuid=ours)

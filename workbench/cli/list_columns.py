@@ -9,8 +9,8 @@ from workbench.cli.words import MICROSECONDS, ago, duration, number, size, stamp
 from workbench.job import TERMINAL, nine
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 USUAL: Final = ("id", "name", "state", "where", "gpus", "submitted", "time", "exit", "why")
 
@@ -88,9 +88,9 @@ def _metric_values(
         return {row.id: {} for row in rows}
     from workbench.cli.expressions import has_metric, nearest_metric
     from workbench.errors import UsageError
-    from workbench.manifest.findings import nearest
+    from workbench.manifest.yaml.faults import nearest
     from workbench.metrics import latest_of
-    from workbench.store.listing import known_metrics
+    from workbench.store.queries.listing import known_metrics
 
     known = known_metrics(store)
     for name in wanted:

@@ -15,8 +15,8 @@ from workbench.cli.options import Backend, Json, Where
 
 if TYPE_CHECKING:
     from workbench.job import State
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 SHOWN = 50
 """How many jobs are shown when nothing is said."""
@@ -149,8 +149,8 @@ def _rows(store: Store, asked: _Asked, limit: int | None) -> list[JobRow]:
         )
     from workbench.cli.expressions import check_metric, read_where
     from workbench.clock import now_us
-    from workbench.store.listing import SORTS, listed
-    from workbench.store.reading import conditions
+    from workbench.store.queries.jobs import conditions
+    from workbench.store.queries.listing import SORTS, listed
 
     key = asked.sort.lstrip("-").removeprefix("+") or "submitted"
     if key not in SORTS:
@@ -185,7 +185,7 @@ def _states(words: Sequence[str]) -> list[State]:
         elif word.upper() in State.__members__:
             states.append(State[word.upper()])
         else:
-            from workbench.manifest.findings import nearest
+            from workbench.manifest.yaml.faults import nearest
 
             known = [*(state.lower() for state in State), "open"]
             close = nearest(word, known)

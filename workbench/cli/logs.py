@@ -10,7 +10,7 @@ from workbench.cli.command import command
 from workbench.cli.options import Attempt, Job, JsonStream, Learner, NoPrefix
 
 if TYPE_CHECKING:
-    from workbench.store.rows import JobRow
+    from workbench.store.db.rows import JobRow
 
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as more is printed, until the job ends.")]
 Tail = Annotated[int | None, typer.Option("--tail", "-n", min=0, metavar="N", help="The last N lines.")]
@@ -104,6 +104,6 @@ def _since(text: str) -> int | None:
     if not text:
         return None
     from workbench.clock import now_us
-    from workbench.logs.times import since_us
+    from workbench.logs.time_expressions import since_us
 
     return since_us(text, now_us())

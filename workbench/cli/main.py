@@ -83,7 +83,7 @@ def _start_controller() -> None:
 
     A failure is told by whoever needs the controller later; a home that is not there yet is not made here.
     """
-    from workbench.controller.reaching import ensure_controller
+    from workbench.controller.runtime.connect import ensure_controller
     from workbench.errors import FabricError
     from workbench.paths import Home, default_home
 

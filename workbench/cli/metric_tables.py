@@ -18,8 +18,8 @@ from workbench.metrics.table import table
 
 if TYPE_CHECKING:
     from workbench.metrics import MetricRow
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 
 def print_table(

@@ -12,8 +12,8 @@ from workbench.cli.completions import job_names, metric_names
 from workbench.cli.options import Attempt, JsonStream, Learner
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 SHOWN = 50
 """How many rows a terminal is shown when nothing is said."""

@@ -12,7 +12,7 @@ def also_named() -> dict[str, Mapping[str, str]]:
     home = Home(default_home())
     if not home.served_store.exists():
         return {}
-    from workbench.data.served import NAME, served_store
+    from workbench.data.stores.local_server import NAME, served_store
 
     served = served_store(home)
     return {NAME: served.connection} if served else {}

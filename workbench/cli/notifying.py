@@ -16,7 +16,7 @@ from workbench.job import nine
 if TYPE_CHECKING:
     from workbench.cli.views import View
     from workbench.metrics.conditions import Condition
-    from workbench.store.rows import JobRow, SeriesRow, TransitionRow
+    from workbench.store.db.rows import JobRow, SeriesRow, TransitionRow
 
 BELL: Final = "\a"
 DESKTOP_SECONDS: Final = 5.0

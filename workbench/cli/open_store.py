@@ -11,14 +11,14 @@ from workbench.job import TERMINAL
 from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 
 @contextmanager
 def open_store() -> Iterator[Store]:
     """Open the store of this home, which is made where it is missing."""
-    from workbench.store.database import Store
+    from workbench.store.db.database import Store
 
     with Store.open(Home(default_home())) as store:
         yield store
@@ -79,7 +79,7 @@ def chosen_jobs(store: Store, names: Sequence[str], label: str, *, only_open: bo
 
 
 def _nearest_label(store: Store, label: str) -> str:
-    from workbench.manifest.findings import nearest
+    from workbench.manifest.yaml.faults import nearest
 
     sql = "SELECT DISTINCT key || '=' || value FROM jobs, json_each(jobs.labels) WHERE deleted_us IS NULL"
     known = [text for (text,) in store.rows(sql)]

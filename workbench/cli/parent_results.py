@@ -11,10 +11,10 @@ from workbench.job import JobId, nine
 
 if TYPE_CHECKING:
     from workbench.cli.parents import Parent
-    from workbench.data.stores import Store
-    from workbench.manifest.model import DataStore
+    from workbench.data.stores.model import Store
     from workbench.paths import Home
-    from workbench.store.rows import PlaceRef
+    from workbench.spec import DataStore
+    from workbench.store.db.rows import PlaceRef
 
 
 def results_of(asked: DataStore, number: int, parent: Parent, home: Home) -> tuple[DataStore, dict[str, str]]:
@@ -65,7 +65,7 @@ def check_results(parent: Parent, place: PlaceRef) -> None:
 
 def _store_of(parent: Parent) -> Store | None:
     """Return the store of a job's results; None where they are kept with the job."""
-    from workbench.data.stores import stores_of
+    from workbench.data.stores.model import stores_of
 
     store = next((each for each in stores_of(parent.spec) if each.results_container), None)
     if store is not None and store.is_volume:
@@ -91,7 +91,7 @@ def _read_only(asked: DataStore, kind: str, connection: Mapping[str, str], conta
 
 def _passed_on(store: Store, number: int, parent: Parent) -> tuple[dict[str, str], dict[str, str]]:
     """Return a connection whose references are those of another job, and the values that they stand for."""
-    from workbench.manifest.credentials import paths_in, put_back, reference
+    from workbench.manifest.keys.credentials import paths_in, put_back, reference
 
     connection, values = dict(store.connection), dict[str, str]()
     for key, text in store.connection.items():

@@ -11,9 +11,9 @@ from workbench.job import TERMINAL, JobId, State, nine
 
 if TYPE_CHECKING:
     from workbench.manifest import Loaded
-    from workbench.manifest.model import DataStore, JobSpec
     from workbench.paths import Home
-    from workbench.store.rows import JobRow, PlaceRef
+    from workbench.spec import DataStore, JobSpec
+    from workbench.store.db.rows import JobRow, PlaceRef
 
 MODES: Final = ("completed", "ended")
 JOB_STORE: Final = "job"
@@ -42,7 +42,7 @@ def split_reference(text: str) -> tuple[str, str]:
         return text.strip(), MODES[0]
     if mode in MODES:
         return name.strip(), mode
-    from workbench.manifest.findings import nearest
+    from workbench.manifest.yaml.faults import nearest
 
     close = nearest(mode, MODES)
     hint = f"did you mean {name}:{close}?" if close else f"write {name}:completed or {name}:ended"
@@ -106,9 +106,9 @@ def check_place(before: Loaded, place: PlaceRef, home: Home, chain: Mapping[str,
 def _parent(name: str, home: Home, chain: Mapping[str, Parent]) -> Parent:
     if name in chain:
         return chain[name]
-    from workbench.controller.secrets import read_secrets
+    from workbench.controller.runtime.secrets import read_secrets
     from workbench.errors import UnknownName
-    from workbench.store.database import Store
+    from workbench.store.db.database import Store
     from workbench.store.jobs import detail, resolve
 
     try:
@@ -116,7 +116,7 @@ def _parent(name: str, home: Home, chain: Mapping[str, Parent]) -> Parent:
             row = resolve(store, name)
             spec = detail(store, row.id).spec
     except UnknownName as error:
-        from workbench.manifest.findings import nearest
+        from workbench.manifest.yaml.faults import nearest
 
         close = nearest(name, chain)
         raise UnknownName(error.message, hint=f"did you mean {close}?" if close else error.hint) from None

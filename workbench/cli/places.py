@@ -10,8 +10,8 @@ from workbench.errors import UnknownName, UsageError
 if TYPE_CHECKING:
     from backends.contract.host import Backend, BackendOptions, Finding
     from workbench.errors import FabricError
-    from workbench.manifest.model import JobSpec
-    from workbench.store.rows import PlaceRef
+    from workbench.spec import JobSpec
+    from workbench.store.db.rows import PlaceRef
 
 DEFAULT = "local"
 CLUSTER = "k8s"
@@ -35,7 +35,7 @@ def find_place(
         UsageError: that runner does not work at that place.
         BackendError: it has fewer GPUs than the job asks for.
     """
-    from workbench.store.rows import PlaceRef
+    from workbench.store.db.rows import PlaceRef
 
     wanted = runner or spec.runner
     there = open_backend(backend_options(name or spec.backend, context=context, namespace=namespace))
@@ -57,7 +57,7 @@ def find_place(
 
 def _let_controller_know() -> None:
     """Hand over what was typed when the place was reached for the first time."""
-    from workbench.controller.login import hand_over
+    from workbench.controller.runtime.login_client import hand_over
     from workbench.paths import Home, default_home
 
     hand_over(Home(default_home()))
@@ -98,8 +98,8 @@ def open_backend(options: BackendOptions) -> Backend:
 
         return load_backend(options)
     from workbench.cli.reaching import type_answer
-    from workbench.controller.borrowing import load_place
-    from workbench.controller.login import with_person
+    from workbench.controller.runtime.login_client import with_person
+    from workbench.controller.runtime.session_borrower import load_place
     from workbench.paths import Home, default_home
 
     with_person(Home(default_home()), type_answer)
@@ -112,7 +112,7 @@ def _choose_runner(there: Backend, wanted: str, spec: JobSpec) -> tuple[str, lis
     options = there.options
     offered = list(there.runners())
     if wanted and wanted not in runner_names():
-        from workbench.manifest.findings import nearest
+        from workbench.manifest.yaml.faults import nearest
 
         close = nearest(wanted, runner_names())
         known = f"there are {', '.join(sorted(runner_names()))}"

@@ -48,7 +48,7 @@ def plan_of(prepared: Prepared) -> Plan:
     from runners.registry import load_runner
     from workbench.cli.places import open_backend
     from workbench.paths import Home, default_home
-    from workbench.store.database import home_uuid
+    from workbench.store.db.database import home_uuid
     from workbench.store.jobs import who_am_i
 
     place = prepared.place
@@ -94,7 +94,7 @@ def refuse_loss(prepared: Prepared) -> None:
 
 def plan_document(prepared: Prepared, plan: Plan) -> dict[str, Any]:
     """Return a plan as ``--json`` gives it."""
-    from workbench.manifest.model import spec_to_json
+    from workbench.spec import spec_to_json
 
     snapshot = prepared.snapshot
     return {

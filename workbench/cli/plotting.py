@@ -12,8 +12,8 @@ from workbench.cli.words import number
 from workbench.job import nine
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
-    from workbench.store.rows import Bucket, JobRow, SeriesRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import Bucket, JobRow, SeriesRow
 
 ROWS: Final = 10
 LABEL: Final = 10

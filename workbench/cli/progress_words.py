@@ -9,7 +9,7 @@ from workbench.cli.words import duration, number
 from workbench.job import TERMINAL, State, nine
 
 if TYPE_CHECKING:
-    from workbench.store.rows import JobRow, SeriesRow
+    from workbench.store.db.rows import JobRow, SeriesRow
 
 SHOWN_METRICS = 6
 MICROSECONDS = 1_000_000

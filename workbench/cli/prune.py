@@ -15,7 +15,7 @@ from workbench.cli.options import Backend, Json, Where, Yes
 if TYPE_CHECKING:
     from workbench.cli.prune_choice import Rule, Thing
     from workbench.cli.space import Use
-    from workbench.store.database import Store
+    from workbench.store.db.database import Store
 
 ORIGIN = "cli"
 
@@ -185,7 +185,7 @@ def _remove(store: Store, uses: list[Use], things: Iterable[Thing], rule: Rule) 
 
 def _delete(store: Store, uses: list[Use]) -> None:
     from workbench.cli.wait import wait_until
-    from workbench.controller.client import ask, ensure_controller
+    from workbench.controller.runtime.client import ask, ensure_controller
 
     rows = [use.row for use in uses]
     for row in rows:

@@ -18,8 +18,8 @@ from workbench.job import State
 
 if TYPE_CHECKING:
     from workbench.paths import Home
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 ENGINE_SECONDS = 5.0
 KEEP_TAG = "keep"
@@ -81,7 +81,7 @@ def chosen(store: Store, rule: Rule) -> list[JobRow]:
     """
     from workbench.cli.expressions import read_where
     from workbench.clock import now_us
-    from workbench.store.listing import listed
+    from workbench.store.queries.listing import listed
 
     now = now_us()
     fitting = {
@@ -180,7 +180,7 @@ def _remove_environment(home: Home, path: Path) -> None:
     from backends.local.host import LocalHost
     from runners.shared.host_facts import look_at
     from runners.shared.virtualenvs import remove_environment
-    from workbench.store.database import home_uuid
+    from workbench.store.db.database import home_uuid
 
     with closing(LocalHost(home)) as host:
         remove_environment(path.name, look_at(host, home_uuid(home)), host)

@@ -16,7 +16,7 @@ from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
     from workbench.cli.run_words import Words
-    from workbench.store.rows import JobRow
+    from workbench.store.db.rows import JobRow
 
 ORIGIN: Final = "python"
 SOURCE: Final = "dictionary"
@@ -200,7 +200,7 @@ class Job:
 
     def _ask(self, kind: str, *, wait: bool) -> Job:
         from workbench.cli.wait import wait_until
-        from workbench.controller.client import ask, ensure_controller
+        from workbench.controller.runtime.client import ask, ensure_controller
 
         with _store() as store:
             if self._row().state not in TERMINAL:
@@ -336,7 +336,7 @@ def jobs(where: str = "", *, sort: str = "", limit: int | None = None) -> list[J
     """
     from workbench.cli.expressions import check_metric, read_where
     from workbench.clock import now_us
-    from workbench.store.listing import SORTS, listed
+    from workbench.store.queries.listing import SORTS, listed
 
     key = sort.lstrip("-") or "submitted"
     with _store() as store:

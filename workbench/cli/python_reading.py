@@ -10,8 +10,8 @@ from workbench.cli.words import MICROSECONDS
 
 if TYPE_CHECKING:
     from workbench.cli.python_api import Series
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 WAIT_SECONDS = 0.1
 

@@ -14,8 +14,8 @@ from workbench.clock import elapsed_seconds, now_us
 
 if TYPE_CHECKING:
     from workbench.cli.views import View
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow, SeriesRow, TransitionRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow, SeriesRow, TransitionRow
 
 SHOWN_LINES: Final = 8
 DRAW_SECONDS: Final = 0.25

@@ -66,7 +66,7 @@ def reach(options: BackendOptions, accept_key: str = "") -> list[Finding]:
         FabricError: it cannot be reached, and why.
     """
     from workbench.cli.places import open_backend
-    from workbench.controller.login import hand_over
+    from workbench.controller.runtime.login_client import hand_over
     from workbench.paths import Home, default_home
 
     backend = open_backend(options)
@@ -100,7 +100,7 @@ def purge(options: BackendOptions) -> None:
     from backends.contract.host import Host
     from workbench.cli.places import open_backend
     from workbench.paths import Home, default_home
-    from workbench.store.database import home_uuid
+    from workbench.store.db.database import home_uuid
 
     if options.type == "local":
         raise ConfigError("this machine keeps the home itself, which is not removed", hint="see fabric gc")

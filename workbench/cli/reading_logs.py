@@ -15,8 +15,8 @@ from workbench.cli.sink import write_all
 if TYPE_CHECKING:
     from workbench.logs.follow import Source, Wait
     from workbench.logs.grep import Pattern
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 WAIT_SECONDS = 0.1
 """How long a change of the store may go unnoticed; output is noticed at once."""

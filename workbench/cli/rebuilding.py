@@ -12,8 +12,8 @@ from workbench.errors import TryAgain
 from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
-    from workbench.controller.lock import ControllerLock
-    from workbench.store.recovering import Report
+    from workbench.controller.runtime.lock import ControllerLock
+    from workbench.store.updates.x_recovering import Report
 
 LOCK_SECONDS = 15.0
 """How long a controller may take to step down."""
@@ -26,12 +26,12 @@ def rebuild_store(*, yes: bool, json: bool) -> int:
         TryAgain: a controller does not step down.
         UsageError: nobody can be asked.
     """
-    from workbench.controller.client import ensure_controller
+    from workbench.controller.runtime.client import ensure_controller
     from workbench.metrics import ingest
-    from workbench.store.database import Store
-    from workbench.store.identity import make_home
+    from workbench.store.db.database import Store
+    from workbench.store.db.identity import make_home
     from workbench.store.jobs import open_jobs
-    from workbench.store.rebuild import rebuild
+    from workbench.store.updates.rebuild import rebuild
 
     home = Home(default_home())
     if home.database.exists() and not confirm(
@@ -56,8 +56,8 @@ def rebuild_store(*, yes: bool, json: bool) -> int:
 def _take_controller_lock(home: Home) -> ControllerLock:
     """Have the controller step down, and keep every other from starting."""
     from workbench.clock import elapsed_seconds
-    from workbench.controller.client import stop_controller
-    from workbench.controller.lock import ControllerLock
+    from workbench.controller.runtime.client import stop_controller
+    from workbench.controller.runtime.lock import ControllerLock
 
     deadline = elapsed_seconds() + LOCK_SECONDS
     while (lock := ControllerLock.take(home)) is None:

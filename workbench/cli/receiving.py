@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from runners.shared.download import inside
-from workbench.data.links import stays_inside
+from workbench.data.code.links import stays_inside
 from workbench.errors import BackendError
 
 _COPY_BYTES: Final = 1 << 20

@@ -12,8 +12,8 @@ from workbench.cli.options import Job, NoPrefix
 from workbench.cli.run import Detach, Json, OnInterrupt, Quiet
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
-    from workbench.store.rows import JobDetail
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobDetail
 
 Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Another name than the first one's.")]
 
@@ -57,7 +57,7 @@ def rerun(
 def _tell_changed_data(store: Store, whole: JobDetail, again: str) -> None:
     """Say where the data is no longer what the first job read."""
     from workbench.cli.failures import warn
-    from workbench.data.fingerprints import fingerprints
+    from workbench.data.stores.fingerprints import fingerprints
     from workbench.job import nine
 
     job = store.home.job

@@ -14,8 +14,8 @@ from workbench.errors import InputMissing
 from workbench.job import nine
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
-    from workbench.store.rows import JobDetail
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobDetail
 
 SHOWN_PACKAGES = 5
 
@@ -47,8 +47,8 @@ def prepare_again(store: Store, whole: JobDetail, *, name: str, argv: Sequence[s
         InputMissing: its code or its interpreter is not there any more.
     """
     from workbench.config.secrets import find_secrets
-    from workbench.controller.secrets import read_secrets
-    from workbench.data.fingerprints import recorded_data
+    from workbench.controller.runtime.secrets import read_secrets
+    from workbench.data.stores.fingerprints import recorded_data
     from workbench.manifest import Loaded
 
     old = whole.recorded
@@ -93,7 +93,7 @@ def _see_credentials(whole: JobDetail, kept: Mapping[str, str]) -> None:
     Raises:
         InputMissing: one is not.
     """
-    from workbench.manifest.credentials import paths_in
+    from workbench.manifest.keys.credentials import paths_in
 
     for store in whole.spec.data_stores:
         if lost := [

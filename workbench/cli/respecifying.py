@@ -11,8 +11,8 @@ from workbench.errors import UsageError
 from workbench.job import nine
 
 if TYPE_CHECKING:
-    from workbench.manifest.model import JobSpec
-    from workbench.store.rows import JobDetail
+    from workbench.spec import JobSpec
+    from workbench.store.db.rows import JobDetail
 
 CHANGEABLE = ("params.", "env.")
 _FOLLOWS = ("params", "env", "framework", "setup")
@@ -44,7 +44,7 @@ def respecified(whole: JobDetail, sets: Sequence[str]) -> dict[str, Any]:
             hint=f"fabric run MANIFEST --from {nine(whole.row.id)} begins a new one with its checkpoint",
         )
     spec = _laid_over(whole.spec, before, after, differing)
-    from workbench.manifest.model import spec_to_json
+    from workbench.spec import spec_to_json
 
     keys = {text.partition("=")[0].strip(): "resume --set" for text in sets}
     return {"set": list(sets), "changed": {"spec": spec_to_json(spec), "origins": {**whole.origins, **keys}}}

@@ -12,8 +12,8 @@ from workbench.errors import UsageError
 from workbench.job import nine
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 
 def ask_to_resume(
@@ -34,8 +34,8 @@ def ask_to_resume(
         InputMissing: a secret is nowhere to be found.
     """
     from workbench.cli.respecifying import respecified
-    from workbench.controller.client import ask, ensure_controller
-    from workbench.store.reading import detail
+    from workbench.controller.runtime.client import ask, ensure_controller
+    from workbench.store.queries.jobs import detail
 
     _check_resumable(row)
     _find_secrets(store, row)
@@ -54,7 +54,7 @@ def wait_for_answer(store: Store, row: JobRow, request: int) -> None:
     """
     from workbench.cli.wait import wait_until
     from workbench.errors import TryAgain
-    from workbench.store.requests import request as current
+    from workbench.store.queries.requests import request as current
 
     def answered(rows: list[JobRow]) -> bool:
         found = current(store, request)
@@ -88,8 +88,8 @@ def _find_secrets(store: Store, row: JobRow) -> None:
         InputMissing: one is nowhere.
     """
     from workbench.cli.secrets_again import find_again
-    from workbench.controller.secrets import refusal_of
-    from workbench.store.reading import detail
+    from workbench.controller.runtime.secrets import refusal_of
+    from workbench.store.queries.jobs import detail
 
     if missing := find_again(store.home, row.id, detail(store, row.id).spec):
         raise refusal_of(missing)
@@ -102,7 +102,7 @@ def _moved(store: Store, row: JobRow, backend: str, runner: str) -> dict[str, An
         UsageError: what it has made so far is only where it ran.
     """
     from workbench.cli.places import find_place
-    from workbench.store.reading import detail
+    from workbench.store.queries.jobs import detail
 
     if not backend and not runner:
         return {}

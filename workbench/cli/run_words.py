@@ -92,8 +92,8 @@ def read_manifest(words: Words) -> Loaded:
 def _read_with_stores(words: Words, flags: dict[str, Any]) -> Loaded:
     """Read a manifest twice: what its stores are must be known before others can take their place."""
     from workbench.manifest import load_text
-    from workbench.manifest.reading import STDIN_NAME
-    from workbench.manifest.reading import read_manifest as text_of
+    from workbench.manifest.yaml.source import STDIN_NAME
+    from workbench.manifest.yaml.source import read_manifest as text_of
 
     text = words.text or text_of(words.manifest, None)
     is_file = words.manifest != "-"

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from workbench.cli.attaching import Notices
     from workbench.cli.finishing import Wishes
     from workbench.cli.run_words import Words
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from workbench.cli.console import narrate
 from workbench.cli.words import count
 from workbench.errors import UsageError
 from workbench.job import JobId, nine
-from workbench.manifest.model import SWEEP_LABEL
+from workbench.spec import SWEEP_LABEL
 
 if TYPE_CHECKING:
     from workbench.cli.interruption import Policy
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from workbench.cli.run_words import Words
     from workbench.cli.running import Plan, Ways
     from workbench.paths import Home
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from workbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from workbench.manifest.model import JobSpec
     from workbench.paths import Home
-    from workbench.store.rows import JobDetail
+    from workbench.spec import JobSpec
+    from workbench.store.db.rows import JobDetail
 
 
 def find_again(home: Home, job_id: str, spec: JobSpec) -> list[str]:
@@ -20,8 +20,8 @@ def find_again(home: Home, job_id: str, spec: JobSpec) -> list[str]:
         NotAllowed: the user's file of secrets may be read by others.
         CannotWrite: the home takes no more.
     """
-    from workbench.controller.secrets import forget_secrets, read_secrets, write_secrets
-    from workbench.manifest.credentials import needed_by
+    from workbench.controller.runtime.secrets import forget_secrets, read_secrets, write_secrets
+    from workbench.manifest.keys.credentials import needed_by
 
     have = read_secrets(home, job_id)
     missing = [name for name in needed_by(spec) if name not in have]
@@ -39,7 +39,7 @@ def renew_credentials(home: Home, whole: JobDetail) -> None:
         NotAllowed: the user's file of secrets may be read by others.
         CannotWrite: the home takes no more.
     """
-    from workbench.controller.secrets import forget_secrets, read_secrets, write_secrets
+    from workbench.controller.runtime.secrets import forget_secrets, read_secrets, write_secrets
 
     have = read_secrets(home, whole.row.id)
     renewed = {path: value for path, value in _now(whole) if path in have and value != have[path]}
@@ -53,7 +53,7 @@ def _now(whole: JobDetail) -> Iterator[tuple[str, str]]:
     from workbench.config.secrets import find_secrets
     from workbench.errors import ManifestError
     from workbench.manifest import load_text
-    from workbench.manifest.credentials import named_in, resolved
+    from workbench.manifest.keys.credentials import named_in, resolved
 
     try:
         read = load_text(whole.manifest_text, "manifest", environ={}, defaults={})

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from workbench.cli.console import narrate
-from workbench.data.rclone import find_rclone
-from workbench.data.served import ALIAS, NAME, TRIAL_KEY, Served, make_containers, serving
+from workbench.data.stores.local_server import ALIAS, NAME, TRIAL_KEY, Served, make_containers, serving
+from workbench.data.stores.rclone import find_rclone
 from workbench.errors import BackendError, CannotWrite, InputMissing, TryAgain
 from workbench.paths import Home
 

@@ -12,8 +12,8 @@ from workbench.cli.command import command
 from workbench.cli.options import Job, Json
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
-    from workbench.store.rows import JobDetail
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobDetail
 
 Origin = Annotated[bool, typer.Option("--origin", help="Each setting, and where its value came from.")]
 History = Annotated[bool, typer.Option("--history", help="Everything that happened, with who and when.")]
@@ -71,7 +71,7 @@ def origin_of(origins: Mapping[str, str], key: str) -> str:
 
 def settings(whole: JobDetail) -> list[tuple[str, Any]]:
     """Return every setting of a job by its dotted key."""
-    from workbench.manifest.model import spec_to_json
+    from workbench.spec import spec_to_json
 
     flat = _flatten("", spec_to_json(whole.spec))
     return sorted(flat.items())

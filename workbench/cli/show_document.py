@@ -9,18 +9,18 @@ from workbench.cli.documents import job_document
 from workbench.cli.words import iso
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
-    from workbench.store.rows import AttemptRow, JobDetail, LearnerRow, TransitionRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import AttemptRow, JobDetail, LearnerRow, TransitionRow
 
 
 def show_document(store: Store, whole: JobDetail) -> dict[str, Any]:
     """Return the whole of a job."""
     from workbench.cli.job_store import result_store
-    from workbench.data.fingerprints import fingerprints
-    from workbench.manifest.model import spec_to_json
+    from workbench.data.stores.fingerprints import fingerprints
     from workbench.metrics import checkpoints, latest, progress
+    from workbench.spec import spec_to_json
     from workbench.store.jobs import attempts, transitions
-    from workbench.store.learners import learners
+    from workbench.store.queries.learners import learners
 
     row = whole.row
     folder = store.home.job(row.id)

@@ -13,8 +13,8 @@ from workbench.clock import now_us
 from workbench.job import TERMINAL, attempt_stem, nine
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
-    from workbench.store.rows import AttemptRow, JobDetail, LearnerRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import AttemptRow, JobDetail, LearnerRow
 
 MICROSECONDS = 1_000_000
 SHOWN_METRICS = 12
@@ -115,7 +115,7 @@ def _code(whole: JobDetail) -> Iterator[tuple[str, str]]:
 
 
 def _data(store: Store, whole: JobDetail) -> Iterator[tuple[str, str]]:
-    from workbench.data.fingerprints import fingerprints
+    from workbench.data.stores.fingerprints import fingerprints
 
     for each in fingerprints(store.home.job(whole.row.id), whole.row.attempt):
         amount = f"{count(each.files, 'file')}, {size(each.size_bytes)}"
@@ -159,7 +159,7 @@ def _places(store: Store, whole: JobDetail) -> Iterator[tuple[str, str]]:
 
 def _attempts(store: Store, whole: JobDetail) -> str:
     from workbench.store.jobs import attempts
-    from workbench.store.learners import learners
+    from workbench.store.queries.learners import learners
 
     lines = []
     for attempt in attempts(store, whole.row.id):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from workbench.paths import Home, JobFolder
-    from workbench.store.rows import JobRow
+    from workbench.store.db.rows import JobRow
 
 BLOCK_BYTES = 512
 """What ``st_blocks`` counts in."""

@@ -36,7 +36,7 @@ def sql(query: Query = "", csv: Csv = False, json: Json = False) -> None:
     """
     from workbench.errors import InputMissing, UsageError
     from workbench.paths import Home, default_home
-    from workbench.store.asking import open_views
+    from workbench.store.queries.sql_console import open_views
 
     if csv and json:
         raise UsageError("--csv and --json exclude each other")
@@ -87,7 +87,7 @@ def _text(value: Any) -> str:
 
 def _print_views(*, json: bool) -> None:
     from workbench.cli.documents import print_document
-    from workbench.store.asking import FUNCTIONS, VIEWS
+    from workbench.store.queries.sql_console import FUNCTIONS, VIEWS
 
     if json:
         print_document(

@@ -9,8 +9,8 @@ from workbench.cli.command import command
 from workbench.cli.options import Json, SomeJobs
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 
 @command("status", "fabric status", "fabric status @last", "fabric status digits other --json")

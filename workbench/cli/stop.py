@@ -13,8 +13,8 @@ from workbench.cli.progress_words import is_over
 from workbench.job import nine
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 ORIGIN = "cli"
 
@@ -114,7 +114,7 @@ def _stop(kind: Literal["halt", "kill"], names: list[str], label: str, *, wait: 
 
 
 def _ask(store: Store, row: JobRow, kind: str) -> None:
-    from workbench.controller.client import ask, ensure_controller
+    from workbench.controller.runtime.client import ask, ensure_controller
 
     ask(store, row.id, kind, origin=ORIGIN)
     ensure_controller(store.home)

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 from workbench.errors import InputMissing, PlaceUnreachable, UsageError
 
 if TYPE_CHECKING:
-    from workbench.data.served import Served
+    from workbench.data.stores.local_server import Served
     from workbench.manifest import Loaded
-    from workbench.manifest.model import DataStore, JobSpec
     from workbench.paths import Home
-    from workbench.store.rows import PlaceRef
+    from workbench.spec import DataStore, JobSpec
+    from workbench.store.db.rows import PlaceRef
 
 ANSWER_SECONDS = 2.0
 LOCAL = "local"
@@ -32,7 +32,7 @@ def ready_stores(loaded: Loaded, home: Home) -> tuple[Loaded, list[str]]:
         return loaded, []
     from workbench.cli.aliases import with_aliases
     from workbench.config import load_config
-    from workbench.data.served import served_store
+    from workbench.data.stores.local_server import served_store
 
     return with_aliases(loaded, load_config(), served_store(home))
 
@@ -50,7 +50,7 @@ def check_stores(spec: JobSpec, place: PlaceRef, home: Home, *, launch: bool) ->
     addressed = [store for store in spec.data_stores if store.connection.get("auth_url")]
     if not addressed:
         return
-    from workbench.data.served import served_store
+    from workbench.data.stores.local_server import served_store
 
     served = served_store(home)
     for store in addressed:
@@ -94,7 +94,7 @@ def _is_loopback(store: DataStore) -> bool:
 
 def _see_alias(store: DataStore) -> None:
     from workbench.config.stores import same_address
-    from workbench.data.served import ALIAS
+    from workbench.data.stores.local_server import ALIAS
 
     if same_address(store.connection["auth_url"], ALIAS):
         raise PlaceUnreachable(
@@ -119,7 +119,7 @@ def _see_answer(store: DataStore) -> None:
 
 
 def _see_containers(store: DataStore, served: Served) -> None:
-    from workbench.data.served import NAME, make_in
+    from workbench.data.stores.local_server import NAME, make_in
 
     folder = Path(served.folder)
     container = store.training_data.strip("/").partition("/")[0]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from workbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from workbench.data.moving import Moving
-    from workbench.data.served import Served
+    from workbench.data.stores.local_server import Served
+    from workbench.data.stores.transfer import Moving
 
 _WORD = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62}):(.*)", re.DOTALL)
 
@@ -38,10 +38,10 @@ def named(word: str) -> Named:
     from workbench.config import load_config
     from workbench.config.secrets import find_secrets
     from workbench.config.stores import named_store
-    from workbench.data.moving import Moving
-    from workbench.data.served import NAME, served_store
-    from workbench.data.stores import Store
-    from workbench.manifest.credentials import connection_without, named_in, resolved
+    from workbench.data.stores.local_server import NAME, served_store
+    from workbench.data.stores.model import Store
+    from workbench.data.stores.transfer import Moving
+    from workbench.manifest.keys.credentials import connection_without, named_in, resolved
     from workbench.paths import Home, default_home
 
     found = _WORD.fullmatch(word)

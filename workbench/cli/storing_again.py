@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from workbench.cli.job_store import ResultStore
-    from workbench.store.database import Store
-    from workbench.store.rows import JobDetail
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobDetail
 
 EXIT_NOT_STORED = 75
 ORIGIN = "cli"
@@ -30,7 +30,7 @@ def retry(store: Store, job_id: str, *, json: bool) -> int:
     """
     from workbench.cli.job_store import result_store
     from workbench.cli.secrets_again import renew_credentials
-    from workbench.controller.mending import put_right
+    from workbench.controller.loop.x_mending import put_right
     from workbench.store.jobs import detail
 
     whole = detail(store, job_id)
@@ -72,8 +72,8 @@ def _at_the_place(store: Store, whole: JobDetail) -> Sequence[Mapping[str, Any]]
     from runners.interface import AttemptRef, LaunchRequest
     from runners.registry import load_runner
     from workbench.cli.places import open_backend
-    from workbench.controller.secrets import read_secrets
-    from workbench.store.database import home_uuid
+    from workbench.controller.runtime.secrets import read_secrets
+    from workbench.store.db.database import home_uuid
 
     row, uuid = whole.row, home_uuid(store.home)
     request = LaunchRequest(

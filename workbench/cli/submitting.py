@@ -15,8 +15,8 @@ from workbench.job import nine
 if TYPE_CHECKING:
     from workbench.cli.launching import Prepared
     from workbench.paths import Home
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 ORIGIN = "cli"
 
@@ -39,7 +39,7 @@ class ControllerStart:
         self._thread.join(timeout=5)
 
     def _start(self) -> None:
-        from workbench.controller.client import ensure_controller
+        from workbench.controller.runtime.client import ensure_controller
 
         try:
             ensure_controller(self._home)
@@ -66,7 +66,7 @@ def submit(
         parent: The job that this one belongs to.
         origin: Where it was asked: ``cli``, ``python``.
     """
-    from workbench.controller import client
+    from workbench.controller.runtime import client
 
     for text in prepared.warnings:
         warn(text)

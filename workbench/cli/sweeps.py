@@ -64,9 +64,9 @@ def _choices(text: str) -> list[str]:
 def _takes_lists(path: str) -> bool:
     if path.startswith("params."):
         return True
-    from workbench.manifest.keys import MANIFEST
-    from workbench.manifest.layers import kind_at
-    from workbench.manifest.value_kinds import Duration, Number, Size, Whole
+    from workbench.manifest.build.overlay import kind_at
+    from workbench.manifest.keys.root import MANIFEST
+    from workbench.manifest.keys.scalars import Duration, Number, Size, Whole
 
     return isinstance(kind_at(MANIFEST, path), (Whole, Number, Size, Duration))
 

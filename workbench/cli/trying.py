@@ -16,7 +16,7 @@ from workbench.errors import InputMissing, UsageError
 if TYPE_CHECKING:
     from workbench.learner.collectors.regex.groups import Group
     from workbench.learner.collectors.regex.windows import Hit
-    from workbench.manifest.model import EvaluationMetrics
+    from workbench.spec import EvaluationMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ def try_metrics(source: str, log: str, *, json: bool) -> int:
 
 def _metrics_of(source: str) -> EvaluationMetrics:
     from workbench.manifest import load_text
-    from workbench.manifest.metric_keys import PRESET_NAMES
-    from workbench.manifest.reading import read_manifest
+    from workbench.manifest.keys.metric_keys import PRESET_NAMES
+    from workbench.manifest.yaml.source import read_manifest
 
     if source in PRESET_NAMES and not Path(source).exists():
         text = f"name: preset\nframework: {{command: 'true'}}\nevaluation_metrics: {{type: {source}}}\n"

@@ -17,7 +17,7 @@ from workbench.job import TERMINAL, nine
 
 if TYPE_CHECKING:
     from workbench.logs.sanitise import Sanitiser
-    from workbench.store.rows import JobRow, SeriesRow, TransitionRow
+    from workbench.store.db.rows import JobRow, SeriesRow, TransitionRow
 
 
 class View(Protocol):

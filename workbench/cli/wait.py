@@ -12,8 +12,8 @@ from workbench.cli.options import Json, Labelled, SomeJobs
 from workbench.cli.run import Junit, Notify, Require, Summary
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 EXIT_TIMED_OUT = 124
 POLL_SECONDS = 0.05

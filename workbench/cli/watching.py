@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from workbench.cli.console import is_terminal
 
 if TYPE_CHECKING:
-    from workbench.store.database import Store
-    from workbench.store.rows import JobRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
 
 POLL_SECONDS: Final = 0.1
 REDRAW_SECONDS: Final = 1.0

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.config.layers import backend, load_config, profile, project_file
-from workbench.config.reading import (
+from workbench.config.load import backend, load_config, profile, project_file
+from workbench.config.model import (
     LOCAL,
     RUN_OPTIONS,
     SCHEMES,
     Config,
     type_of_address,
 )
-from workbench.config.run_options import resolve_option
+from workbench.config.x_run_options import resolve_option
 
 __all__ = [
     "LOCAL",
@@ -34,15 +34,15 @@ __all__ = [
 def add_backend(
     name: str, type: str = "", address: str = "", options: Mapping[str, Any] | None = None
 ) -> None:
-    """Add a named backend to the file; see :func:`workbench.config.editing.add_backend`."""
+    """Add a named backend to the file; see :func:`workbench.config.edit.add_backend`."""
     # Changing is rare, and what it needs is not cheap to load.
-    from workbench.config import editing
+    from workbench.config import edit
 
-    editing.add_backend(name, type, address, options)
+    edit.add_backend(name, type, address, options)
 
 
 def remove_backend(name: str) -> None:
-    """Take a named backend out of the file; see :func:`workbench.config.editing.remove_backend`."""
-    from workbench.config import editing
+    """Take a named backend out of the file; see :func:`workbench.config.edit.remove_backend`."""
+    from workbench.config import edit
 
-    editing.remove_backend(name)
+    edit.remove_backend(name)

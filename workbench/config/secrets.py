@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from workbench.config.reading import parse, read_text
+from workbench.config.model import parse, read_text
 from workbench.errors import ConfigError, NotAllowed, UsageError
 from workbench.paths import config_file
 

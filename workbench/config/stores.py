@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import ConfigError, UnknownName
-from workbench.manifest.credentials import CREDENTIALS, is_reference
-from workbench.manifest.findings import nearest
-from workbench.manifest.store_keys import CONNECTION, STORE_TYPES
+from workbench.manifest.keys.credentials import CREDENTIALS, is_reference
+from workbench.manifest.keys.store_keys import CONNECTION, STORE_TYPES
+from workbench.manifest.yaml.faults import nearest
 
 if TYPE_CHECKING:
-    from workbench.config.reading import Config
+    from workbench.config.model import Config
 
 _ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://\S+")
 

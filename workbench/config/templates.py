@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from workbench.config.layers import project_file
+from workbench.config.load import project_file
 from workbench.errors import InputMissing, UnknownName
 from workbench.paths import config_file
 
@@ -32,7 +32,7 @@ def find_template(name: str) -> Path:
     there = templates()
     if name in there:
         return there[name]
-    from workbench.manifest.findings import nearest
+    from workbench.manifest.yaml.faults import nearest
 
     close = nearest(name, there)
     folders = " and ".join(str(folder) for folder in template_folders())

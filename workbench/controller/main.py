@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backends.contract.prompts import ANSWERS
 from workbench.clock import now_us
-from workbench.controller.expecting import expect
-from workbench.controller.lending import lend
-from workbench.controller.lock import RETRY_SECONDS, ControllerLock
-from workbench.controller.log import Log
-from workbench.controller.logging_in import LOGINS
-from workbench.controller.reaching import status
-from workbench.controller.server import Server, socket_path
+from workbench.controller.runtime.connect import status
+from workbench.controller.runtime.lock import RETRY_SECONDS, ControllerLock
+from workbench.controller.runtime.log import Log
+from workbench.controller.runtime.login_server import LOGINS
+from workbench.controller.runtime.prewarm import expect
+from workbench.controller.runtime.server import Server, socket_path
+from workbench.controller.runtime.session_lender import lend
 from workbench.errors import CannotWrite, FabricError, TryAgain, UsageError
 from workbench.paths import Home, default_home
-from workbench.store.identity import home_uuid
+from workbench.store.db.identity import home_uuid
 from workbench.version import VERSION
 
 if TYPE_CHECKING:
-    from workbench.controller.loop import Loop
-    from workbench.store.database import Store
+    from workbench.controller.loop.loop import Loop
+    from workbench.store.db.database import Store
 
 SUCCESSION_SECONDS: Final = 10.0
 """How long one waits for the end of another that holds the lock and does not answer."""
@@ -168,8 +168,8 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: Log) -> int:
         lock.say(str(server.path))
         server.start()
         _warm(home)
-        from workbench.controller.loop import Loop, Settings
-        from workbench.controller.warming import warm_up
+        from workbench.controller.loop.loop import Loop, Settings
+        from workbench.controller.runtime.x_warming import warm_up
 
         store = _open(home, process, log)
         if store is None:
@@ -200,7 +200,7 @@ def _warm(home: Home) -> None:
 
 def _open(home: Home, process: Process, log: Log) -> Store | None:
     """Open and upgrade the store; None when told to end while the disk is full or the store locked."""
-    from workbench.store.database import Store
+    from workbench.store.db.database import Store
 
     said = ""
     while not process.ended:

@@ -15,7 +15,7 @@ The contract with the rest of fabric is files in the learner's folder (``workben
      "memory_bytes": null, "cpus": [0, 1],      # cpus: affinity, null for all
      "slots": ["GPU-..."], "usage_seconds": 2.0,
      "attempt_dir": ".../attempt-1", "log_dir": ".../job/logs", "log_dir_shared": true,
-     "metrics": null                 # evaluation_metrics as workbench.manifest.model says it, as JSON
+     "metrics": null                 # evaluation_metrics as workbench.spec says it, as JSON
     }
 
 ``state.json``: where the learner is, replaced by atomic rename (fsync before an exit is reported)::

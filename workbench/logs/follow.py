@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 
-from workbench.logs.streams import Dress, Lines, Raw, Source
+from workbench.logs.x_streams import Dress, Lines, Raw, Source
 
 __all__ = ["Dress", "Source", "Wait", "follow", "labels"]
 

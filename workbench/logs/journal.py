@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from workbench.paths import LearnerFolder
-from workbench.store.failures import read_failure
+from workbench.store.db.errors import read_failure
 
 HEADER_BYTES: Final = 24
 _ENTRY: Final = struct.Struct("<QQQ")

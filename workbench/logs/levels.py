@@ -11,8 +11,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
-from workbench.logs.finding import _forward
-from workbench.logs.lines import LineIndex
+from workbench.logs.line_filter import _forward
+from workbench.logs.line_index import LineIndex
 
 
 class Level(IntEnum):

@@ -1,7 +1,7 @@
-"""Manifests: FfDL's format and ours on top, read into a :class:`~workbench.manifest.model.JobSpec`.
+"""Manifests: FfDL's format and ours on top, read into a :class:`~workbench.spec.JobSpec`.
 
 Everything here is loaded when it is first used: who only works with stored jobs
-(``workbench.manifest.model``) pays for no YAML parser.
+(``workbench.spec``) pays for no YAML parser.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING
 from workbench.lazy import offered
 
 if TYPE_CHECKING:
-    from workbench.manifest.json_schema import schema as schema
-    from workbench.manifest.loading import Loaded as Loaded
-    from workbench.manifest.loading import load as load
-    from workbench.manifest.loading import load_text as load_text
-    from workbench.manifest.loading import validate as validate
-    from workbench.manifest.params import param_text as param_text
-    from workbench.manifest.params import param_variable as param_variable
-    from workbench.manifest.templates import from_command as from_command
-    from workbench.manifest.templates import template as template
-    from workbench.manifest.unbuilt import not_built as not_built
+    from workbench.manifest.build.load import Loaded as Loaded
+    from workbench.manifest.build.load import load as load
+    from workbench.manifest.build.load import load_text as load_text
+    from workbench.manifest.build.load import validate as validate
+    from workbench.manifest.build.params import param_text as param_text
+    from workbench.manifest.build.params import param_variable as param_variable
+    from workbench.manifest.build.templates import from_command as from_command
+    from workbench.manifest.build.templates import template as template
+    from workbench.manifest.build.unsupported import not_built as not_built
+    from workbench.manifest.publish.json_schema import schema as schema
 
 _HOMES = {
-    "Loaded": "loading",
-    "from_command": "templates",
-    "load": "loading",
-    "load_text": "loading",
-    "not_built": "unbuilt",
-    "param_text": "params",
-    "param_variable": "params",
-    "schema": "json_schema",
-    "template": "templates",
-    "validate": "loading",
+    "Loaded": "build.load",
+    "from_command": "build.templates",
+    "load": "build.load",
+    "load_text": "build.load",
+    "not_built": "build.unsupported",
+    "param_text": "build.params",
+    "param_variable": "build.params",
+    "schema": "publish.json_schema",
+    "template": "build.templates",
+    "validate": "build.load",
 }
 __all__ = sorted(_HOMES)
 

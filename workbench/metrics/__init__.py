@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 from workbench.lazy import offered
 
 if TYPE_CHECKING:
-    from workbench.metrics.charting import buckets as buckets
-    from workbench.metrics.ingesting import ingest as ingest
-    from workbench.metrics.reading import CheckpointRow as CheckpointRow
-    from workbench.metrics.reading import NoteRow as NoteRow
-    from workbench.metrics.reading import ProgressRow as ProgressRow
-    from workbench.metrics.reading import UsageRow as UsageRow
-    from workbench.metrics.reading import checkpoints as checkpoints
-    from workbench.metrics.reading import last_step as last_step
-    from workbench.metrics.reading import latest as latest
-    from workbench.metrics.reading import latest_of as latest_of
-    from workbench.metrics.reading import notes as notes
-    from workbench.metrics.reading import points as points
-    from workbench.metrics.reading import progress as progress
-    from workbench.metrics.reading import series as series
-    from workbench.metrics.reading import texts as texts
-    from workbench.metrics.reading import usage as usage
+    from workbench.metrics.chart_buckets import buckets as buckets
+    from workbench.metrics.ingestion import ingest as ingest
+    from workbench.metrics.queries import CheckpointRow as CheckpointRow
+    from workbench.metrics.queries import NoteRow as NoteRow
+    from workbench.metrics.queries import ProgressRow as ProgressRow
+    from workbench.metrics.queries import UsageRow as UsageRow
+    from workbench.metrics.queries import checkpoints as checkpoints
+    from workbench.metrics.queries import last_step as last_step
+    from workbench.metrics.queries import latest as latest
+    from workbench.metrics.queries import latest_of as latest_of
+    from workbench.metrics.queries import notes as notes
+    from workbench.metrics.queries import points as points
+    from workbench.metrics.queries import progress as progress
+    from workbench.metrics.queries import series as series
+    from workbench.metrics.queries import texts as texts
+    from workbench.metrics.queries import usage as usage
     from workbench.metrics.table import MetricRow as MetricRow
     from workbench.metrics.table import Table as Table
 
@@ -33,9 +33,9 @@ _READ = (
 _HOMES = {
     "MetricRow": "table",
     "Table": "table",
-    "buckets": "charting",
-    "ingest": "ingesting",
-    **dict.fromkeys(_READ.split(), "reading"),
+    "buckets": "chart_buckets",
+    "ingest": "ingestion",
+    **dict.fromkeys(_READ.split(), "queries"),
 }
 __all__ = sorted(_HOMES)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from workbench.errors import UsageError
-from workbench.store.rows import SeriesRow
+from workbench.store.db.rows import SeriesRow
 
 OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from workbench.errors import ConfigError
-from workbench.store.failures import read_failure
+from workbench.store.db.errors import read_failure
 
 FORMAT: Final = 1
 """The newest format of the file that is understood."""

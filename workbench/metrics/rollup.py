@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from workbench.metrics.columns import Column
-from workbench.store.database import Store
+from workbench.store.db.database import Store
 
 Number = TypeVar("Number", int, float)
 

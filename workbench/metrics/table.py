@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from workbench.metrics.reading import points, series
-from workbench.store.database import Store
-from workbench.store.rows import Point, SeriesRow
+from workbench.metrics.queries import points, series
+from workbench.store.db.database import Store
+from workbench.store.db.rows import Point, SeriesRow
 
 _PAGE: Final = 2000
 """So many points of each series are held at once."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.store.deleting import mark_deleted
-from workbench.store.reading import (
+from workbench.store.queries.jobs import (
     attempts,
     changed_jobs,
     count_jobs,
@@ -15,8 +14,9 @@ from workbench.store.reading import (
     revision,
     transitions,
 )
-from workbench.store.resolving import resolve
-from workbench.store.writing import (
+from workbench.store.queries.resolve import resolve
+from workbench.store.updates.deletion import mark_deleted
+from workbench.store.updates.jobs import (
     NextAttempt,
     add_note,
     annotate,

@@ -1,0 +1,177 @@
+"""Lays the files of the configuration over one another: profile, project's ``fabric.toml``, ``config.toml``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Final
+
+from workbench.config.model import (
+    CLUSTERS,
+    LOCAL,
+    Config,
+    Layer,
+    local_backend,
+    read_config,
+    type_of_address,
+)
+from workbench.errors import UnknownName
+from workbench.paths import config_file
+
+PROJECT_FILE: Final = "fabric.toml"
+PROFILE_VARIABLE: Final = "FABRIC_PROFILE"
+
+_chosen: ContextVar[str] = ContextVar("profile", default="")
+
+
+@contextmanager
+def profile(name: str) -> Iterator[None]:
+    """Have a profile count within the block, as ``--profile`` does; an empty name changes nothing."""
+    token = _chosen.set(name or _chosen.get())
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def project_file(folder: Path | None = None) -> Path | None:
+    """Return the ``fabric.toml`` of a folder (the working one) or of the nearest above it; None if there is none.
+
+    A repository is not left: above a folder with ``.git`` nothing is looked for.
+    """
+    try:
+        start = os.path.abspath(folder or "")  # noqa: PTH100 - every command asks, and pathlib is slower
+    except FileNotFoundError:
+        return None
+    while True:
+        if os.path.isfile(found := os.path.join(start, PROJECT_FILE)):  # noqa: PTH113, PTH118 - see above
+            return Path(found)
+        above = os.path.dirname(start)  # noqa: PTH120 - see above
+        if above == start or os.path.exists(os.path.join(start, ".git")):  # noqa: PTH110, PTH118 - see above
+            return None
+        start = above
+
+
+def load_config(file: Path | None = None) -> Config:
+    """Read the configuration, or one file of it alone; files that are not there say nothing.
+
+    The order is: a profile in the project's ``fabric.toml``, the file itself, a profile in the user's
+    ``config.toml`` (``FABRIC_CONFIG`` names another one), that file itself. Tables are joined key by key, a
+    backend is replaced as a whole.
+
+    Raises:
+        ConfigError: a file cannot be read, is no TOML, or says something that cannot be; with file and line.
+        UnknownName: no file has the profile that was asked for.
+    """
+    if file is not None:
+        return read_config(file)
+    user = read_config(config_file())
+    found = project_file()
+    wanted = _chosen.get() or os.environ.get(PROFILE_VARIABLE, "")
+    if found is None and not wanted:
+        return _joined([("config.toml", user)])
+    parts = [("config.toml", user)]
+    if found is not None and found != user.file:
+        parts.append((PROJECT_FILE, read_config(found)))
+    return _joined(_with_profiles(parts, wanted) if wanted else parts)
+
+
+def _with_profiles(parts: list[tuple[str, Config]], wanted: str) -> list[tuple[str, Config]]:
+    known = {name for _, config in parts for name in config.profiles}
+    if wanted not in known:
+        from workbench.manifest.yaml.faults import nearest
+
+        close = nearest(wanted, known)
+        there = f"there are {', '.join(sorted(known))}" if known else "there are none"
+        hint = (
+            f"did you mean {close}? {there}" if close else f"{there}; [profiles.{wanted}.defaults] makes one"
+        )
+        raise UnknownName(f"there is no profile {wanted!r}", hint=hint)
+    joined: list[tuple[str, Config]] = []
+    for origin, config in parts:
+        joined.append((origin, config))
+        if wanted in config.profiles:
+            joined.append((f"{origin}, profile {wanted}", config.profiles[wanted]))
+    return joined
+
+
+def _joined(parts: list[tuple[str, Config]]) -> Config:
+    """Join files and profiles, the weakest first."""
+    backends: dict[str, Any] = {LOCAL: local_backend()}
+    defaults: dict[str, Any] = {}
+    retention: dict[str, Any] = {}
+    data: dict[str, Any] = {}
+    keys: dict[str, tuple[str, ...]] = {}
+    stores: dict[str, Any] = {}
+    aliases: dict[str, str] = {}
+    origins: dict[str, str] = {}
+    layers: list[Layer] = []
+    for origin, config in parts:
+        for name, each in config.backends.items():
+            if each != local_backend():
+                backends[name] = each
+                origins[f"backends.{name}"] = origin
+        defaults |= config.defaults
+        retention |= config.retention
+        data |= config.data
+        keys |= config.keys
+        origins |= {f"defaults.{name}": origin for name in config.defaults}
+        origins |= {f"retention.{name}": origin for name in config.retention}
+        origins |= {f"data.{name}": origin for name in config.data}
+        origins |= {f"keys.{name}": origin for name in config.keys}
+        stores |= config.stores
+        aliases |= config.store_alias
+        origins |= {f"stores.{name}": origin for name in config.stores}
+        origins |= {f"store_alias.{address}": origin for address in config.store_alias}
+        layers.insert(0, Layer(origin, config.file, config.defaults))
+    return Config(
+        backends=backends,
+        defaults=defaults,
+        file=parts[0][1].file,
+        warnings=tuple(warning for _, config in parts for warning in config.warnings),
+        retention=retention,
+        data=data,
+        keys=keys,
+        stores=stores,
+        store_alias=aliases,
+        profiles={name: each for _, config in parts for name, each in config.profiles.items()},
+        layers=tuple(layers),
+        origins=origins,
+    )
+
+
+def backend(name_or_address: str, config: Config | None = None) -> dict[str, Any]:
+    """Return a backend by its name, or by an address such as ``ssh://me@gpubox`` or ``k8s://context/namespace``.
+
+    Whether anything installed reaches an address of that type is for the caller to find out.
+
+    Raises:
+        UnknownName: there is no such backend; the hint names those there are.
+        ConfigError: the configuration is at fault.
+    """
+    if type_of_address(name_or_address):
+        return {
+            "name": name_or_address,
+            "type": type_of_address(name_or_address),
+            "address": name_or_address,
+            "options": {},
+        }
+    config = config or load_config()
+    found = config.backends.get(name_or_address)
+    if found is None and name_or_address in CLUSTERS:
+        address = f"{name_or_address}://"
+        return {"name": name_or_address, "type": "kubernetes", "address": address, "options": {}}
+    if found is None:
+        from workbench.manifest.yaml.faults import nearest
+
+        known = ", ".join(sorted(config.backends))
+        close = nearest(name_or_address, config.backends)
+        hint = f"did you mean {close}? There are {known}" if close else f"there are {known}"
+        raise UnknownName(
+            f"there is no backend {name_or_address!r}",
+            hint=f"{hint}; fabric backend add NAME ssh://HOST adds one",
+        )
+    return {**found, "options": dict(found["options"])}

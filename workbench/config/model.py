@@ -1,0 +1,344 @@
+"""Reads one file of the configuration: named backends, defaults, profiles, and how long jobs are kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from workbench.errors import ConfigError, Fault
+
+LOCAL: Final = "local"
+SCHEMES: Final[Mapping[str, str]] = {"ssh": "ssh", "k8s": "kubernetes", "kubernetes": "kubernetes"}
+"""What an address begins with, and the backend type for it; any other scheme is a type of that name."""
+
+CLUSTERS: Final = ("k8s", "kubernetes")
+"""Names that mean the kubeconfig's current context where no backend has them."""
+
+TABLES: Final = ("backends", "data", "defaults", "keys", "profiles", "retention", "store_alias", "stores")
+RUN_OPTIONS: Final[Mapping[str, type]] = {
+    "detach": bool,
+    "on_interrupt": str,
+    "no_prefix": bool,
+    "quiet": bool,
+    "timeout": str,
+    "notify": bool,
+    "notify_when": str,
+}
+"""Options of ``fabric run`` that may have a default here, beside every key of a manifest."""
+
+RETENTION: Final[Mapping[str, type]] = {
+    "older_than": str,
+    "keep_last": int,
+    "keep_failed": bool,
+    "logs_only": bool,
+}
+"""What ``fabric prune`` does when nothing else is said."""
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_ADDRESS: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(\S*)")
+_BYTES_MAX: Final = 1 << 20
+_PLACE_IN_MESSAGE: Final = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The defaults of one part of a file, which lie over those of the layers behind it."""
+
+    origin: str
+    """``config.toml``, or ``fabric.toml, profile ci``."""
+    file: Path
+    defaults: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What the configuration says."""
+
+    backends: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Each named backend: ``name``, ``type``, ``address`` and ``options``. ``local`` is always there."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Values of manifest keys and run options where nothing else says any."""
+    file: Path = Path()
+    warnings: tuple[Fault, ...] = ()
+    """Keys that mean nothing, each with its place and the nearest that does."""
+    retention: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of :data:`RETENTION`."""
+    stores: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Each named data store: ``type`` and what a manifest's ``connection`` says; passwords only by reference."""
+    store_alias: Mapping[str, str] = field(default_factory=dict)
+    """For an address as manifests write it another one, or the name of a store."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of :mod:`workbench.config.x_data`."""
+    profiles: Mapping[str, Config] = field(default_factory=dict)
+    """Parts of the file that only count when they are asked for by name."""
+    layers: tuple[Layer, ...] = ()
+    """Where the defaults came from, the strongest first."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where each value came from, by dotted key: ``backends.gpubox``, ``defaults.gpus``."""
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Keys of the screens' actions, by the action's name; whether there is such an action, the screens say."""
+
+
+def read_config(path: Path) -> Config:
+    """Read one file; one that is not there says nothing.
+
+    Raises:
+        ConfigError: it cannot be read, is no TOML, or says something that cannot be; with file and line.
+    """
+    text = read_text(path)
+    if not text.strip():
+        return Config(backends={LOCAL: local_backend()}, file=path)
+    return Reader(path, text).config()
+
+
+def read_text(path: Path) -> str:
+    """Return the file's text, empty when there is none.
+
+    Raises:
+        ConfigError: it cannot be read or is not UTF-8.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_BYTES_MAX + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        raise ConfigError(f"the configuration {path} cannot be read: {error.strerror}") from error
+    if len(data) > _BYTES_MAX:
+        raise ConfigError(f"the configuration {path} is larger than {_BYTES_MAX:,} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: the byte 0x{data[error.start]:02x} is not UTF-8") from error
+
+
+def parse(path: Path, text: str) -> dict[str, Any]:
+    """Read TOML.
+
+    Raises:
+        ConfigError: it is none; with file, line and column.
+    """
+    import tomllib
+
+    try:
+        return tomllib.loads(text.replace("\r\n", "\n"))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        found = _PLACE_IN_MESSAGE.fullmatch(str(error))
+        place = f"{path}:{found[2]}:{found[3]}" if found else f"{path}"
+        raise ConfigError(f"{place}: this is not TOML: {found[1] if found else error}") from error
+
+
+def local_backend() -> dict[str, Any]:
+    """Return this machine, which needs no configuration."""
+    return {"name": LOCAL, "type": LOCAL, "address": "", "options": {}}
+
+
+def type_of_address(address: str) -> str:
+    """Return which type of backend an address is for; empty when it is no address."""
+    found = _ADDRESS.fullmatch(address)
+    return SCHEMES.get(found[1], found[1]) if found else ""
+
+
+def reader_of(path: Path, text: str) -> Reader:
+    """Return what reads a text as the file it will become."""
+    return Reader(path, text)
+
+
+class Reader:
+    """One file's way from TOML to values."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self._path = path
+        self._text = text
+        self._warnings: list[Fault] = []
+
+    def config(self) -> Config:
+        """Read the whole file."""
+        document = parse(self._path, self._text)
+        profiles = {}
+        for name, said in self._table(document, "profiles").items():
+            if not NAME.fullmatch(name) or not isinstance(said, dict):
+                problem = f"profiles.{name} must be a table; write [profiles.{name}.defaults]"
+                raise self._error(name, problem)
+            inside = [table for table in TABLES if table != "profiles"]
+            profiles[name] = self._part(said, inside, f"profiles.{name}.")
+        whole = self._part(document, TABLES, "")
+        return replace(
+            whole,
+            backends={LOCAL: local_backend(), **whole.backends},
+            profiles=profiles,
+            warnings=tuple(self._warnings),
+        )
+
+    def _part(self, document: Mapping[str, Any], tables: Sequence[str], prefix: str) -> Config:
+        for name in document:
+            if name not in tables:
+                self._warn_unknown(name, tables, prefix)
+        said = self._table(document, "backends").items()
+        backends = {name: self._backend(name, each) for name, each in said}
+        defaults = self._table(document, "defaults")
+        self._check_defaults(defaults, prefix)
+        retention = self._table(document, "retention")
+        self._check_retention(retention, prefix)
+        keys = {name: self._keys(prefix, name, said) for name, said in _flat(self._table(document, "keys"))}
+        stores, aliases = self._table(document, "stores"), self._table(document, "store_alias")
+        if stores or aliases:
+            self._check_stores(stores, aliases, prefix)
+        data = self._table(document, "data")
+        if data:
+            self._check_data(data, prefix)
+        return Config(
+            backends,
+            defaults,
+            self._path,
+            data=data,
+            retention=retention,
+            keys=keys,
+            stores=stores,
+            store_alias=aliases,
+        )
+
+    def _check_stores(self, stores: Mapping[str, Any], aliases: Mapping[str, Any], prefix: str) -> None:
+        # What a store may say is known to the manifest's table of keys, which few configurations need.
+        from workbench.config.stores import fault_of_alias, fault_of_store
+
+        for name, said in stores.items():
+            if problem := fault_of_store(said):
+                raise self._error(name, f"{prefix}stores.{name} {problem}")
+        for address, target in aliases.items():
+            if problem := fault_of_alias(address, target):
+                raise self._error(address, f"{prefix}store_alias.{address} {problem}")
+
+    def _check_data(self, data: Mapping[str, Any], prefix: str) -> None:
+        from workbench.config.x_data import KEYS, fault_of
+
+        for name in data:
+            if name not in KEYS:
+                self._warn_unknown(name, KEYS, f"{prefix}data.")
+        key, problem = fault_of(data)
+        if key:
+            raise self._error(key.rpartition(".")[2], f"{prefix}data.{key} {problem}")
+
+    def _check_retention(self, retention: Mapping[str, Any], prefix: str) -> None:
+        for name, value in retention.items():
+            kind = RETENTION.get(name)
+            if kind is None:
+                self._warn_unknown(name, tuple(RETENTION), f"{prefix}retention.")
+            elif type(value) is not kind:
+                words = {bool: "true or false", int: "a number", str: "a text in quotes, such as '30d'"}[kind]
+                raise self._error(name, f"{prefix}retention.{name} must be {words}")
+
+    def _table(self, document: Mapping[str, Any], name: str) -> dict[str, Any]:
+        table = document.get(name, {})
+        if not isinstance(table, dict):
+            raise self._error(name, f"{name} must be a table; write [{name}] on a line of its own")
+        return table
+
+    def _backend(self, name: str, said: Any) -> dict[str, Any]:
+        if not NAME.fullmatch(name):
+            raise self._error(
+                name, f"{name!r} is no name of a backend; write letters, digits, '-', '_' and '.'"
+            )
+        if not isinstance(said, dict):
+            raise self._error(
+                name, f"backends.{name} must be a table; write [backends.{name}] on a line of its own"
+            )
+        for key in ("type", "address"):
+            if not isinstance(said.get(key, ""), str):
+                raise self._error(name, f"backends.{name}.{key} must be a text in quotes", key)
+        address = said.get("address", "")
+        kind = said.get("type") or (LOCAL if name == LOCAL else type_of_address(address))
+        kind = SCHEMES.get(kind, kind)
+        if not kind:
+            raise self._error(name, f"backends.{name} lacks a type or an address such as ssh://me@gpubox")
+        if (name == LOCAL) != (kind == LOCAL):
+            raise self._error(
+                name, f"the backend local is this machine; backends.{name} cannot be of type {kind}"
+            )
+        options = {key: value for key, value in said.items() if key not in ("type", "address")}
+        return {"name": name, "type": kind, "address": address, "options": options}
+
+    def _keys(self, prefix: str, name: str, said: Any) -> tuple[str, ...]:
+        keys = [said] if isinstance(said, str) else said
+        if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
+            problem = f'{prefix}keys.{name} must be a key, or a list of keys, in quotes: "ctrl+x", "F5"'
+            raise self._error(name, problem)
+        return tuple(keys)
+
+    def _check_defaults(self, defaults: Mapping[str, Any], prefix: str = "") -> None:
+        if not defaults:
+            return
+        # The table of keys is needed only where there are defaults.
+        from workbench.manifest.keys.credentials import plain_in
+        from workbench.manifest.keys.root import MANIFEST
+
+        if path := plain_in(
+            {name: defaults[name] for name in ("data_stores", "framework") if name in defaults}
+        ):
+            key = path.rpartition(".")[2]
+            raise self._error(
+                path.partition(".")[0],
+                f"{prefix}defaults.{path} is written out, and a project's file goes along with its code; write {key} ="
+                ' "${NAME}", and NAME into secrets.toml, which nobody else reads',
+            )
+
+        known = (*MANIFEST.known(), *RUN_OPTIONS)
+        for name, value in defaults.items():
+            kind = RUN_OPTIONS.get(name)
+            if name not in known:
+                self._warn_unknown(name, known, f"{prefix}defaults.")
+            elif kind and not isinstance(value, kind):
+                words = "true or false" if kind is bool else "a text in quotes"
+                raise self._error(name, f"{prefix}defaults.{name} must be {words}")
+
+    def _warn_unknown(self, name: str, known: Sequence[str], prefix: str) -> None:
+        from workbench.manifest.yaml.faults import nearest
+
+        close = nearest(name, known)
+        line = line_of(self._text, name)
+        self._warnings.append(
+            Fault(
+                file=str(self._path),
+                line=line,
+                column=1 if line else 0,
+                key=prefix + name,
+                problem="is no key of the configuration and has no effect",
+                hint=f"did you mean {close}?" if close else "",
+            )
+        )
+
+    def _error(self, name: str, problem: str, key: str = "") -> ConfigError:
+        return ConfigError(f"{self._where(name, key)}: {problem}")
+
+    def _where(self, name: str, key: str = "") -> str:
+        line = line_of(self._text, name, key)
+        return f"{self._path}:{line}" if line else str(self._path)
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what a table says by dotted name: TOML makes tables of ``job.halt = "H"``."""
+    for name, said in table.items():
+        if isinstance(said, dict):
+            yield from _flat(said, f"{before}{name}.")
+        else:
+            yield before + name, said
+
+
+def line_of(text: str, name: str, key: str = "") -> int:
+    """Return the line on which a table or key is named, or 0; TOML's reader does not say."""
+    quoted = rf"[\"']?{re.escape(name)}[\"']?"
+    header = re.compile(rf"\s*(\[\s*(?:[\w\"'.-]+\.)?\s*{quoted}\s*[\].]|(?:[\w\"'-]+\.)*{quoted}\s*[.=])")
+    inside = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
+    found = 0
+    for number, row in enumerate(text.splitlines(), 1):
+        if not found and header.match(row):
+            found = number
+            if not key or re.search(rf"\b{re.escape(key)}\b", row.partition("=")[0].partition("]")[2]):
+                return number
+        elif found and key and inside.match(row):
+            return number
+    return found

@@ -1,0 +1,76 @@
+"""What an error from a place means for a job: tried again, given up, or the platform's fault. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from workbench.controller.decide.model import Trouble
+from workbench.errors import (
+    BackendError,
+    CannotWrite,
+    ConfigError,
+    FabricError,
+    InputMissing,
+    LaunchRefused,
+    ManifestError,
+    NeedsLogin,
+    NotAllowed,
+    PlaceUnreachable,
+    RunnerError,
+    SlotsBusy,
+    TryAgain,
+    UsageError,
+)
+from workbench.job import Reason
+
+NEEDS_LOGIN: Final = "needs login"
+"""How a place that waits for a person begins its reason."""
+
+
+def trouble_of(error: BaseException, *, started: bool, secrets: Iterable[str] = ()) -> Trouble:
+    """Say what an error means; ``started`` is whether something may have been started before it came.
+
+    An error that no plug-in should let out becomes a sentence, too. Values of secrets are struck out: the
+    text goes into rows and logs.
+    """
+    text, hint = mask(sentence(error), secrets), mask(getattr(error, "hint", ""), secrets)
+    match error:
+        case SlotsBusy():
+            return Trouble("busy", Reason(text, "", hint))
+        case LaunchRefused():
+            return Trouble("refused", Reason(text, error.code, hint), started)
+        case NeedsLogin():
+            # It waits for a person, not for the job to be given again.
+            return Trouble("unreachable", Reason(text, "S200", hint), started)
+        case PlaceUnreachable() | TryAgain():
+            return Trouble("unreachable", Reason(text, "S200", hint), started)
+        case CannotWrite():
+            return Trouble("unreachable", Reason(text, "S204", hint), started)
+        case InputMissing():
+            return Trouble("refused", Reason(text, "S301", hint), started)
+        case NotAllowed():
+            return Trouble("refused", Reason(text, "C103", hint), started)
+        case ManifestError() | UsageError() | ConfigError():
+            return Trouble("refused", Reason(text, "C101", hint), started)
+        case RunnerError():
+            return Trouble("fault", Reason(text, "S101", hint), started)
+        case BackendError():
+            return Trouble("fault", Reason(text, "S200", hint), started)
+    return Trouble("fault", Reason(text, "S101", hint), started)
+
+
+def sentence(error: BaseException) -> str:
+    """Put an error into one line: ours as it is, another's with its kind: its text alone may say nothing."""
+    if isinstance(error, FabricError):
+        return error.message
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def mask(text: str, secrets: Iterable[str]) -> str:
+    """Overwrite values of secrets by as many asterisks."""
+    for value in sorted(secrets, key=len, reverse=True):
+        if value:
+            text = text.replace(value, "*" * len(value))
+    return text

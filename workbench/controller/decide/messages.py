@@ -1,0 +1,152 @@
+"""What the loop is told, by its threads: each a value in its mailbox."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from runners.interface import AttemptRef, LearnerRef, Seen
+from workbench.controller.decide.model import Doing, Trouble
+from workbench.controller.decide.scheduling import Capacity
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """A client has written something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The controller is asked to end, by a signal or a client."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """How learners are at a place."""
+
+    place: str
+    attempts: tuple[AttemptRef, ...]
+    """Of which attempts it tells."""
+    seen: tuple[Seen, ...]
+    whole: bool
+    serial: int
+    """The number of the last look that was asked for and is answered with this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """A place's watch failed; it is tried again."""
+
+    place: str
+    text: str
+    answered_us: int | None = None
+    """When it last answered, UTC; None when it never did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Something for the controller's log."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """A launch says what it does."""
+
+    attempt: AttemptRef
+    text: str
+    stage: Literal["preparing", "waiting", "starting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call at a place went through."""
+
+    doing: Doing
+    attempt: AttemptRef
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CalledOff:
+    """A launch ended since it was called off."""
+
+    attempt: AttemptRef
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    """A call at a place did not go through."""
+
+    doing: Doing
+    attempt: AttemptRef
+    trouble: Trouble
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a place has; None where it does its own queueing."""
+
+    place: str
+    capacity: Capacity | None
+    free_slots: int
+    holders: str
+    """Who holds its slots, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """A place will never say what it has, for a reason that asking again cannot mend."""
+
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """Learners of this home that a place has, to be compared with what should be there."""
+
+    place: str
+    learners: tuple[LearnerRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TidiedUp:
+    """What crashes left in the home was brought in order: there may be jobs that were not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """All that an attempt recorded is in the store."""
+
+    job_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A deleted job's rows and folder are gone, or ``failure`` says why they are not yet."""
+
+    job_id: str
+    failure: str = ""
+
+
+Event = (
+    Woken
+    | Ended
+    | Observed
+    | Unreachable
+    | Noted
+    | Progressed
+    | Called
+    | CalledOff
+    | CallFailed
+    | Measured
+    | Unmeasured
+    | LeftBehind
+    | TidiedUp
+    | Drained
+    | Forgotten
+)

@@ -1,0 +1,91 @@
+"""How news of learners changes what is known of them: what a learner has left behind stays behind. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from runners.interface import LearnerRef, Seen
+from workbench.job import LearnerPhase, Reason
+from workbench.store.db.rows import LearnerRow
+
+_RANK: Final = {
+    LearnerPhase.STARTING: 0,
+    LearnerPhase.DOWNLOADING: 1,
+    LearnerPhase.SETUP: 2,
+    LearnerPhase.RUNNING: 3,
+    LearnerPhase.STOPPING: 4,
+    LearnerPhase.STORING: 5,
+    LearnerPhase.LOST: 6,
+    LearnerPhase.EXITED: 7,
+}
+
+
+def merge(before: Mapping[int, Seen], news: Iterable[Seen]) -> dict[int, Seen]:
+    """Take news in. Two looks may be told in either order, so an older one changes nothing.
+
+    A learner that was taken for lost and is seen after all is back.
+    """
+    after = dict(before)
+    for seen in news:
+        number = seen.ref.learner
+        known = after.get(number)
+        if known is None or known.phase is LearnerPhase.LOST or _RANK[seen.phase] >= _RANK[known.phase]:
+            after[number] = seen
+    return after
+
+
+def absent(known: Mapping[int, Seen], shown: Iterable[Seen], *, expected: int) -> set[int]:
+    """List the learners that a whole look lacks, of those expected and not known to be over."""
+    there = {seen.ref.learner for seen in shown}
+    over = {n for n, seen in known.items() if seen.phase in (LearnerPhase.EXITED, LearnerPhase.LOST)}
+    return set(range(1, expected + 1)) - there - over
+
+
+def lost(ref: LearnerRef, known: Seen | None) -> Seen:
+    """Say of a learner that should be at the place and is not that it is lost."""
+    return Seen(
+        ref,
+        LearnerPhase.LOST,
+        reason=Reason("the learner and its journal are gone from the place", "S104"),
+        started_us=known.started_us if known else None,
+        slots=known.slots if known else (),
+        node=known.node if known else "",
+    )
+
+
+def seen_of(row: LearnerRow, home: str) -> Seen:
+    """Turn the row of a learner into how it was last seen."""
+    return Seen(
+        LearnerRef(home, row.job_id, row.attempt, row.learner),
+        row.phase,
+        exit_code=row.exit_code,
+        signal=row.signal,
+        reason=row.reason,
+        started_us=row.started_us,
+        ended_us=row.ended_us,
+        decided=row.decided,
+        stopped=row.stopped,
+        slots=row.slots,
+        node=row.node,
+    )
+
+
+def row_of(seen: Seen) -> LearnerRow:
+    """Turn how a learner was seen into its row; the offset is ingestion's and not written from here."""
+    return LearnerRow(
+        job_id=seen.ref.job_id,  # type: ignore[arg-type] # a reference names it as text
+        attempt=seen.ref.attempt,
+        learner=seen.ref.learner,
+        phase=seen.phase,
+        exit_code=seen.exit_code,
+        signal=seen.signal,
+        reason=seen.reason,
+        started_us=seen.started_us,
+        ended_us=seen.ended_us,
+        decided=seen.decided,
+        stopped=seen.stopped,
+        node=seen.node,
+        slots=seen.slots,
+        records_offset=0,
+    )

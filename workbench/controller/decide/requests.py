@@ -1,0 +1,86 @@
+"""What a request comes to, given how its job is now: the obvious thing in every state, every time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from workbench.job import TERMINAL, Intent, State
+from workbench.store.db.rows import JobRow
+
+DONE: Final = "done"
+
+_STOPPING_KINDS: Final = frozenset({"halt", "kill", "delete"})
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """It stays open until the place confirms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """It is over."""
+
+    outcome: str
+    """``done``, or why not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intend:
+    """Write the intent down; the request stays open."""
+
+    intent: Intent
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Begin the next attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hurry:
+    """Begin the attempt that waits for its time now."""
+
+
+Answer = Keep | Settle | Intend | Resume | Hurry
+
+
+def answer(kind: str, row: JobRow | None, later: Sequence[str]) -> Answer:
+    """Say what to do about a request for a job; ``later`` holds the kinds of those made for it afterwards."""
+    if kind == "submit":
+        return Settle(DONE)
+    if row is None or row.deleted_us is not None:
+        return Settle(DONE if kind == "delete" else "the job is gone")
+    if kind == "halt":
+        return _stop(row, Intent.HALT, replaces=(Intent.NONE,))
+    if kind == "kill":
+        return _stop(row, Intent.KILL, replaces=(Intent.NONE, Intent.HALT))
+    if kind == "delete":
+        return Keep() if row.intent is Intent.DELETE else Intend(Intent.DELETE)
+    if kind == "resume":
+        return _resume(row, later)
+    return Settle(f"this version of fabric does not know how to {kind} a job")
+
+
+def _stop(row: JobRow, intent: Intent, *, replaces: tuple[Intent, ...]) -> Answer:
+    if row.state in TERMINAL:
+        return Settle(DONE if row.state is State.HALTED else f"it had ended already: {row.state}")
+    return Intend(intent) if row.intent in replaces else Keep()
+
+
+def _resume(row: JobRow, later: Sequence[str]) -> Answer:
+    if row.intent is Intent.DELETE:
+        return Settle("it is being deleted")
+    if row.state is State.COMPLETED:
+        return Settle("it has completed, there is nothing to go on with; fabric rerun starts it once more")
+    if row.state in TERMINAL:
+        return Resume()
+    if stopped := [kind for kind in later if kind in _STOPPING_KINDS]:
+        return Settle(f"taken back by a later {stopped[0]}")
+    if row.intent is not Intent.NONE:
+        return Keep()
+    if row.next_try_us is not None:
+        return Hurry()
+    return Settle(f"nothing to do: it is {row.state}")

@@ -1,0 +1,256 @@
+"""Does what was decided for one job: rows first, then the call at the place."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Literal
+
+from runners.interface import AttemptRef, LaunchRequest, StopRequest
+from workbench.clock import now_us
+from workbench.controller.decide.errors import trouble_of
+from workbench.controller.decide.messages import CallFailed
+from workbench.controller.decide.model import (
+    Action,
+    CancelLaunch,
+    CleanUp,
+    Close,
+    Doing,
+    Drain,
+    Finish,
+    Forget,
+    Launch,
+    Look,
+    LookAtPrevious,
+    Remove,
+    Say,
+    Step,
+    Stop,
+    StopSent,
+)
+from workbench.controller.decide.restarts import Restart
+from workbench.controller.loop.context import AwaitedLook, Board
+from workbench.controller.loop.job_state import Tracked
+from workbench.controller.loop.removal import forget
+from workbench.controller.runtime.secrets import all_secrets
+from workbench.controller.targets.place import LaunchOrder, Place
+from workbench.errors import FabricError
+from workbench.job import Intent, Reason, State
+from workbench.store.jobs import NextAttempt, detail, job, set_intent, set_reason, step
+from workbench.store.queries.learners import save_learner
+
+
+class Acting:
+    """Carries actions out on the board."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def do(self, tracked: Tracked, action: Action) -> None:
+        """Carry one action out.
+
+        Raises:
+            FabricError: the store takes nothing now; nothing was done and it can be decided again.
+        """
+        board = self._board
+        match action:
+            case Step(state, reason):
+                self._step(tracked, state, reason)
+            case Say(reason):
+                with board.atomic():
+                    set_reason(board.store, tracked.row.id, reason)
+                self._refresh(tracked)
+                tracked.said_at = board.now()
+            case Launch():
+                self._launch(tracked)
+            case CancelLaunch():
+                tracked.calling_off = True
+                if (order := board.orders.get(tracked.row.id)) is not None:
+                    order.called_off.set()
+            case Stop(kind, grace):
+                self._stop(tracked, kind, grace)
+            case Look():
+                tracked.call(Doing.LOOK)
+                self.look(tracked, tracked.attempt)
+            case LookAtPrevious(end):
+                self._look_back(tracked, end=end)
+            case Drain():
+                tracked.draining_since = board.now()
+                self._drain(tracked.attempt, self._place(tracked))
+            case CleanUp():
+                tracked.call(Doing.REMOVE)
+                self._place(tracked).remove([tracked.attempt], deleted=False)
+            case Finish():
+                self._finish(tracked, action)
+            case Remove():
+                self._remove(tracked)
+            case Forget():
+                self._forget(tracked)
+            case Close():
+                self._close(tracked)
+
+    def save_learners(self, tracked: Tracked) -> None:
+        """Write down how learners were seen that have started."""
+        if tracked.unsaved():
+            with self._board.atomic():
+                self._save(tracked)
+            tracked.saved_all()
+
+    def look(self, tracked: Tracked, attempt: AttemptRef, stopped: StopSent | None = None) -> None:
+        """Ask the place for a look at an attempt."""
+        board = self._board
+        board.looks[tracked.row.id] = AwaitedLook(-1, attempt.attempt, stopped)
+        board.watch(tracked)
+        serial = self._place(tracked).look()
+        board.looks[tracked.row.id] = AwaitedLook(serial, attempt.attempt, stopped)
+
+    def _step(self, tracked: Tracked, state: State, reason: Reason) -> None:
+        board = self._board
+        with board.atomic():
+            self._save(tracked)
+            row, seen = tracked.row, tracked.seen.values()
+            starts = [one.started_us for one in seen if one.started_us is not None]
+            step(
+                board.store,
+                row.id,
+                row.attempt,
+                state,
+                reason,
+                node=next((one.node for one in seen if one.node), ""),
+                started_us=min(starts, default=None) if state is State.PROCESSING else None,
+            )
+        tracked.saved_all()
+        if state is State.PENDING and tracked.verdict is not None:
+            tracked.note = tracked.verdict.note
+        self._refresh(tracked)
+        board.queue_stale |= state is State.QUEUED
+        if state is State.STORING:
+            board.jobs_changed()  # what it held may be had
+        board.watch(tracked)
+
+    def _finish(self, tracked: Tracked, finish: Finish) -> None:
+        board, row, outcome, restart = self._board, tracked.row, finish.outcome, finish.restart
+        ends = [one.ended_us for one in tracked.seen.values() if one.ended_us is not None]
+        starts = [one.started_us for one in tracked.seen.values() if one.started_us is not None]
+        with board.atomic():
+            self._save(tracked)
+            if row.state in (State.PENDING, State.DOWNLOADING) and starts:
+                ran = Reason("the command runs")
+                step(board.store, row.id, row.attempt, State.PROCESSING, ran, started_us=min(starts))
+            if row.state not in (State.QUEUED, State.STORING):
+                putting_away = Reason("results and logs are put away")
+                step(board.store, row.id, row.attempt, State.STORING, putting_away)
+            step(
+                board.store,
+                row.id,
+                row.attempt,
+                outcome.state,
+                outcome.reason,
+                exit_code=outcome.exit_code,
+                exit_by=outcome.exit_by,
+                started_us=min(starts, default=None),
+                ended_us=max(ends, default=None),
+                then=None if restart is None else _after(restart, outcome.reason),
+            )
+        tracked.saved_all()
+        after = job(board.store, row.id)
+        assert after is not None
+        if restart is None:
+            tracked.stepped(after)
+        else:
+            tracked.draw = random_share()
+            tracked.begin(after)
+            tracked.not_before = board.now() + restart.delay_seconds
+        board.watch(tracked)
+        board.jobs_changed()
+
+    def _launch(self, tracked: Tracked) -> None:
+        board = self._board
+        attempt, job_id = tracked.attempt, tracked.row.id
+        tracked.call(Doing.LAUNCH)
+        try:
+            found = detail(board.store, job_id)
+        except FabricError as error:
+            board.post(CallFailed(Doing.LAUNCH, attempt, trouble_of(error, started=False)))
+            return
+        home, row, code = board.home, tracked.row, found.code_hash
+
+        def request() -> LaunchRequest:
+            return LaunchRequest(
+                attempt=attempt,
+                spec=found.spec,
+                owner=row.owner,
+                code_hash=code,
+                code_file=str(home.snapshot(code)) if code else "",
+                recorded=found.recorded,
+                secrets=all_secrets(home, job_id, found.spec),
+            )
+
+        order = board.orders[job_id] = LaunchOrder(attempt, request)
+        self._place(tracked).launch(order)
+        board.journals.follow(job_id, attempt.attempt, attempt.learners)
+
+    def _drain(self, attempt: AttemptRef, place: Place) -> None:
+        journals = self._board.journals
+        place.collect(attempt, lambda: journals.drain(attempt.job_id, attempt.attempt, attempt.learners))
+
+    def _stop(self, tracked: Tracked, kind: Literal["halt", "kill"], grace_seconds: float) -> None:
+        tracked.call(Doing.STOP)
+        tracked.stopping = kind
+        request = StopRequest(kind, grace_seconds, by=tracked.asked_by or "the controller")
+        self._place(tracked).stop(tracked.attempt, request)
+
+    def _look_back(self, tracked: Tracked, *, end: bool) -> None:
+        before = tracked.attempt_before
+        if end:
+            tracked.call(Doing.STOP, before)
+            self._place(tracked).stop(before, StopRequest("kill", 0.0, by="the controller"))
+        else:
+            tracked.call(Doing.LOOK, before)
+            self.look(tracked, before)
+
+    def _remove(self, tracked: Tracked) -> None:
+        tracked.call(Doing.REMOVE)
+        last = tracked.attempt
+        attempts = [
+            AttemptRef(last.home, last.job_id, number, last.learners) for number in range(1, last.attempt + 1)
+        ]
+        self._place(tracked).remove(attempts, deleted=True)
+
+    def _forget(self, tracked: Tracked) -> None:
+        board = self._board
+        tracked.call(Doing.REMOVE)
+        arguments = (board.home, tracked.row.id, tracked.asked_by, board.post)
+        threading.Thread(target=forget, args=arguments, name="forget", daemon=True).start()
+
+    def _close(self, tracked: Tracked) -> None:
+        board = self._board
+        if tracked.row.intent is not Intent.NONE:
+            with board.atomic():
+                set_intent(board.store, tracked.row.id, Intent.NONE, who="controller", origin="controller")
+        board.drop(tracked)
+        board.jobs_changed()
+
+    def _save(self, tracked: Tracked) -> None:
+        for row in tracked.unsaved():
+            save_learner(self._board.store, row)
+
+    def _refresh(self, tracked: Tracked) -> None:
+        row = job(self._board.store, tracked.row.id)
+        assert row is not None
+        tracked.stepped(row)
+
+    def _place(self, tracked: Tracked) -> Place:
+        return self._board.place(tracked.row.place)
+
+
+def random_share() -> float:
+    """Return a random number in [0, 1), without the module of that name, which is slow to import."""
+    return int.from_bytes(os.urandom(4)) / (1 << 32)
+
+
+def _after(restart: Restart, failure: Reason) -> NextAttempt:
+    due_us = now_us() + int(restart.delay_seconds * 1e6)
+    return NextAttempt(
+        Reason(restart.text, failure.code), restart.restarts, restart.platform_restarts, due_us
+    )

@@ -1,0 +1,113 @@
+"""What the parts of the loop share: the store, the jobs that are open and the places that they are at."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from workbench.clock import elapsed_seconds
+from workbench.controller.decide.model import StopSent
+from workbench.controller.loop.job_state import Tracked
+from workbench.controller.runtime.log import Log
+from workbench.controller.targets.ingest import Journals
+from workbench.controller.targets.opener import Opener
+from workbench.controller.targets.place import LaunchOrder, Place
+from workbench.controller.targets.worker_pool import Post
+from workbench.paths import Home
+from workbench.store.db.database import Store
+from workbench.store.db.rows import PlaceRef
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedLook:
+    """A look that was asked for on behalf of one job."""
+
+    serial: int
+    """It is answered by this look of the place or a later one."""
+    attempt: int
+    stopped: StopSent | None = None
+    """The stop before it, which it confirms."""
+
+
+@dataclass(slots=True)
+class Board:
+    """The state of the loop. Only the loop's own thread touches it."""
+
+    home: Home
+    uuid: str
+    store: Store
+    log: Log
+    post: Post
+    open_place: Opener
+    journals: Journals
+    writing: threading.Lock
+    jobs: dict[str, Tracked] = field(default_factory=dict)
+    at: dict[str, dict[str, Tracked]] = field(default_factory=dict)
+    """The same jobs by the key of their place."""
+    places: dict[str, Place] = field(default_factory=dict)
+    orders: dict[str, LaunchOrder] = field(default_factory=dict)
+    """Launches under way, by job."""
+    looks: dict[str, AwaitedLook] = field(default_factory=dict)
+    """Looks that are awaited, by job."""
+    stirred: bool = False
+    """Whether a job ended or went: others may have waited for what it held, and people for its end."""
+    queue_stale: bool = True
+    """Whether a job came to the queue."""
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        """Hold a transaction of the store; the journals' thread waits for it instead of trying again."""
+        with self.writing, self.store.atomic():
+            yield
+
+    def place(self, ref: PlaceRef) -> Place:
+        """Return the place of a job; nothing is reached before it is asked something."""
+        key = place_key(ref)
+        if key not in self.places:
+            self.places[key] = Place(key, ref, self.home, ref.home(self.uuid), self.post, self.open_place)
+        return self.places[key]
+
+    def jobs_at(self, place: str) -> list[Tracked]:
+        """List the open jobs at a place."""
+        return list(self.at.get(place, {}).values())
+
+    def add(self, tracked: Tracked) -> None:
+        """Look after a job from now on."""
+        self.jobs[tracked.row.id] = tracked
+        self.at.setdefault(place_key(tracked.row.place), {})[tracked.row.id] = tracked
+
+    def watch(self, tracked: Tracked) -> None:
+        """Tell the place of a job which of its learners matter now."""
+        attempts = set()
+        if tracked.is_launched:
+            attempts.add(tracked.attempt)
+        look = self.looks.get(tracked.row.id)
+        if look is not None and look.attempt != tracked.row.attempt:
+            attempts.add(tracked.attempt_before)
+        self.place(tracked.row.place).watch(tracked.row.id, attempts)
+
+    def drop(self, tracked: Tracked) -> None:
+        """Forget an open job; the store still has it."""
+        job_id = tracked.row.id
+        for kept in (self.jobs, self.orders, self.looks, self.at.get(place_key(tracked.row.place), {})):
+            kept.pop(job_id, None)
+        self.journals.drop(job_id)
+        self.place(tracked.row.place).watch(job_id, set())
+
+    def jobs_changed(self) -> None:
+        """Have the queue and the open requests looked at again."""
+        self.stirred = self.queue_stale = True
+
+    def now(self) -> float:
+        """Return the time on the clock that counts sleep and cannot jump."""
+        return elapsed_seconds()
+
+
+def place_key(ref: PlaceRef) -> str:
+    """Name a place and way: jobs with the same share threads, connections and a queue."""
+    if ref.type == "local" and not ref.options:
+        return f"{ref.backend} {ref.runner}"
+    return json.dumps([ref.backend, ref.type, ref.runner, ref.address, dict(ref.options)], sort_keys=True)

@@ -1,0 +1,236 @@
+"""Takes news from the places' threads into the working memory of the jobs that it concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from runners.interface import AttemptRef, Seen, StopRequest
+from workbench.controller.decide.errors import NEEDS_LOGIN
+from workbench.controller.decide.messages import (
+    Called,
+    CalledOff,
+    CallFailed,
+    Drained,
+    Event,
+    Forgotten,
+    LeftBehind,
+    Noted,
+    Observed,
+    Progressed,
+    Unreachable,
+)
+from workbench.controller.decide.model import Doing, StopSent, Trouble
+from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS
+from workbench.controller.loop.actions import Acting
+from workbench.controller.loop.context import AwaitedLook, Board
+from workbench.controller.loop.job_state import Tracked
+from workbench.job import TERMINAL, Reason, State
+from workbench.store.jobs import add_note, job, mark_seen, transitions
+from workbench.store.queries.learners import learners
+
+
+class Hearing:
+    """Says of each piece of news which jobs are to be decided on again."""
+
+    def __init__(self, board: Board, acting: Acting) -> None:
+        self._board = board
+        self._acting = acting
+        self._away: set[str] = set()
+        """The places that do not answer now."""
+
+    def take(self, event: Event) -> set[str]:
+        """Take news in; return the jobs that it concerns."""
+        match event:
+            case Observed():
+                return self._observed(event)
+            case Unreachable():
+                return self._unreachable(event)
+            case Progressed(attempt, text, stage):
+                return self._with(attempt, lambda job: job.prepares(text, stage, self._board.now()))
+            case Called():
+                return self._called(event)
+            case CalledOff(attempt):
+                return self._with(attempt, Tracked.called_off)
+            case CallFailed():
+                return self._failed(event)
+            case LeftBehind():
+                self._left_behind(event)
+            case Drained(job_id, number):
+                tracked = self._board.jobs.get(job_id)
+                if tracked is not None and tracked.row.attempt == number:
+                    tracked.drained = True
+                    return {job_id}
+            case Forgotten():
+                return self._forgotten(event)
+            case Noted(text):
+                self._board.log.say(text)
+        return set()
+
+    def _observed(self, event: Observed) -> set[str]:
+        board = self._board
+        told = set(event.attempts)
+        shown: dict[tuple[str, int], list[Seen]] = {}
+        for seen in event.seen:
+            if seen.ref.home == board.places[event.place].home_uuid:
+                shown.setdefault((seen.ref.job_id, seen.ref.attempt), []).append(seen)
+        touched = self.back(event.place)
+        if event.whole:
+            concerned = board.jobs_at(event.place)
+        else:
+            concerned = [board.jobs[job_id] for job_id, _ in shown if job_id in board.jobs]
+        for tracked in concerned:
+            look = board.looks.get(tracked.row.id)
+            if look is not None and event.whole and 0 <= look.serial <= event.serial:
+                del board.looks[tracked.row.id]
+                self._looked(tracked, look, shown.get((tracked.row.id, look.attempt), []))
+                touched.add(tracked.row.id)
+            elif tracked.attempt in told and tracked.is_launched:
+                news = shown.get((tracked.row.id, tracked.row.attempt), [])
+                if tracked.observed(news, whole=event.whole):
+                    touched.add(tracked.row.id)
+        return touched
+
+    def _looked(self, tracked: Tracked, look: AwaitedLook, shown: list[Seen]) -> None:
+        if look.attempt == tracked.row.attempt:
+            tracked.looked_at(shown, stopped=look.stopped)
+        elif look.attempt == tracked.row.attempt - 1:
+            tracked.looked_at_previous(shown, self._board.now())
+        self._board.watch(tracked)
+
+    def back(self, place: str) -> set[str]:
+        """Note that a place answers that did not; return the jobs there."""
+        if place not in self._away:
+            return set()
+        self._away.remove(place)
+        touched: set[str] = set()
+        for tracked in self._board.jobs_at(place):
+            tracked.place_is_back()
+            touched.add(tracked.row.id)
+        return touched
+
+    def _unreachable(self, event: Unreachable) -> set[str]:
+        jobs = self._board.jobs_at(event.place)
+        if event.place not in self._away and event.answered_us is not None and jobs:
+            with self._board.atomic():
+                mark_seen(self._board.store, [tracked.row.id for tracked in jobs], event.answered_us)
+        self._away.add(event.place)
+        touched: set[str] = set()
+        for tracked in jobs:
+            said = _away(tracked, event.text)
+            if tracked.unreachable != said:
+                tracked.unreachable = said
+                touched.add(tracked.row.id)
+        return touched
+
+    def _called(self, event: Called) -> set[str]:
+        tracked = self._caller(event)
+        if tracked is None:
+            return set()
+        match event.doing:
+            case Doing.LAUNCH:
+                self._note(tracked, event.notes)
+                if tracked.launched(self._board.now()):
+                    self._board.place(tracked.row.place).look()
+                self._board.orders.pop(tracked.row.id, None)
+            case Doing.STOP if event.attempt == tracked.attempt:
+                times = 1 if tracked.stop_sent is None else tracked.stop_sent.times + 1
+                sent = StopSent(tracked.stopping, self._board.now(), times)
+                self._acting.look(tracked, tracked.attempt, sent)
+            case Doing.STOP:
+                self._acting.look(tracked, event.attempt)
+            case Doing.REMOVE:
+                tracked.removed_all()
+        return {tracked.row.id}
+
+    def _caller(self, event: Called | CallFailed) -> Tracked | None:
+        """Return the job that waits for this; None when it has gone on without it."""
+        tracked = self._board.jobs.get(event.attempt.job_id)
+        if tracked is None or (tracked.doing, tracked.calling) != (event.doing, event.attempt):
+            return None
+        return tracked
+
+    def _note(self, tracked: Tracked, notes: tuple[str, ...]) -> None:
+        """Keep in the job's history what its plan had to say, once."""
+        if notes and not tracked.launches:
+            with self._board.atomic():
+                for text in notes:
+                    add_note(self._board.store, tracked.row.id, text)
+
+    def _failed(self, event: CallFailed) -> set[str]:
+        tracked = self._caller(event)
+        if tracked is None:
+            return set()
+        self._board.orders.pop(tracked.row.id, None)
+        trouble = event.trouble
+        if trouble.kind == "unreachable" and trouble.reason.code == "S200":
+            said = _away(tracked, trouble.reason.text)
+            trouble = replace(trouble, reason=replace(trouble.reason, text=said))
+        if tracked.trouble is None or tracked.trouble.reason.text != trouble.reason.text:
+            self._board.log.say(f"{tracked.row.id}: {event.doing}: {trouble.reason.text}")
+        if event.doing is Doing.REMOVE and self._left_nothing(tracked, trouble):
+            tracked.removed_all()
+        else:
+            tracked.call_failed(trouble, self._board.now())
+        return {tracked.row.id}
+
+    def _left_nothing(self, tracked: Tracked, trouble: Trouble) -> bool:
+        """Say whether a job that cannot be removed at its place has nothing there."""
+        row = tracked.row
+        if trouble.kind == "refused":
+            # There is no such place or way any more, and nothing was ever seen there.
+            return not learners(self._board.store, row.id)
+        if trouble.kind != "unreachable" or row.attempt > 1:
+            return False
+        # What ended while it was queued was never launched.
+        states = [one.state for one in transitions(self._board.store, row.id) if one.kind == "state"]
+        return row.state in TERMINAL and states[-2:-1] == [State.QUEUED]
+
+    def _forgotten(self, event: Forgotten) -> set[str]:
+        tracked = self._board.jobs.get(event.job_id)
+        if tracked is None:
+            return set()
+        if not event.failure:
+            self._board.drop(tracked)
+            self._board.jobs_changed()
+            return set()
+        self._board.log.say(f"{event.job_id} is not removed yet: {event.failure}")
+        tracked.call_failed(Trouble("unreachable", Reason(event.failure, "S200")), self._board.now())
+        return {event.job_id}
+
+    def _left_behind(self, event: LeftBehind) -> None:
+        """End learners that should not be there: of deleted jobs, and of attempts that are over.
+
+        Of what the store does not know nothing is touched: it may be new, or have been rebuilt.
+        """
+        place = self._board.places[event.place]
+        for ref in event.learners:
+            row = job(self._board.store, ref.job_id)
+            if row is None or ref.home != row.place.home(self._board.uuid):
+                continue
+            over = ref.attempt < row.attempt or (ref.attempt == row.attempt and row.state in TERMINAL)
+            if row.deleted_us is None and not over:
+                continue
+            attempt = AttemptRef(ref.home, ref.job_id, ref.attempt, row.learners)
+            self._board.log.say(
+                f"{ref.job_id}: attempt {ref.attempt} is over, but learner {ref.learner} is there"
+            )
+            place.stop(attempt, StopRequest("kill", 0.0, by="the controller"))
+            if row.deleted_us is not None:
+                place.remove([attempt], deleted=True)
+
+    def _with(self, attempt: AttemptRef, tell: Callable[[Tracked], None]) -> set[str]:
+        tracked = self._board.jobs.get(attempt.job_id)
+        if tracked is None or tracked.attempt != attempt or tracked.doing is not Doing.LAUNCH:
+            return set()
+        tell(tracked)
+        return {attempt.job_id}
+
+
+def _away(tracked: Tracked, why: str) -> str:
+    """Say that a place does not answer, why, and when it is tried again."""
+    if why.startswith(NEEDS_LOGIN):
+        return why
+    # A time of its own for each try would be another reason each time, and written down.
+    again = f"next try within {RETRY_LONGEST_SECONDS:g} s"
+    return f"{tracked.row.place.backend} cannot be reached: {why.rstrip('.')}; {again}"

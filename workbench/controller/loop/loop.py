@@ -1,0 +1,365 @@
+"""The loop: takes news from its mailbox, decides job by job, acts. It waits for news and SQLite only."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
+from typing import Final
+
+from workbench.clock import now_us
+from workbench.controller.decide.messages import (
+    Ended,
+    Event,
+    Measured,
+    TidiedUp,
+    Unmeasured,
+    Unreachable,
+    Woken,
+)
+from workbench.controller.decide.model import Close, Forget
+from workbench.controller.decide.reconcile import decide
+from workbench.controller.decide.restarts import backoff_seconds
+from workbench.controller.loop.actions import Acting, random_share
+from workbench.controller.loop.context import Board
+from workbench.controller.loop.event_handler import Hearing
+from workbench.controller.loop.job_state import Tracked
+from workbench.controller.loop.queue import Queueing
+from workbench.controller.loop.removal import tidy_up
+from workbench.controller.loop.request_handler import Asking
+from workbench.controller.runtime.log import Log
+from workbench.controller.targets.ingest import Journals
+from workbench.controller.targets.opener import OpenedPlace, Opener
+from workbench.controller.targets.worker_pool import drain
+from workbench.errors import FabricError
+from workbench.job import State
+from workbench.paths import Home
+from workbench.spec import JobSpec
+from workbench.store.db.database import Store, home_uuid
+from workbench.store.db.rows import JobRow
+from workbench.store.history.journal import catch_up
+from workbench.store.jobs import detail, job, open_jobs
+from workbench.store.queries.learners import learners
+from workbench.store.queries.requests import pending_requests
+
+HEARTBEAT_SECONDS: Final = 30.0
+"""How often it looks up by itself: is its lock still its own, did a client fail to wake it?"""
+
+STORE_AGAIN_SECONDS: Final = 1.0
+"""When it tries again what the store did not take."""
+
+BUG_AGAIN_SECONDS: Final = 30.0
+
+SAID_SECONDS: Final = 600.0
+"""The log says the same no more often than this."""
+
+STEPS: Final = 50
+"""More than this for one job in one go is a defect: it is left alone for a while."""
+
+SWEEP_AFTER_SECONDS: Final = 2.0
+"""When the home and its places are looked through for what crashes left, which is in nobody's way by then."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """What a test or a caller may want otherwise."""
+
+    open_place: Opener = OpenedPlace
+    linger: Callable[[], float] = field(default=lambda: 60.0)
+    """How many seconds to stay with nothing to do."""
+    door: Callable[[bool], None] = field(default=lambda is_open: None)
+    """Opens or closes the way in; once it is closed nobody is told that he was heard who was not."""
+    is_ours: Callable[[], bool] = field(default=lambda: True)
+    """Whether the lock is still held."""
+
+
+class Loop:
+    """One home's controller, in the thread that calls :meth:`run`."""
+
+    def __init__(self, home: Home, store: Store, log: Log, settings: Settings | None = None) -> None:
+        self._settings = settings or Settings()
+        self._log = log
+        self._mailbox: SimpleQueue[Event] = SimpleQueue()
+        writing = threading.Lock()
+        self._board = Board(
+            home=home,
+            uuid=home_uuid(home),
+            store=store,
+            log=log,
+            post=self.post,
+            open_place=self._settings.open_place,
+            journals=Journals(home, self.post, log, writing),
+            writing=writing,
+        )
+        self._acting = Acting(self._board)
+        self._asking = Asking(self._board, self._track)
+        self._queueing = Queueing(self._board)
+        self._hearing = Hearing(self._board, self._acting)
+        self._due: dict[str, float] = {}
+        self._queue_at: float | None = None
+        self._requests_at: float | None = 0.0
+        self._sweep_at: dict[str, float] = {}
+        self._tidy_at: float | None = self._board.now() + SWEEP_AFTER_SECONDS
+        self._tend_at: float | None = None
+        self._idle_since: float | None = None
+        self._woken = True
+        self._loaded = False
+        self._load_at = 0.0
+        self._again: list[Event] = []
+        self._ended = ""
+        self._said: dict[str, float] = {}
+
+    def post(self, event: Event) -> None:
+        """Tell it something, from any thread or a signal handler."""
+        self._mailbox.put(event)
+
+    def wake(self) -> None:
+        """Have it look at what clients have written."""
+        self.post(Woken())
+
+    def end(self, why: str) -> None:
+        """Have it end, leaving everything as it is."""
+        self.post(Ended(why))
+
+    def open_jobs(self) -> int:
+        """Return how many jobs it looks after."""
+        return len(self._board.jobs)
+
+    def run(self) -> str:
+        """Work until it is told to end or there is nothing left to do for a while; return why it ended."""
+        board = self._board
+        board.journals.start()
+        try:
+            while not self._ended:
+                self._turn(drain(self._mailbox, self._timeout()))
+        finally:
+            for place in board.places.values():
+                place.close()
+            board.journals.end()
+        return self._ended
+
+    def _turn(self, events: list[Event]) -> None:
+        touched: set[str] = set()
+        again, self._again = self._again, []
+        for event in (*again, *events):
+            touched |= self._guarded(partial(self._take, event), failed=event)
+        now = self._board.now()
+        due = min(self._load_at, self._load_at if self._requests_at is None else self._requests_at)
+        if self._woken or now >= due:
+            touched |= self._guarded(self._answer_requests)
+        touched |= {job_id for job_id, at in self._due.items() if now >= at}
+        while touched or self._board.stirred or self._is_queue_due(now):
+            if self._is_queue_due(now):
+                touched |= self._look_at_queue()
+            for job_id in sorted(touched):
+                self._settle(job_id)
+            touched = set()
+            if self._board.stirred:
+                # What just ended may have been waited for by others, and by who asked for it.
+                self._queueing.freed()
+                touched = self._guarded(self._answer_requests)
+        self._look_around(now, events)
+
+    def _take(self, event: Event) -> set[str]:
+        match event:
+            case Woken():
+                self._woken = True
+                return set()
+            case TidiedUp():
+                self._woken, self._load_at = True, 0.0
+                return set()
+            case Ended(why):
+                self._ended = why
+                return set()
+            case Unmeasured():
+                self._queueing.unmeasured(event)
+                self._board.queue_stale = True
+                return set()
+            case Measured():
+                self._queueing.measured(event)
+                self._board.queue_stale = True
+                return self._hearing.back(event.place)
+            case Unreachable(place):
+                self._queueing.unreached(place)
+                self._board.queue_stale = True
+        return self._hearing.take(event)
+
+    def _load(self) -> None:
+        """Take up the jobs that are open and not known yet."""
+        store = self._board.store
+        if not self._loaded:
+            # What a crash left in a history alone must be known before it is said again.
+            with self._board.atomic():
+                for job_id in {one.id for one in open_jobs(store)} | {
+                    one.job_id for one in pending_requests(store)
+                }:
+                    catch_up(store, job_id)
+            self._loaded = True
+        for row in open_jobs(store):
+            if row.id not in self._board.jobs:
+                self._track(row)
+                self._due[row.id] = 0.0
+                # One that a crash kept from the rows was asked for by nobody else, and yet wants its turn.
+                self._board.queue_stale |= row.state is State.QUEUED
+
+    def _answer_requests(self) -> set[str]:
+        self._woken, self._board.stirred = False, False
+        now = self._board.now()
+        if now >= self._load_at:
+            self._load()
+            self._load_at = now + HEARTBEAT_SECONDS
+        touched = self._asking.look()
+        self._requests_at = None
+        self._board.queue_stale |= bool(touched)
+        return touched
+
+    def _is_queue_due(self, now: float) -> bool:
+        return self._board.queue_stale or (self._queue_at is not None and now >= self._queue_at)
+
+    def _look_at_queue(self) -> set[str]:
+        """Ask the queue; return the jobs that its verdict changed for."""
+        self._board.queue_stale = False
+        before = {tracked.row.id: tracked.verdict for tracked in self._board.jobs.values()}
+        self._queue_at = self._queueing.look()
+        return {
+            tracked.row.id
+            for tracked in self._board.jobs.values()
+            if tracked.row.state is State.QUEUED and tracked.verdict != before[tracked.row.id]
+        }
+
+    def _settle(self, job_id: str) -> None:
+        """Decide and act until there is nothing to do for a job now."""
+        self._due.pop(job_id, None)
+        tracked = self._board.jobs.get(job_id)
+        if tracked is None:
+            return
+        again: float | None = None
+        try:
+            again = self._act(tracked)
+        except FabricError as error:
+            self._say_once(f"{job_id}: {error}; it is tried again")
+            again = self._board.now() + STORE_AGAIN_SECONDS
+            self._guarded(partial(self._check, tracked))
+        except Exception as error:
+            # A defect of ours must stop no other job.
+            self._log.bug(f"{job_id}", error)
+            again = self._board.now() + BUG_AGAIN_SECONDS
+        if again is not None and job_id in self._board.jobs:
+            self._due[job_id] = again
+
+    def _act(self, tracked: Tracked) -> float | None:
+        for _ in range(STEPS):
+            decision = decide(tracked.view(self._board.now()))
+            for action in decision.actions:
+                self._acting.do(tracked, action)
+                if isinstance(action, Close | Forget):
+                    return None
+            if not decision.actions:
+                self._acting.save_learners(tracked)
+                return decision.until
+        raise RuntimeError(f"no rest after {STEPS} steps: {decision}")
+
+    def _check(self, tracked: Tracked) -> set[str]:
+        """Begin anew with a job whose row is not what it was taken for: a rebuilt store, a history that was ahead."""
+        row = job(self._board.store, tracked.row.id)
+        if row is None or row.deleted_us is not None:
+            self._board.drop(tracked)
+        elif (row.attempt, row.state) != (tracked.row.attempt, tracked.row.state):
+            self._board.drop(tracked)
+            self._track(row)
+            self._board.place(row.place).look()
+        return set()
+
+    def _track(self, row: JobRow) -> Tracked:
+        board = self._board
+        try:
+            spec = detail(board.store, row.id).spec
+        except FabricError as error:
+            # Its folder is gone: it can still be seen, stopped and deleted.
+            self._log.say(f"{row.id}: {error}")
+            spec = JobSpec(name=row.name, learners=row.learners, gpus=row.gpus, cpus=row.cpus)
+        known = learners(board.store, row.id, row.attempt)
+        tracked = Tracked.load(row, spec, row.place.home(board.uuid), known)
+        tracked.draw = random_share()
+        if row.next_try_us is not None:
+            # A clock that jumped must not make it wait for ever.
+            left = max(0.0, (row.next_try_us - now_us()) / 1e6)
+            longest = backoff_seconds(row.restarts + row.platform_restarts, 1.0)
+            tracked.not_before = board.now() + min(left, longest)
+        board.add(tracked)
+        place = board.place(row.place)
+        self._sweep_at.setdefault(place.key, board.now() + SWEEP_AFTER_SECONDS)
+        if tracked.is_launched:
+            board.journals.follow(row.id, row.attempt, spec.learners)
+            board.watch(tracked)
+        return tracked
+
+    def _look_around(self, now: float, events: list[Event]) -> None:
+        """Do what is due though nothing happened."""
+        if self._tidy_at is not None and now >= self._tidy_at:
+            self._tidy_at = None
+            arguments = (self._board.home, self._log, self.post)
+            threading.Thread(target=tidy_up, args=arguments, name="tidy up", daemon=True).start()
+        for key, at in list(self._sweep_at.items()):
+            if now >= at:
+                self._sweep_at[key] = float("inf")
+                self._board.places[key].sweep()
+        if not events and not self._settings.is_ours():
+            self._ended = self._ended or "its lock file was removed"
+        self._tend_at = self._tend()
+        if self._board.jobs or self._again or not self._loaded or self._tend_at is not None:
+            self._idle_since = None
+            return
+        self._idle_since = now if self._idle_since is None else self._idle_since
+        if now >= self._idle_since + self._settings.linger():
+            self._settings.door(False)
+            if self._mailbox.empty():
+                self._ended = self._ended or "nothing was left to do"
+            else:
+                self._settings.door(True)
+
+    def _tend(self) -> float | None:
+        """Have machines stopped that idle; return when the next one is due."""
+        if not self._board.places:
+            return None
+        open_at = {(job.row.place.type, job.row.place.address) for job in self._board.jobs.values()}
+        due = [
+            place.tend(busy=(place.ref.type, place.ref.address) in open_at)
+            for place in self._board.places.values()
+        ]
+        return min((at for at in due if at is not None), default=None)
+
+    def _timeout(self) -> float:
+        now = self._board.now()
+        times = [self._load_at, *self._due.values(), *self._sweep_at.values()]
+        times += [at for place in self._board.places.values() if (at := place.check(now)) is not None]
+        times += [
+            at for at in (self._queue_at, self._requests_at, self._tidy_at, self._tend_at) if at is not None
+        ]
+        if self._idle_since is not None:
+            times.append(self._idle_since + self._settings.linger())
+        return max(0.0, min(times) - now)
+
+    def _guarded(self, do: Callable[[], set[str]], *, failed: Event | None = None) -> set[str]:
+        """Do something with the store; what it does not take now is tried again, an event too."""
+        try:
+            return do()
+        except FabricError as error:
+            self._say_once(f"{error}; it is tried again")
+            later = self._board.now() + STORE_AGAIN_SECONDS
+            if failed is not None:
+                self._again.append(failed)
+        except Exception as error:
+            self._log.bug("news" if failed is not None else "requests", error)
+            later = self._board.now() + BUG_AGAIN_SECONDS
+        self._requests_at, self._load_at = later, max(self._load_at, later)
+        return set()
+
+    def _say_once(self, text: str) -> None:
+        """Say it, unless that was said not long ago: what is tried every second fails with the same words."""
+        now = self._board.now()
+        if now >= self._said.get(text, -SAID_SECONDS) + SAID_SECONDS:
+            self._said = {one: at for one, at in self._said.items() if now < at + SAID_SECONDS} | {text: now}
+            self._log.say(text)

@@ -1,0 +1,143 @@
+"""Asks the queue of each place who may start, when something changed; measures a place when that matters."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workbench.controller.decide.messages import Measured, Unmeasured
+from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
+from workbench.controller.decide.scheduling import Verdict, schedule
+from workbench.controller.loop.context import Board
+from workbench.controller.loop.job_state import Tracked
+from workbench.controller.loop.x_gates import Gates
+from workbench.controller.targets.place import Place
+from workbench.job import State
+
+MEASURE_AGAIN_SECONDS: Final = 10.0
+"""After this a measurement that nothing was heard of is asked for again."""
+
+BUSY_LONGEST_SECONDS: Final = 30.0
+"""How long slots that others hold are left alone at most before they are looked at again."""
+
+
+class Queueing:
+    """The queues of all places. A machine that is reached in two ways is one queue."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._gates = Gates(board)
+        self._measured: dict[str, Measured] = {}
+        self._asked: dict[str, float] = {}
+        self._refusing: set[str] = set()
+        """Machines that will not say what they have."""
+
+    def look(self) -> float | None:
+        """Give every job that waits its verdict; return when to look again though nothing happens."""
+        waiting: dict[str, list[Tracked]] = {}
+        running: dict[str, list[Tracked]] = {}
+        queued = [one for one in self._board.jobs.values() if one.row.state is State.QUEUED]
+        for tracked in self._gates.hold(queued):
+            waiting.setdefault(_machine(tracked), []).append(tracked)
+        for tracked in self._board.jobs.values():
+            if tracked.is_launched:
+                running.setdefault(_machine(tracked), []).append(tracked)
+        times = [self._queue(jobs, running.get(machine, [])) for machine, jobs in waiting.items()]
+        return min((at for at in times if at is not None), default=None)
+
+    def measured(self, found: Measured) -> None:
+        """Take in what a place has. Slots that others held may be free now."""
+        board = self._board
+        self._asked.pop(found.place, None)
+        for tracked in board.jobs_at(found.place):
+            tracked.place_answers()
+            self._refusing.discard(_machine(tracked))
+            self._measured[_machine(tracked)] = found
+            if tracked.busy and tracked.busy_until is not None and board.now() >= tracked.busy_until:
+                wanted = tracked.wish().slots
+                if found.capacity is None or found.free_slots >= wanted:
+                    tracked.busy, tracked.busy_until = "", None
+                else:
+                    self._still_busy(tracked, found, wanted)
+
+    def unmeasured(self, event: Unmeasured) -> None:
+        """Take in that a place will not say what it has: a launch there is tried, and says why."""
+        for tracked in self._board.jobs_at(event.place):
+            tracked.place_answers()
+            self._refusing.add(_machine(tracked))
+
+    def unreached(self, place: str) -> None:
+        """Note that a place does not answer: it is asked again soon, not only after a lost answer's time."""
+        if place in self._asked:
+            self._asked[place] = self._board.now() + RETRY_LONGEST_SECONDS - MEASURE_AGAIN_SECONDS
+
+    def freed(self) -> None:
+        """Note that a job let go of what it held: who waits for slots looks again at once."""
+        for tracked in self._board.jobs.values():
+            known = self._measured.get(_machine(tracked))
+            # Where a place queues by itself, all at once would be in each other's way again.
+            if tracked.busy and (known is None or known.capacity is not None):
+                tracked.busy_until = self._board.now()
+
+    def _queue(self, waiting: list[Tracked], running: list[Tracked]) -> float | None:
+        now = self._board.now()
+        wishing, times = [], []
+        for tracked in waiting:
+            wish = tracked.wish()
+            if not (wish.cpus or wish.slots or tracked.away):
+                tracked.verdict = _sent_back(tracked, now)
+                times += [tracked.busy_until] if tracked.busy_until is not None else []
+            elif tracked.not_before is not None and now < tracked.not_before:
+                tracked.verdict = None  # it is not in the queue before its time
+                times.append(tracked.not_before)
+            else:
+                wishing.append(tracked)
+        if not wishing:
+            return min(times, default=None)
+        machine = _machine(wishing[0])
+        known = self._measured.get(machine)
+        looks = [at for tracked in wishing if tracked.busy and (at := tracked.busy_until) is not None]
+        away = [tracked for tracked in wishing if tracked.away]
+        if known is None or away or any(at <= now for at in looks):
+            looks.append(self._measure(self._board.place(wishing[0].row.place)))
+        times += looks
+        for tracked in away:
+            tracked.verdict = None
+            wishing.remove(tracked)
+        refusing = known is None and machine in self._refusing
+        if refusing or (known is not None and known.capacity is None):
+            for tracked in wishing:
+                tracked.verdict = _sent_back(tracked, now)
+        elif known is not None and known.capacity is not None:
+            holding = [one.wish() for one in running]
+            verdicts = schedule(known.capacity, holding, [one.wish() for one in wishing])
+            for tracked in wishing:
+                tracked.verdict = verdicts[tracked.row.id]
+        return min((at for at in times if at > now), default=None)
+
+    def _measure(self, place: Place) -> float:
+        now = self._board.now()
+        asked = self._asked.get(place.key)
+        if asked is None or now >= asked + MEASURE_AGAIN_SECONDS:
+            asked = self._asked[place.key] = now
+            place.measure()
+        return asked + MEASURE_AGAIN_SECONDS
+
+    def _still_busy(self, tracked: Tracked, found: Measured, wanted: int) -> None:
+        tracked.tries += 1
+        pause = min(backoff_seconds(tracked.tries, tracked.draw), BUSY_LONGEST_SECONDS)
+        tracked.busy_until = self._board.now() + pause
+        if found.holders:
+            count = f"{wanted} GPU" + ("" if wanted == 1 else "s")
+            tracked.busy = f"waits for {count}: {found.holders}"
+
+
+def _sent_back(tracked: Tracked, now: float) -> Verdict:
+    """Say whether a job may go to a place that queues by itself: one that it sent back waits a while of its own."""
+    if tracked.busy and tracked.busy_until is not None and now < tracked.busy_until:
+        return Verdict(False, tracked.busy)
+    return Verdict(True)
+
+
+def _machine(tracked: Tracked) -> str:
+    place = tracked.row.place
+    return f"{place.type} {place.address or place.backend}"

@@ -1,0 +1,97 @@
+"""The end of a deleted job: tombstone, secrets, folder, in this order, so that nothing is left unknown."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+from workbench.controller.decide.errors import sentence
+from workbench.controller.decide.messages import Forgotten, TidiedUp
+from workbench.controller.runtime.log import Log
+from workbench.controller.runtime.secrets import forget_secrets
+from workbench.controller.targets.worker_pool import Post
+from workbench.paths import Home
+from workbench.store.db.database import Store
+from workbench.store.jobs import deleted_jobs, mark_deleted
+
+TRIES = 5
+TRY_AGAIN_SECONDS = 0.2
+
+
+def forget(home: Home, job_id: str, who: str, post: Post) -> None:
+    """Remove all that there is of a deleted job but its tombstone, and tell so. For a thread of its own."""
+    try:
+        with Store.open(home) as store:
+            mark_deleted(store, job_id, who=who, origin="controller")
+        forget_secrets(home, job_id)
+        remove_folder(home.job(job_id).path)
+    except Exception as error:
+        post(Forgotten(job_id, sentence(error)))
+        return
+    post(Forgotten(job_id))
+
+
+def tidy_up(home: Home, log: Log, post: Post) -> None:
+    """Bring in order what crashes left: histories ahead of rows, folders of deleted jobs. For a thread of its own."""
+    from workbench.store.updates.x_recovering import reconcile
+
+    try:
+        with Store.open(home) as store:
+            report = reconcile(store)
+            removed = remove_leftovers(home, store)
+    except Exception as error:
+        log.say(f"the home was not brought in order: {sentence(error)}")
+        return
+    for problem in report.problems:
+        log.say(problem)
+    if report.jobs or report.tombstones or removed:
+        log.say(
+            f"brought in order after a crash: {report.jobs + report.tombstones} jobs, {removed} folders removed"
+        )
+        post(TidiedUp())
+
+
+def remove_leftovers(home: Home, store: Store) -> int:
+    """Remove folders of jobs whose tombstone is there already; return how many there were."""
+    try:
+        there = {path.name for path in home.jobs.iterdir()}
+    except OSError:
+        return 0
+    found = [row.id for row in deleted_jobs(store) if row.id in there] if there else []
+    for job_id in found:
+        forget_secrets(home, job_id)
+        remove_folder(home.job(job_id).path)
+    return len(found)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder and all in it, also what its owner made read-only.
+
+    Raises:
+        OSError: something in it cannot be removed.
+    """
+    import shutil
+
+    def make_room(function: Any, path: str, _: Any) -> None:
+        parent = Path(path).parent
+        for one in (parent, Path(path)):
+            if one.is_dir() and not one.is_symlink():
+                one.chmod(stat.S_IRWXU)
+        if function in (os.open, os.scandir, os.listdir):
+            shutil.rmtree(path)
+        else:
+            function(path)
+
+    for left in reversed(range(TRIES)):
+        try:
+            if folder.exists():
+                shutil.rmtree(folder, onerror=make_room)
+            return
+        except OSError:
+            # An agent that is about to end may have written one more file meanwhile.
+            if not left:
+                raise
+            time.sleep(TRY_AGAIN_SECONDS)

@@ -1,0 +1,120 @@
+"""Takes up what people ask for: requests become intents, next attempts, or an outcome in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from workbench.controller.decide.messages import Ended
+from workbench.controller.decide.requests import DONE, Hurry, Intend, Resume, Settle, answer
+from workbench.controller.loop.context import Board
+from workbench.controller.loop.job_state import Tracked
+from workbench.job import Intent, Reason
+from workbench.store.db.rows import JobRow, PlaceRef, RequestRow
+from workbench.store.jobs import job, new_attempt, set_intent
+from workbench.store.queries.requests import pending_requests, settle_request
+
+Track = Callable[[JobRow], Tracked]
+"""Opens a job on the board."""
+
+
+class Asking:
+    """The open requests."""
+
+    def __init__(self, board: Board, track: Track) -> None:
+        self._board = board
+        self._track = track
+
+    def look(self) -> set[str]:
+        """Answer what can be answered now; return the jobs that something changed for.
+
+        Raises:
+            FabricError: the store takes nothing now; what was answered stays so, the rest is asked again.
+        """
+        pending = pending_requests(self._board.store)
+        touched = set()
+        for index, request in enumerate(pending):
+            later = [one.kind for one in pending[index + 1 :] if one.job_id == request.job_id]
+            if self._answer(request, later):
+                touched.add(str(request.job_id))
+        return touched
+
+    def _answer(self, request: RequestRow, later: list[str]) -> bool:
+        board, store = self._board, self._board.store
+        job_id = request.job_id
+        if request.kind == "restart_controller":
+            with board.atomic():
+                settle_request(store, request.id, DONE)
+            board.post(Ended(f"{request.who} asked for another one"))
+            return False
+        row = job(store, job_id) if job_id else None
+        found = answer(request.kind, row, later)
+        match found:
+            case Settle(outcome):
+                with board.atomic():
+                    settle_request(store, request.id, outcome)
+                if request.kind != "submit" or row is None:
+                    return False
+                if job_id not in board.jobs and row.ended_us is None:
+                    self._track(row)
+            case Intend(intent):
+                with board.atomic():
+                    set_intent(store, job_id, intent, who=request.who, origin=request.origin)
+                self._asked(job_id, request.who)
+            case Resume():
+                with board.atomic():
+                    said = request.payload.get("set") or []
+                    reason = Reason(
+                        f"resumed by {request.who}" + (f" with {', '.join(said)}" if said else "")
+                    )
+                    new_attempt(
+                        store,
+                        job_id,
+                        reason,
+                        request.who,
+                        request.origin,
+                        restarts=0,
+                        platform_restarts=0,
+                        place=_place_of(request),
+                        changed=request.payload.get("changed"),
+                    )
+                    settle_request(store, request.id, DONE)
+                self._begin(job_id)
+            case Hurry():
+                with board.atomic():
+                    settle_request(store, request.id, DONE)
+                if job_id in board.jobs:
+                    board.jobs[job_id].not_before = None
+            case _:
+                self._remember(job_id, request)
+                return False
+        return True
+
+    def _asked(self, job_id: str, who: str) -> None:
+        row = job(self._board.store, job_id)
+        assert row is not None
+        tracked = self._board.jobs.get(job_id) or self._track(row)
+        tracked.asked(row, who)
+
+    def _begin(self, job_id: str) -> None:
+        row = job(self._board.store, job_id)
+        assert row is not None
+        tracked = self._board.jobs.get(job_id)
+        if tracked is None:
+            self._track(row)
+        else:
+            tracked.begin(row)
+
+    def _remember(self, job_id: str, request: RequestRow) -> None:
+        """Know again, after a restart of the controller, who asked for what is under way."""
+        tracked = self._board.jobs.get(job_id)
+        if tracked is not None and tracked.row.intent is _INTENTS.get(request.kind) and not tracked.asked_by:
+            tracked.asked_by = request.who
+
+
+def _place_of(request: RequestRow) -> PlaceRef | None:
+    """Return the place that a job is to go on at; None leaves it where it is."""
+    told = request.payload.get("place")
+    return PlaceRef(**told) if told else None
+
+
+_INTENTS = {"halt": Intent.HALT, "kill": Intent.KILL, "delete": Intent.DELETE}

@@ -1,0 +1,166 @@
+"""What clients ask of the controller: they write to the store, then wake it, and start it where none runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench.clock import now_us
+from workbench.controller.runtime.connect import (
+    ControllerStatus,
+    ensure_controller,
+    status,
+    stop_controller,
+    wake,
+)
+from workbench.controller.runtime.secrets import forget_secrets, write_secrets
+from workbench.errors import UnknownName
+from workbench.job import JobId, Reason, State, new_job_id
+from workbench.paths import Home
+from workbench.spec import JobSpec
+from workbench.store.db.database import Store
+from workbench.store.db.errors import write_failure
+from workbench.store.db.rows import JobDetail, JobRow, PlaceRef
+from workbench.store.jobs import insert_job, job, new_attempt, step, who_am_i
+from workbench.store.queries.requests import add_request
+
+__all__ = [
+    "ControllerStatus",
+    "Submission",
+    "ask",
+    "ensure_controller",
+    "status",
+    "stop_controller",
+    "submit",
+    "take_up",
+    "wake",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """All that the client resolved of a job before it hands it over."""
+
+    spec: JobSpec
+    manifest_text: str
+    """As the user wrote it, secrets struck out."""
+    origins: Mapping[str, str]
+    place: PlaceRef
+    code_hash: str
+    """Empty when the job has no code."""
+    recorded: Mapping[str, Any]
+    """Design, section 9: interpreter, environment, git, host, packages, seed, arguments."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Values by name; they go to a 0600 file and into no row."""
+    diff: str = ""
+    """What was not committed when the code was snapped."""
+    parent: str | None = None
+    trial: int | None = None
+    tags: tuple[str, ...] = ()
+    job_id: JobId | None = None
+    """Chosen beforehand, or None for a new one."""
+
+
+def submit(store: Store, submission: Submission, *, origin: str) -> JobRow:
+    """Write a new job, its secrets and the request to start it; return its row. It starts no controller.
+
+    Raises:
+        CannotWrite: the home takes no more; nothing is left of the job.
+    """
+    job_id = submission.job_id or new_job_id()
+    who = who_am_i()
+    try:
+        write_secrets(store.home, job_id, submission.secrets)
+        with store.atomic():
+            row = insert_job(store, _detail(job_id, submission, who), who=who, origin=origin)
+            _write_diff(store.home, job_id, submission.diff)
+            add_request(store, "submit", job_id, {}, who, origin)
+    except BaseException:
+        forget_secrets(store.home, job_id)
+        raise
+    return row
+
+
+def take_up(store: Store, submission: Submission, attempt: int, *, origin: str) -> JobRow:
+    """Write a job that runs already, given from another home; the controller then finds out how it is.
+
+    A job that is here already is returned as it is.
+
+    Raises:
+        CannotWrite: the home takes no more; nothing is left of the job.
+    """
+    assert submission.job_id is not None
+    who = who_am_i()
+    if known := job(store, submission.job_id):
+        return known
+    told = Reason("was adopted from another laptop")
+    with store.atomic():
+        row = insert_job(store, _detail(submission.job_id, submission, who), who=who, origin=origin)
+        for number in range(1, attempt):
+            step(
+                store, row.id, number, State.HALTED, Reason("ended on another laptop"), who=who, origin=origin
+            )
+            new_attempt(store, row.id, told, who=who, origin=origin)
+        step(store, row.id, attempt, State.PENDING, told, who=who, origin=origin)
+        add_request(store, "submit", row.id, {}, who, origin)
+    found = job(store, row.id)
+    assert found is not None
+    return found
+
+
+def ask(
+    store: Store, job_id: str, kind: str, *, origin: str, payload: Mapping[str, Any] | None = None
+) -> int:
+    """Ask for a job to be halted, killed, resumed or deleted; return the request's id.
+
+    Raises:
+        UnknownName: there is no such job.
+    """
+    row = job(store, job_id)
+    if row is None or row.deleted_us is not None:
+        raise UnknownName(f"there is no job {job_id}", hint="fabric list shows those there are")
+    return add_request(store, kind, job_id, dict(payload or {}), who_am_i(), origin)
+
+
+def _detail(job_id: JobId, submission: Submission, who: str) -> JobDetail:
+    spec, now = submission.spec, now_us()
+    row = JobRow(
+        id=job_id,
+        name=spec.name,
+        reason=Reason("was submitted"),
+        place=submission.place,
+        owner=who.partition("@")[0],
+        submitted_us=now,
+        changed_us=now,
+        learners=spec.learners,
+        gpus=spec.gpus,
+        cpus=spec.cpus,
+        memory_bytes=spec.memory_bytes,
+        labels=spec.labels,
+        tags=submission.tags,
+        parent=submission.parent,
+        trial=submission.trial,
+    )
+    return JobDetail(
+        row=row,
+        spec=spec,
+        manifest_text=submission.manifest_text,
+        origins=submission.origins,
+        code_hash=submission.code_hash,
+        recorded=submission.recorded,
+    )
+
+
+def _write_diff(home: Home, job_id: str, diff: str) -> None:
+    if not diff:
+        return
+    file = home.job(job_id).diff
+    try:
+        file.write_text(diff, encoding="utf-8", errors="surrogateescape")
+        file.chmod(0o600)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
+        raise write_failure(error, file) from error

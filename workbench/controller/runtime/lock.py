@@ -1,0 +1,92 @@
+"""``controller.lock``: held by the one controller of a home for its life; its text says where to reach it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from dataclasses import asdict, dataclass, fields
+from typing import Self
+
+from workbench.paths import Home
+from workbench.version import VERSION
+
+RETRY_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class LockText:
+    """What the holder says of itself. It may be dead: only an answer on the socket means that it lives."""
+
+    pid: int
+    version: str
+    socket: str
+    """Path of the socket that it answers on."""
+    host: str
+
+
+class ControllerLock:
+    """The lock, held until :meth:`release` or the end of the process."""
+
+    def __init__(self, home: Home, descriptor: int) -> None:
+        self._home = home
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, home: Home) -> Self | None:
+        """Take the lock, or return None when another holds it.
+
+        Raises:
+            CannotWrite: the home takes no more.
+        """
+        while True:
+            try:
+                descriptor = os.open(home.controller_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                # The store's modules would cost every client that only reads the lock 15 ms.
+                from workbench.store.db.errors import write_failure
+
+                raise write_failure(error, home.controller_lock) from error
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                return None
+            lock = cls(home, descriptor)
+            if lock.is_ours():
+                return lock
+            lock.release()
+
+    def is_ours(self) -> bool:
+        """Say whether the file by that name is still the one that is held; it may have been removed."""
+        try:
+            there, held = self._home.controller_lock.stat(), os.fstat(self._descriptor)
+        except OSError:
+            return False
+        return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)
+
+    def say(self, socket_path: str) -> None:
+        """Write where this controller is reached."""
+        text = LockText(os.getpid(), VERSION, socket_path, socket.gethostname())
+        self._write(json.dumps(asdict(text)).encode() + b"\n")
+
+    def release(self) -> None:
+        """Let go."""
+        with contextlib.suppress(OSError):
+            os.close(self._descriptor)
+
+    def _write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # a full disk: clients then start another, which ends at once
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, data, 0)
+
+
+def read_lock(home: Home) -> LockText | None:
+    """Read what the last holder said of itself; None where there is nothing to be read."""
+    try:
+        document = json.loads(home.controller_lock.read_bytes())
+        return LockText(**{field.name: document[field.name] for field in fields(LockText)})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,147 @@
+"""The controller's socket: clients say one JSON line, with a word such as ``wake``, and get one back, or a stream."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import stat
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from workbench.errors import CannotWrite, NotAllowed
+from workbench.paths import runtime_folder
+from workbench.store.db.errors import write_failure
+
+PATH_BYTES: Final = 100
+"""What a unix socket's path may have everywhere (104 on macOS, 108 on Linux)."""
+
+PATIENCE_SECONDS: Final = 2.0
+"""How long a client may take to say its line."""
+
+LINE_BYTES: Final = 65536
+
+Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""Answers a document with the word ``do``, and what comes with it."""
+
+
+def socket_path(uuid: str) -> Path:
+    """Return where a home's socket lies; its folder is made, 0700, where it is missing.
+
+    Raises:
+        NotAllowed: the folder is another's, or open to others.
+        CannotWrite: it cannot be made.
+    """
+    name = f"controller-{uuid}.sock"
+    folder = runtime_folder()
+    if len(os.fsencode(folder / name)) > PATH_BYTES:
+        folder = Path(f"/tmp/fabric-{os.getuid()}")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise write_failure(error, folder) from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise NotAllowed(
+            f"{folder} is not a folder of yours alone, so no socket is put there",
+            hint="remove it, or let XDG_RUNTIME_DIR name another",
+        )
+    return folder / name
+
+
+Keep = Callable[[Mapping[str, Any], socket.socket], None]
+"""Answers such a document for as long as it likes; its end is the connection's."""
+
+
+class Server:
+    """Answers clients in a thread of its own. Only the holder of the controller lock makes one.
+
+    Args:
+        path: where its socket is made.
+        answer: answers a client at once.
+        kept: words whose client keeps the connection, each with who answers, in a thread of its own.
+    """
+
+    def __init__(self, path: Path, answer: Answer, kept: Mapping[str, Keep] | None = None) -> None:
+        self.path = path
+        self._answer = answer
+        self._kept = kept or {}
+        self._listener = _listen(path)
+        self._thread = threading.Thread(target=self._serve, name="socket", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer; who connected before is answered now."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering and remove the socket."""
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # else accept would go on blocking
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            if not self._is_handed_over(connection):
+                connection.close()
+
+    def _is_handed_over(self, connection: socket.socket) -> bool:
+        """Answer a client; True where somebody else does so, and goes on with its connection."""
+        with contextlib.suppress(OSError, ValueError):
+            connection.settimeout(PATIENCE_SECONDS)
+            document = json.loads(_line(connection))
+            if keep := self._kept.get(_word(document)):
+                threading.Thread(target=_keep, args=(keep, document, connection), daemon=True).start()
+                return True
+            connection.sendall(json.dumps(self._reply(document)).encode() + b"\n")
+        return False
+
+    def _reply(self, document: Any) -> Mapping[str, Any]:
+        if not _word(document):
+            return {"ok": False, "error": 'say one JSON object such as {"do": "wake"}'}
+        return self._answer(document)
+
+
+def _word(document: Any) -> str:
+    """Return what a client wants; empty where it says nothing of the kind."""
+    word = document.get("do") if isinstance(document, dict) else None
+    return word if isinstance(word, str) else ""
+
+
+def _keep(keep: Keep, document: Mapping[str, Any], connection: socket.socket) -> None:
+    # What a client says wrongly, or no more hears, ends its own connection and nothing else.
+    with connection, contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        keep(document, connection)
+
+
+def _listen(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        path.unlink(missing_ok=True)  # what a killed controller left
+        listener.bind(str(path))
+        listener.listen(64)
+    except OSError as error:
+        listener.close()
+        raise CannotWrite(f"cannot make the socket {path}: {error.strerror or error}") from error
+    finally:
+        os.umask(mask)
+    return listener
+
+
+def _line(connection: socket.socket) -> bytes:
+    data = b""
+    while not data.endswith(b"\n") and len(data) < LINE_BYTES:
+        more = connection.recv(LINE_BYTES)
+        if not more:
+            break
+        data += more
+    return data

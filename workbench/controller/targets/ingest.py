@@ -1,0 +1,246 @@
+"""Brings what learners record into the store, in a thread of its own with its own connection.
+
+It is woken by the files, takes many changes at once, and commits a busy learner's records ten times a second.
+Usage samples alone are in no hurry: they are taken in together, and so seldom that silent jobs cost nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from workbench.controller.decide.messages import Drained
+from workbench.controller.runtime.log import Log
+from workbench.controller.runtime.secrets import read_secrets
+from workbench.controller.targets.transcripts import Transcript
+from workbench.controller.targets.worker_pool import Post
+from workbench.controller.targets.x_following import EVERY_SECONDS, Followed
+from workbench.errors import CannotWrite, FabricError, TryAgain
+from workbench.learner.platform.watch import Watcher
+from workbench.paths import Home
+from workbench.store.db.database import Store
+
+RESTING_SECONDS: Final = 1.0
+"""How often it looks up while learners report nothing but their usage."""
+
+LAZY_SECONDS: Final = 2.0
+LAZY_LONGEST_SECONDS: Final = 30.0
+LAZY_SHARE: Final = 0.001
+"""Usage alone is taken in as often as this share of a core allows, within these limits."""
+
+RETRY_SECONDS: Final = 1.0
+CHUNK_BYTES: Final = 1 << 19
+"""What one transaction takes in: the loop waits for it at most."""
+
+
+class Journals:
+    """The thread. Methods may be called from any other; ``writing`` is held around each transaction."""
+
+    def __init__(self, home: Home, post: Post, log: Log, writing: threading.Lock) -> None:
+        self._home = home
+        self._post = post
+        self._log = log
+        self._writing = writing
+        self._inbox: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._watcher = Watcher()
+        self._followed: dict[tuple[str, int, int], Followed] = {}
+        self._by_path: dict[str, Followed] = {}
+        self._draining: dict[tuple[str, int], float] = {}
+        """Attempts that are over, and when they are to be tried."""
+        self._lazy_at = 0.0
+        self._resting_until = 0.0
+        self._said = ""
+        self._ended = False
+        self._thread = threading.Thread(target=self._work, name="journals", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def follow(self, job_id: str, attempt: int, learners: int) -> None:
+        """Take in what the learners of an attempt record, from now on."""
+        self._tell(lambda: self._follow(job_id, attempt, learners))
+
+    def drain(self, job_id: str, attempt: int, learners: int) -> None:
+        """Take in all that the learners of an attempt recorded, then tell so; they must be over."""
+        self._tell(lambda: self._begin_drain(job_id, attempt, learners))
+
+    def drop(self, job_id: str) -> None:
+        """Forget about a job."""
+        self._tell(lambda: self._drop(job_id))
+
+    def end(self, *, wait_seconds: float = 5.0) -> None:
+        """End the thread; what is not taken in stays in the files and is taken in next time."""
+        self._tell(self._end)
+        self._thread.join(wait_seconds)
+
+    def _tell(self, do: Callable[[], object]) -> None:
+        self._inbox.put(do)
+        self._watcher.wake()
+
+    def _work(self) -> None:
+        store: Store | None = None
+        while not self._ended:
+            self._wait()
+            try:
+                if self._due(time.monotonic()) or self._draining:
+                    store = store or Store.open(self._home)
+                    self._take(store)
+                    self._said = ""
+            except Exception as error:
+                # Whatever it is, this thread must live: jobs would wait in STORING for ever.
+                self._try_later(error)
+        if store is not None:
+            store.close()
+        for one in self._followed.values():
+            one.close()
+        self._watcher.close()
+
+    def _wait(self) -> None:
+        """Wait for what one is told, for files that change, and for what is due."""
+        now = time.monotonic()
+        times = [at for one in self._followed.values() if (at := one.due_at(self._lazy_at)) is not None]
+        until = min([*times, *self._draining.values()], default=None)
+        timeout = None if until is None else max(0.0, until - now)
+        if now < self._resting_until:
+            # Not to listen to the files for a while is what makes silent jobs cheap.
+            rest = self._resting_until - now
+            self._obey(rest if timeout is None else min(rest, timeout))
+            return
+        paths = self._watcher.wait(timeout)
+        self._obey(0.0)
+        changed = [one for path in paths if (one := self._by_path.get(path)) is not None]
+        if changed:
+            hurries = [one.note() for one in changed]
+            self._resting_until = time.monotonic() + (EVERY_SECONDS / 2 if any(hurries) else RESTING_SECONDS)
+
+    def _obey(self, timeout: float) -> None:
+        try:
+            do = self._inbox.get(timeout=timeout) if timeout > 0 else self._inbox.get_nowait()
+            while True:
+                do()
+                do = self._inbox.get_nowait()
+        except Empty:
+            return
+
+    def _due(self, now: float) -> list[Followed]:
+        return [
+            one
+            for one in self._followed.values()
+            if (at := one.due_at(self._lazy_at)) is not None and at <= now
+        ]
+
+    def _take(self, store: Store) -> None:
+        began = time.monotonic()
+        due = self._due(began)
+        if due:
+            for one in due:
+                self._transcribe(one)
+            with self._writing, store.atomic():
+                more = [self._ingest(store, one) for one in due]
+            ended = time.monotonic()
+            lazy = [one for one in due if not one.hurry]
+            for one, again in zip(due, more, strict=True):
+                one.taken(ended, again=again and (one.hurry or one.transcript is not None))
+            if lazy:
+                pause = (ended - began) * len(lazy) / len(due) / LAZY_SHARE
+                self._lazy_at = ended + min(max(pause, LAZY_SECONDS), LAZY_LONGEST_SECONDS)
+        for job_id, attempt in [key for key, at in self._draining.items() if at <= began]:
+            self._drain(store, job_id, attempt)
+
+    def _drain(self, store: Store, job_id: str, attempt: int) -> None:
+        for one in list(self._followed.values()):
+            if (one.job_id, one.attempt) == (job_id, attempt):
+                self._transcribe(one, finish=True)
+                while self._ingest_chunk(store, one):
+                    pass
+                self._unfollow(one)
+        self._draining.pop((job_id, attempt), None)
+        self._post(Drained(job_id, attempt))
+
+    def _transcribe(self, one: Followed, *, finish: bool = False) -> None:
+        """Make records of what a learner left whose agent makes none, as soon as that is known of it."""
+        if one.given_up:
+            return
+        try:
+            if one.transcript is None and Transcript.is_needed(one.folder):
+                one.transcript = Transcript(one.folder, read_secrets(self._home, one.job_id), self._log.say)
+                self._watch(one, one.folder.output)
+            if one.transcript is not None:
+                if finish:
+                    one.transcript.finish()
+                else:
+                    one.transcript.step()
+        except CannotWrite:
+            raise
+        except (FabricError, OSError, ValueError) as error:
+            self._log.say(f"no records can be made of {one.folder.path}: {error}")
+            one.given_up = True
+
+    def _ingest_chunk(self, store: Store, one: Followed) -> bool:
+        with self._writing:
+            return self._ingest(store, one)
+
+    def _ingest(self, store: Store, one: Followed) -> bool:
+        """Take in a part of what a learner recorded; return whether there may be more."""
+        from workbench.metrics.ingestion import ingest
+
+        try:
+            return ingest(store, one.job_id, one.attempt, one.learner, one.records, limit_bytes=CHUNK_BYTES)
+        except (CannotWrite, TryAgain):
+            raise
+        except FabricError as error:
+            # Of a newer version, or not to be read: they stay where they are and hold up nothing.
+            self._log.say(f"records of {one.job_id}, learner {one.learner}, are left alone: {error}")
+            return False
+
+    def _try_later(self, error: Exception) -> None:
+        """Try again in a while: the disk is full, or the database is locked."""
+        text = f"records are not taken in for now: {error!s}"
+        if text != self._said:
+            self._log.say(text if isinstance(error, FabricError) else f"{text} ({type(error).__name__})")
+            self._said = text
+        later = time.monotonic() + RETRY_SECONDS
+        for one in self._followed.values():
+            one.put_off(later)
+        self._lazy_at = max(self._lazy_at, later)
+        self._draining = dict.fromkeys(self._draining, later)
+
+    def _follow(self, job_id: str, attempt: int, learners: int) -> None:
+        import workbench.metrics.ingestion  # noqa: F401 - now, while the learner starts, not when it has ended
+
+        for learner in range(1, learners + 1):
+            if (job_id, attempt, learner) not in self._followed:
+                folder = self._home.job(job_id).attempt(attempt).learner(learner)
+                one = self._followed[job_id, attempt, learner] = Followed(job_id, attempt, learner, folder)
+                self._watch(one, folder.records)
+                self._watch(one, folder.launch_sh)
+
+    def _watch(self, one: Followed, file: Path) -> None:
+        path = str(file.absolute())
+        self._by_path[path] = one
+        self._watcher.add(path)
+
+    def _begin_drain(self, job_id: str, attempt: int, learners: int) -> None:
+        self._follow(job_id, attempt, learners)
+        self._draining.setdefault((job_id, attempt), 0.0)
+
+    def _drop(self, job_id: str) -> None:
+        for one in [one for one in self._followed.values() if one.job_id == job_id]:
+            self._unfollow(one)
+        for key in [key for key in self._draining if key[0] == job_id]:
+            del self._draining[key]
+
+    def _unfollow(self, one: Followed) -> None:
+        for path in [path for path, other in self._by_path.items() if other is one]:
+            self._watcher.remove(path)
+            del self._by_path[path]
+        del self._followed[one.job_id, one.attempt, one.learner]
+        one.close()
+
+    def _end(self) -> None:
+        self._ended = True

@@ -1,0 +1,316 @@
+"""Mirrors the journals of a place into the jobs' folders here: byte for byte, in order, from where it stopped.
+
+What lies here already says how far it came, so it goes on after anything: a lost link, a killed controller. A
+log's bytes are here before its index says so, and all of a learner's bytes before the state that it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from backends.contract.host import Chunk
+from runners.interface import AttemptRef, LearnerRef, Runner
+from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
+from workbench.errors import CannotWrite, InputMissing
+from workbench.learner.host.journals import FILES
+from workbench.paths import Home
+
+LONG_SECONDS: Final = 60.0
+"""How long one call may wait for news."""
+
+SHORT_SECONDS: Final = 1.0
+"""The same for a runner that cannot be interrupted."""
+
+ENTRY_BYTES: Final = 24
+STATE: Final = "state"
+BESIDE: Final = {"launch": "launch.json", "launch_sh": "launch.sh"}
+"""What only comes from places where the agent is a shell script: by these its journal is known and indexed here."""
+
+LOGS: Final = (("output", "index"), ("setup", "setup_index"))
+
+
+class LearnerMirror:
+    """One learner's journal here. Parts may be taken from several threads, and again: each byte is kept once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._known: dict[str, int] | None = None
+
+    def known(self) -> dict[str, int]:
+        """Return how far each file has come, as ``Runner.follow`` wants it."""
+        with self._lock:
+            return dict(self._load())
+
+    def take(self, parts: Mapping[str, Chunk]) -> None:
+        """Keep what is new in the journal.
+
+        Raises:
+            InputMissing: the job's folder is gone.
+            CannotWrite: the disk takes no more; what came is asked for again.
+        """
+        with self._writing() as known:
+            for name in (*chain.from_iterable(LOGS), "records"):
+                if (part := parts.get(name)) is not None:
+                    self._append(name, part.data, part.offset, known)
+            for name in BESIDE:
+                if (part := parts.get(name)) is not None:
+                    self._write(self._folder / BESIDE[name], part.data)
+            if (state := parts.get(STATE)) is not None:
+                self._replace(state.data, known)
+
+    def take_early(self, name: str, data: memoryview, offset: int) -> None:
+        """Keep some of a log whose index comes later; raises as :meth:`take` does."""
+        with self._writing() as known:
+            self._append(name, data, offset, known)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[dict[str, int]]:
+        with self._lock:
+            known = self._load()
+            try:
+                self._make_folder()
+                yield known
+            except OSError as error:
+                self._known = None
+                if isinstance(error, FileNotFoundError):
+                    raise InputMissing(f"{self._folder} is gone") from error
+                raise CannotWrite(f"{self._folder} takes no more: {error.strerror}") from error
+
+    def _load(self) -> dict[str, int]:
+        if self._known is None:
+            self._known = {name: self._size(name) for name in FILES if name != STATE}
+            with contextlib.suppress(OSError):
+                self._known[STATE] = zlib.crc32((self._folder / FILES[STATE]).read_bytes())
+        return self._known
+
+    def _size(self, name: str) -> int:
+        path = self._folder / FILES[name]
+        try:
+            size = path.stat().st_size
+        except OSError:
+            return 0
+        if path.suffix == ".idx" and size % ENTRY_BYTES:
+            # Cut off in the middle of an entry: readers count whole ones, and the rest comes anew.
+            size -= size % ENTRY_BYTES
+            os.truncate(path, size)
+        return size
+
+    def _make_folder(self) -> None:
+        """Make the learner's folder, but not the job's: that of a deleted job must not come back."""
+        if not self._folder.is_dir():
+            for folder in (self._folder.parent, self._folder):
+                with contextlib.suppress(FileExistsError):
+                    folder.mkdir(mode=0o700)
+
+    def _append(self, name: str, what: bytes | memoryview, offset: int, known: dict[str, int]) -> None:
+        have = known[name]
+        data = memoryview(what)[max(0, have - offset) :]
+        if offset > have or not data:
+            return
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        descriptor = os.open(self._folder / FILES[name], flags, 0o600)
+        try:
+            while data:
+                written = os.write(descriptor, data)
+                known[name] += written
+                data = data[written:]
+        finally:
+            os.close(descriptor)
+
+    def _replace(self, data: bytes, known: dict[str, int]) -> None:
+        self._write(self._folder / FILES[STATE], data)
+        known[STATE] = zlib.crc32(data)
+
+    def _write(self, path: Path, data: bytes) -> None:
+        beside = path.with_suffix(".mirrored")
+        beside.write_bytes(data)
+        beside.chmod(0o600)
+        beside.replace(path)
+
+
+class Mirrors:
+    """All that is mirrored of one place."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._lock = threading.Lock()
+        self._mirrors: dict[LearnerRef, LearnerMirror] = {}
+        self._claimed: set[LearnerRef] = set()
+
+    def of(self, ref: LearnerRef) -> LearnerMirror:
+        """Return the mirror of a learner."""
+        with self._lock:
+            if ref not in self._mirrors:
+                folder = self._home.job(ref.job_id).attempt(ref.attempt).learner(ref.learner)
+                self._mirrors[ref] = LearnerMirror(folder.path)
+            return self._mirrors[ref]
+
+    def keep(self, refs: Iterable[LearnerRef]) -> None:
+        """Forget all others."""
+        kept = set(refs)
+        with self._lock:
+            for ref in set(self._mirrors) - kept:
+                del self._mirrors[ref]
+
+    def turn(self, runner: Runner, refs: Iterable[LearnerRef], timeout_seconds: float) -> bool:
+        """Ask a place once for what is new and keep it; return whether there was anything.
+
+        Raises:
+            CannotWrite: the disk takes no more; what came is asked for again.
+            PlaceUnreachable: the place is lost; what came stays.
+        """
+        known = {ref: self.of(ref).known() for ref in refs}
+        news = runner.follow(known, timeout_seconds=timeout_seconds, early=self._take_early)
+        for ref, parts in news.items():
+            with contextlib.suppress(InputMissing):  # the job was deleted meanwhile
+                self.of(ref).take(parts)
+        return bool(news)
+
+    def _take_early(self, ref: LearnerRef, name: str, data: memoryview, offset: int) -> None:
+        with contextlib.suppress(InputMissing):
+            self.of(ref).take_early(name, data, offset)
+
+    @contextlib.contextmanager
+    def claim(self, refs: Iterable[LearnerRef]) -> Iterator[None]:
+        """Keep :meth:`unclaimed` from naming these: what two ask for crosses the link twice."""
+        claimed = set(refs)
+        with self._lock:
+            self._claimed |= claimed
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._claimed -= claimed
+
+    def unclaimed(self, refs: Iterable[LearnerRef]) -> list[LearnerRef]:
+        """List those whose journals nobody else asks for."""
+        with self._lock:
+            return [ref for ref in refs if ref not in self._claimed]
+
+
+def bring_all(
+    mirrors: Mirrors, runner: Runner, attempt: AttemptRef, home: Home, alive: Callable[[], None]
+) -> None:
+    """Bring home all that an attempt left, which is over: its journals, then what it made.
+
+    Args:
+        mirrors: where the journals go.
+        runner: the place's.
+        attempt: which.
+        home: where the job is.
+        alive: told that it goes on.
+    """
+    refs = learners_of([attempt])
+    job = home.job(attempt.job_id)
+    with mirrors.claim(refs):
+        while job.path.is_dir() and mirrors.turn(runner, refs, 0.0):
+            alive()
+    if job.path.is_dir():
+        runner.bring_home(attempt, job)
+
+
+def learners_of(attempts: Iterable[AttemptRef]) -> list[LearnerRef]:
+    """List the learners of attempts."""
+    return [
+        LearnerRef(one.home, one.job_id, one.attempt, number)
+        for one in attempts
+        for number in range(1, one.learners + 1)
+    ]
+
+
+class Mirroring:
+    """The thread that mirrors a place while its learners run."""
+
+    def __init__(self, place: str, mirrors: Mirrors, make_runner: Callable[[], Runner]) -> None:
+        self._place = place
+        self._mirrors = mirrors
+        self._make_runner = make_runner
+        self._changed = threading.Condition()
+        self._wanted: tuple[LearnerRef, ...] = ()
+        self._runner: Runner | None = None
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    def want(self, attempts: Iterable[AttemptRef]) -> None:
+        """Say whose journals matter from now on."""
+        wanted = tuple(sorted(learners_of(attempts), key=lambda ref: (ref.job_id, ref.attempt, ref.learner)))
+        with self._changed:
+            if wanted == self._wanted:
+                return
+            self._wanted = wanted
+            self._nudge()
+
+    def end(self) -> None:
+        """Mirror no more; a call that hangs is left to itself."""
+        with self._changed:
+            self._ended = True
+            self._nudge()
+
+    def _nudge(self) -> None:
+        if self._thread is None and not self._ended:
+            self._thread = threading.Thread(target=self._work, name=f"mirror {self._place}", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
+        if self._runner is not None:
+            # In a thread of its own: a plug-in may hang even in this, and the loop must not.
+            threading.Thread(target=_interrupt, args=(self._runner,), daemon=True).start()
+
+    def _work(self) -> None:
+        failures = 0
+        while True:
+            with self._changed:
+                while not self._ended and not self._wanted:
+                    self._changed.wait()
+                if self._ended:
+                    break
+                wanted = self._wanted
+            try:
+                if not self._turn(wanted):
+                    break
+                failures = 0
+            except BaseException:
+                # A place that does not answer is told by its watch; here it is only tried again.
+                failures += 1
+                self._drop_runner()
+                with self._changed:
+                    if not self._ended:
+                        draw = int.from_bytes(os.urandom(2)) / 65536
+                        self._changed.wait(min(backoff_seconds(failures - 1, draw), RETRY_LONGEST_SECONDS))
+        self._drop_runner()
+
+    def _turn(self, wanted: tuple[LearnerRef, ...]) -> bool:
+        """Mirror what is new; return False where there is nothing to mirror ever."""
+        runner = self._runner
+        if runner is None:
+            runner = self._make_runner()
+            with self._changed:
+                self._runner = runner
+                if wanted != self._wanted or self._ended:
+                    return True
+        if runner.journals_in_place:
+            return False
+        interruptible = type(runner).interrupt_follow is not Runner.interrupt_follow
+        self._mirrors.keep(wanted)
+        refs = self._mirrors.unclaimed(wanted)
+        self._mirrors.turn(runner, refs, LONG_SECONDS if interruptible else SHORT_SECONDS)
+        return True
+
+    def _drop_runner(self) -> None:
+        with self._changed:
+            runner, self._runner = self._runner, None
+        if runner is not None:
+            with contextlib.suppress(Exception):  # it is let go of either way
+                runner.close()
+
+
+def _interrupt(runner: Runner) -> None:
+    with contextlib.suppress(Exception):  # a plug-in's; its call returns when its time is over
+        runner.interrupt_follow()

@@ -1,0 +1,356 @@
+"""One place as the loop sees it: calls go out, come back as events, and none of them is ever waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from backends.contract.on_demand import read_demand
+from runners.interface import AttemptRef, LaunchRequest, Runner, StopRequest
+from workbench.clock import elapsed_seconds
+from workbench.controller.decide.errors import mask, sentence, trouble_of
+from workbench.controller.decide.messages import (
+    Called,
+    CalledOff,
+    CallFailed,
+    Event,
+    LeftBehind,
+    Noted,
+    Progressed,
+    Unmeasured,
+    Unreachable,
+)
+from workbench.controller.decide.model import Doing, Trouble
+from workbench.controller.targets.mirror import Mirroring, Mirrors, bring_all
+from workbench.controller.targets.observer import Observing
+from workbench.controller.targets.on_demand import OnDemand
+from workbench.controller.targets.opener import Opened, Opener
+from workbench.controller.targets.worker_pool import Call, Lane, Post
+from workbench.controller.targets.x_fetching_results import fetch_stored
+from workbench.errors import CannotWrite, ConfigError, FabricError, PlaceUnreachable, TryAgain
+from workbench.job import Reason
+from workbench.paths import Home
+from workbench.store.db.rows import WATCHED, PlaceRef
+
+LAUNCHES_AT_ONCE: Final = 4
+"""One that builds an environment for minutes holds up no other."""
+
+LAUNCH_SILENCE_SECONDS: Final = 1800.0
+STOP_SECONDS: Final = 60.0
+REMOVE_SECONDS: Final = 600.0
+MEASURE_SECONDS: Final = 60.0
+FETCHES_AT_ONCE: Final = 2
+COLLECT_SILENCE_SECONDS: Final = 3600.0
+COLLECT_AGAIN_SECONDS: Final = 2.0
+SAME_FAILURE_SECONDS: Final = 0.5
+"""Threads that waited while another could not open the place are told the same, instead of each trying anew."""
+
+COLLECT_TRIES: Final = 5
+"""How often a place that answers is asked for what an attempt made, before it is left there."""
+
+
+class _CalledOff(FabricError):
+    """Raised out of a launch's progress when the launch was called off."""
+
+
+@dataclass(slots=True)
+class LaunchOrder:
+    """A launch that is to be made."""
+
+    attempt: AttemptRef
+    request: Callable[[], LaunchRequest]
+    """Reads what is needed, in the thread that makes the launch."""
+    called_off: threading.Event = field(default_factory=threading.Event)
+
+
+class Place:
+    """One place and one way of starting learners there."""
+
+    def __init__(
+        self, key: str, ref: PlaceRef, home: Home, home_uuid: str, post: Post, open_place: Opener
+    ) -> None:
+        self.key = key
+        self.ref = ref
+        self._home = home
+        self.home_uuid = home_uuid
+        self._post = post
+        self._open_place = open_place
+        self._opening = threading.Lock()
+        self._opened: Opened | None = None
+        self._refused: tuple[float, FabricError] | None = None
+        """When the place could not be opened last, and why."""
+        self._watched: dict[str, set[AttemptRef]] = {}
+        self._mine = threading.local()
+        self._launching = Lane(f"launch {key}", post, width=LAUNCHES_AT_ONCE)
+        self._control = Lane(f"control {key}", post)
+        self._observing = Observing(key, self._make_runner, post)
+        self._closed = threading.Event()
+        self._fetching = Lane(f"fetch {key}", post, width=FETCHES_AT_ONCE)
+        self._mirrors = Mirrors(home)
+        self._on_demand = _on_demand(ref, post)
+        # This machine's journals are the jobs' own folders, and there is no thread for nothing.
+        self._mirroring = None if ref.type == "local" else Mirroring(key, self._mirrors, self._make_runner)
+
+    def watch(self, job_id: str, attempts: set[AttemptRef]) -> None:
+        """Say which attempts of a job have learners that matter from now on."""
+        if self._watched.get(job_id, set()) == attempts:
+            return
+        self._watched[job_id] = attempts
+        if not attempts:
+            del self._watched[job_id]
+        wanted = set().union(*self._watched.values())
+        self._observing.want(wanted)
+        if self._mirroring is not None:
+            self._mirroring.want(wanted)
+
+    def look(self) -> int:
+        """Ask for a look at everything that is watched; return the number that its answer carries."""
+        return self._observing.look()
+
+    def launch(self, order: LaunchOrder) -> None:
+        """Plan and launch an attempt."""
+        call = self._call(
+            Doing.LAUNCH,
+            order.attempt,
+            lambda: self._launch(order, call),
+            LAUNCH_SILENCE_SECONDS,
+            started=True,
+        )
+        late = call.overdue
+
+        def overdue() -> Event | None:
+            order.called_off.set()  # should it come back, it must not go on
+            return late()
+
+        call.overdue = overdue
+        self._launching.submit(call)
+
+    def collect(self, attempt: AttemptRef, done: Callable[[], None]) -> None:
+        """Bring home all that an attempt left, which is over; then call ``done``, from any thread."""
+        if self._mirroring is None:
+            done()
+            return
+
+        def run() -> None:
+            self._collect(attempt, call)
+            if not self._closed.is_set():
+                done()
+
+        call = Call(run, lambda: None, COLLECT_SILENCE_SECONDS)
+        self._fetching.submit(call)
+
+    def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
+        """Ask an attempt's learners to stop."""
+
+        def run() -> Event:
+            self._runner().stop(attempt, request)
+            return Called(Doing.STOP, attempt)
+
+        self._control.submit(self._call(Doing.STOP, attempt, run, STOP_SECONDS))
+
+    def remove(self, attempts: Sequence[AttemptRef], *, deleted: bool) -> None:
+        """Remove all that these attempts of one job left, and of a deleted one the rest; told by the last of them."""
+
+        def run() -> Event:
+            if self.ref.options.get(WATCHED):
+                return Called(Doing.REMOVE, attempts[-1])  # it belongs to another laptop
+            for attempt in attempts:
+                self._runner().remove(attempt)
+            if deleted:
+                self._runner().remove_job(attempts[-1].job_id)
+            return Called(Doing.REMOVE, attempts[-1])
+
+        self._control.submit(self._call(Doing.REMOVE, attempts[-1], run, REMOVE_SECONDS))
+
+    def measure(self) -> None:
+        """Find out what the place has."""
+
+        def run() -> Event | None:
+            try:
+                return self._open(wanted=True).measure(self.key)
+            except BaseException as error:
+                if trouble_of(error, started=False).kind == "refused":
+                    return Unmeasured(self.key)
+                return Unreachable(self.key, sentence(error))  # asked again after a while
+
+        self._control.submit(Call(run, lambda: None, MEASURE_SECONDS))
+
+    def sweep(self) -> None:
+        """Find out which learners of this home the place has."""
+
+        def run() -> Event | None:
+            try:
+                found = [one for one in self._runner().leftovers() if one.home == self.home_uuid]
+            except BaseException:
+                return None  # looked for again when the place is next opened
+            return LeftBehind(self.key, tuple(found)) if found else None
+
+        self._control.submit(Call(run, lambda: None, REMOVE_SECONDS))
+
+    def tend(self, *, busy: bool) -> float | None:
+        """Stop a machine that starts on demand and idles; return when that is due, None where it never is."""
+        if self._on_demand is None:
+            return None
+        return self._on_demand.tend(busy=busy, in_use=lambda: self._reach().in_use())
+
+    def check(self, now: float) -> float | None:
+        """Leave behind what hangs; return when it is to be checked next, None while nothing is asked."""
+        due = [lane.check(now) for lane in (self._launching, self._control, self._fetching)]
+        if self._observing.overdue(now):
+            self._observing.end()
+            self._let_go()
+            self._observing = self._observing.successor(self._make_runner)
+        due.append(self._observing.due())
+        return min((one for one in due if one is not None), default=None)
+
+    def close(self) -> None:
+        """Give everything back, as far as it answers; learners live on."""
+        self._closed.set()
+        self._observing.end()
+        if self._mirroring is not None:
+            self._mirroring.end()
+        for lane in (self._launching, self._control, self._fetching):
+            lane.close()
+        opened = self._opened
+        if opened is not None and self._mirroring is not None:
+            _close(opened)
+
+    def _collect(self, attempt: AttemptRef, call: Call) -> None:
+        """Try until it works; a place that answers and cannot give it is not asked for ever."""
+        tries = 0
+        while not self._closed.is_set():
+            try:
+                runner = self._runner()
+                if not runner.journals_in_place:
+                    bring_all(self._mirrors, runner, attempt, self._home, call.heartbeat)
+                    fetch_stored(self._home, attempt.job_id, runner)
+                return
+            except (PlaceUnreachable, TryAgain, CannotWrite):
+                tries = 0  # the place's watch tells why
+            except BaseException as error:
+                tries += 1
+                if tries >= COLLECT_TRIES:
+                    self._post(Noted(f"{attempt.job_id}: what it made stays at the place: {sentence(error)}"))
+                    return
+            call.heartbeat()
+            self._closed.wait(COLLECT_AGAIN_SECONDS)
+
+    def _launch(self, order: LaunchOrder, call: Call) -> Event:
+        if order.called_off.is_set():
+            return CalledOff(order.attempt)
+
+        def progress(text: str, *, stage: Literal["preparing", "waiting", "starting"]) -> None:
+            if order.called_off.is_set():
+                raise _CalledOff("called off")
+            call.heartbeat()
+            self._post(Progressed(order.attempt, mask(text, secrets.values()), stage))
+
+        secrets: Mapping[str, str] = {}
+        started = False
+        try:
+            request = order.request()
+            secrets = request.secrets
+            runner = self._runner(wanted=True)
+            plan = runner.plan(request)
+            started = True
+            runner.launch(plan, progress)
+        except _CalledOff:
+            return CalledOff(order.attempt)
+        except BaseException as error:
+            # Whatever a plug-in raises is a sentence in the job's reason, and nobody else's business.
+            trouble = trouble_of(error, started=started, secrets=secrets.values())
+            return CallFailed(Doing.LAUNCH, order.attempt, trouble)
+        return Called(Doing.LAUNCH, order.attempt, plan.notes)
+
+    def _call(
+        self,
+        doing: Doing,
+        attempt: AttemptRef,
+        run: Callable[[], Event],
+        deadline_seconds: float,
+        *,
+        started: bool = False,
+    ) -> Call:
+        def guarded() -> Event:
+            try:
+                return run()
+            except BaseException as error:
+                return CallFailed(doing, attempt, trouble_of(error, started=started))
+
+        def overdue() -> Event:
+            self._let_go()
+            text = f"{self.ref.backend} has not answered for {deadline_seconds:.0f} s"
+            return CallFailed(doing, attempt, Trouble("unreachable", Reason(text, "S200"), started))
+
+        return Call(guarded, overdue, deadline_seconds)
+
+    def _runner(self, *, wanted: bool = False) -> Runner:
+        """Return this thread's runner at the place as it is open now."""
+        opened = self._open(wanted=wanted)
+        mine: tuple[Opened, Runner] | None = getattr(self._mine, "runner", None)
+        if mine is None or mine[0] is not opened:
+            mine = self._mine.runner = (opened, opened.runner())
+        return mine[1]
+
+    def _make_runner(self) -> Runner:
+        return self._open().runner()
+
+    def _open(self, *, wanted: bool = False) -> Opened:
+        """Return the place, opened if need be; one that starts on demand is started where a job wants it."""
+        if self._on_demand is None:
+            return self._reach()
+        try:
+            opened = self._reach()
+        except PlaceUnreachable as error:
+            if wanted:
+                raise self._on_demand.wanted(error) from error
+            raise
+        self._on_demand.answered()
+        return opened
+
+    def _reach(self) -> Opened:
+        opened = self._opened
+        if opened is not None and not opened.lost:
+            return opened
+        opening = self._opening
+        with opening:
+            opened = self._opened
+            if opened is not None:
+                if not opened.lost:
+                    return opened
+                _close(opened)
+            if self._refused is not None and elapsed_seconds() < self._refused[0] + SAME_FAILURE_SECONDS:
+                raise self._refused[1]
+            try:
+                opened = self._open_place(self.ref, self.home_uuid)
+            except FabricError as error:
+                self._refused = (elapsed_seconds(), error)
+                raise
+            if opening is self._opening:
+                self._opened = opened
+            return opened
+
+    def _let_go(self) -> None:
+        """Open the place anew next time. Whoever hangs in opening it keeps the old lock for itself."""
+        self._opening = threading.Lock()
+        opened, self._opened = self._opened, None
+        if opened is not None and self._mirroring is not None:
+            # What hangs may hang in being closed, too.
+            threading.Thread(target=_close, args=(opened,), name=f"close {self.key}", daemon=True).start()
+
+
+def _close(opened: Opened) -> None:
+    with contextlib.suppress(Exception):  # whatever it says, nobody uses it any more
+        opened.close()
+
+
+def _on_demand(ref: PlaceRef, post: Post) -> OnDemand | None:
+    try:
+        demand = read_demand(ref.options.get("on_demand"))
+    except ConfigError as error:
+        post(Noted(f"{ref.backend}: {error}"))
+        return None
+    return OnDemand(ref.backend, demand, lambda text: post(Noted(text))) if demand is not None else None

@@ -1,0 +1,127 @@
+"""Threads that make calls at a place one after the other, with deadlines: one that hangs is left behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from workbench.clock import elapsed_seconds
+from workbench.controller.decide.messages import Event
+
+LEFT_BEHIND_LIMIT: Final = 4
+"""So many hanging threads a place may have before it is called no more until one comes back."""
+
+Post = Callable[[Event], None]
+
+
+@dataclass(slots=True)
+class Call:
+    """One call at a place."""
+
+    run: Callable[[], Event | None]
+    """Makes it and returns what is to be told; raises nothing."""
+    overdue: Callable[[], Event | None]
+    """Returns what is to be told when it takes too long."""
+    deadline_seconds: float
+    alive_at: float = 0.0
+    """When it began, or last said something."""
+    left: bool = False
+    """Whether nobody waits for it any more."""
+
+    def heartbeat(self) -> None:
+        """Say that it goes on: its deadline begins anew."""
+        self.alive_at = elapsed_seconds()
+
+
+class Lane:
+    """Calls are made by ``width`` threads at most, which are started when there is something to do."""
+
+    def __init__(self, name: str, post: Post, *, width: int = 1) -> None:
+        self._name = name
+        self._post = post
+        self._width = width
+        self._lock = threading.Lock()
+        self._queue: SimpleQueue[Call | None] = SimpleQueue()
+        self._running: dict[threading.Thread, Call | None] = {}
+        self._open = 0
+        """Calls that wait or are being made; the queue alone does not tell of one that was just taken."""
+        self._left: list[threading.Thread] = []
+
+    def submit(self, call: Call) -> None:
+        """Make a call as soon as a thread is free; when too many hang it is told as overdue at once."""
+        with self._lock:
+            self._left = [thread for thread in self._left if thread.is_alive()]
+            hopeless = len(self._left) >= LEFT_BEHIND_LIMIT
+            if not hopeless:
+                self._queue.put(call)
+                self._open += 1
+                if self._open > len(self._running) < self._width:
+                    self._start_thread()
+        if hopeless:
+            self._tell(call.overdue())
+
+    def check(self, now: float) -> float | None:
+        """Leave calls behind that are overdue; return when the next one would be, None when none runs."""
+        overdue = []
+        with self._lock:
+            for thread, call in list(self._running.items()):
+                if call is not None and now >= call.alive_at + call.deadline_seconds:
+                    call.left = True
+                    overdue.append(call)
+                    self._left.append(thread)
+                    del self._running[thread]
+                    self._open -= 1
+            if overdue and self._open > len(self._running):
+                self._start_thread()
+            due = [
+                call.alive_at + call.deadline_seconds for call in self._running.values() if call is not None
+            ]
+        for call in overdue:
+            self._tell(call.overdue())
+        return min(due, default=None)
+
+    def close(self) -> None:
+        """Let idle threads end; those that hang end with the process."""
+        with self._lock:
+            for _ in self._running:
+                self._queue.put(None)
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        self._running[thread] = None
+        thread.start()
+
+    def _work(self) -> None:
+        me = threading.current_thread()
+        while True:
+            call = self._queue.get()
+            if call is None:
+                return
+            with self._lock:
+                call.heartbeat()
+                self._running[me] = call
+            event = call.run()
+            with self._lock:
+                if call.left:
+                    return  # another thread has taken this one's place
+                self._running[me] = None
+                self._open -= 1
+            self._tell(event)
+
+    def _tell(self, event: Event | None) -> None:
+        if event is not None:
+            self._post(event)
+
+
+def drain(queue: SimpleQueue[Event], timeout_seconds: float | None) -> list[Event]:
+    """Wait for news, then take all there is."""
+    events: list[Event] = []
+    try:
+        events.append(queue.get(timeout=timeout_seconds))
+        while True:
+            events.append(queue.get_nowait())
+    except Empty:
+        return events

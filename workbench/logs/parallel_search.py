@@ -1,0 +1,128 @@
+"""Searches many logs at once, by as many processes as there are cores, and gives the hits in their order."""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+import os
+import struct
+from collections.abc import Generator, Iterator, Sequence
+from typing import BinaryIO, Final
+
+from workbench.errors import FabricError
+from workbench.logs.grep import Pattern
+from workbench.logs.journal import JournalReader
+from workbench.logs.x_searching import matching_lines
+from workbench.paths import LearnerFolder
+
+WORTH_BYTES: Final = 64 << 20
+"""Less than this is read sooner than processes are started."""
+
+MOST_PROCESSES: Final = 8
+BATCH: Final = 500
+"""Hits that are sent at once."""
+
+_LENGTH: Final = struct.Struct("<I")
+
+Hit = tuple[int, bytes]
+"""Offset and line."""
+
+
+def search(
+    folders: Sequence[LearnerFolder], pattern: Pattern, most: int | None = None
+) -> Generator[tuple[int, Hit]]:
+    """Yield the number of the folder, offset and line of all that matches, folder by folder.
+
+    At most ``most`` lines are given of each. Closing the iterator ends the processes.
+
+    Raises:
+        InputMissing: a log cannot be read.
+    """
+    sizes = [_size(folder) for folder in folders]
+    processes = min(MOST_PROCESSES, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+    processes = min(processes, sum(size > 0 for size in sizes))
+    if processes < 2 or sum(sizes) < WORTH_BYTES:
+        for number, folder in enumerate(folders):
+            for hit in _of(folder, pattern, most):
+                yield number, hit
+        return
+    workers = [_start(folders, pattern, most, first, processes) for first in range(processes)]
+    try:
+        for number in range(len(folders)):
+            yield from _received(workers[number % processes][1], number)
+    finally:
+        for pid, stream in workers:
+            stream.close()
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _size(folder: LearnerFolder) -> int:
+    try:
+        return folder.output.stat().st_size
+    except OSError:
+        return 0
+
+
+def _of(folder: LearnerFolder, pattern: Pattern, most: int | None) -> Iterator[Hit]:
+    with JournalReader(folder) as journal:
+        for number, hit in enumerate(matching_lines(journal, pattern)):
+            if most is not None and number >= most:
+                return
+            yield hit
+
+
+def _received(stream: BinaryIO, number: int) -> Iterator[tuple[int, Hit]]:
+    while head := stream.read(_LENGTH.size):
+        message = marshal.loads(stream.read(*_LENGTH.unpack(head)))
+        if isinstance(message, str):
+            raise FabricError(message)
+        if message is None:
+            return
+        for hit in message:
+            yield number, hit
+    raise FabricError("a process that searched logs was ended from outside")
+
+
+def _start(
+    folders: Sequence[LearnerFolder], pattern: Pattern, most: int | None, first: int, step: int
+) -> tuple[int, BinaryIO]:
+    """Start a process that searches every ``step``-th folder; return its id and what it says."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(write)
+        return pid, os.fdopen(read, "rb", buffering=1 << 16)
+    # From here on it is the child, which must not return, flush what its parent has buffered, or be heard.
+    try:
+        os.close(read)
+        with os.fdopen(write, "wb", buffering=1 << 16) as stream:
+            for folder in folders[first::step]:
+                _send(stream, folder, pattern, most)
+    except BaseException:
+        os._exit(1)
+    os._exit(0)
+
+
+def _send(stream: BinaryIO, folder: LearnerFolder, pattern: Pattern, most: int | None) -> None:
+    batch: list[Hit] = []
+    try:
+        for hit in _of(folder, pattern, most):
+            batch.append(hit)
+            if len(batch) >= BATCH:
+                _put(stream, batch)
+                batch = []
+    except (FabricError, OSError) as error:
+        words = (
+            f"{folder.path} cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+        )
+        _put(stream, words)
+        return
+    if batch:
+        _put(stream, batch)
+    _put(stream, None)
+
+
+def _put(stream: BinaryIO, message: list[Hit] | str | None) -> None:
+    data = marshal.dumps(message)
+    stream.write(_LENGTH.pack(len(data)) + data)

@@ -1,0 +1,180 @@
+"""From a manifest's tree to the job that it describes, with what only shows when keys are seen together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from workbench.manifest.build.metrics import metrics_of
+from workbench.manifest.build.params import say_collisions
+from workbench.manifest.build.requirements import requirement_lines
+from workbench.manifest.build.stores import stores_of
+from workbench.manifest.keys.root import MANIFEST
+from workbench.manifest.keys.x_image_keys import image_build_of
+from workbench.manifest.yaml.faults import Findings
+from workbench.manifest.yaml.nodes import Map, Scalar, leaves, place_of, shortened
+from workbench.spec import Checkpoints, Framework, JobSpec
+
+_PLACEHOLDER: Final = re.compile(r"<[^<>]{1,100}>")
+_SECRET_NAME: Final = re.compile(r"(?i)(password|passwd|secret|token|api_?key|access_?key|private_?key)")
+_OWN_VARIABLES: Final = frozenset(
+    {
+        "MODEL_DIR",
+        "DATA_DIR",
+        "RESULT_DIR",
+        "RESULT_BUCKET_DIR",
+        "CHECKPOINT_DIR",
+        "LOG_DIR",
+        "JOB_STATE_DIR",
+        "TRAINING_ID",
+        "TRAINING_JOB",
+        "TRAINING_COMMAND",
+        "LEARNER_ID",
+        "NUM_LEARNERS",
+        "GPU_COUNT",
+        "LEARNER_NAME_PREFIX",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "NODE_RANK",
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "CUDA_VISIBLE_DEVICES",
+    }
+)
+"""What a learner is told by fabric itself."""
+
+_ALIKE: Final = (
+    "name",
+    "description",
+    "version",
+    "gpus",
+    "gpu_type",
+    "storage",
+    "shm_size",
+    "env",
+    "secrets",
+    "params",
+    "max_restarts",
+    "max_platform_restarts",
+    "grace_seconds",
+    "settle_seconds",
+    "upload_seconds",
+    "fetch_results",
+    "ends_when",
+    "priority",
+    "labels",
+    "after",
+    "at_most",
+    "seed",
+    "setup",
+    "launcher",
+    "image_pull",
+    "ports",
+    "backend",
+    "runner",
+    "code",
+)
+"""Keys whose values go into the job's fields as they are."""
+
+_FIELDS: Final = {"storage": "storage_bytes", "shm_size": "shm_size_bytes"}
+
+
+def build(root: Map, folder: Path | None, findings: Findings) -> JobSpec | None:
+    """Read a manifest whose keys are canonical into a job; None when something is at fault.
+
+    Args:
+        root: the manifest with everything laid over it and its parameters expanded.
+        folder: where a file of requirements is looked for; None is the working directory.
+        findings: where faults and warnings go.
+    """
+    values = MANIFEST.read(root, "", findings)
+    if values is None:
+        return None
+    _say_placeholders(root, findings)
+    fields = {_FIELDS.get(name, name): values[name] for name in _ALIKE if name in values}
+    fields.update(
+        framework=_framework(values.get("framework") or {}),
+        learners=values.get("learners") or 1,
+        cpus=values.get("cpus") or None,
+        memory_bytes=values.get("memory"),
+        max_runtime_seconds=values.get("max_runtime"),
+        data_stores=stores_of(values.get("data_stores") or (), root, findings),
+        build=image_build_of(values.get("build")),
+        checkpoints=_checkpoints(values.get("checkpoints")),
+        evaluation_metrics=metrics_of(values.get("evaluation_metrics"), root, findings),
+        **_python(values, root, folder, findings),
+    )
+    _say_conflicts(fields, root, findings)
+    return None if findings.faults else JobSpec(**fields)
+
+
+def _framework(values: Mapping[str, Any]) -> Framework:
+    return Framework(**values)
+
+
+def _checkpoints(values: str | Mapping[str, Any] | None) -> Checkpoints:
+    if isinstance(values, Mapping):
+        return Checkpoints(**values)
+    return Checkpoints(shared=values == "shared")
+
+
+def _python(values: Mapping[str, Any], root: Map, folder: Path | None, findings: Findings) -> dict[str, Any]:
+    """Return interpreter and requirements: naming requirements asks for the environment made of them."""
+    place = place_of(root, "requirements")
+    requirements = requirement_lines(values.get("requirements", ()), place, folder, findings)
+    python = values.get("python") or ("requirements" if "requirements" in values else "current")
+    if python == "requirements" and not requirements and "requirements" not in values:
+        findings.fault(
+            place_of(root, "python"),
+            "python",
+            "requirements are wanted but none are named",
+            "add requirements:",
+        )
+    if python != "requirements" and requirements:
+        problem = f"has no effect, because python is {python}"
+        findings.warn(place, "requirements", problem, "write python: requirements")
+    return {"python": python, "requirements": requirements}
+
+
+def _say_conflicts(fields: Mapping[str, Any], root: Map, findings: Findings) -> None:
+    learners, ends_when = fields["learners"], fields.get("ends_when")
+    if isinstance(ends_when, int) and ends_when > learners:
+        place = place_of(root, "ends_when")
+        findings.fault(place, "ends_when", f"{ends_when} learners can never have ended: there are {learners}")
+    env = fields.get("env") or {}
+    for name in sorted(set(env) & set(fields.get("secrets") or ())):
+        findings.fault(
+            place_of(root, f"env.{name}"), f"env.{name}", "is named below secrets as well; keep one"
+        )
+    for name, value in env.items():
+        _say_doubtful_variable(name, value, root, findings)
+    if fields.get("build") and fields["framework"].image:
+        place = place_of(root, "framework.version")
+        problem = f"{fields['framework'].image} is not used, because build: makes the image"
+        findings.warn(place, "framework.version", problem, "leave it out")
+    say_collisions(fields.get("params") or {}, place_of(root, "params"), findings)
+
+
+def _say_doubtful_variable(name: str, value: str, root: Map, findings: Findings) -> None:
+    place, key = place_of(root, f"env.{name}"), f"env.{name}"
+    if name == "FABRIC_LEARNER":
+        findings.fault(place, key, "is how fabric knows a learner's processes, and cannot be set")
+    elif name in _OWN_VARIABLES:
+        findings.warn(place, key, "is what fabric itself tells a learner; your value takes its place")
+    elif value and _SECRET_NAME.search(name):
+        findings.warn(
+            place, key, "looks like a secret, and is kept in the job's records", f"write secrets: [{name}]"
+        )
+
+
+def _say_placeholders(root: Map, findings: Findings) -> None:
+    for path, node in leaves(root):
+        if isinstance(node, Scalar) and _PLACEHOLDER.fullmatch(node.text.strip()):
+            findings.warn(
+                node.place,
+                path,
+                f"{shortened(node.text)!r} is a placeholder; put your own value in its place",
+            )

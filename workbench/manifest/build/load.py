@@ -1,0 +1,230 @@
+"""Reads a manifest into a job: what is laid over it, its parameters, every fault at once, every origin."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from workbench.errors import ConfigError, FabricError, Fault, InputMissing, ManifestError
+from workbench.manifest.build.job import build
+from workbench.manifest.build.overlay import laid_over
+from workbench.manifest.build.overrides import (
+    apply_flags,
+    apply_sets,
+    apply_variables,
+    drop_secrets_from_env,
+    under_defaults,
+)
+from workbench.manifest.build.params import expanded
+from workbench.manifest.keys import credentials
+from workbench.manifest.keys.root import MANIFEST
+from workbench.manifest.yaml.compose import compose
+from workbench.manifest.yaml.faults import Findings
+from workbench.manifest.yaml.nodes import Map, Node, Place, Scalar, leaves
+from workbench.manifest.yaml.other_formats import recognised
+from workbench.manifest.yaml.source import STDIN_NAME, decoded, read_manifest
+from workbench.spec import JobSpec
+
+NOTHING: Final[Mapping[str, Any]] = {}
+
+_Layer = tuple[str, str, Mapping[str, Any]]
+"""What the origin of its values is called, its file, and its defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A manifest that has been read."""
+
+    spec: JobSpec
+    """Credentials are references in it, such as ``${secret:data_stores.0.connection.password}``."""
+    text: str
+    """The manifest as written, its credentials overwritten: it is kept with the job."""
+    origins: Mapping[str, str]
+    """Where each value came from, by dotted path: ``manifest.yml:12``, ``flag --gpus``, ``default``."""
+    warnings: tuple[Fault, ...]
+    source: str
+    """The file's name, or ``stdin``."""
+    folder: Path | None
+    """Where the manifest lies; None when it came from standard input or from no file."""
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The values that the references in ``spec`` stand for, by their path."""
+
+
+def load(
+    source: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    flags: Mapping[str, Any] = NOTHING,
+    environ: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    templates: Sequence[str | Path] = (),
+    stdin: TextIO | None = None,
+) -> Loaded:
+    """Read a manifest from a file or, as ``-``, from standard input.
+
+    Args:
+        source: the file.
+        overrides: ``path=value`` texts, each laid over what was before it.
+        flags: values by key, which go before everything else; None means that a flag was not given.
+            ``image`` stands for the framework ``custom`` with that image.
+        environ: where ``FABRIC_*`` variables are looked for; the process's environment if None.
+        defaults: what keys are if nothing says otherwise; those of the configuration if None.
+        templates: files that the manifest lies over, each over those before it; maps are joined key by key,
+            lists and everything else are replaced.
+        stdin: what ``-`` reads; the process's standard input if None.
+
+    Raises:
+        ManifestError: the manifest, or what is laid over it, is at fault; it carries every fault.
+        InputMissing: the file is not there or cannot be read.
+        UsageError: an override is not ``path=value``.
+        ConfigError: ``config.toml`` is at fault.
+    """
+    name = str(source)
+    text = read_manifest(name, stdin)
+    folder = None if name == "-" else Path(name).absolute().parent
+    shown = STDIN_NAME if name == "-" else name
+    return load_text(
+        text,
+        shown,
+        overrides=overrides,
+        flags=flags,
+        environ=environ,
+        defaults=defaults,
+        templates=templates,
+        folder=folder,
+    )
+
+
+def load_text(
+    text: str,
+    source: str,
+    *,
+    overrides: Sequence[str] = (),
+    flags: Mapping[str, Any] = NOTHING,
+    environ: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    templates: Sequence[str | Path] = (),
+    folder: Path | None = None,
+) -> Loaded:
+    """Read a manifest that is a text already; ``source`` is what faults call it. Else as :func:`load`."""
+    findings = Findings()
+    text = decoded(text.encode(errors="surrogatepass"), source)
+    written = compose(text, source, findings)
+    root = _checked(written, source, findings)
+    layers: Sequence[_Layer] = ()
+    if root is not None:
+        layers = _configured(findings) if defaults is None else [("config.toml", "config.toml", defaults)]
+        root = _laid_over(root, overrides, flags, os.environ if environ is None else environ, findings)
+        for template in reversed(templates):
+            root = _over_template(root, template, findings)
+        for origin, file, said in layers:
+            root = under_defaults(root, said, file, findings, origin=origin)
+    spec = None
+    if isinstance(root, Map):
+        root = expanded(root, findings)
+        spec = build(root, folder, findings)
+    findings = findings.sorted()
+    if spec is None or root is None or findings.faults:
+        raise _refused(findings, {file for _, file, _ in layers})
+    spec, kept = credentials.taken_out(spec)
+    return Loaded(
+        spec=spec,
+        text=credentials.overwritten(text, credentials.spans(written)),
+        origins=_origins(root),
+        warnings=tuple(findings.warnings),
+        source=source,
+        folder=folder,
+        credentials=kept,
+    )
+
+
+def validate(sources: Sequence[str | Path]) -> list[tuple[str, list[Fault], list[Fault]]]:
+    """Check manifests by themselves, without variables and defaults; returns faults and warnings of each.
+
+    A file that cannot be read is a fault like any other, so that the others are checked too.
+
+    Raises:
+        InputMissing: the only file cannot be read.
+    """
+    checked: list[tuple[str, list[Fault], list[Fault]]] = []
+    for source in sources:
+        try:
+            loaded = load(source, environ={}, defaults={})
+            checked.append((loaded.source, [], list(loaded.warnings)))
+        except ManifestError as error:
+            checked.append((str(source), list(error.faults), list(error.warnings)))
+        except InputMissing as error:
+            if len(sources) == 1:
+                raise
+            checked.append((str(source), [_as_fault(str(source), error)], []))
+    return checked
+
+
+def _as_fault(source: str, error: FabricError) -> Fault:
+    return Fault(source, 0, 0, "", error.message, error.hint)
+
+
+def _checked(root: Node | None, source: str, findings: Findings) -> Node | None:
+    """Return the tree of a manifest with its keys canonical; None when it cannot be one."""
+    if root is None or (isinstance(root, Scalar) and root.is_null):
+        if not findings.faults:
+            place = Place(source, 1, 1, source)
+            findings.fault(place, "", "the manifest is empty", "fabric init writes one to start from")
+        return None
+    if not isinstance(root, Map):
+        MANIFEST.read(root, "", findings)
+        return None
+    if recognised(root, findings):
+        return None
+    return MANIFEST.canonical(root, "", findings)
+
+
+def _laid_over(
+    root: Node,
+    overrides: Sequence[str],
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    findings: Findings,
+) -> Node | None:
+    over = apply_variables(root, environ, findings)
+    over = apply_sets(over, overrides, findings)
+    if isinstance(over, Map):
+        over = drop_secrets_from_env(over, flags)
+    return apply_flags(over, flags, findings)
+
+
+def _over_template(root: Node | None, template: str | Path, findings: Findings) -> Node | None:
+    """Lay what there is over a template, which is a part of a manifest in a file of its own."""
+    source = str(template)
+    below = compose(read_manifest(source, None), source, findings)
+    if isinstance(below, Map):
+        base = MANIFEST.canonical(below, "", findings)
+        return laid_over(base, root) if root is not None else base
+    if below is not None and not (isinstance(below, Scalar) and below.is_null):
+        findings.fault(below.place, "", "a template is a part of a manifest: keys and values")
+    return root
+
+
+def _configured(findings: Findings) -> list[_Layer]:
+    # The file's reader is needed only where there is a file.
+    from workbench.config import load_config
+
+    config = load_config()
+    findings.warnings.extend(config.warnings)
+    return [(layer.origin, str(layer.file), layer.defaults) for layer in config.layers]
+
+
+def _refused(findings: Findings, config: set[str]) -> FabricError:
+    of_config = [fault for fault in findings.faults if fault.file in config]
+    if of_config and len(of_config) == len(findings.faults):
+        return ConfigError("\n".join(str(fault) for fault in of_config), hint="it stands below [defaults]")
+    return ManifestError(findings.faults, warnings=findings.warnings)
+
+
+def _origins(root: Node) -> dict[str, str]:
+    said = {path: node.place.origin for path, node in leaves(root)}
+    tops = {path.partition(".")[0] for path in said}
+    return {**said, **{name: "default" for name in MANIFEST.keys if name not in tops}}

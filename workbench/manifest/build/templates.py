@@ -1,0 +1,177 @@
+"""Manifests that fabric writes: a commented one to start from, and the one that a bare command becomes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from workbench.errors import UsageError
+from workbench.manifest.yaml.core_schema import written
+from workbench.spec import FRAMEWORKS
+
+_SCRIPT_SUFFIXES: Final = (".py", ".sh", ".bash", ".R", ".jl", ".pl", ".rb", ".js")
+_NAME_LENGTH: Final = 60
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+_TEMPLATE: Final = """\
+# A job of fabric's. Check it with `fabric validate FILE`, start it with `fabric run FILE`.
+name: {name}
+# description: What it is about.
+
+# Per learner. Memory needs a unit: 500MiB, 1.5GB, 8G.
+learners: {learners}
+gpus: {gpus}
+# cpus: 2
+# memory: 4GiB
+{ends_when}
+framework:
+  # The image, where learners run in containers: tensorflow, pytorch, ... with version as tag, or custom with
+  # version as a whole reference, such as python:3.12. Not used where they are plain processes.
+  name: {framework}
+{version}
+  # Runs in the folder of the code. ${{params.NAME}} stands for a hyper-parameter of below.
+  command: {command}
+
+# Hyper-parameters, changed by --set params.lr=0.1; the learner sees FABRIC_PARAM_LR.
+# params:
+#   lr: 0.01
+
+# How metrics are found: plain, tensorboard, regex_extractor or emetrics_file.
+# evaluation_metrics:
+#   type: regex_extractor
+#   groups:
+#     train:
+#       regex: 'step %{{INT:step}} loss %{{FLOAT:loss}}'
+#       scalars:
+#         loss: {{type: FLOAT, value: $loss}}
+#       etimes:
+#         step: {{type: INT, value: $step}}
+
+# Variables of the command; secrets are named here and taken from your environment.
+# env:
+#   OMP_NUM_THREADS: 4
+# secrets: [WANDB_API_KEY]
+
+# python: current            # or requirements, conda:NAME, PATH, /path/to/python
+# requirements: requirements.txt
+# max_runtime: 8h
+# max_restarts: 0
+# seed: 42
+"""
+
+_SEVERAL: Final = """\
+# The job is over when all learners are; FfDL's own rule is first.
+ends_when: all
+"""
+
+
+def template(
+    *,
+    name: str = "my-job",
+    learners: int = 1,
+    gpus: int = 0,
+    framework: str = "custom",
+    version: str = "",
+    command: str = "python train.py",
+) -> str:
+    """Return a commented manifest that validates, for ``fabric init``.
+
+    Raises:
+        UsageError: there is no such framework.
+    """
+    if framework not in FRAMEWORKS:
+        raise UsageError(f"there is no framework {framework!r}", hint=f"one of {', '.join(FRAMEWORKS)}")
+    return _TEMPLATE.format(
+        name=written(name),
+        learners=learners,
+        gpus=gpus,
+        ends_when=_SEVERAL if learners > 1 else "",
+        framework=written(framework),
+        version=f"  version: {written(version)}" if version else "  # version: python:3.12",
+        command=_command_text(command, "  "),
+    )
+
+
+def from_command(
+    argv: Sequence[str],
+    *,
+    name: str | None = None,
+    gpus: int = 0,
+    image: str = "",
+    keys: Mapping[str, Any] = _NOTHING,
+) -> str:
+    """Return the manifest of a bare command, as ``fabric run -- python train.py --lr 0.1`` uses and keeps it.
+
+    Args:
+        argv: the command and its arguments, each kept as it is; a single one is shell text, as ``sh -c``
+            has it.
+        name: what the job is called; from the command if None.
+        gpus: per learner.
+        image: what containers are made of; empty for none.
+        keys: further keys of the manifest with their values.
+
+    Raises:
+        UsageError: there is no command, or it is not text.
+    """
+    if not argv or not argv[0].strip():
+        raise UsageError("there is no command to run", hint="such as fabric run -- python train.py")
+    command = argv[0] if len(argv) == 1 else shlex.join(argv)
+    try:
+        command.encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            "the command is not UTF-8, which a manifest must be", hint="put it in a script file"
+        ) from None
+    several = {"ends_when": "all"} if keys.get("learners", 1) not in (0, 1) else {}
+    said = {"name": name or _name_of(argv), **({"gpus": gpus} if gpus else {}), **several, **keys}
+    lines = [line for key, value in said.items() if value is not None for line in _lines(key, value, "")]
+    lines.append("framework:")
+    if image:
+        lines += ["  name: custom", f"  version: {written(image)}"]
+    lines.append(f"  command: {_command_text(command, '  ')}")
+    return "\n".join(lines) + "\n"
+
+
+def _name_of(argv: Sequence[str]) -> str:
+    words = argv if len(argv) > 1 else argv[0].split()
+    script = next((word for word in words if word.endswith(_SCRIPT_SUFFIXES)), None)
+    if script is None and "-m" in words[1:-1]:
+        script = words[words.index("-m") + 1]
+    path = PurePosixPath(script or words[0])
+    name = path.stem if path.name.endswith(_SCRIPT_SUFFIXES) else path.name
+    shown = "".join(character if character.isprintable() else "-" for character in name)
+    return shown[:_NAME_LENGTH].strip() or "command"
+
+
+def _command_text(command: str, indent: str) -> str:
+    """Write shell text after its key; one of several lines as a literal block, whose newlines are meant."""
+    rows = command.split("\n")
+    block = len(rows) > 1 and rows[0].strip() and rows[-1].strip() and not rows[0].startswith((" ", "\t"))
+    if block and all(row.replace("\t", "").isprintable() and row == row.rstrip() for row in rows):
+        return "|-\n" + "\n".join(f"{indent}  {row}" if row else "" for row in rows)
+    return written(command)
+
+
+def _lines(key: str, value: Any, indent: str) -> Iterator[str]:
+    """Write one key with its value: scalars, maps and lists of scalars."""
+    if isinstance(value, Mapping):
+        yield f"{indent}{written(key)}:" + ("" if value else " {}")
+        for name, item in value.items():
+            yield from _lines(str(name), item, indent + "  ")
+    elif isinstance(value, (list, tuple)):
+        yield f"{indent}{written(key)}:" + ("" if value else " []")
+        for item in value:
+            yield f"{indent}  - {_scalar(item)}"
+    else:
+        yield f"{indent}{written(key)}: {_scalar(value)}"
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return json.dumps(value)  # which is YAML as well
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return written(value) if isinstance(value, str) else "null" if value is None else repr(value)

@@ -1,0 +1,261 @@
+"""Kinds that hold other kinds: tables of known keys, maps of free keys, lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.manifest.keys.kinds import Kind, Passage
+from workbench.manifest.yaml.faults import Findings, nearest
+from workbench.manifest.yaml.nodes import Entry, Items, Map, Node, Scalar, shortened
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a table: all that validation, schema, documentation and variables need to know."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    """Full sentences, for the documentation and editors."""
+    default: str = ""
+    """In words; empty when there is none."""
+    example: str = ""
+    """As it is written after the key, on one line of YAML."""
+    spellings: tuple[str, ...] = ()
+    """Other names by which it is known."""
+    required: bool = False
+    ours: bool = True
+    """False for what FfDL knew."""
+    variable: bool = False
+    """Whether ``FABRIC_<NAME>`` sets it."""
+    hint: str = ""
+    """What helps when it is missing."""
+
+
+class Table(Kind):
+    """A map of known keys; an unknown one is a warning that names the nearest."""
+
+    words = "a map"
+
+    def __init__(
+        self,
+        *keys: Key,
+        what: str,
+        elsewhere: Mapping[str, str] | None = None,
+        moved: tuple[str, ...] = (),
+        instead: str = "",
+    ) -> None:
+        self.keys = {key.name: key for key in keys}
+        self.what = what
+        """What the table describes, for sentences: ``a manifest``, ``a data store``."""
+        self._names = {text: key.name for key in keys for text in (key.name, *key.spellings)}
+        self._elsewhere = elsewhere or {}
+        """Keys that people write here from habit, and where it is said instead."""
+        self.moved = moved
+        """Maps whose keys belong to this table itself."""
+        self._instead = instead
+
+    def below(self, part: str) -> tuple[str, Kind] | None:
+        """Return a key's canonical name and kind."""
+        if part in self.moved:
+            return part, self
+        name = self._names.get(part)
+        return (name, self.keys[name].kind) if name else None
+
+    def known(self) -> tuple[str, ...]:
+        """Return every name and spelling."""
+        return (*self._names, *self.moved)
+
+    def advice(self, name: str) -> str:
+        """Say what an unknown key most likely stands for."""
+        if name in self._elsewhere:
+            return self._elsewhere[name]
+        close = nearest(name, self.known())
+        return f"did you mean {close}?" if close else ""
+
+    def canonical(self, node: Node, path: str, findings: Findings) -> Node:
+        """Give every key its one name, and warn of those that are unknown."""
+        if not isinstance(node, Map):
+            return node
+        entries: dict[str, Entry] = {}
+        for written, entry in self._flattened(node):
+            name = self._names.get(written)
+            where = _joined(path, written)
+            if written in self.moved:
+                self.wrong(entry.node, where, findings)
+            elif name is None:
+                what = f"is not a key of {self.what} and has no effect"
+                findings.warn(entry.place, shortened(where), what, self.advice(written))
+            elif name in entries:
+                first = entries[name]
+                findings.fault(
+                    entry.place,
+                    where,
+                    f"says the same as {first.written!r} (line {first.place.line}); keep one of them",
+                )
+            else:
+                below = self.keys[name].kind.canonical(entry.node, where, findings)
+                entries[name] = Entry(entry.written, entry.place, below)
+        return Map(node.place, entries)
+
+    def _flattened(self, node: Map) -> Iterator[tuple[str, Entry]]:
+        for written, entry in node.entries.items():
+            if written in self.moved and isinstance(entry.node, Map):
+                yield from entry.node.entries.items()
+            elif written not in self.moved or not _is_null(entry.node):
+                yield written, entry
+
+    def read(self, node: Node, path: str, findings: Findings) -> dict[str, Any] | None:
+        """Return what is said, by name; what is null is as if it were not there."""
+        if not isinstance(node, Map):
+            self.wrong(node, path, findings, self._instead)
+            return None
+        values: dict[str, Any] = {}
+        for name, entry in node.entries.items():
+            if name in self.keys and not _is_null(entry.node):
+                value = self.keys[name].kind.read(entry.node, _joined(path, entry.written), findings)
+                if value is not None:
+                    values[name] = value
+        self._say_missing(node, path, findings)
+        return values
+
+    def _say_missing(self, node: Map, path: str, findings: Findings) -> None:
+        for name, key in self.keys.items():
+            entry = node.entries.get(name)
+            if key.required and (entry is None or _is_null(entry.node)):
+                place = node.place if entry is None else entry.place
+                said = "is missing" if entry is None else "is empty"
+                findings.fault(place, _joined(path, name), f"{said}; write {key.kind.words}", key.hint)
+
+    def schema(self) -> dict[str, Any]:
+        """An object whose keys are these and, so that editors mark typing errors, no others."""
+        properties: dict[str, Any] = {}
+        for key in self.keys.values():
+            described_kind = _or_null(key.kind.schema()) if not key.required else key.kind.schema()
+            documented = {**described_kind, "description": key.meaning}
+            for spelling in (key.name, *key.spellings):
+                properties[spelling] = documented
+        required = sorted(name for name, key in self.keys.items() if key.required and not key.spellings)
+        schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+        return {**schema, "required": required} if required else schema
+
+
+class MapOf(Kind):
+    """A map whose keys the user chooses and whose values are of one kind."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        words: str,
+        *,
+        key_pattern: str = r"\S(?:.{0,250}\S)?",
+        key_words: str = "a name without blanks around it",
+        instead: str = "",
+    ) -> None:
+        self.kind = kind
+        self.words = words
+        self._pattern = key_pattern
+        self._compiled = re.compile(key_pattern)
+        self._key_words = key_words
+        self._instead = instead
+
+    def below(self, part: str) -> tuple[str, Kind] | None:
+        """Return any key."""
+        return part, self.kind
+
+    def canonical(self, node: Node, path: str, findings: Findings) -> Node:
+        """Do so in the values."""
+        if not isinstance(node, Map):
+            return node
+        entries = {
+            name: Entry(
+                entry.written, entry.place, self.kind.canonical(entry.node, _joined(path, name), findings)
+            )
+            for name, entry in node.entries.items()
+        }
+        return Map(node.place, entries)
+
+    def read(self, node: Node, path: str, findings: Findings) -> dict[str, Any] | None:
+        """Return the map; a null value is left out, except where an empty text is meant."""
+        if not isinstance(node, Map):
+            self.wrong(node, path, findings, self._instead)
+            return None
+        values: dict[str, Any] = {}
+        for name, entry in node.entries.items():
+            where = _joined(path, name)
+            if not self._compiled.fullmatch(name):
+                found = shortened(name)
+                findings.fault(
+                    entry.place, path, f"the name {found!r} cannot be used; write {self._key_words}"
+                )
+            elif not _is_null(entry.node) or isinstance(self.kind, Passage):
+                value = self.kind.read(entry.node, where, findings)
+                if value is not None:
+                    values[name] = value
+        return values
+
+    def schema(self) -> dict[str, Any]:
+        """An object with any keys of the pattern."""
+        return {
+            "type": "object",
+            "propertyNames": {"pattern": f"^(?:{self._pattern})$"},
+            "additionalProperties": _or_null(self.kind.schema()),
+        }
+
+
+class ListOf(Kind):
+    """A list whose items are of one kind."""
+
+    def __init__(self, kind: Kind, words: str, *, one_is_enough: bool = False) -> None:
+        self.kind = kind
+        self.words = words
+        self._one_is_enough = one_is_enough
+
+    def below(self, part: str) -> tuple[str, Kind] | None:
+        """Return any index."""
+        return (part, self.kind) if part.isdecimal() else None
+
+    def canonical(self, node: Node, path: str, findings: Findings) -> Node:
+        """Do so in the items."""
+        if not isinstance(node, Items):
+            return node
+        items = (
+            self.kind.canonical(item, f"{path}.{index}", findings) for index, item in enumerate(node.nodes)
+        )
+        return Items(node.place, tuple(items))
+
+    def read(self, node: Node, path: str, findings: Findings) -> tuple[Any, ...] | None:
+        """Return the items; where one is enough it may stand without a list."""
+        if self._one_is_enough and isinstance(node, Scalar):
+            node = Items(node.place, (node,))
+        if not isinstance(node, Items):
+            self.wrong(node, path, findings)
+            return None
+        values = (self.kind.read(item, f"{path}.{index}", findings) for index, item in enumerate(node.nodes))
+        return tuple(value for value in values if value is not None)
+
+    def schema(self) -> dict[str, Any]:
+        """An array."""
+        array = {"type": "array", "items": self.kind.schema()}
+        return {"anyOf": [self.kind.schema(), array]} if self._one_is_enough else array
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.is_null
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Let an editor accept an empty value, which is as if the key were not there."""
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
+    if "enum" in schema:
+        return {**schema, "type": [schema["type"], "null"], "enum": [*schema["enum"], None]}
+    types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    return {**schema, "type": list(dict.fromkeys([*types, "null"]))}

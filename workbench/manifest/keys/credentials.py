@@ -1,0 +1,122 @@
+"""Passwords and tokens that stand in a manifest, as FfDL's do: taken out of all that is kept or shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from workbench.manifest.yaml.nodes import Map, Node, Scalar, leaves
+from workbench.spec import JobSpec
+
+CREDENTIALS: Final = ("password", "token")
+"""Keys of a connection that are credentials however they are written."""
+
+_REFERENCE: Final = re.compile(r"\$\{secret:([^}]+)\}")
+
+_NAMES: Final = frozenset({"password", "access_token", "secret_access_key", "token"})
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def spans(root: Node | None) -> set[tuple[int, int]]:
+    """Return where credentials stand in the text that a tree was composed of; ``${NAME}`` is none."""
+    if not isinstance(root, Map):
+        return set()
+    return {
+        node.span
+        for path, node in leaves(root)
+        if isinstance(node, Scalar)
+        and path.rpartition(".")[2] in _NAMES
+        and not node.is_null
+        and not _VARIABLE.fullmatch(node.text.strip())
+    }
+
+
+def plain_in(said: object, path: str = "") -> str:
+    """Return the path of the first credential that is written out in plain values of TOML; empty where none is."""
+    if isinstance(said, dict):
+        for key, value in said.items():
+            inside = f"{path}.{key}" if path else str(key)
+            if key in _NAMES and isinstance(value, str) and value and not _VARIABLE.fullmatch(value.strip()):
+                return inside
+            if found := plain_in(value, inside):
+                return found
+    elif isinstance(said, list):
+        return next((found for each in said if (found := plain_in(each, path))), "")
+    return ""
+
+
+def overwritten(text: str, found: Iterable[tuple[int, int]]) -> str:
+    """Return a text whose credentials are stars; it reads as a manifest still."""
+    for start, end in sorted(found, reverse=True):
+        text = text[:start] + '"********"' + text[end:]
+    return text
+
+
+def taken_out(spec: JobSpec) -> tuple[JobSpec, dict[str, str]]:
+    """Return a job in which credentials are references, and the values that they stand for."""
+    kept: dict[str, str] = {}
+    stores = tuple(
+        replace(store, connection=connection_without(store.connection, number, kept))
+        for number, store in enumerate(spec.data_stores)
+    )
+    framework = spec.framework
+    if token := framework.image_location.get("access_token"):
+        path = "framework.image_location.access_token"
+        kept[path] = token
+        location = {**framework.image_location, "access_token": reference(path)}
+        framework = replace(framework, image_location=location)
+    return replace(spec, data_stores=stores, framework=framework), kept
+
+
+def connection_without(connection: Mapping[str, str], number: int, kept: dict[str, str]) -> dict[str, str]:
+    """Return the connection of a store, by its number, with references for its credentials, which go to ``kept``.
+
+    A user name that names a variable is one as well: who keeps it apart wants it kept apart.
+    """
+    open_part = dict(connection)
+    for key, value in connection.items():
+        told = key in CREDENTIALS or (key == "user_name" and is_reference(value))
+        if value and told and not _REFERENCE.fullmatch(value):
+            path = f"data_stores.{number}.connection.{key}"
+            kept[path] = value
+            open_part[key] = reference(path)
+    return open_part
+
+
+def reference(path: str) -> str:
+    """Return what stands in a job's spec for the credential at a path of its manifest."""
+    return f"${{secret:{path}}}"
+
+
+def put_back(text: str, kept: Mapping[str, str]) -> str:
+    """Return a value with what its references stand for, nothing for one that is lost."""
+    return _REFERENCE.sub(lambda found: kept.get(found[1], ""), text)
+
+
+def paths_in(text: str) -> list[str]:
+    """Return the paths of the credentials that a value of a spec refers to."""
+    return _REFERENCE.findall(text)
+
+
+def needed_by(spec: JobSpec) -> list[str]:
+    """List what a job's secrets have to hold: those it names, and the paths of credentials that its manifest had."""
+    texts = [text for store in spec.data_stores for text in store.connection.values()]
+    texts.append(spec.framework.image_location.get("access_token") or "")
+    return list(dict.fromkeys([*spec.secrets, *(path for text in texts for path in paths_in(text))]))
+
+
+def is_reference(text: str) -> bool:
+    """Say whether a value names variables, as ``${NAME}``."""
+    return _VARIABLE.search(text) is not None
+
+
+def named_in(text: str) -> list[str]:
+    """Return the names that ``${NAME}`` in a value asks for."""
+    return _VARIABLE.findall(text)
+
+
+def resolved(text: str, value_of: Callable[[str], str]) -> str:
+    """Return a value in which every ``${NAME}`` is what it stands for."""
+    return _VARIABLE.sub(lambda found: value_of(found[1]), text)

@@ -1,0 +1,97 @@
+"""The keys of ``framework``: the image and the command."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workbench.manifest.keys.containers import Key, Table
+from workbench.manifest.keys.kinds import Choice, Script, Text
+from workbench.spec import FRAMEWORKS
+
+OLDER_FRAMEWORKS: Final = {"tensorflow-gpu": "tensorflow", "caffe-gpu": "caffe"}
+"""Names that FfDL's first manifests used; whether the image knows GPUs is said by its tag."""
+
+FORMER_FRAMEWORKS: Final = {
+    "keras": "write name: tensorflow; its images hold Keras or can install it",
+    "tf": "write name: tensorflow",
+    "torch": "write name: pytorch",
+    "h2o": "write name: h2o3",
+}
+"""Names from habit, and what to write."""
+
+IMAGE_LOCATION: Final = Table(
+    Key(
+        "registry",
+        Text("a host name"),
+        "Host of the image registry.",
+        ours=False,
+        example="registry.example.com",
+    ),
+    Key("namespace", Text(), "Namespace in the registry.", ours=False, example="team"),
+    Key(
+        "access_token",
+        Text("a token", length_max=10_000),
+        "Token for the registry. It is kept out of every record and log.",
+        ours=False,
+        example="abc123",
+    ),
+    Key("email", Text(), "Address that belongs to the token.", ours=False, example="me@example.com"),
+    what="image_location",
+)
+
+FRAMEWORK: Final = Table(
+    Key(
+        "name",
+        Choice(FRAMEWORKS, former=FORMER_FRAMEWORKS, older=OLDER_FRAMEWORKS),
+        "Which image repository is used where learners run in containers. `custom` takes `version` as a"
+        " whole image reference. `horovod` and `pytorchmpi` start the command under MPI.",
+        default="custom",
+        example="tensorflow",
+        ours=False,
+        hint="custom takes any image as its version",
+    ),
+    Key(
+        "version",
+        Text("an image tag, or for the framework custom a whole image reference", pattern=r"\S+|<.*>"),
+        "Tag of the image, kept as written (`1.10` is not `1.1`); for `custom` the whole reference. Not"
+        " used where learners are plain processes.",
+        default="none",
+        example='"1.5.0-py3"',
+        ours=False,
+    ),
+    Key(
+        "command",
+        Script(),
+        "What each learner runs, by `bash` where there is one and `sh` else, in the folder of the code."
+        " Newlines of plain and folded (`>`) text are blanks, so a long command can be indented; a literal"
+        " block (`|`) is a script.",
+        example="python train.py --lr ${params.lr}",
+        required=True,
+        ours=False,
+    ),
+    Key(
+        "image_tag",
+        Text(pattern=r"\S+"),
+        "Tag that is used instead of `version`.",
+        default="`version`",
+        spellings=("imagetag",),
+        example="nightly",
+        ours=False,
+    ),
+    Key(
+        "image_location",
+        IMAGE_LOCATION,
+        "A private registry and the credentials for it.",
+        default="none",
+        spellings=("imagelocation",),
+        ours=False,
+    ),
+    what="framework",
+    instead="write framework: with name, version and command below it",
+    elsewhere={
+        "image": "write name: custom and version: the image",
+        "type": "did you mean name?",
+        "args": "write the arguments into command",
+        "env": "env stands at the top of a manifest",
+    },
+)

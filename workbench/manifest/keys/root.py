@@ -1,0 +1,399 @@
+"""Every key of a manifest: the one table that validates and that schema and documentation are made of."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from workbench.manifest.keys.containers import Key, ListOf, MapOf, Table
+from workbench.manifest.keys.framework_keys import FRAMEWORK
+from workbench.manifest.keys.kinds import Choice, OneOf, Passage, Script, Text, is_list, is_number
+from workbench.manifest.keys.metric_keys import EVALUATION_METRICS
+from workbench.manifest.keys.scalars import Duration, Number, Plain, Size, Whole, Yes
+from workbench.manifest.keys.store_keys import CHECKPOINTS, DATA_STORE
+from workbench.manifest.keys.x_image_keys import IMAGE_BUILD
+
+VARIABLE_NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
+IMAGE_PULLS: Final = ("missing", "always", "never")
+LAUNCHERS: Final = ("none", "torchrun", "mpirun", "horovod", "deepspeed")
+LEARNERS_MAX: Final = 10_000
+
+
+def _cpus_hint(text: str) -> str:
+    found = re.fullmatch(r"([0-9]{1,7})m", text)
+    return f"write {int(found[1]) / 1000:g}" if found else ""
+
+
+def _gpus_hint(text: str) -> str:
+    part = re.fullmatch(r"[0-9]*\.[0-9]*[1-9][0-9]*", text)
+    return "a GPU cannot be divided among jobs; FfDL started such a job without the part" if part else ""
+
+
+MANIFEST: Final = Table(
+    Key(
+        "name",
+        Text("a name", length_max=200),
+        "What the job is called. Free text, not unique.",
+        required=True,
+        ours=False,
+        variable=True,
+        example="fashion-mnist",
+    ),
+    Key(
+        "description", Passage(), "What it is about.", default="none", ours=False, example="Two layers, Adam"
+    ),
+    Key(
+        "version", Text(), "Version of the model, for yourself.", default="none", ours=False, example='"1.0"'
+    ),
+    Key(
+        "learners",
+        Whole(0, LEARNERS_MAX),
+        "How many copies of the command run, each with its own number in `LEARNER_ID`. 0 is 1.",
+        default="1",
+        ours=False,
+        variable=True,
+        example="2",
+    ),
+    Key(
+        "gpus",
+        Whole(0, 1024, hint=_gpus_hint),
+        "Whole GPUs per learner.",
+        default="0",
+        ours=False,
+        variable=True,
+        example="1",
+    ),
+    Key(
+        "gpu_type",
+        Text("a GPU model's name"),
+        "Which GPU model, where a place has several.",
+        default="any",
+        ours=False,
+        variable=True,
+        example="nvidia-TeslaV100",
+    ),
+    Key(
+        "cpus",
+        Number(0, 100_000, hint=_cpus_hint),
+        "CPUs per learner. 0 or nothing reserves none.",
+        default="nothing is reserved",
+        ours=False,
+        variable=True,
+        example="0.5",
+    ),
+    Key(
+        "memory",
+        Size(),
+        "Memory limit per learner, with a unit (see below).",
+        default="no limit on this machine and over SSH, the backend's `default_memory` in a cluster",
+        ours=False,
+        variable=True,
+        example="1.5Gb",
+    ),
+    Key(
+        "storage",
+        Size(),
+        "Size of the job's shared folder where a place makes a volume for it.",
+        default="the place's",
+        ours=False,
+        example="20GiB",
+    ),
+    Key(
+        "shm_size",
+        Size(),
+        "Size of `/dev/shm` where learners run in containers.",
+        default="the runner's",
+        example="8G",
+        variable=True,
+        spellings=("shmsize",),
+    ),
+    Key(
+        "framework",
+        FRAMEWORK,
+        "The image and the command.",
+        required=True,
+        ours=False,
+        hint="framework.command says what to run",
+    ),
+    Key(
+        "data_stores",
+        ListOf(DATA_STORE, "a list of data stores"),
+        "Where training data comes from and results go. The first one's data is `DATA_DIR`.",
+        default="none: `DATA_DIR` is an empty folder, results stay with the job",
+        ours=False,
+        spellings=("datastores",),
+        example="[]",
+    ),
+    Key(
+        "checkpoints",
+        CHECKPOINTS,
+        "Where checkpoints lie in the result store, and which of those that training code reports are kept.",
+        default="`own`: a folder of the job's own, all kept",
+        example="shared",
+    ),
+    Key(
+        "upload_seconds",
+        Duration(),
+        "How often new results go to the result store while the command runs; 0 stores them at its end.",
+        default="30",
+        variable=True,
+        example="2m",
+    ),
+    Key(
+        "fetch_results",
+        Yes(),
+        "Whether results and checkpoints that go to a data store come to this machine at the end, too.",
+        default="false",
+        example="true",
+    ),
+    Key(
+        "evaluation_metrics",
+        EVALUATION_METRICS,
+        "How metrics are found in what a learner prints and writes.",
+        default="only what training code reports by itself",
+        ours=False,
+        spellings=("evaluationmetrics",),
+    ),
+    Key(
+        "env",
+        MapOf(
+            Passage(),
+            "a map of variables, such as {OMP_NUM_THREADS: 4}",
+            key_pattern=VARIABLE_NAME,
+            key_words="letters, digits and underscores",
+            instead="write env: with NAME: value below it",
+        ),
+        "Environment variables of the command; values are texts exactly as written.",
+        default="none",
+        example="{OMP_NUM_THREADS: 4}",
+    ),
+    Key(
+        "secrets",
+        ListOf(Text("the name of a variable", pattern=VARIABLE_NAME), "a list of names of variables"),
+        "Names of variables whose values are taken from your environment at submit and go to the learners,"
+        " but into no record, log or process list.",
+        default="none",
+        example="[WANDB_API_KEY]",
+    ),
+    Key(
+        "params",
+        MapOf(
+            Plain(),
+            "a map of names and values, such as {lr: 0.1}",
+            key_pattern=r"[A-Za-z_][A-Za-z0-9_-]*",
+            key_words="letters, digits, underscores and dashes",
+        ),
+        "Hyper-parameters. `${params.lr}` in any other value stands for one, the learner sees it as"
+        " `FABRIC_PARAM_LR`, and `--set params.lr=0.2` changes it.",
+        default="none",
+        example="{lr: 1e-5, optimizer: adam}",
+    ),
+    Key(
+        "max_restarts",
+        Whole(0, 1_000_000),
+        "How often a job that failed by its own fault is started again.",
+        default="0",
+        variable=True,
+        example="2",
+    ),
+    Key(
+        "max_platform_restarts",
+        Whole(0, 1_000_000),
+        "How often it is started again after a fault of the place, counted apart.",
+        default="3",
+        variable=True,
+        example="5",
+    ),
+    Key(
+        "max_runtime",
+        Duration(above_zero=True),
+        "Longest time that the command may run; then it is stopped and the job has failed. Counts"
+        " suspended time.",
+        default="no limit",
+        variable=True,
+        spellings=("max_runtime_seconds",),
+        example="8h",
+    ),
+    Key(
+        "grace_seconds",
+        Duration(),
+        "How long a learner that is asked to stop may take to write a checkpoint before it is killed.",
+        default="30",
+        variable=True,
+        spellings=("grace",),
+        example="2m",
+    ),
+    Key(
+        "settle_seconds",
+        Duration(),
+        "How long the other learners may go on once one has ended the job.",
+        default="60",
+        spellings=("settle",),
+        example="10",
+    ),
+    Key(
+        "ends_when",
+        OneOf("first, all or a number", (Choice(("first", "all")), Whole(1, LEARNERS_MAX)), is_number),
+        "When a job of several learners is over: when the `first` has ended (FfDL's rule), when `all`"
+        " have, or when so many have. The first failure always ends it.",
+        default="first",
+        example="all",
+    ),
+    Key(
+        "priority",
+        Whole(-1_000_000, 1_000_000),
+        "Which waiting job is started first; higher goes first.",
+        default="0",
+        variable=True,
+        example="10",
+    ),
+    Key(
+        "after",
+        ListOf(Text("a job", pattern=r".*[^:\s].*"), "a list of jobs", one_is_enough=True),
+        "Jobs that have to complete before this one starts: ids, names, or names of other documents of the same"
+        " file. `prepare:ended` lets it start after one that failed, too. The documents of one file come after"
+        " each other if they say nothing; `[]` starts one at once.",
+        default="none",
+        example="prepare",
+    ),
+    Key(
+        "at_most",
+        Whole(1, 100_000),
+        "How many jobs with the same label `sweep` may be under way at once.",
+        default="no limit",
+        variable=True,
+        example="4",
+    ),
+    Key(
+        "labels",
+        MapOf(
+            Text(length_max=256),
+            "a map of names and texts, such as {team: vision}",
+            key_pattern=r"[A-Za-z0-9][\w./-]{0,62}",
+        ),
+        "Names and texts of your own, to find jobs by.",
+        default="none",
+        example="{team: vision}",
+    ),
+    Key(
+        "seed",
+        Whole(0, 2**32 - 1),
+        "Given to the learner as `FABRIC_SEED` and `PYTHONHASHSEED`.",
+        default="none",
+        example="42",
+    ),
+    Key(
+        "python",
+        Text(
+            "current, PATH, requirements, conda:NAME or the path of an interpreter",
+            pattern=r"current|PATH|requirements|conda:\S+|\S*/.*",
+        ),
+        "Which Python a process job finds first: the one that is active where the command is given"
+        " (`current`), whatever the place has on its `PATH`, a conda environment, an interpreter by path,"
+        " or a cached environment made of `requirements`.",
+        default="`current`, or `requirements` when that key is given",
+        variable=True,
+        example="conda:torch",
+    ),
+    Key(
+        "requirements",
+        OneOf(
+            "a list of pip requirements, or the name of a file of them",
+            (
+                Text("the name of a file", pattern=r".*\S"),
+                ListOf(Text("a pip requirement"), "a list of pip requirements"),
+            ),
+            is_list,
+        ),
+        "What a cached environment is made of: pip requirements as a list, or a file beside the manifest.",
+        default="none",
+        example="[numpy==2.1.0, tqdm]",
+    ),
+    Key(
+        "setup",
+        Script(),
+        "Shell text that runs before the command, with a log of its own; the job fails if it fails.",
+        default="none",
+        example="./prepare.sh",
+    ),
+    Key(
+        "launcher",
+        Choice(LAUNCHERS),
+        "What starts the command's processes on each learner.",
+        default="none",
+        variable=True,
+        example="none",
+    ),
+    Key(
+        "image_pull",
+        Choice(IMAGE_PULLS),
+        "When the image of a container is pulled: if it is missing, at every start, or never.",
+        default="missing",
+        variable=True,
+        example="never",
+    ),
+    Key(
+        "build",
+        IMAGE_BUILD,
+        "Builds the image from a Dockerfile of the code before the job starts, unless it was built of the same"
+        " code already. `image_pull: always` also looks for newer base images.",
+        default="none: the image is that of `framework`",
+        example="Dockerfile",
+    ),
+    Key(
+        "ports",
+        ListOf(Whole(1, 65_535), "a list of port numbers", one_is_enough=True),
+        "Ports that the first learner serves on; a container's are published on 127.0.0.1 under the same numbers,"
+        " and of a pod's `fabric show` says how they are forwarded.",
+        default="none",
+        example="[6006]",
+    ),
+    Key(
+        "backend",
+        Text("a backend's name or an address", pattern=r"[A-Za-z0-9][\w.-]*|[a-z][a-z0-9+.-]*://\S+"),
+        "Where the job runs: a backend of your configuration, or an address such as `ssh://gpubox`.",
+        default="local",
+        variable=True,
+        example="gpubox",
+    ),
+    Key(
+        "runner",
+        Text("a runner's name", pattern=r"[A-Za-z0-9][\w.-]*"),
+        "How learners are started.",
+        default="the backend's choice",
+        variable=True,
+        example="process",
+    ),
+    Key(
+        "code",
+        Text("the name of a folder, zip or tar"),
+        "The code that is sent with the job: a folder, zip or tar, relative to the manifest's folder. An"
+        " argument of `fabric run` goes before it.",
+        default="the manifest's folder",
+        example="src",
+    ),
+    what="a manifest",
+    instead="a manifest begins with keys such as name: and framework:",
+    moved=("resources",),
+    elsewhere={
+        "command": "write it below framework:",
+        "entrypoint": "write it as framework.command",
+        "image": "write framework: {name: custom, version: the image}",
+        "environment": "write env:",
+        "environment_variables": "write env:",
+        "timeout": "write max_runtime:",
+        "hyperparameters": "write params:",
+        "parameters": "write params:",
+        "tags": "write labels:",
+        "depends_on": "write after:",
+        "needs": "write after:",
+        "nodes": "write learners:",
+        "replicas": "write learners:",
+        "slots": "write gpus:",
+        "slots_per_trial": "write gpus:",
+        "cpu": "write cpus:",
+        "gpu": "write gpus:",
+        "mem": "write memory:",
+        "retries": "write max_restarts:",
+    },
+)

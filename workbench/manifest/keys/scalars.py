@@ -1,0 +1,164 @@
+"""Kinds of values that are more than texts: numbers, truth values, sizes, durations, hyper-parameters."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+from workbench.manifest.keys import units
+from workbench.manifest.keys.kinds import Kind, Passage
+from workbench.manifest.yaml.faults import Findings
+from workbench.manifest.yaml.nodes import Node, Scalar
+
+Measure = TypeVar("Measure", int, float)
+
+
+class Number(Kind):
+    """A number between two bounds."""
+
+    noun: ClassVar[str] = "a number"
+
+    def __init__(self, low: float, high: float, *, hint: Callable[[str], str] | None = None) -> None:
+        self.low, self.high = low, high
+        self._hint = hint
+        self.words = f"{self.noun} from {low:,} to {high:,}"
+
+    def read(self, node: Node, path: str, findings: Findings) -> float | None:
+        """Return the number."""
+        value = node.value if isinstance(node, Scalar) else None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not self.fits(value):
+            hint = "" if not isinstance(node, Scalar) else self._advice(node)
+            self.wrong(node, path, findings, hint)
+            return None
+        return float(value)
+
+    def fits(self, value: float) -> bool:
+        """Say whether a number is allowed."""
+        return math.isfinite(value) and self.low <= value <= self.high
+
+    def _advice(self, node: Scalar) -> str:
+        if self._hint and (said := self._hint(node.text)):
+            return said
+        quoted = node.style in ("single", "double") and re.fullmatch(r"\s*[-+.0-9eE]+\s*", node.text)
+        return "without quotation marks" if quoted else ""
+
+    def schema(self) -> dict[str, Any]:
+        """A number with bounds."""
+        return {"type": "number", "minimum": self.low, "maximum": self.high}
+
+
+class Whole(Number):
+    """A whole number between two bounds; ``2.0`` is one."""
+
+    noun = "a whole number"
+
+    def read(self, node: Node, path: str, findings: Findings) -> int | None:
+        """Return the number."""
+        value = super().read(node, path, findings)
+        if value is None or not isinstance(node, Scalar):
+            return None
+        exact = node.value
+        return exact if isinstance(exact, int) else int(value)
+
+    def fits(self, value: float) -> bool:
+        """Say whether a number is allowed."""
+        return super().fits(value) and value == int(value)
+
+    def schema(self) -> dict[str, Any]:
+        """An integer with bounds."""
+        return {**super().schema(), "type": "integer"}
+
+
+class Yes(Kind):
+    """A truth value."""
+
+    words = "true or false"
+
+    def read(self, node: Node, path: str, findings: Findings) -> bool | None:
+        """Return it; ``yes`` and ``on`` are texts in YAML 1.2, and the fault says so."""
+        value = node.value if isinstance(node, Scalar) else None
+        if isinstance(value, bool):
+            return value
+        is_old = isinstance(value, str) and value.lower() in ("yes", "no", "on", "off", "y", "n")
+        self.wrong(node, path, findings, "yes, no, on and off are plain texts in YAML 1.2" if is_old else "")
+        return None
+
+    def schema(self) -> dict[str, Any]:
+        """A boolean."""
+        return {"type": "boolean"}
+
+
+class Size(Kind):
+    """Bytes, with a unit."""
+
+    words = "a number and a unit, such as 512MiB, 1Gb, 1.5GB, 8G or 16GiB"
+
+    def read(self, node: Node, path: str, findings: Findings) -> int | None:
+        """Return bytes."""
+        return _measured(self, units.size_bytes, node, path, findings)
+
+    def schema(self) -> dict[str, Any]:
+        """A text with a unit."""
+        return {"type": "string", "pattern": r"^\s*([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*[mMgGtT][iI]?[bB]?\s*$"}
+
+
+class Duration(Kind):
+    """Seconds, bare or with units."""
+
+    words = "seconds, or such as 90s, 45m, 1h30m, 2d"
+
+    def __init__(self, *, above_zero: bool = False) -> None:
+        self._above_zero = above_zero
+
+    def read(self, node: Node, path: str, findings: Findings) -> float | None:
+        """Return seconds."""
+        seconds = _measured(self, units.duration_seconds, node, path, findings)
+        if seconds == 0 and self._above_zero:
+            findings.fault(node.place, path, "is no time at all; leave the key out for no limit")
+            return None
+        return seconds
+
+    def schema(self) -> dict[str, Any]:
+        """A number or a text with units."""
+        return {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^\s*[0-9.].*$"}]}
+
+
+def _measured(
+    kind: Kind, measure: Callable[[str], Measure], node: Node, path: str, findings: Findings
+) -> Measure | None:
+    if not isinstance(node, Scalar) or isinstance(node.value, bool):
+        kind.wrong(node, path, findings)
+        return None
+    try:
+        return measure(node.text)
+    except ValueError as error:
+        findings.fault(node.place, path, str(error))
+        return None
+
+
+class Plain(Kind):
+    """A truth value, number or text, kept as what it is: a hyper-parameter."""
+
+    words = "a number, a text, true or false"
+
+    def read(self, node: Node, path: str, findings: Findings) -> bool | int | float | str | None:
+        """Return the value."""
+        if not isinstance(node, Scalar):
+            self.wrong(node, path, findings)
+            return None
+        value = node.value
+        if isinstance(value, str):
+            return Passage().read(node, path, findings)
+        if value is None:
+            self.wrong(node, path, findings)
+            return None
+        if not math.isfinite(value) or abs(value) >= 1 << 63:
+            self.wrong(node, path, findings, "put it in quotes if it is meant as a text")
+            return None
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        """Any scalar."""
+        return {"type": ["string", "number", "boolean"]}

@@ -1,0 +1,130 @@
+"""Writes ``docs/manifest.md`` from the table that validates (``--write``), or checks it (``--check``)."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from workbench.manifest.build.overrides import VARIABLES
+from workbench.manifest.keys.containers import Key, Table
+from workbench.manifest.keys.framework_keys import FORMER_FRAMEWORKS, FRAMEWORK, IMAGE_LOCATION
+from workbench.manifest.keys.metric_keys import COLLECTORS, EVALUATION_METRICS, GROUP, META, TYPED_VALUE
+from workbench.manifest.keys.root import MANIFEST
+from workbench.manifest.keys.store_keys import CONNECTION, DATA_STORE, TRAINING_DATA
+from workbench.manifest.publish import docs_text
+from workbench.spec import IMAGES
+
+FILE: Final = Path(__file__).parents[3] / "docs" / "manifest.md"
+
+_CHAPTERS: Final[Sequence[tuple[str, str, Table]]] = (
+    ("framework", "The image and the command.", FRAMEWORK),
+    ("framework.image_location", "A private registry.", IMAGE_LOCATION),
+    ("data_stores[]", "Each item of the list.", DATA_STORE),
+    (
+        "data_stores[].training_data and .training_results",
+        "What is read, and where results go.",
+        TRAINING_DATA,
+    ),
+    ("data_stores[].connection", "How a store is reached.", CONNECTION),
+    ("evaluation_metrics", "How metrics are found.", EVALUATION_METRICS),
+    ("evaluation_metrics.groups.NAME", "One expression of `regex_extractor`.", GROUP),
+    ("evaluation_metrics.groups.NAME.meta", "Time and sub-series of a hit.", META),
+    ("evaluation_metrics.groups.NAME.scalars.NAME and .etimes.NAME", "A value of a hit.", TYPED_VALUE),
+)
+
+
+def manifest_page() -> str:
+    """Return the whole page."""
+    return re.sub("\n{3,}", "\n\n", "\n".join(_page())).rstrip() + "\n"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the page, or say whether it is current (exit code 1 when it is not)."""
+    text = manifest_page()
+    if list(arguments) == ["--write"]:
+        FILE.write_text(text, encoding="utf-8")
+        return 0
+    if list(arguments) == ["--check"]:
+        if FILE.exists() and FILE.read_text(encoding="utf-8") == text:
+            return 0
+        print(
+            f"{FILE} is not current: run python -m workbench.manifest.publish.docs --write", file=sys.stderr
+        )
+        return 1
+    print("usage: python -m workbench.manifest.publish.docs --write | --check", file=sys.stderr)
+    return 64
+
+
+def _page() -> Iterator[str]:
+    yield docs_text.OPENING
+    yield "## Keys of a manifest\n"
+    yield docs_text.KEYS
+    yield from _key_table(MANIFEST)
+    for path, about, table in _CHAPTERS:
+        yield f"\n### `{path}`\n"
+        yield f"{about}\n"
+        yield from _key_table(table)
+        if table is FRAMEWORK:
+            yield from _frameworks()
+        elif table is EVALUATION_METRICS:
+            yield from _collectors()
+    yield docs_text.UNITS
+    yield docs_text.YAML
+    yield docs_text.COMMANDS
+    yield docs_text.PARAMS
+    yield docs_text.ORIGINS
+    yield from _variables()
+    yield docs_text.CONFIGURATION
+    yield docs_text.DIFFERENCES
+    yield docs_text.UNBUILT
+    yield docs_text.FAULTS
+    yield docs_text.HOW
+
+
+def _key_table(table: Table) -> Iterator[str]:
+    yield "| key | value | default | meaning | example |"
+    yield "|---|---|---|---|---|"
+    for key in table.keys.values():
+        yield _row(key)
+
+
+def _row(key: Key) -> str:
+    also = f" (also {', '.join(f'`{spelling}`' for spelling in key.spellings)})" if key.spellings else ""
+    mark = " +" if key.ours else ""
+    default = "**required**" if key.required else key.default or "none"
+    example = f"`{key.name}: {key.example}`" if key.example else ""
+    cells = (f"`{key.name}`{mark}{also}", key.kind.words, default, key.meaning, example)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _frameworks() -> Iterator[str]:
+    yield "\n| name | image |"
+    yield "|---|---|"
+    for name, image in IMAGES.items():
+        yield f"| `{name}` | `{image}:VERSION` |"
+    yield "| `custom` | `VERSION` itself |"
+    yield "\nOther names are refused. What used to be called otherwise:\n"
+    for former, advice in FORMER_FRAMEWORKS.items():
+        yield f"* `{former}`: {advice}"
+
+
+def _collectors() -> Iterator[str]:
+    yield "\n| type | other names |"
+    yield "|---|---|"
+    for name, synonyms in COLLECTORS.items():
+        others = ", ".join(f"`{synonym}`" for synonym in synonyms if synonym)
+        yield f"| `{name}` | {others or 'none'} |"
+
+
+def _variables() -> Iterator[str]:
+    yield "| variable | key |"
+    yield "|---|---|"
+    for variable, name in VARIABLES.items():
+        yield f"| `{variable}` | `{name}` |"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,213 @@
+"""From YAML text to nodes: duplicates, anchors, merge keys and tags, within limits that nothing gets round.
+
+PyYAML's C parser gives the events; composing them here keeps the place of everything, finds every duplicate
+key instead of the first, and stops at a depth or an expansion that no honest manifest has.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import yaml
+
+from workbench.manifest.yaml.errors import explain
+from workbench.manifest.yaml.faults import Findings
+from workbench.manifest.yaml.nodes import Entry, Items, Map, Node, Place, Scalar, Style, shortened
+
+DEPTH_MAX: Final = 40
+WEIGHT_MAX: Final = 4 << 20
+"""Of the whole document with every alias written out: its characters, and so many more for each node."""
+_NODE_WEIGHT: Final = 32
+
+_STYLES: Final[dict[str | None, Style]] = {
+    None: "plain",
+    "": "plain",
+    "'": "single",
+    '"': "double",
+    ">": "folded",
+    "|": "literal",
+}
+_STANDARD: Final = "tag:yaml.org,2002:"
+_SCALAR_TAGS: Final = frozenset({"int", "float", "bool", "null"})
+_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Stopped(Exception):
+    """The document cannot be composed further; the fault is noted."""
+
+
+def compose(text: str, file: str, findings: Findings, *, origin: str = "", lines: bool = True) -> Node | None:
+    """Compose one YAML document.
+
+    Args:
+        text: the document.
+        file: what faults call it.
+        findings: where faults go.
+        origin: what the origin of its values is called; empty makes it ``file:line``.
+        lines: whether it has lines worth naming (the value of an option has none).
+
+    Returns:
+        The root, or None when the document is empty or cannot be composed.
+    """
+    composer = _Composer(text, file, findings, origin, lines)
+    try:
+        return composer.document()
+    except yaml.MarkedYAMLError as error:
+        explain(error, text, composer.place_at, findings)
+    except yaml.YAMLError as error:
+        findings.fault(composer.place_at(0, 0), "", f"this is not YAML: {error}")
+    except _Stopped:
+        pass
+    return None
+
+
+class _Composer:
+    """One document's way from events to nodes."""
+
+    def __init__(self, text: str, file: str, findings: Findings, origin: str, lines: bool) -> None:
+        self._events = _LOADER(text)
+        self._file = file
+        self._findings = findings
+        self._origin = origin
+        self._lines = lines
+        self._anchors: dict[str, tuple[Node, int] | None] = {}
+        """Each anchor's node and its weight; None while it is being composed."""
+        self._weight = 0
+
+    def place_at(self, line: int, column: int) -> Place:
+        """Make a place from a mark, which counts from 0."""
+        if not self._lines:
+            return Place(self._file, 0, 0, self._origin or self._file)
+        return Place(self._file, line + 1, column + 1, self._origin or f"{self._file}:{line + 1}")
+
+    def document(self) -> Node | None:
+        """Compose the document, and see that there is only one."""
+        self._events.get_event()
+        if isinstance(self._events.peek_event(), yaml.StreamEndEvent):
+            return None
+        self._events.get_event()
+        root = self._node(0)
+        self._events.get_event()
+        self._nothing_more()
+        return root
+
+    def _nothing_more(self) -> None:
+        event = self._events.get_event()
+        if isinstance(event, yaml.StreamEndEvent):
+            return
+        body = self._events.peek_event()
+        if isinstance(body, yaml.ScalarEvent) and not body.value:
+            return
+        place = self._place(event)
+        self._findings.fault(
+            place,
+            "",
+            "a second document starts here; a manifest is one document",
+            "put each job in a file of its own",
+        )
+
+    def _place(self, event: Any) -> Place:
+        return self.place_at(event.start_mark.line, event.start_mark.column)
+
+    def _stop(self, place: Place, problem: str, hint: str = "") -> _Stopped:
+        self._findings.fault(place, "", problem, hint)
+        return _Stopped()
+
+    def _node(self, depth: int) -> Node:
+        event = self._events.get_event()
+        place = self._place(event)
+        if depth > DEPTH_MAX:
+            raise self._stop(place, f"lists and maps are nested more than {DEPTH_MAX} deep")
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event.anchor, place)
+        before = self._weight
+        self._add_weight(_NODE_WEIGHT, place)
+        if event.anchor:
+            self._anchors[event.anchor] = None
+        node = self._composed(event, place, depth)
+        if event.anchor:
+            self._anchors[event.anchor] = (node, self._weight - before)
+        return node
+
+    def _composed(self, event: Any, place: Place, depth: int) -> Node:
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event, place)
+        if isinstance(event, yaml.SequenceStartEvent):
+            self._check_tag(event.tag, "seq", place)
+            return Items(place, tuple(self._items(depth)))
+        self._check_tag(event.tag, "map", place)
+        return self._map(place, depth)
+
+    def _alias(self, anchor: str | None, place: Place) -> Node:
+        if anchor is None or anchor not in self._anchors:
+            raise self._stop(place, f"*{anchor} refers to an anchor &{anchor} that is not defined above it")
+        target = self._anchors[anchor]
+        if target is None:
+            raise self._stop(place, f"*{anchor} stands inside what &{anchor} names, so it would never end")
+        self._add_weight(target[1], place)
+        return target[0]
+
+    def _add_weight(self, weight: int, place: Place) -> None:
+        self._weight += weight
+        if self._weight > WEIGHT_MAX:
+            raise self._stop(
+                place,
+                "with its aliases written out the document is too large",
+                "a manifest needs a few kilobytes",
+            )
+
+    def _scalar(self, event: Any, place: Place) -> Scalar:
+        self._add_weight(len(event.value), place)
+        style = _STYLES[event.style]
+        tag = (event.tag or "").removeprefix(_STANDARD)
+        if tag in ("str", "!"):
+            style = "literal" if style == "literal" else "double"
+        elif tag in _SCALAR_TAGS:
+            style = "plain"
+        else:
+            self._check_tag(event.tag, "str", place)
+        return Scalar(event.value, place, style, (event.start_mark.index, event.end_mark.index))
+
+    def _check_tag(self, tag: str | None, expected: str, place: Place) -> None:
+        if tag not in (None, "!", _STANDARD + expected):
+            name = shortened(tag.replace(_STANDARD, "!!"))
+            self._findings.fault(place, "", f"the tag {name} is not known here; leave it out")
+
+    def _items(self, depth: int) -> list[Node]:
+        items: list[Node] = []
+        while not isinstance(self._events.peek_event(), yaml.SequenceEndEvent):
+            items.append(self._node(depth + 1))
+        self._events.get_event()
+        return items
+
+    def _map(self, place: Place, depth: int) -> Map:
+        entries: dict[str, Entry] = {}
+        merged: list[Node] = []
+        while not isinstance(self._events.peek_event(), yaml.MappingEndEvent):
+            key = self._node(depth + 1)
+            value = self._node(depth + 1)
+            if not isinstance(key, Scalar):
+                self._findings.fault(key.place, "", "a key must be a name, not a list or a map")
+            elif key.text == "<<" and key.style == "plain":
+                merged.append(value)
+            elif key.text in entries:
+                self._duplicate(key, entries[key.text])
+            else:
+                entries[key.text] = Entry(key.text, key.place, value)
+        self._events.get_event()
+        return self._merge(Map(place, entries), merged)
+
+    def _duplicate(self, key: Scalar, first: Entry) -> None:
+        where = f"first in line {first.place.line}" if self._lines else "twice"
+        name = shortened(key.text)
+        self._findings.fault(key.place, name, f"the key {name!r} is given more than once ({where}); keep one")
+
+    def _merge(self, node: Map, merged: list[Node]) -> Map:
+        entries = dict(node.entries)
+        for source in merged:
+            for part in source.nodes if isinstance(source, Items) else (source,):
+                if isinstance(part, Map):
+                    entries = {**part.entries, **entries}
+                else:
+                    self._findings.fault(part.place, "<<", "only maps can be merged with <<")
+        return Map(node.place, entries) if merged else node

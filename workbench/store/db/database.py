@@ -1,0 +1,198 @@
+"""The open database: its connection, its transactions, and its failures in words.
+
+A :class:`Store` belongs to the thread that opened it. Readers hold no transaction across a refresh; nothing
+waits for a network inside one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Self, TypeAlias
+
+from workbench.errors import ConfigError
+from workbench.paths import Home
+from workbench.store.db.errors import in_words
+from workbench.store.db.identity import home_uuid, make_home
+from workbench.store.db.schema import LATEST
+from workbench.store.db.setup import bind_controller, journal_mode, prepare, version_of
+
+__all__ = ["Store", "home_uuid"]
+
+Values: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
+"""What a statement's question marks, or names, stand for."""
+
+_LOG_BYTES: Final = 16 << 20
+
+
+class Store:
+    """One home's database, open in one thread."""
+
+    home: Home
+    connection: sqlite3.Connection
+
+    def __init__(self, home: Home, connection: sqlite3.Connection, file: Path) -> None:
+        self.home = home
+        self.file = file
+        self.connection = connection
+        self._depth = 0
+        self._undo: list[Callable[[], None]] = []
+        self._inode = _inode(file)
+        self._seen_version = self._pragma("data_version")
+
+    @classmethod
+    def open(cls, home: Home, *, wait_seconds: float = 10.0, migrate: bool = False) -> Self:
+        """Open the store of a home.
+
+        The home, its ``home.json`` and an empty database are made where they are missing.
+
+        ``wait_seconds`` is how long a locked database is waited for. ``migrate`` is for the holder of the
+        controller lock alone: it upgrades an older database.
+
+        Raises:
+            CannotWrite: the home cannot be written, or its disk is full.
+            ConfigError: the database is of a newer version, or of an older one that nobody has upgraded.
+            InputMissing: the file is damaged or no store; the hint says how to rebuild it.
+            TryAgain: another process kept it locked.
+        """
+        make_home(home)
+        home_uuid(home)
+        return cls.open_file(home, home.database, wait_seconds=wait_seconds, migrate=migrate)
+
+    @classmethod
+    def open_file(cls, home: Home, file: Path, *, wait_seconds: float = 10.0, migrate: bool = False) -> Self:
+        """Open a database that lies elsewhere than the home's own, while it is being rebuilt."""
+        with in_words(file):
+            connection = sqlite3.connect(
+                file, timeout=wait_seconds, isolation_level=None, cached_statements=256
+            )
+            try:
+                prepare(connection, home, migrate=migrate)
+                journal_mode(connection, home)
+                connection.execute("PRAGMA synchronous = NORMAL")
+                connection.execute("PRAGMA temp_store = MEMORY")
+                # After a burst of metrics the log need not stay as large as it was.
+                connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
+                return cls(home, connection, file)
+            except BaseException:
+                connection.close()
+                raise
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        """All or nothing: a write transaction from its first moment on.
+
+        Blocks within blocks are savepoints.
+        """
+        depth, mark = self._depth, len(self._undo)
+        name = f"level_{depth}"
+        self._depth += 1
+        try:
+            self.execute(f"SAVEPOINT {name}" if depth else "BEGIN IMMEDIATE")
+            yield
+            # SQLite may have rolled all back by itself (disk full), then this says so.
+            self.execute(f"RELEASE {name}" if depth else "COMMIT")
+        except BaseException:
+            try:
+                # While the lock is still held: others write to the same files behind it.
+                while len(self._undo) > mark:
+                    self._undo.pop()()
+            finally:
+                if self.connection.in_transaction:
+                    self.execute(f"ROLLBACK TO {name}" if depth else "ROLLBACK")
+            raise
+        finally:
+            self._depth -= 1
+        if not depth:
+            self._undo.clear()
+
+    def on_rollback(self, undo: Callable[[], None]) -> None:
+        """Have something outside the database undone if the transaction that is open now fails."""
+        self._undo.append(undo)
+
+    def execute(self, sql: str, values: Values = ()) -> sqlite3.Cursor:
+        """Run one statement, with SQLite's errors in words."""
+        with in_words(self.file):
+            return self.connection.execute(sql, values)
+
+    def executemany(self, sql: str, rows: Iterable[Values]) -> None:
+        """Run one statement for many rows, with SQLite's errors in words."""
+        with in_words(self.file):
+            self.connection.executemany(sql, rows)
+
+    def rows(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
+        """Run one query to its end, so that no read transaction stays open."""
+        with in_words(self.file):
+            return self.connection.execute(sql, values).fetchall()
+
+    def row(self, sql: str, values: Values = ()) -> tuple[Any, ...] | None:
+        """Run one query for at most one row."""
+        found = self.rows(sql, values)
+        return found[0] if found else None
+
+    def counter(self, name: str) -> int:
+        """Return a revision counter (``jobs``, ``transitions``, ``series``, ...).
+
+        It moves when that table changes.
+        """
+        found = self.row("SELECT value FROM counters WHERE name = ?", (name,))
+        return found[0] if found else 0
+
+    def bump(self, name: str) -> int:
+        """Move a counter on and return its new value; within :meth:`atomic`."""
+        self.execute("UPDATE counters SET value = value + 1 WHERE name = ?", (name,))
+        return self.counter(name)
+
+    def data_version(self) -> int:
+        """Return a number that changes when another process or connection has written.
+
+        Raises:
+            ConfigError: the database was upgraded or rebuilt meanwhile.
+        """
+        if _inode(self.file) != self._inode:
+            raise ConfigError(f"the store {self.file} was rebuilt", hint="restart this one")
+        version = self._pragma("data_version")
+        if version != self._seen_version:
+            self._seen_version = version
+            if self.schema_version() != LATEST:
+                raise ConfigError(
+                    f"the store {self.file} was changed by another version of fabric",
+                    hint="restart this one",
+                )
+        return version
+
+    def schema_version(self) -> int:
+        """Return the version of the database's schema."""
+        with in_words(self.file):
+            return version_of(self.connection)
+
+    def bind_controller(self, *, force: bool = False) -> None:
+        """Let this machine's controller alone work on a home on a network file system.
+
+        ConfigError on any other.
+        """
+        with self.atomic():
+            bind_controller(self.connection, self.home, force=force)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _pragma(self, name: str) -> int:
+        with in_words(self.file):
+            return int(self.connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _inode(file: Path) -> int:
+    try:
+        return file.stat().st_ino
+    except OSError:
+        return -1

@@ -1,0 +1,83 @@
+"""The home's folder, and which home it is, so that its learners are told from those of others."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+from workbench.errors import ConfigError, InputMissing
+from workbench.paths import Home
+from workbench.store.db.errors import write_failure
+
+FORMAT: Final = 1
+_UUID_LENGTH: Final = 36
+
+
+def make_home(home: Home, *, uuid_text: str = "") -> None:
+    """Make the home's folder (0700) and its ``home.json`` where they are missing.
+
+    Safe when two do it at once.
+
+    ``uuid_text`` names the home again whose ``home.json`` was lost.
+
+    Raises:
+        CannotWrite: the folder cannot be made or written.
+        ConfigError: the home is from a newer version of fabric.
+    """
+    if home.identity.is_file():
+        return
+    try:
+        if not home.path.is_dir():
+            home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            home.path.chmod(0o700)
+        import uuid  # 5 ms that only a new home needs
+
+        chosen = uuid.UUID(uuid_text) if uuid_text else uuid.uuid4()
+        _write_once(home.identity, {"format": FORMAT, "uuid": str(chosen)})
+    except OSError as error:
+        raise write_failure(error, home.path) from error
+
+
+def home_uuid(home: Home) -> str:
+    """Return the uuid of a home; the home is made if it is not there yet."""
+    make_home(home)
+    document = _read(home.identity)
+    if document.get("format", 0) > FORMAT:
+        raise ConfigError(
+            f"{home.path} is from a newer version of fabric "
+            f"(format {document['format']}, this one knows {FORMAT})",
+            hint="upgrade fabric",
+        )
+    return str(document["uuid"])
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(file.read_bytes())
+        if len(document["uuid"]) != _UUID_LENGTH:
+            raise ValueError("no uuid")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputMissing(
+            f"{file} does not name this home ({error})",
+            hint="restore it from a backup: running learners carry its uuid",
+        ) from error
+    assert isinstance(document, dict)
+    return document
+
+
+def _write_once(file: Path, document: dict[str, Any]) -> None:
+    """Write a file that keeps the content of whoever came first."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        with temporary.open("x") as stream:
+            json.dump(document, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, file)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,219 @@
+"""The rows of the store, as frozen values. Times are microseconds since 1970, UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from workbench.job import Intent, JobId, LearnerPhase, Reason, State
+
+if TYPE_CHECKING:
+    from workbench.spec import JobSpec  # lists do not need it, and it costs them 4 ms
+
+
+WATCHED: Final = "watched"
+"""The option of a place whose adopted jobs are only looked at: nothing of them is removed there."""
+
+OF_HOME: Final = "of_home"
+"""The option of a place that names the home whose jobs these are, where it is not one's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceRef:
+    """Where a job goes, frozen at submit."""
+
+    backend: str
+    """The name that the user knows it by."""
+    type: str
+    """``local``, ``ssh``, ``kubernetes``."""
+    runner: str
+    address: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def home(self, ours: str) -> str:
+        """Return the uuid of the home that the job's learners carry: another's where it was adopted."""
+        return str(self.options.get(OF_HOME) or ours)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """One job, as lists show it. The defaults are those of a job that was only just submitted."""
+
+    id: JobId
+    seq: int = 0
+    """Order of submission, never a time; 0 until the store gives it."""
+    name: str
+    state: State = State.QUEUED
+    reason: Reason
+    intent: Intent = Intent.NONE
+    exit_code: int | None = None
+    """What ``fabric run`` ends with; None while the job is open."""
+    exit_by: str = ""
+    """Whose code it is: ``job``, ``halt``, ``kill``, ``lost``, ``timeout``, or empty."""
+    attempt: int = 1
+    """The last one."""
+    place: PlaceRef
+    owner: str
+    submitted_us: int
+    started_us: int | None = None
+    """When the last attempt's first command started."""
+    ended_us: int | None = None
+    changed_us: int
+    """When the state last changed."""
+    seen_us: int | None = None
+    """When the place last answered for it."""
+    restarts: int = 0
+    platform_restarts: int = 0
+    next_try_us: int | None = None
+    """When a restart or a waiting launch is due, by back-off."""
+    learners: int
+    gpus: int
+    cpus: float | None
+    memory_bytes: int | None
+    labels: Mapping[str, str]
+    tags: tuple[str, ...]
+    note: str = ""
+    parent: str | None = None
+    """The experiment or job that this one belongs to."""
+    trial: int | None = None
+    deleted_us: int | None = None
+    """A tombstone: the job is gone, its id is remembered so that its learners may be removed."""
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetail:
+    """What only one job's page needs: ``job.json``."""
+
+    row: JobRow
+    spec: JobSpec
+    manifest_text: str
+    """As the user wrote it, secrets struck out."""
+    origins: Mapping[str, str]
+    """Dotted key -> where its value came from."""
+    code_hash: str
+    recorded: Mapping[str, Any]
+    """Design, section 9: git, interpreter, packages, driver, host, seed, data, our version."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """One start of a job."""
+
+    job_id: JobId
+    attempt: int
+    state: State
+    reason: Reason
+    exit_code: int | None
+    exit_by: str
+    queued_us: int
+    pending_us: int | None
+    downloading_us: int | None
+    processing_us: int | None
+    storing_us: int | None
+    ended_us: int | None
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerRow:
+    """One learner of an attempt."""
+
+    job_id: JobId
+    attempt: int
+    learner: int
+    phase: LearnerPhase
+    exit_code: int | None
+    signal: int | None
+    reason: Reason | None
+    started_us: int | None
+    ended_us: int | None
+    decided: bool
+    stopped: str
+    node: str
+    slots: tuple[str, ...]
+    records_offset: int
+    """How far ``records.jsonl`` is in the store; moved in the same transaction as its points."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionRow:
+    """One step or intent in a job's history."""
+
+    id: int
+    job_id: JobId
+    attempt: int
+    time_us: int
+    kind: str
+    """``state``, ``request``, ``learner``, ``note``, ``annotate``."""
+    state: str
+    text: str
+    code: str
+    who: str
+    origin: str
+    """Where from: ``cli``, ``tui``, ``python``, ``controller``, with the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRow:
+    """Something that a person asked for, kept until the place confirms."""
+
+    id: int
+    kind: str
+    """``submit``, ``halt``, ``kill``, ``resume``, ``delete``, ``restart_controller``."""
+    job_id: JobId
+    payload: Mapping[str, Any]
+    who: str
+    origin: str
+    time_us: int
+    outcome: str
+    """Empty while open; then ``done``, or why not."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesRow:
+    """One metric of one learner."""
+
+    id: int
+    job_id: JobId
+    learner: int
+    name: str
+    """``group/metric``, or the metric alone where there is no group."""
+    kind: str
+    """``value``, ``etime`` or ``usage``."""
+    points: int
+    last_step: int | None
+    last_time_us: int | None
+    last: float | None
+    minimum: float | None
+    maximum: float | None
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One value of a series; ``value`` None is NaN."""
+
+    seq: int
+    attempt: int
+    step: int | None
+    time_us: int
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A run of points rolled up, for charts; ``level`` 0 buckets are single points."""
+
+    first_seq: int
+    count: int
+    first_step: int | None
+    last_step: int | None
+    first_time_us: int
+    last_time_us: int
+    minimum: float | None
+    maximum: float | None
+    first: float | None
+    last: float | None
+    nans: int

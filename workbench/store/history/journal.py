@@ -1,0 +1,147 @@
+"""A job's history, ``events.jsonl``: written before the rows, so that rows can be made of it again.
+
+All events of a job pass through :func:`record`, under the store's write lock. The row remembers how much of
+the file it holds; what a crash left in the file alone is applied before anything else is said of the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from workbench.clock import now_us
+from workbench.paths import Home
+from workbench.store.db.database import Store
+from workbench.store.db.errors import write_failure
+from workbench.store.history.projection import apply
+
+DURABLE: Final = frozenset({"submit", "step", "mend", "attempt", "intent", "request", "settle", "annotate"})
+"""Kinds that are on the disk before they are in the store: they cannot be found out again. The others can."""
+
+
+def record(store: Store, job_id: str, event: dict[str, Any]) -> None:
+    """Write an event to the job's history, then to the rows, all or nothing.
+
+    ``time`` is filled in where it is missing.
+
+    Raises:
+        CannotWrite: the history cannot be written; nothing has changed.
+    """
+    event.setdefault("time", now_us())
+    with store.atomic():
+        catch_up(store, job_id)
+        end = append_event(store.home, job_id, event, store=store)
+        _apply(store, job_id, event, end)
+
+
+def catch_up(store: Store, job_id: str) -> int:
+    """Apply what the history holds and the rows do not (after a crash); return how many events that were."""
+    file = store.home.job(job_id).events
+    held = store.row("SELECT events_size, deleted_us FROM jobs WHERE id = ?", (job_id,))
+    if held and held[1] is not None:
+        return 0  # a deleted job's folder may still be there, its rows are not wanted back
+    try:
+        size = file.stat().st_size
+    except FileNotFoundError:
+        return 0
+    offset = held[0] if held else 0
+    if size <= offset:
+        return 0
+    count = 0
+    with store.atomic():
+        for event, end in read_events(file, offset):
+            _apply(store, job_id, event, end)
+            count += 1
+    return count
+
+
+def read_events(file: Path, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield each whole event from an offset on, and the offset behind it.
+
+    A torn last line and lines of garbage are left out.
+    """
+    with file.open("rb") as stream:
+        stream.seek(offset)
+        for line in stream:
+            offset += len(line)
+            if not line.endswith(b"\n"):
+                return
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict) and "do" in event:
+                yield event, offset
+
+
+def append_event(home: Home, job_id: str, event: dict[str, Any], *, store: Store | None = None) -> int:
+    """Append one whole line to a job's history and return the offset behind it.
+
+    A torn line before it is cut off.
+
+    With ``store`` the line is taken back when the transaction that is open there fails.
+    """
+    return append_line(home.job(job_id).events, event, durable=event["do"] in DURABLE, store=store)
+
+
+def append_line(file: Path, document: dict[str, Any], *, durable: bool, store: Store | None = None) -> int:
+    """Append one document as a whole line, or nothing at all; ``durable`` waits for the disk."""
+    line = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            start = _whole_end(descriptor)
+            _append(descriptor, line, start)
+            if durable:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise write_failure(error, file) from error
+    if store is not None:
+        store.on_rollback(lambda: _take_back(file, start, len(line)))
+    return start + len(line)
+
+
+def _apply(store: Store, job_id: str, event: dict[str, Any], end: int) -> None:
+    apply(store, job_id, event)
+    store.execute("UPDATE jobs SET events_size = ? WHERE id = ?", (end, job_id))
+
+
+def _whole_end(descriptor: int) -> int:
+    """Return the end of the last whole line; what follows it was torn by a crash and is cut off."""
+    size = os.fstat(descriptor).st_size
+    if not size or os.pread(descriptor, 1, size - 1) == b"\n":
+        return size
+    block, end = 1 << 16, size
+    while end > 0:
+        start = max(0, end - block)
+        found = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if found >= 0:
+            end = start + found + 1
+            break
+        end = start
+    os.ftruncate(descriptor, end)
+    return end
+
+
+def _append(descriptor: int, line: bytes, start: int) -> None:
+    try:
+        written = os.write(descriptor, line)
+        while written < len(line):
+            written += os.write(descriptor, line[written:])
+    except OSError:
+        os.ftruncate(descriptor, start)
+        raise
+
+
+def _take_back(file: Path, start: int, length: int) -> None:
+    """Cut off a line again, unless another has been written behind it (SQLite gave the lock up by itself)."""
+    with contextlib.suppress(FileNotFoundError):
+        if file.stat().st_size == start + length:
+            os.truncate(file, start)

@@ -1,0 +1,157 @@
+"""Pages of the list of jobs, sorted by any column, by key, so that 10,000 jobs are never loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from workbench.job import State
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
+from workbench.store.db.x_converting import JOB_COLUMNS, job_row
+from workbench.store.queries.jobs import count_jobs
+from workbench.store.queries.where import Where, teach
+
+SORTS: Final[Mapping[str, str]] = {
+    "submitted": "jobs.seq",
+    "state": "jobs.state",
+    "name": "lower(jobs.name)",
+    "place": "jobs.backend",
+    "owner": "jobs.owner",
+    "gpus": "jobs.gpus",
+    "changed": "jobs.changed_us",
+    "time": "coalesce(jobs.ended_us, :now_us) - coalesce(jobs.started_us, coalesce(jobs.ended_us, :now_us))",
+    "exit": "coalesce(jobs.exit_code, -1)",
+}
+"""Columns that jobs can be sorted by, and what they are compared by."""
+
+METRIC: Final = (
+    "SELECT last FROM series WHERE job_id = jobs.id AND kind = 'value' "
+    "AND (lower(name) = :metric OR substr(lower(name), -length(:metric) - 1) = '/' || :metric) "
+    "ORDER BY learner, length(name) LIMIT 1"
+)
+"""The last value of a metric, named whole or by its last part."""
+
+Key = tuple[str | int | float, int]
+"""Where a row stands in an order: the value that it is sorted by, and its ``seq``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Which jobs are listed, and in which order."""
+
+    where: Where = field(default_factory=Where)
+    sort: str = "submitted"
+    """A key of :data:`SORTS`."""
+    descending: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some consecutive rows of a listing."""
+
+    rows: tuple[JobRow, ...]
+    keys: tuple[Key, ...]
+    """Where each row stands; one of them is the anchor of the next window."""
+    start: int
+    """How many rows of the listing stand before these."""
+    total: int
+    """Rows of the whole listing."""
+    jobs: int
+    """All jobs there are, filtered or not."""
+    states: Mapping[State, int]
+    """How many jobs of the whole store are in each state."""
+
+
+def listed(
+    store: Store,
+    conditions: Sequence[str],
+    values: Mapping[str, Any],
+    *,
+    where: Where,
+    sort: str = "submitted",
+    descending: bool = True,
+    now_us: int,
+    limit: int | None = None,
+) -> list[JobRow]:
+    """Return all jobs that fit, in any order, for lists that are printed whole.
+
+    Args:
+        store: The store.
+        conditions: More conditions on the table ``jobs``, with the ``values`` that they name.
+        values: By name.
+        where: The filter.
+        sort: A key of :data:`SORTS`, else the name of a metric; jobs that have none of it come last.
+        descending: Whether the greatest comes first.
+        now_us: Now, for ages.
+        limit: At most so many.
+    """
+    teach(store.connection)
+    order = SORTS.get(sort) or f"({METRIC})"
+    named = {**values, **dict(where.values), "now_us": now_us, "metric": sort.lower()}
+    direction = "DESC" if descending else "ASC"
+    page = "" if limit is None else f" LIMIT {int(limit)}"
+    sql = (
+        f"SELECT {JOB_COLUMNS} FROM jobs WHERE {' AND '.join((*conditions, f'({where.sql})'))} "
+        f"ORDER BY {order} {direction} NULLS LAST, jobs.seq {direction}{page}"
+    )
+    return [job_row(row) for row in store.rows(sql, named)]
+
+
+def known_metrics(store: Store) -> list[str]:
+    """Return the name of every metric that any job has."""
+    sql = "SELECT DISTINCT name FROM series WHERE kind <> 'usage' ORDER BY name"
+    return [name for (name,) in store.rows(sql)]
+
+
+def window(
+    store: Store,
+    listing: Listing,
+    *,
+    now_us: int,
+    anchor: Key | None = None,
+    offset: int | None = None,
+    limit: int = 200,
+) -> Window:
+    """Return the rows around an anchor, half of them before it; without one the first, or from an offset.
+
+    The anchor need not be there any more: it is a place in the order, not a row.
+    """
+    teach(store.connection)
+    order = SORTS[listing.sort]
+    values: dict[str, str | int | float] = {"now_us": now_us, **dict(listing.where.values)}
+    condition = f"jobs.deleted_us IS NULL AND ({listing.where.sql})"
+
+    def page(more: str, direction: str, count: int, skip: int = 0) -> list[tuple[JobRow, Key]]:
+        found = store.rows(
+            f"SELECT {JOB_COLUMNS}, {order} FROM jobs WHERE {condition} {more} "
+            f"ORDER BY {order} {direction}, jobs.seq {direction} LIMIT {count} OFFSET {skip}",
+            values,
+        )
+        return [(job_row(row[:-1]), (row[-1], row[1])) for row in found]
+
+    def how_many(more: str = "") -> int:
+        return int(store.rows(f"SELECT count(*) FROM jobs WHERE {condition} {more}", values)[0][0])
+
+    forward, backward = ("DESC", "ASC") if listing.descending else ("ASC", "DESC")
+    if anchor is None:
+        start = max(0, offset or 0)
+        rows = page("", forward, limit, start)
+    else:
+        values |= {"anchor_value": anchor[0], "anchor_seq": anchor[1]}
+        before, after = ("> ", "<=") if listing.descending else ("< ", ">=")
+        place = f"({order}, jobs.seq)", "(:anchor_value, :anchor_seq)"
+        ahead = page(f"AND {place[0]} {before} {place[1]}", backward, limit // 2)
+        rows = [*reversed(ahead), *page(f"AND {place[0]} {after} {place[1]}", forward, limit - len(ahead))]
+        start = 0 if len(ahead) < limit // 2 else how_many(f"AND {place[0]} {before} {place[1]}") - len(ahead)
+    states = count_jobs(store)
+    total = how_many() if listing.where.terms else sum(states.values())
+    return Window(
+        tuple(row for row, _ in rows),
+        tuple(key for _, key in rows),
+        start,
+        total,
+        sum(states.values()),
+        states,
+    )

@@ -1,0 +1,69 @@
+"""From what a person types to a job: id, nine characters, a unique prefix of them, a name, ``@last``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workbench.errors import AmbiguousName, UnknownName
+from workbench.job import ID_PREFIX, nine
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
+from workbench.store.db.x_converting import JOB_COLUMNS, job_row
+
+_SHOWN: Final = 5
+"""So many candidates are named."""
+
+
+def resolve(store: Store, text: str) -> JobRow:
+    """Return the job that a text stands for. A whole id goes before a name, a name before a prefix.
+
+    Raises:
+        UnknownName: it stands for none; the hint names the nearest.
+        AmbiguousName: it stands for several; they are named.
+    """
+    wanted = text.strip()
+    if wanted == "@last":
+        found = _find(store, "1 ORDER BY seq DESC LIMIT 1")
+        if not found:
+            raise UnknownName("there are no jobs yet", hint="fabric run starts one")
+        return found[0]
+    body = nine(wanted.lower())
+    for found in (
+        _find(store, "id = ?", ID_PREFIX + body),
+        _find(store, "name = ? ORDER BY seq DESC", wanted),
+        _by_prefix(store, body) if body else [],
+    ):
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise _ambiguous(wanted, found)
+    raise _unknown(store, wanted)
+
+
+def _find(store: Store, where: str, *values: str) -> list[JobRow]:
+    rows = store.rows(f"SELECT {JOB_COLUMNS} FROM jobs WHERE deleted_us IS NULL AND {where}", values)
+    return [job_row(row) for row in rows]
+
+
+def _by_prefix(store: Store, body: str) -> list[JobRow]:
+    # A range, so that the index of ids is used.
+    low = ID_PREFIX + body
+    return _find(store, "id >= ? AND id < ? ORDER BY seq DESC", low, low + "\U0010ffff")
+
+
+def _ambiguous(wanted: str, found: list[JobRow]) -> AmbiguousName:
+    named = [f"{nine(row.id)} ({row.name}, {row.state})" for row in found[:_SHOWN]]
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return AmbiguousName(
+        f"{wanted!r} fits {len(found)} jobs: {', '.join(named)}{more}", hint="give more characters of the id"
+    )
+
+
+def _unknown(store: Store, wanted: str) -> UnknownName:
+    from difflib import get_close_matches
+
+    rows = store.rows("SELECT id, name FROM jobs WHERE deleted_us IS NULL ORDER BY seq DESC LIMIT 1000")
+    names = {nine(job_id): nine(job_id) for job_id, _ in rows} | {name: name for _, name in rows}
+    near = get_close_matches(nine(wanted), names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else "fabric list shows the jobs there are"
+    return UnknownName(f"there is no job {wanted!r}", hint=hint)
