@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from screens.logs.order import Order
-from screens.logs.source import Source
+from screens.logs.x_source import Source
 from workbench.logs.grep import Pattern
 from workbench.logs.levels import Level
 from workbench.logs.line_filter import find

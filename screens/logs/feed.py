@@ -11,7 +11,7 @@ from typing import Final
 from textual.message import Message
 
 from screens.logs.document import LogDocument, Sieve
-from screens.reader import Receiver, post
+from screens.workers.reader import Receiver, post
 from workbench.logs.grep import Pattern
 
 LOOK_SECONDS: Final = 0.04

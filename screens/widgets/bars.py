@@ -9,10 +9,11 @@ from rich.style import Style
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from screens import actions, text
-from screens.glyphs import glyphs
-from screens.of_app import fabric_app
-from screens.themes import paint_of
+from screens.core import actions
+from screens.core.app_protocol import fabric_app
+from screens.style import text
+from screens.style.glyphs import glyphs
+from screens.style.themes import paint_of
 from screens.widgets.drawn import Drawn
 
 Part = tuple[str, str]

@@ -12,12 +12,12 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from screens import text
-from screens.themes import paint_of
+from screens.style import text
+from screens.style.themes import paint_of
 from screens.widgets.drawn import Drawn
 
 if TYPE_CHECKING:
-    from screens.windows import Spot
+    from screens.base.windows import Spot
 
 
 class Chips(Drawn):
@@ -42,7 +42,7 @@ class Chips(Drawn):
 
     def spots(self) -> Iterator[Spot]:
         """Name every term: jumping to one takes it away."""
-        from screens.windows import Spot
+        from screens.base.windows import Spot
 
         at = 1
         for term in self.terms:

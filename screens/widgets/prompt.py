@@ -11,7 +11,7 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Static
 
-from screens import text
+from screens.style import text
 
 if TYPE_CHECKING:
     from textual.widgets import Input

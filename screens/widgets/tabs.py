@@ -12,12 +12,12 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from screens import text
-from screens.themes import paint_of
+from screens.style import text
+from screens.style.themes import paint_of
 from screens.widgets.drawn import Drawn
 
 if TYPE_CHECKING:
-    from screens.windows import Spot
+    from screens.base.windows import Spot
 
 TABS: Final = ("overview", "logs", "charts", "usage", "config", "files", "events")
 """The tabs of a job."""
@@ -45,7 +45,7 @@ class TabBar(Drawn):
 
     def spots(self) -> Iterator[Spot]:
         """Name every tab."""
-        from screens.windows import Spot
+        from screens.base.windows import Spot
 
         at = 1
         for number, tab in enumerate(self.tabs, start=1):

@@ -8,7 +8,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from screens import actions
+from screens.core import actions
 
 
 class TextPage(VerticalScroll, can_focus=True):

@@ -126,7 +126,7 @@ def _memory_mib() -> float:
 async def _long_log() -> list[Row]:
     """Open, search and filter a log of a million lines (99 MB)."""
     from screens.logs.document import Sieve
-    from screens.widgets.log_view import LogView
+    from screens.logs.view import LogView
     from tests.screens import seeding
     from tests.screens.support import opened
     from workbench.logs.grep import Pattern
@@ -207,7 +207,7 @@ def _read_seconds(file: Path) -> float:
 
 async def _live_log() -> list[Row]:
     """Follow a log that grows by 50,000 lines a second."""
-    from screens.widgets.log_view import LogView
+    from screens.logs.view import LogView
     from tests.screens import seeding
     from tests.screens.support import opened
 
@@ -259,8 +259,8 @@ async def _live_log() -> list[Row]:
 
 def _points() -> list[Row]:
     """Read the points of one chart of a series of ten million."""
-    from screens.charting import Charted, charts_page
-    from screens.widgets.plot import View
+    from screens.charts.plot import View
+    from screens.charts.queries import Charted, charts_page
     from tests.screens import seeding
 
     with tempfile.TemporaryDirectory() as folder:
@@ -283,7 +283,7 @@ def _points() -> list[Row]:
 
 
 def _draw(data: Any) -> int:  # a ChartData
-    from screens.widgets.plot import View, draw, x_axis
+    from screens.charts.plot import View, draw, x_axis
 
     return len(draw(data.curves, View(), x_axis(data.curves, View()), 120, 38))
 

@@ -11,7 +11,7 @@ os.environ["TEXTUAL_ANIMATIONS"] = "none"
 
 import pytest
 
-from screens.glyphs import glyphs
+from screens.style.glyphs import glyphs
 from tests.screens import seeding
 from workbench.paths import Home
 from workbench.store.db.database import Store

@@ -17,7 +17,7 @@ os.environ["TEXTUAL_ANIMATIONS"] = "none"
 os.environ["FABRIC_ASCII"] = "0"
 os.environ["TZ"] = "UTC"
 
-from screens.draft_sources import draft_of_file
+from screens.launch.draft_sources import draft_of_file
 from tests.screens import seeding
 from tests.screens.support import Shown, opened
 from workbench.job import Reason, State

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from screens.app import FabricApp
+from screens.app.app import FabricApp
 from tests.screens.seeding import NOW_US
 from workbench.paths import Home
 

@@ -11,15 +11,16 @@ from textual.binding import Binding
 from textual.widget import Widget
 
 import screens
-from screens import actions, docs
-from screens.app import FabricApp
-from screens.compare import CompareScreen
-from screens.help import help_text
-from screens.keymap import KeyMap
-from screens.launch import LaunchScreen
-from screens.places import PlacesScreen
-from screens.run import RunScreen
-from screens.runs import RunsScreen
+from screens.app import docs
+from screens.app.app import FabricApp
+from screens.app.x_help import help_text
+from screens.backends.screen import PlacesScreen
+from screens.core import actions
+from screens.core.keymap import KeyMap
+from screens.jobs.compare_screen import CompareScreen
+from screens.jobs.job_screen import RunScreen
+from screens.jobs.table_screen import RunsScreen
+from screens.launch.form_screen import LaunchScreen
 
 
 def _pane_classes() -> dict[str, type[Widget]]:

@@ -6,11 +6,11 @@ import pytest
 from textual.command import CommandPalette
 from textual.widgets import Input
 
-from screens.dialogs import TextView
-from screens.run import RunScreen
-from screens.runs import RunsScreen
+from screens.base.dialogs import TextView
+from screens.jobs.job_screen import RunScreen
+from screens.jobs.table_screen import RunsScreen
+from screens.logs.view import LogView
 from screens.widgets.bars import KeyBar
-from screens.widgets.log_view import LogView
 from screens.widgets.tabs import TabBar
 from tests.screens import seeding
 from tests.screens.support import journey, opened
@@ -167,7 +167,7 @@ async def test_errors_are_mapped_beside_the_log(three: Home) -> None:
 
 @journey
 async def test_charts_are_zoomed_panned_inspected_smoothed_pinned_and_filtered(three: Home) -> None:
-    from screens.widgets.chart_grid import ChartGrid
+    from screens.charts.grid import ChartGrid
 
     async with opened(three, (120, 40), job="mnist-wide") as shown:
         await shown.until_shown("1 overview")
@@ -232,7 +232,7 @@ async def test_the_end_of_a_job_is_said_and_rings_when_it_was_looked_at(
 
 @journey
 async def test_charts_are_drawn_over_what_a_job_reports_beside_its_metrics(home: Home) -> None:
-    from screens.widgets.chart_grid import ChartGrid
+    from screens.charts.grid import ChartGrid
 
     with Store.open(home) as store:
         row = seeding.go(store, seeding.add_job(store, 1), *seeding.RUN_UP)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from screens.serving import address_of, is_loopback
+from screens.app.web_server import address_of, is_loopback
 from tests.screens import seeding
 from tests.screens.support import journey
 from workbench.errors import UsageError

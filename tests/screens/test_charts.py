@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from screens.glyphs import glyphs
-from screens.widgets import axis as axes
-from screens.widgets import plot
-from screens.widgets.axis import Axis
-from screens.widgets.canvas import Canvas
-from screens.widgets.chart_layout import lay_out
-from screens.widgets.curve import COLOURS, Curve, colours, curve, smoothed
-from screens.widgets.plot import View
+from screens.charts import axis as axes
+from screens.charts import plot
+from screens.charts.axis import Axis
+from screens.charts.canvas import Canvas
+from screens.charts.curve import COLOURS, Curve, colours, curve, smoothed
+from screens.charts.layout import lay_out
+from screens.charts.plot import View
+from screens.style.glyphs import glyphs
 from workbench.store.db.rows import Bucket
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)

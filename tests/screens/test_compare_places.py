@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from backends.contract.host import Finding, Inventory, Node, Slot
-from screens.compare import CompareScreen
-from screens.pages.places import PlaceState, places_page, sparkline
-from screens.place_watch import PlaceSeen
-from screens.widgets.chart_grid import ChartGrid
+from screens.backends.page import PlaceState, places_page, sparkline
+from screens.charts.grid import ChartGrid
+from screens.jobs.compare_screen import CompareScreen
+from screens.workers.place_watch import PlaceSeen
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
 from workbench.errors import PlaceUnreachable
@@ -220,7 +220,7 @@ async def test_a_place_that_hangs_keeps_only_itself_waiting(
         name: {"name": name, "type": name, "address": "", "options": {}} for name in ("good", "hanging")
     }
     kinds = {"good": _Local, "hanging": _Hanging}
-    monkeypatch.setattr("screens.places.load_config", lambda: Config(backends=places))
+    monkeypatch.setattr("screens.backends.screen.load_config", lambda: Config(backends=places))
     monkeypatch.setattr("backends.registry.load_backend", lambda options: kinds[options.type](options))
     async with opened(home, (160, 40)) as shown:
         await shown.until_shown("No runs yet")
@@ -251,7 +251,7 @@ async def test_what_a_place_has_is_shown_before_it_is_known_what_it_lacks(
     places: dict[str, dict[str, Any]] = {
         "slow": {"name": "slow", "type": "slow", "address": "", "options": {}}
     }
-    monkeypatch.setattr("screens.places.load_config", lambda: Config(backends=places))
+    monkeypatch.setattr("screens.backends.screen.load_config", lambda: Config(backends=places))
     monkeypatch.setattr("backends.registry.load_backend", _SlowToProbe)
     async with opened(home, (160, 40)) as shown:
         await shown.until_shown("No runs yet")

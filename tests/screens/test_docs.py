@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from screens import actions
+from screens.core import actions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "screens.md").read_text(encoding="utf-8")

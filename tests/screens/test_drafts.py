@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from screens.draft_sources import draft_of_file, draft_of_job, draft_to_edit, with_changes
-from screens.drafts import (
+from screens.launch.draft import (
     COMMAND,
     MORE,
     Draft,
@@ -18,6 +17,7 @@ from screens.drafts import (
     from_manifest,
     written,
 )
+from screens.launch.draft_sources import draft_of_file, draft_of_job, draft_to_edit, with_changes
 from tests.screens import seeding
 from workbench.errors import InputMissing, UsageError
 from workbench.manifest.keys.framework_keys import FRAMEWORK

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from screens.queries import OpenJobs, open_and_ended
+from screens.jobs.queries import OpenJobs, open_and_ended
 from tests.screens import seeding
 from workbench.job import State
 from workbench.paths import Home

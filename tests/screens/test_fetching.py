@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from screens.dialogs import Choose, TextView
-from screens.files import with_checkpoints
-from screens.launching import call
-from screens.widgets.file_list import FileList
+from screens.base.dialogs import Choose, TextView
+from screens.jobs.file_list import FileList
+from screens.jobs.files import with_checkpoints
 from screens.widgets.text_page import ConfigPage
+from screens.workers.command_runner import call
 from tests.cli.conftest import end_everything
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
@@ -188,7 +188,7 @@ async def test_there_is_no_shell_beside_what_has_ended_nor_read_only(three: Home
 async def test_the_manifest_is_read_in_the_users_editor(three: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     monkeypatch.setattr(
-        "screens.editing.lend_terminal", lambda app, argv: read.append(Path(argv[-1]).read_text())
+        "screens.base.editor.lend_terminal", lambda app, argv: read.append(Path(argv[-1]).read_text())
     )
     async with opened(three, (120, 40)) as shown:
         await shown.until_shown("mnist-wide")
@@ -197,7 +197,7 @@ async def test_the_manifest_is_read_in_the_users_editor(three: Home, monkeypatch
 
 
 def test_a_checkpoint_that_was_told_of_stands_once(home: Home) -> None:
-    from screens.files import FoundFile
+    from screens.jobs.files import FoundFile
     from workbench.metrics.queries import CheckpointRow
 
     told = CheckpointRow(seeding.job_id(1), 1, 1, 1, 5, "checkpoints/a.pt", 3, {"loss": 0.5, "name": "x"}, {})

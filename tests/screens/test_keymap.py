@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from screens.actions import BY_ID
-from screens.keymap import key_map
-from screens.runs import RunsScreen
+from screens.core.actions import BY_ID
+from screens.core.keymap import key_map
+from screens.jobs.table_screen import RunsScreen
 from tests.screens import seeding
 from tests.screens.support import journey, opened
 from workbench.config import load_config

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from screens.launch import LaunchScreen
-from screens.launching import call, manifests_here
-from screens.picking import Pick
-from screens.runs import RunsScreen
+from screens.base.x_picking import Pick
+from screens.jobs.table_screen import RunsScreen
+from screens.launch.form_screen import LaunchScreen
+from screens.workers.command_runner import call, manifests_here
 from tests.cli.conftest import end_everything
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
@@ -169,7 +169,7 @@ async def test_the_manifest_is_edited_in_the_users_editor(
         return 0
 
     monkeypatch.setenv("EDITOR", "emacs -nw")
-    monkeypatch.setattr("screens.editing.lend_terminal", edit)
+    monkeypatch.setattr("screens.base.editor.lend_terminal", edit)
     async with opened(home, (160, 40), clock=now_us) as shown:
         await shown.until_shown("No runs yet")
         await open_form(shown)

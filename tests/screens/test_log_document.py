@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from screens.logs.document import LogDocument, Sieve
 from screens.logs.order import Order
-from screens.widgets.log_search import pattern_of
+from screens.logs.search import pattern_of
 from tests.screens.seeding import JournalWriter
 from workbench.errors import UsageError
 from workbench.logs.grep import Pattern

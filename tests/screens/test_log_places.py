@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from screens.widgets.log_view import LogView
+from screens.logs.view import LogView
 from tests.screens import seeding
 from tests.screens.support import journey, opened
 from workbench.paths import Home

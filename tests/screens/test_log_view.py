@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from textual.events import MouseScrollUp
 
-from screens.widgets.log_view import LogView
+from screens.logs.view import LogView
 from tests.screens import seeding
 from tests.screens.logs import job as job
 from tests.screens.logs import log, numbered, open_log

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from screens.login import TypeAnswer
+from screens.base.login import TypeAnswer
 from tests.cli.conftest import end_everything
 from tests.screens import seeding
 from tests.screens.support import journey, opened
@@ -67,7 +67,7 @@ async def test_what_a_place_wants_typed_is_asked_for_once_and_given_to_the_contr
 @journey
 async def test_a_job_that_waits_for_it_has_it_asked_for(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     offered: list[str] = []
-    monkeypatch.setattr("screens.login.Logins.begin", lambda self, options: offered.append(options.name))
+    monkeypatch.setattr("screens.base.login.Logins.begin", lambda self, options: offered.append(options.name))
     with Store.open(home) as store:
         row = seeding.add_job(store, 1, "far", backend="gpubox")
         seeding.remember_runs(store)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from textual.message import Message
 
-from screens.errands import Done, Errands
-from screens.reader import Answer, Reader, Trouble
+from screens.workers.reader import Answer, Reader, Trouble
+from screens.workers.writes import Done, Errands
 from tests.screens import seeding
 from workbench.errors import TryAgain
 from workbench.paths import Home
@@ -118,7 +118,7 @@ def test_nothing_is_answered_while_it_is_paused(home: Home, reader: Reader, box:
 def test_trouble_is_told_once_and_its_end_too(
     home: Home, reader: Reader, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("screens.reader.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("screens.workers.reader.RETRY_SECONDS", 0.01)
     broken = threading.Event()
     broken.set()
     tried: list[int] = []

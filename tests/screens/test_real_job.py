@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from screens.runs import RunsScreen
+from screens.jobs.table_screen import RunsScreen
 from tests.cli.conftest import end_everything
 from tests.screens.support import Shown, journey, opened
 from workbench.clock import now_us

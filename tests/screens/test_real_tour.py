@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from screens.launching import call
+from screens.workers.command_runner import call
 from tests.cli.conftest import end_everything
 from tests.screens.test_real_terminal import TMUX, Terminal
 from workbench.errors import FabricError
@@ -198,7 +198,7 @@ def _drain(terminal: int) -> None:
 
 
 def _remembered(home: Home) -> object:
-    from screens.queries import MEMORY_KEY
+    from screens.jobs.queries import MEMORY_KEY
     from workbench.store.queries.ui_state import get_state
 
     with Store.open(home) as store:

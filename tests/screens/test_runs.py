@@ -4,8 +4,8 @@ import pytest
 from textual.events import Key
 from textual.widgets import Input
 
-from screens.runs import RunsScreen
-from screens.widgets.job_table import JobTable
+from screens.jobs.table import JobTable
+from screens.jobs.table_screen import RunsScreen
 from screens.widgets.prompt import Prompt
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
@@ -334,7 +334,7 @@ async def test_it_opens_again_where_it_was_left(three: Home) -> None:
 
 @journey
 async def test_garbage_in_what_was_remembered_is_harmless(three: Home) -> None:
-    from screens.queries import MEMORY_KEY
+    from screens.jobs.queries import MEMORY_KEY
     from workbench.store.queries.ui_state import set_state
 
     with Store.open(three) as store:
@@ -367,7 +367,7 @@ async def test_columns_are_chosen_and_stay_chosen(three: Home) -> None:
 
 @journey
 async def test_a_log_opens_again_where_it_was_left(three: Home) -> None:
-    from screens.widgets.log_view import LogView
+    from screens.logs.view import LogView
 
     async with opened(three, job="mnist-baseline") as shown:
         await shown.until_shown("1 overview")

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from screens import columns, status, text
-from screens.glyphs import ASCII, UNICODE
+from screens.jobs import columns
+from screens.style import status, text
+from screens.style.glyphs import ASCII, UNICODE
 from tests.screens import seeding
 from workbench.job import Intent, Reason, State
 from workbench.paths import Home

@@ -4,9 +4,9 @@ import sqlite3
 
 import pytest
 
-from screens.app import FabricApp, run
-from screens.farewell import farewell
-from screens.widgets.job_table import JobTable
+from screens.app.app import FabricApp, run
+from screens.app.x_farewell import farewell
+from screens.jobs.table import JobTable
 from tests.screens import seeding
 from tests.screens.support import journey, opened
 from workbench.errors import UnknownName
@@ -19,8 +19,8 @@ from workbench.store.db.database import Store
 async def test_a_locked_store_is_said_and_read_as_soon_as_it_is_free(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("screens.reader.LOCKED_SECONDS", 0.05)
-    monkeypatch.setattr("screens.reader.RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("screens.workers.reader.LOCKED_SECONDS", 0.05)
+    monkeypatch.setattr("screens.workers.reader.RETRY_SECONDS", 0.05)
     with Store.open(home) as store:
         seeding.three_runs(store)
         seeding.remember_runs(store)
@@ -65,7 +65,7 @@ async def test_a_store_that_turns_newer_meanwhile_keeps_the_last_rows(home: Home
 async def test_a_bug_in_a_query_is_said_and_the_screens_stay(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("screens.reader.RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("screens.workers.reader.RETRY_SECONDS", 0.05)
     with Store.open(home) as store:
         seeding.three_runs(store)
         seeding.remember_runs(store)
@@ -76,7 +76,7 @@ async def test_a_bug_in_a_query_is_said_and_the_screens_stay(
     async with opened(home, (120, 40)) as shown:
         await shown.until_shown("mnist-big")
         with monkeypatch.context() as patch:
-            patch.setattr("screens.queries.window", broken)
+            patch.setattr("screens.jobs.queries.window", broken)
             with Store.open(home) as store:
                 seeding.add_job(store, 9, "newcomer", age_seconds=1)
             await shown.until_shown("reading failed: ZeroDivisionError: oops", "mnist-big")
@@ -155,7 +155,7 @@ async def test_every_theme_paints_every_role(home: Home) -> None:
 
 @journey
 async def test_with_ascii_nothing_else_is_drawn(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    from screens.glyphs import glyphs
+    from screens.style.glyphs import glyphs
 
     monkeypatch.setenv("FABRIC_ASCII", "1")
     glyphs.cache_clear()

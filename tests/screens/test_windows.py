@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from screens.runs import RunsScreen
-from screens.tasks import Report, percentage
-from screens.windows import Jump, Problem, TaskList
+from screens.base.windows import Jump, Problem, TaskList
+from screens.jobs.table_screen import RunsScreen
+from screens.workers.tasks import Report, percentage
 from tests.screens.support import journey, opened
 from workbench.errors import CannotWrite
 from workbench.paths import Home

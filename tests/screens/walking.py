@@ -13,9 +13,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from backends.contract.host import Finding, Inventory, Node, Slot
-from screens.base import BaseScreen
-from screens.compare import CompareScreen
-from screens.run import RunScreen
+from screens.base.base import BaseScreen
+from screens.jobs.compare_screen import CompareScreen
+from screens.jobs.job_screen import RunScreen
 from screens.widgets.tabs import TABS
 from tests.screens.support import Shown
 from workbench.errors import PlaceUnreachable
@@ -184,16 +184,17 @@ def pretended(patch: pytest.MonkeyPatch, folder: Path, *, unreachable: bool = Fa
     """Pretend places, plans and latencies, so that pictures are the same on every machine."""
     config_file().write_text('[backends.gpubox]\naddress = "ssh://ada@gpubox"\n')
     patch.chdir(folder)
-    patch.setattr("screens.draft_sources.EXAMPLES", folder)
+    patch.setattr("screens.launch.draft_sources.EXAMPLES", folder)
     patch.setattr(
-        "screens.launch.plan", lambda home, words: f"job       {words}\nplace     local, as process\n"
+        "screens.launch.form_screen.plan",
+        lambda home, words: f"job       {words}\nplace     local, as process\n",
     )
-    patch.setattr("screens.native_plan.native_plan", _plan)
-    patch.setattr("screens.run_files.files_there", _no_files)
+    patch.setattr("screens.jobs.x_native_plan.native_plan", _plan)
+    patch.setattr("screens.jobs.files_tab.files_there", _no_files)
     kind = _Unreachable if unreachable else _Place
     patch.setattr("backends.registry.load_backend", kind)
-    patch.setattr("screens.place_watch.now_us", _now)
-    patch.setattr("screens.pages.places._latency", lambda seconds: "12 ms")
+    patch.setattr("screens.workers.place_watch.now_us", _now)
+    patch.setattr("screens.backends.page._latency", lambda seconds: "12 ms")
     yield
 
 

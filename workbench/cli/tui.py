@@ -35,7 +35,7 @@ def tui(job: OneJob = "", readonly: ReadOnly = False, web: Web = False) -> int:
 
     home = Home(default_home())
     if web:
-        from screens.serving import serve
+        from screens.app.web_server import serve
 
         return serve(home, job, readonly=readonly)
     served = "web_driver" in os.environ.get("TEXTUAL_DRIVER", "")
@@ -46,6 +46,6 @@ def tui(job: OneJob = "", readonly: ReadOnly = False, web: Web = False) -> int:
 
         with store_with(job) as (_, row):
             job = row.id
-    from screens.app import run
+    from screens.app.app import run
 
     return run(home, job=job or None, readonly=readonly)

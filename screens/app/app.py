@@ -1,0 +1,290 @@
+"""The app that the screens live in: what is shared by all of them, and how it starts and ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+from textual.screen import Screen
+from textual.scrollbar import ScrollBar, ScrollBarRender
+from textual.theme import Theme
+
+from backends.contract.host import BackendOptions
+from screens.app.app_actions import AppActions
+from screens.app.x_farewell import farewell
+from screens.base.base import BaseScreen
+from screens.base.login import NEEDS_LOGIN, Asked, Logins
+from screens.base.memory import Memory
+from screens.core.keymap import key_map
+from screens.jobs.queries import Beginning, beginning, open_and_ended
+from screens.jobs.table_screen import RunsScreen
+from screens.style import text
+from screens.style.glyphs import glyphs
+from screens.style.status import look
+from screens.style.themes import NO_COLOUR_THEME, OURS, THEMES, Paint, role_variables
+from screens.widgets.bars import Part
+from screens.workers.reader import Answer, Reader, Trouble
+from screens.workers.tasks import TaskNews, Tasks
+from screens.workers.writes import Done, Errands, Work
+from workbench.clock import now_us
+from workbench.config import load_config
+from workbench.errors import FabricError
+from workbench.job import State
+from workbench.paths import Home
+from workbench.store import jobs
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
+
+if TYPE_CHECKING:
+    from textual.command import Provider
+
+    from screens.launch.draft import Draft
+
+Severity = Literal["information", "warning", "error"]
+TICK_SECONDS: Final = 1.0
+MOST_NOTICES: Final = 3
+"""So many jobs that end at once are named."""
+
+
+def _provider() -> type[Provider]:
+    """Import the palette when it is opened."""
+    from screens.app.palette import ActionProvider
+
+    return ActionProvider
+
+
+class AsciiScrollBar(ScrollBarRender):
+    """A scroll bar of blanks, told from its track by their colours."""
+
+    VERTICAL_BARS: ClassVar = [" "] * 8
+    HORIZONTAL_BARS: ClassVar = [" "] * 8
+
+
+class FabricApp(AppActions):
+    """All screens of one home."""
+
+    CSS_PATH = "fabric.tcss"
+    TITLE = "fabric"
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_provider}
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-normal"), (160, "-wide")]  # noqa: RUF012 - as Textual has it
+    BINDINGS: ClassVar = [("ctrl+q", "app_quit", "quit")]
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        job: str | None = None,
+        readonly: bool = False,
+        keys: Mapping[str, Sequence[str]] | None = None,
+        clock: Callable[[], int] = now_us,
+    ) -> None:
+        colourless = "NO_COLOR" in os.environ
+        ScrollBar.renderer = ScrollBarRender if glyphs().unicode else AsciiScrollBar
+        super().__init__(ansi_color=True if colourless else None)
+        self.home = home
+        self.readonly = readonly
+        self.key_map = key_map(keys or {})
+        self.tasks = Tasks(self)
+        self.logins = Logins(self)
+        self.clock = clock
+        self.asked_job = job
+        self.coloured = not colourless
+        self.paint = Paint({}, coloured=self.coloured)
+        self.memory = Memory()
+        self.reader = Reader(home, self)
+        self.errands = Errands(home)
+        self.trouble: FabricError | None = None
+        self.trouble_since_us = 0
+        self.open_jobs: tuple[JobRow, ...] = ()
+        self.last_job: JobRow | None = None
+        self.draft: Draft | None = None
+        """A form that was left with changes."""
+        self.watched: set[str] = set()
+        """Jobs that were opened in this session."""
+        for theme in THEMES:
+            self.register_theme(theme)
+        self.theme = OURS[0] if self.coloured else NO_COLOUR_THEME
+
+    # Start and end
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Give every theme a colour for each of our roles."""
+        return role_variables(self.current_theme)
+
+    def on_mount(self) -> None:
+        """Begin to read, and to draw what is read."""
+        self.theme_changed_signal.subscribe(self, self._repaint)
+        self._repaint(self.current_theme)
+        self.push_screen(RunsScreen())
+        self.reader.watch(self, "beginning", beginning(self.asked_job), counters=())
+        self.reader.watch(self, "open", open_and_ended(self.clock))
+        self.set_keymap(self.key_map.for_textual())
+        for fault in self.key_map.faults:
+            self.tell(fault, "warning")
+        self.reader.start()
+        self.errands.start()
+        self.set_interval(TICK_SECONDS, self._tick)
+
+    def _repaint(self, theme: Theme) -> None:
+        del theme
+        self.paint = Paint(self.get_css_variables(), coloured=self.coloured)
+        for screen in self.screen_stack:
+            for widget in screen.query("*"):
+                widget.refresh()
+
+    def _tick(self) -> None:
+        self.remember()
+        screen = self.screen
+        if not self.reader.paused and isinstance(screen, BaseScreen) and screen.whole:
+            screen.tick(self.clock())
+
+    def on_answer(self, answer: Answer) -> None:
+        """Take what the reader found."""
+        if answer.key == "open":
+            self.open_jobs = answer.value.open
+            self._say_ended(answer.value.ended)
+            self._offer_logins()
+        elif answer.key == "beginning":
+            self._begin(answer.value)
+
+    def _begin(self, start: Beginning) -> None:
+        self.reader.forget(self, "beginning")
+        self.memory.load(start.memory)
+        theme = self.memory.text("theme")
+        if self.coloured and theme in self.available_themes:
+            self.theme = theme
+        runs = self.screen_stack[1] if len(self.screen_stack) > 1 else None
+        if isinstance(runs, RunsScreen):
+            runs.begin()
+        if start.trouble:
+            self.tell(start.trouble, "error")
+        if start.job is not None:
+            self.open_job(start.job, "" if self.asked_job else self.memory.text("tab"))
+
+    def _offer_logins(self) -> None:
+        """Ask for what a place wants typed, where a job waits for that."""
+        for job in self.open_jobs:
+            if job.reason.text.startswith(NEEDS_LOGIN):
+                place = job.place
+                self.logins.offer(BackendOptions(place.backend, place.type, place.address, place.options))
+
+    def on_asked(self, asked: Asked) -> None:
+        """Show the window that a thread waits for."""
+        asked.show(asked.take)
+
+    def _say_ended(self, ended: tuple[JobRow, ...]) -> None:
+        """Say which jobs have ended; one that was looked at in this session rings."""
+        for job in ended[:MOST_NOTICES]:
+            severity: Severity = "error" if job.state is State.FAILED else "information"
+            self.tell(f"{look(job.state)}: {job.name}  {job.reason.text}".rstrip(), severity)
+        if len(ended) > MOST_NOTICES:
+            self.tell(f"and {len(ended) - MOST_NOTICES} more jobs have ended")
+        if any(job.id in self.watched for job in ended):
+            self.bell()
+
+    def on_unmount(self) -> None:
+        """Remember how it was left."""
+        self.reader.close()
+        self.remember()
+        self.errands.close()
+
+    def remember(self) -> None:
+        """Write down how the screens look, when that has changed."""
+        if self.coloured:
+            self.memory.put("theme", self.theme)
+        if self.memory.changed:
+            self.errand("", self.memory.save())
+
+    @property
+    def _background_screens(self) -> list[Screen[Any]]:
+        """The screens that show through: none when the one on top is opaque.
+
+        Textual 8.2.8 counts the one below in any case, and then draws all of the screen for each change down there.
+        """
+        opaque = bool(self._screen_stack) and self._screen_stack[-1].styles.background.a == 1
+        return [] if opaque else super()._background_screens
+
+    # What screens ask of it
+
+    def news(self) -> tuple[Part, ...]:
+        """Return what the heading of every screen says beside its own."""
+        said: list[Part] = []
+        if self.reader.paused:
+            said.append(("paused", "warning"))
+        if self.readonly:
+            said.append(("read-only", "dim"))
+        if running := self.tasks.running:
+            task = running[-1]
+            share = "" if task.fraction is None else f" {task.fraction:.0%}"
+            said.append(
+                (
+                    text.harmless(task.title) + share if len(running) == 1 else f"{len(running)} tasks",
+                    "accent",
+                )
+            )
+        return tuple(said)
+
+    def tell(self, said: str, severity: Severity = "information") -> None:
+        """Say something in passing; never read as markup."""
+        self.notify(text.harmless(said), severity=severity, markup=False)
+
+    def errand(self, label: str, work: Work) -> None:
+        """Have something done in the background; how it went is said."""
+        self.errands.give(self, label, work)
+
+    def on_done(self, done: Done) -> None:
+        """Say how an errand went."""
+        if done.error is not None and done.label:
+            self.say_problem(done.error, done.label)
+        elif done.error is not None:
+            hint = f" ({done.error.hint})" if done.error.hint else ""
+            self.tell(f"{done.error}{hint}", "error")
+        elif done.said:
+            self.tell(done.said)
+
+    def on_task_news(self, news: TaskNews) -> None:
+        """Say how far a task is, and go on with what it gave."""
+        for screen in self.screen_stack:
+            if isinstance(screen, BaseScreen) and screen.whole:
+                screen.refresh_head()
+        if news.then is not None:
+            news.then()
+        elif news.task.error is not None:
+            self.say_problem(news.task.error, news.task.title)
+
+    def on_trouble(self, trouble: Trouble) -> None:
+        """Say on every screen that the store cannot be read, or can be again."""
+        self.trouble, self.trouble_since_us = trouble.error, trouble.since_us
+        for screen in self.screen_stack:
+            if isinstance(screen, BaseScreen) and screen.whole:
+                screen.refresh_head()
+
+
+def run(home: Home, *, job: str | None = None, readonly: bool = False) -> int:
+    """Show the screens until the user leaves; return the exit code.
+
+    Args:
+        home: Whose jobs.
+        job: Open this one first: an id, a prefix, a name, ``@last``.
+        readonly: Change nothing.
+
+    Raises:
+        UnknownName, AmbiguousName: there is no such job, or more than one.
+    """
+    if job is not None:
+        with Store.open(home) as store:
+            job = jobs.resolve(store, job).id
+    keys: Mapping[str, Sequence[str]] = {}
+    trouble = None
+    try:
+        keys = load_config().keys
+    except FabricError as error:  # the screens are of use without it
+        trouble = error
+    app = FabricApp(home, job=job, readonly=readonly, keys=keys)
+    if trouble is not None:
+        app.call_later(app.tell, str(trouble), "error")
+    code = app.run()
+    print(farewell(app.open_jobs), end="", file=sys.stderr)
+    return code or app.return_code or 0

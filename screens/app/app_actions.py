@@ -1,0 +1,318 @@
+"""What keys, palette and commands do everywhere; each works on whichever screen is open."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from textual.app import App
+from textual.content import Content
+from textual.message import Message
+
+from screens.base.base import BaseScreen
+from screens.core import actions
+from screens.jobs.actions import Steering
+from screens.style.glyphs import glyphs
+from screens.style.themes import OURS
+from screens.workers.reader import post
+from screens.workers.writes import Done
+from workbench.errors import FabricError
+from workbench.store.db.rows import JobRow
+
+if TYPE_CHECKING:
+    from screens.app.app import FabricApp
+    from screens.base.dialogs import Choice
+    from screens.launch.draft import Draft
+
+T = TypeVar("T")
+
+
+class Aside(Message, bubble=False):
+    """Something that was done aside is over."""
+
+    def __init__(
+        self, then: Callable[[Any], Any], value: Any
+    ) -> None:  # of the type that ``aside`` was given
+        super().__init__()
+        self.then = then
+        self.value = value
+
+
+class AppActions(App[int]):
+    """The actions whose owner is the app."""
+
+    @property
+    def _fabric(self) -> FabricApp:
+        return cast("FabricApp", self)
+
+    async def action_perform(self, action_id: str, number: int | None = None) -> None:
+        """Do what a key of the focused pane would do; for the key bar, the palette and commands."""
+        action = actions.BY_ID[action_id]
+        screen = self.screen
+        owner = screen.find_owner(action) if isinstance(screen, BaseScreen) else None
+        if owner is None and action.owner == "pane":
+            self._fabric.tell(f"{action.title}: not on this screen", "warning")
+            return
+        target = action.target if number is None else f"{action.target}({number})"
+        await self.run_action(target, default_namespace=owner or screen)
+
+    def aside(self, work: Callable[[], T], then: Callable[[T], Any]) -> None:
+        """Do something that may wait for a file in a thread of its own, then go on with what it gave."""
+
+        def run() -> None:
+            try:
+                value = work()
+            except FabricError as error:
+                post(self, Done("", "", error))
+            except (OSError, IndexError) as error:  # the file was cut or replaced meanwhile
+                post(self, Done("", "", FabricError(f"it cannot be read any more: {error}")))
+            else:
+                post(self, Aside(then, value))
+
+        threading.Thread(target=run, name="aside", daemon=True).start()
+
+    def on_aside(self, done: Aside) -> None:
+        """Go on with what was done aside."""
+        done.then(done.value)
+
+    def show_text(self, shown: tuple[str, Content]) -> None:
+        """Show a longer text in a window."""
+        from screens.base.dialogs import TextView
+
+        self.push_screen(TextView(*shown))
+
+    def choose(self, title: str, choices: Sequence[Choice], then: Callable[[Choice], Any]) -> None:
+        """Offer a few things, and do one."""
+        from screens.base.dialogs import Choose
+
+        def chosen(choice: Choice | None) -> None:
+            if choice is not None:
+                then(choice)
+
+        self.push_screen(Choose(title, choices), chosen)
+
+    def confirm(self, title: str, consequence: str, verb: str, then: Callable[[], Any]) -> None:
+        """Ask for a yes."""
+        from screens.base.dialogs import Confirm, Question
+
+        def decided(yes: bool | None) -> None:
+            if yes:
+                then()
+
+        self.push_screen(Confirm(Question(title, (), consequence, verb)), decided)
+
+    def action_app_launch(self) -> None:
+        """Open the form where it was left, or empty."""
+        from screens.launch.draft import Draft
+
+        self.open_form(self._fabric.draft or Draft())
+
+    def open_form(self, draft: Draft) -> None:
+        """Open the form with a draft."""
+        if self._fabric.readonly:
+            self._fabric.tell("nothing is started here: it was started with --readonly", "warning")
+            return
+        from screens.launch.form_screen import LaunchScreen
+
+        if isinstance(self.screen, LaunchScreen):
+            self.screen.set_draft(draft)
+        else:
+            self.push_screen(LaunchScreen(draft))
+
+    def action_app_upload(self) -> None:
+        """Ask for a folder and a store, and copy the one into the other in the background."""
+        if self._fabric.readonly:
+            self._fabric.tell("nothing is changed here: it was started with --readonly", "warning")
+            return
+        known = self._fabric.memory.texts("uploads")
+        self.ask_line("upload (FOLDER, then STORE:CONTAINER)", "", known, self._upload)
+
+    def _upload(self, line: str) -> None:
+        from screens.launch.draft import words_of
+        from screens.workers.command_runner import call
+
+        try:
+            words = words_of(line)
+        except FabricError as error:
+            self._fabric.tell(str(error), "warning")
+            return
+        if len(words) < 2:
+            self._fabric.tell("say which folder, and where to: ~/mnist lab:mnist", "warning")
+            return
+        folder, home = str(Path(words[0]).expanduser()), self._fabric.home
+        told = ["data", "put", folder, *words[1:]]
+        self._fabric.memory.add_to_history("uploads", line)
+        self._fabric.tasks.begin(
+            f"upload {Path(folder).name}",
+            lambda report: call(home, told, report, deadline_seconds=None),
+            lambda said: self._fabric.tell(said.strip() or f"{words[0]} is in {words[1]}"),
+        )
+
+    def say_started(self, job_id: str) -> None:
+        """Say that a job was started."""
+        self._fabric.tell(f"started {job_id}")
+
+    def say_problem(self, error: FabricError, what: str) -> None:
+        """Say in a window what went wrong; beside another one, in passing."""
+        from screens.base.windows import Problem
+
+        if isinstance(self.screen, BaseScreen):
+            self.push_screen(Problem(error, f"{what}: it did not work"))
+        else:
+            self._fabric.tell(f"{error}" + (f" ({error.hint})" if error.hint else ""), "error")
+
+    def action_app_tasks(self) -> None:
+        """Show what is done in the background."""
+        from screens.base.windows import TaskList
+
+        self.push_screen(TaskList(self._fabric.tasks))
+
+    def action_app_jump(self) -> None:
+        """Lay letters over what can be gone to."""
+        from screens.base.windows import Jump, Spot
+
+        def go(spot: Spot | None) -> None:
+            if spot is not None:
+                spot.go()
+
+        if isinstance(self.screen, BaseScreen):
+            self.push_screen(Jump(list(self.screen.spots())), go)
+
+    # Where one is
+
+    def open_job(self, job: JobRow, tab: str = "") -> None:
+        """Open a job's screen, in place of another job's."""
+        from screens.jobs.job_screen import (
+            RunScreen,  # not before it is needed: the table is to be there at once
+        )
+
+        self._fabric.last_job = job
+        self._fabric.watched.add(job.id)
+        screen = self.screen
+        if isinstance(screen, RunScreen):
+            if screen.job_id == job.id:
+                screen.show(tab or screen.tab)
+                return
+            self.pop_screen()
+        self.push_screen(RunScreen(job, tab))
+
+    def go_home(self) -> None:
+        """Go back to the table of runs."""
+        while len(self.screen_stack) > 2:
+            self.pop_screen()
+
+    def job_in_view(self) -> JobRow | None:
+        """Return the job that is open, or under the cursor."""
+        screen = self.screen
+        targets = screen.targets() if isinstance(screen, Steering) else []
+        return targets[0] if targets else None
+
+    def action_app_back(self) -> None:
+        """Undo the innermost thing, or go back one screen."""
+        screen = self.screen
+        if screen.maximized is not None:
+            screen.minimize()
+        elif isinstance(screen, BaseScreen) and not screen.back() and len(self.screen_stack) > 2:
+            self.pop_screen()
+
+    def action_app_close(self) -> None:
+        """Go back one screen; on the first, leave."""
+        if len(self.screen_stack) > 2:
+            self.pop_screen()
+        else:
+            self.action_app_quit()
+
+    def action_app_quit(self) -> None:
+        """Leave."""
+        self.exit(0)
+
+    def action_app_last(self) -> None:
+        """Back to the job that was open last, or from it to the table."""
+        last = self._fabric.last_job
+        if len(self.screen_stack) > 2:
+            self.go_home()
+        elif last is not None:
+            self.open_job(last, self._fabric.memory.text("tab"))
+        else:
+            self._fabric.tell("no job was open before")
+
+    # Windows and looks
+
+    def action_app_help(self) -> None:
+        """Say what every key does here."""
+        from screens.app.x_help import help_text
+
+        pane = self.screen.pane if isinstance(self.screen, BaseScreen) else ""
+        if pane:
+            shown = help_text(pane, self._fabric.key_map, readonly=self._fabric.readonly)
+            self.show_text((f"Keys {glyphs().dash} {actions.TITLES[pane]}", shown))
+
+    def action_app_palette(self) -> None:
+        """Find an action by name."""
+        self.action_command_palette()
+
+    def action_app_command(self) -> None:
+        """Type a command."""
+        from screens.app.command import completions, obey
+
+        memory = self._fabric.memory
+
+        def typed(line: str) -> None:
+            if line:
+                memory.add_to_history("commands", line)
+                obey(self._fabric, line)
+
+        self.ask_line(":", "", [*completions(), *memory.texts("commands")], typed)
+
+    def ask_line(self, purpose: str, value: str, known: Sequence[str], then: Callable[[str], Any]) -> None:
+        """Ask for a line, and go on with it."""
+        from screens.base.x_asking import AskLine
+
+        def typed(line: str | None) -> None:
+            if line is not None:
+                then(line)
+
+        self.push_screen(AskLine(purpose, value, known), typed)
+
+    def action_app_pause(self) -> None:
+        """Hold the view still, or let it go on."""
+        reader = self._fabric.reader
+        reader.paused = not reader.paused
+        for screen in self.screen_stack:
+            if isinstance(screen, BaseScreen) and screen.whole:
+                screen.refresh_head()
+
+    def action_app_theme(self) -> None:
+        """The next of our themes."""
+        if not self._fabric.coloured:
+            self._fabric.tell("NO_COLOR is set: there is one theme")
+            return
+        index = OURS.index(self.theme) if self.theme in OURS else -1
+        self.theme = OURS[(index + 1) % len(OURS)]
+        self._fabric.tell(f"theme {self.theme}")
+
+    def action_app_next_pane(self) -> None:
+        """Give the next pane the focus."""
+        self.screen.focus_next()
+
+    def action_app_maximise(self) -> None:
+        """Give the focused pane the whole screen, or take it back."""
+        if self.screen.maximized is not None:
+            self.screen.minimize()
+        elif self.screen.focused is not None:
+            self.screen.maximize(self.screen.focused)
+
+    def action_app_places(self) -> None:
+        """Show every place."""
+        from screens.backends.screen import PlacesScreen
+
+        if not isinstance(self.screen, PlacesScreen):
+            self.push_screen(PlacesScreen())
+
+    def action_app_debug(self) -> None:
+        """Say which versions run, and where everything is."""
+        from screens.app.debug import debug_text
+
+        self.aside(lambda: ("This installation", debug_text(self._fabric)), self.show_text)

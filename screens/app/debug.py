@@ -1,0 +1,92 @@
+"""What is known of this installation, for whoever has to find out why something does not work."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import TYPE_CHECKING
+
+from textual import __version__ as textual_version
+from textual.content import Content
+
+from screens.style.glyphs import glyphs
+from screens.widgets.markup import facts, heading, page
+from workbench.config import load_config
+from workbench.controller.runtime.client import status
+from workbench.errors import FabricError
+from workbench.paths import config_file
+from workbench.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from screens.app.app import FabricApp
+
+
+def debug_text(app: FabricApp) -> Content:
+    """Return the text; asks the controller, so it may take a moment."""
+    controller = status(app.home)
+    found = (
+        f"pid {controller.pid}, version {controller.version}"
+        if controller
+        else "none runs: it is started when needed"
+    )
+    size = app.size
+    return page(
+        [
+            heading("Versions"),
+            *facts(
+                (
+                    ("fabric", VERSION),
+                    ("python", platform.python_version()),
+                    ("textual", textual_version),
+                    ("system", platform.platform()),
+                )
+            ),
+        ],
+        [
+            heading("Places"),
+            *facts(
+                (
+                    ("home", str(app.home.path)),
+                    ("database", str(app.home.database)),
+                    ("configuration", str(config_file())),
+                    ("controller", found),
+                    ("its log", str(app.home.controller_log)),
+                )
+            ),
+        ],
+        [heading("Configuration"), *facts(_configuration(app))],
+        [heading("Slowest reads"), *facts((key, f"{took * 1000:.1f} ms") for key, took in _slowest(app))],
+        [
+            heading("Terminal"),
+            *facts(
+                (
+                    ("size", f"{size.width}x{size.height}"),
+                    ("TERM", os.environ.get("TERM", "")),
+                    ("signs", "unicode" if glyphs().unicode else "ASCII"),
+                    ("theme", app.theme),
+                    ("store", str(app.trouble) if app.trouble else "can be read"),
+                )
+            ),
+        ],
+    )
+
+
+def _configuration(app: FabricApp) -> Iterator[tuple[str, str]]:
+    """Say which files the configuration is from, and what of it has no effect."""
+    try:
+        config = load_config()
+    except FabricError as error:
+        yield "fault", str(error)
+        return
+    for layer in reversed(config.layers):
+        yield layer.origin, str(layer.file)
+    for fault in config.warnings:
+        yield "warning", str(fault)
+    for said in app.key_map.faults:
+        yield "warning", said
+
+
+def _slowest(app: FabricApp) -> list[tuple[str, float]]:
+    return sorted(app.reader.slowest.items(), key=lambda each: -each[1])[:8]

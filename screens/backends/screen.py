@@ -1,0 +1,125 @@
+"""Every place that is configured: whether it answers, what it has, who uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+from textual.widget import Widget
+
+from screens.backends.page import PlaceState, places_page
+from screens.base.base import BaseScreen
+from screens.core import actions
+from screens.style import text
+from screens.widgets.markup import plain
+from screens.widgets.text_page import PlacesPage
+from screens.workers.command_runner import call
+from screens.workers.place_watch import PlaceAnswer, PlaceWatch, options_of
+from screens.workers.tasks import Report
+from workbench.config import Config, load_config
+from workbench.errors import FabricError
+
+
+class PlacesScreen(BaseScreen):
+    """The places, asked again and again while one looks at them."""
+
+    BINDINGS: ClassVar = actions.early_bindings("places")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._states: dict[str, PlaceState] = {}
+        self._places: Mapping[str, Mapping[str, Any]] = {}
+        self._watch: PlaceWatch | None = None
+
+    def body(self) -> Iterator[Widget]:
+        """Make the page."""
+        yield PlacesPage(id="places")
+
+    def on_mount(self) -> None:
+        """Read the configuration, then ask."""
+        self.query_one(PlacesPage).focus()
+        self.query_one(PlacesPage).show(plain("asking every place", "dim"))
+        self.fabric.aside(load_config, self._start)
+        self.refresh_head()
+
+    def _start(self, config: Config) -> None:
+        if not self.whole:
+            return
+        self._places = places = dict(config.backends)
+        self._states = {name: PlaceState(name, str(told["type"])) for name, told in places.items()}
+        self._watch = PlaceWatch(self)
+        self._watch.start(places)
+        self._write()
+
+    def on_unmount(self) -> None:
+        """Ask no more."""
+        if self._watch is not None:
+            self._watch.close()
+
+    def on_place_answer(self, answer: PlaceAnswer) -> None:
+        """Take an answer."""
+        state = self._states.get(answer.seen.name)
+        if state is not None and not self.fabric.reader.paused:
+            state.take(answer.seen)
+            self._write()
+            if answer.seen.needs_login:
+                self.fabric.logins.offer(options_of(self._places[answer.seen.name]))
+
+    def tick(self, now_us: int) -> None:
+        """Let what is stale be seen to be."""
+        del now_us
+        self._write()
+
+    def _write(self) -> None:
+        if self.whole and self._states:
+            shown = places_page(list(self._states.values()), self.fabric.clock(), self.size.width)
+            self.query_one(PlacesPage).show(shown)
+            self.refresh_head()
+
+    # What is done with one place
+
+    def _which(self, then: Callable[[str], None]) -> None:
+        """Ask which place is meant, where there are several."""
+        from screens.base.x_picking import Pick
+
+        names = list(self._states)
+
+        def picked(index: int | None) -> None:
+            if index is not None:
+                then(names[index])
+
+        if len(names) == 1:
+            then(names[0])
+        elif names:
+            self.app.push_screen(
+                Pick("Which place?", [f"{name}  {self._states[name].type}" for name in names]), picked
+            )
+
+    def action_places_test(self) -> None:
+        """Look again for all that a place has and lacks."""
+        self._which(self._test)
+
+    def _test(self, name: str) -> None:
+        home = self.fabric.home
+
+        def work(report: Report) -> str:
+            try:
+                return call(home, ["backend", "test", name], report)
+            except FabricError as error:  # what it lacks is the answer, too
+                return str(error)
+
+        self.fabric.tasks.begin(f"test {name}", work, partial(self._tested, name))
+
+    def _tested(self, name: str, said: str) -> None:
+        self.fabric.show_text((f"fabric backend test {name}", plain(said.rstrip())))
+
+    def action_places_login(self) -> None:
+        """Log in to a place that wants something typed."""
+        self._which(lambda name: self.fabric.logins.begin(options_of(self._places[name])))
+
+    def refresh_head(self) -> None:
+        """Say how many places there are, and how many do not answer."""
+        down = sum(state.last is not None and bool(state.last.trouble) for state in self._states.values())
+        count = text.count(len(self._states), "place")
+        self.head(("places",), ((f"{down} do not answer" if down else "", "error"), (count, "dim")))

@@ -1,0 +1,148 @@
+"""What all screens have in common: heading, key bar, a focused pane, and a word when there is no room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, cast, runtime_checkable
+
+from textual import events
+from textual.app import ComposeResult
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Static
+
+from screens.core import actions
+from screens.core.app_protocol import fabric_app
+from screens.style import text
+from screens.widgets.bars import Heading, KeyBar, Part
+
+if TYPE_CHECKING:
+    from screens.app.app import FabricApp
+    from screens.base.windows import Spot
+
+LEAST_WIDTH: Final = 60
+LEAST_HEIGHT: Final = 15
+
+
+@runtime_checkable
+class Pane(Protocol):
+    """A widget whose keys are one pane's of the table of actions."""
+
+    PANE: ClassVar[str]
+
+
+@runtime_checkable
+class HasSpots(Protocol):
+    """A widget with parts that one can jump to."""
+
+    def spots(self) -> Iterator[Spot]:
+        """Name the parts that are in view."""
+
+
+class BaseScreen(Screen[None]):
+    """A screen with a heading, a body, a key bar, and what is said instead when the terminal is too small."""
+
+    AUTO_FOCUS = ""  # the pane that is to have the focus is not always the first
+
+    def compose(self) -> ComposeResult:
+        """Put the screen together."""
+        yield Heading()
+        yield Static(id="trouble", markup=False)
+        yield from self.body()
+        yield KeyBar()
+        yield Static(id="too-small", markup=False)
+
+    def body(self) -> Iterator[Widget]:
+        """Make what stands between heading and key bar."""
+        yield from ()
+
+    @property
+    def fabric(self) -> FabricApp:
+        """The app."""
+        return fabric_app(self)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all parts are there: not before it was put together, nor while it is taken apart."""
+        return self.is_running and self.query_one_optional("#too-small") is not None
+
+    @property
+    def pane(self) -> str:
+        """Which pane has the focus; empty when none has."""
+        focused = self.focused
+        return focused.PANE if isinstance(focused, Pane) else ""
+
+    def on_mount(self) -> None:
+        """Show the keys of whichever pane has the focus."""
+        self.query_one(KeyBar).readonly = self.fabric.readonly
+        self.watch(self, "focused", self._show_keys)
+
+    def _show_keys(self) -> None:
+        if pane := self.pane:
+            self.query_one(KeyBar).pane = pane
+
+    async def action_early(self, action_id: str, number: int | None = None) -> None:
+        """Take a key that was typed before any pane had the focus, so that none is lost while a screen opens."""
+        if self.focused is None:
+            await self.fabric.action_perform(action_id, number)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Say so when there is not room enough to be of use."""
+        width, height = event.size.width, event.size.height
+        small = width < LEAST_WIDTH or height < LEAST_HEIGHT
+        self.set_class(small, "-too-small")
+        if small:
+            said = f"fabric needs {LEAST_WIDTH}x{LEAST_HEIGHT}, this is {width}x{height}"
+            self.query_one("#too-small", Static).update(said)
+
+    def head(self, crumbs: tuple[str, ...], news: tuple[Part, ...]) -> None:
+        """Set the heading; what the app itself has to say comes first."""
+        if not self.whole:
+            return
+        self._say_trouble()
+        heading = self.query_one(Heading)
+        heading.crumbs = crumbs
+        heading.news = (*self.fabric.news(), *news)
+
+    def _say_trouble(self) -> None:
+        """Say in a line of its own why nothing new is shown, and how old what is shown is."""
+        error, line = self.fabric.trouble, self.query_one("#trouble", Static)
+        if line.display != (error is not None):
+            line.display = error is not None
+        if error is not None:
+            hint = f" ({error.hint})" if error.hint else ""
+            since = text.clock_time(self.fabric.trouble_since_us)
+            line.update(text.harmless(f" {error}{hint}. What is shown is from {since}"))
+
+    def refresh_head(self) -> None:
+        """Say again where one is; called when what the app has to say has changed."""
+
+    def back(self) -> bool:
+        """Undo the innermost thing (a filter, a zoom); return whether there was one."""
+        return False
+
+    def tick(self, now_us: int) -> None:
+        """Draw again what depends on the time of day; called once a second."""
+
+    def spots(self) -> Iterator[Spot]:
+        """Name what one can jump to: every pane, and what panes and bars offer themselves."""
+        from screens.base.windows import Spot
+
+        shown = [widget for widget in self.query("*") if widget.display and widget.region]
+        for widget in shown:
+            if isinstance(widget, Pane):
+                yield Spot(widget.region.right - 4, widget.region.y, widget.focus)
+        for widget in shown:
+            if isinstance(widget, HasSpots):
+                yield from widget.spots()
+
+    def panes(self) -> set[str]:
+        """Name the panes that are on this screen now."""
+        return {w.PANE for w in self.query("*") if isinstance(w, Pane) and cast("Widget", w).display}
+
+    def find_owner(self, action: actions.Action) -> Widget | None:
+        """Return the widget that carries out a pane's action: the focused one, else the first that can."""
+        focused = self.focused
+        if isinstance(focused, Pane) and focused.PANE in action.panes:
+            return focused
+        return next((w for w in self.query("*") if isinstance(w, Pane) and w.PANE in action.panes), None)

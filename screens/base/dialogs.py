@@ -1,0 +1,174 @@
+"""Small windows over a screen that ask something: yes or no, one of a few, or a line of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Static
+
+from screens.style import text
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked before something is done that cannot be taken back."""
+
+    title: str
+    lines: tuple[str, ...]
+    consequence: str
+    verb: str
+    """What the button says."""
+    typed: str = ""
+    """What has to be typed first, or empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few, chosen by its key."""
+
+    key: str
+    title: str
+    value: str
+
+
+class Confirm(ModalScreen[bool]):
+    """Yes or no; no has the focus, so that a stray Enter does nothing."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape,n", "no", "no"),
+        ("y", "yes", "yes"),
+        ("left,up", "app.focus_previous", "previous"),
+        ("right,down", "app.focus_next", "next"),
+    ]
+
+    def __init__(self, question: Question) -> None:
+        super().__init__()
+        self.question = question
+
+    def compose(self) -> ComposeResult:
+        """Put the dialog together."""
+        asked = self.question
+        with Vertical(classes="dialog"):
+            yield Static(Content(text.harmless(asked.title)), classes="title")
+            yield Static(Content("\n".join(text.harmless(line) for line in asked.lines)), classes="lines")
+            yield Static(Content(asked.consequence), classes="consequence")
+            if asked.typed:
+                yield Static(Content(f"Type {text.harmless(asked.typed)} to go on:"))
+                yield Input()
+            with Horizontal(classes="buttons"):
+                yield Button("cancel (n)", id="no")
+                yield Button(Content(f"{asked.verb} (y)"), id="yes", variant="error")
+
+    def on_mount(self) -> None:
+        """Give the harmless answer the focus."""
+        self.query_one(Input if self.question.typed else "#no").focus()
+
+    @on(Button.Pressed)
+    def _pressed(self, event: Button.Pressed) -> None:
+        if event.button.id == "yes":
+            self.action_yes()
+        else:
+            self.action_no()
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        self.action_yes()
+
+    def action_yes(self) -> None:
+        """Do it, if what had to be typed was typed."""
+        if self.question.typed and self.query_one(Input).value.strip() != self.question.typed:
+            self.query_one(Input).add_class("-wrong")
+            return
+        self.dismiss(True)
+
+    def action_no(self) -> None:
+        """Leave it."""
+        self.dismiss(False)
+
+
+class Choose(ModalScreen[Choice]):
+    """One of a few, each with a key."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "leave")]
+
+    def __init__(self, title: str, choices: Sequence[Choice]) -> None:
+        super().__init__()
+        self.titled = title
+        self.choices = tuple(choices)
+
+    def compose(self) -> ComposeResult:
+        """Put the dialog together."""
+        with Vertical(classes="dialog"):
+            yield Static(Content(self.titled), classes="title")
+            for index, choice in enumerate(self.choices):
+                shown = Content.assemble((choice.key, "bold $primary"), f"  {choice.title}  ")
+                value = Content.styled(text.shorten(text.harmless(choice.value), 44), "$role-dim")
+                yield Static(shown + value, classes="choice", id=f"choice-{index}")
+
+    def on_key(self, event: events.Key) -> None:
+        """Choose by key."""
+        for choice in self.choices:
+            if event.key == choice.key:
+                event.stop()
+                self.dismiss(choice)
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose by mouse."""
+        name = event.widget.id if event.widget is not None and event.widget.id else ""
+        if name.startswith("choice-"):
+            self.dismiss(self.choices[int(name.removeprefix("choice-"))])
+
+    def action_leave(self) -> None:
+        """Choose nothing."""
+        self.dismiss(None)
+
+
+class TextView(ModalScreen[None]):
+    """A longer text to be read: one line of a log, an error, what is known of this installation."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape,q,enter", "leave", "leave"),
+        ("j,down", "move(1)", "down"),
+        ("k,up", "move(-1)", "up"),
+        ("ctrl+d,pagedown", "move(10)", "page down"),
+        ("ctrl+u,pageup", "move(-10)", "page up"),
+        ("y", "copy", "copy"),
+    ]
+
+    def __init__(self, title: str, body: Content) -> None:
+        super().__init__()
+        self.titled = title
+        self.body = body
+
+    def compose(self) -> ComposeResult:
+        """Put the dialog together."""
+        with Vertical(classes="dialog wide"):
+            yield Static(Content(text.harmless(self.titled)), classes="title")
+            with Vertical(classes="text"):
+                yield Static(self.body)
+            yield Static(Content.styled("esc closes, y copies, j and k scroll", "$role-dim"))
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Leave room for the title above and the keys below the text."""
+        self.query_one(".text").styles.max_height = max(3, event.size.height - 9)
+
+    def action_move(self, lines: int) -> None:
+        """Scroll."""
+        self.query_one(".text").scroll_relative(y=lines, animate=False)
+
+    def action_copy(self) -> None:
+        """Copy the whole text."""
+        self.app.copy_to_clipboard(self.body.plain)
+        self.dismiss(None)
+
+    def action_leave(self) -> None:
+        """Close."""
+        self.dismiss(None)

@@ -1,0 +1,138 @@
+"""Asks in a window for what a place wants typed, and lets the controller have it: once a place, wherever one is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.message import Message
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from screens.widgets.markup import plain
+from screens.workers.reader import post
+from screens.workers.tasks import Report
+from workbench.errors import FabricError
+
+if TYPE_CHECKING:
+    from backends.contract.host import BackendOptions
+    from backends.contract.prompts import Question
+    from screens.app.app import FabricApp
+
+NEEDS_LOGIN = "needs login"
+"""What the reason of a job begins with whose place waits for a person."""
+
+
+class Asked(Message, bubble=False):
+    """A thread waits for a person: ``show`` opens the window that asks, and is given what takes the answer."""
+
+    def __init__(self, show: Callable[[Callable[[str | None], None]], None]) -> None:
+        super().__init__()
+        self.show = show
+        self.answer: str | None = None
+        self.answered = threading.Event()
+
+    def take(self, answer: str | None) -> None:
+        """Let the thread go on."""
+        self.answer = answer
+        self.answered.set()
+
+
+class TypeAnswer(ModalScreen[str]):
+    """One question of a place; what is typed is not shown unless it may be."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "leave")]
+
+    def __init__(self, place: str, question: str, *, shown: bool) -> None:
+        super().__init__()
+        self.place = place
+        self.question = question
+        self.shown = shown
+
+    def compose(self) -> ComposeResult:
+        """Put the dialog together."""
+        with Vertical(classes="dialog"):
+            yield Static(plain(f"{self.place} wants something typed"), classes="title")
+            yield Static(plain(self.question))
+            line = Input(password=not self.shown)
+            line.cursor_blink = False
+            yield line
+            yield Static(
+                plain("the controller keeps it in memory alone; enter gives it, esc leaves", "dim"),
+                classes="keys",
+            )
+
+    def on_mount(self) -> None:
+        """Take what is typed at once."""
+        self.query_one(Input).focus()
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value or None)
+
+    def action_leave(self) -> None:
+        """Give up."""
+        self.dismiss(None)
+
+
+class Logins:
+    """Logs in to places, each by itself only once a session."""
+
+    def __init__(self, app: FabricApp) -> None:
+        self._app = app
+        self._offered: set[str] = set()
+
+    def offer(self, options: BackendOptions) -> None:
+        """Log in to a place that needs it, unless that was begun before."""
+        if options.name not in self._offered:
+            self.begin(options)
+
+    def begin(self, options: BackendOptions) -> None:
+        """Log in to a place in the background."""
+        from workbench.controller.runtime.login_client import log_in
+
+        self._offered.add(options.name)
+        app, home = self._app, self._app.home
+
+        def work(report: Report) -> None:
+            report(f"logging in to {options.name}")
+            log_in(home, options, lambda question: self._type(options.name, question), self._accept)
+
+        app.tasks.begin(f"log in to {options.name}", work, lambda _: app.tell(f"{options.name} lets you in"))
+
+    def _type(self, place: str, question: Question) -> str | None:
+        """Ask for an answer; called by the thread that logs in."""
+        window = TypeAnswer(place, question.text, shown=question.shown)
+        return self._wait(lambda take: self._push(window, take))
+
+    def _push(self, window: TypeAnswer, take: Callable[[str | None], None]) -> None:
+        self._app.push_screen(window, take)
+
+    def _accept(self, what: str, fingerprint: str) -> bool:
+        """Ask whether a key that nobody knows is the right one; called by the thread that logs in."""
+        from screens.base.dialogs import Confirm, Question
+
+        asked = Question(
+            f"{what} is not known here",
+            (f"It shows the key {fingerprint}",),
+            "Is that what its owner says?",
+            "accept",
+        )
+
+        def show(take: Callable[[str | None], None]) -> None:
+            self._app.push_screen(Confirm(asked), lambda yes: take("yes" if yes else None))
+
+        return self._wait(show) is not None
+
+    def _wait(self, show: Callable[[Callable[[str | None], None]], None]) -> str | None:
+        asked = Asked(show)
+        post(self._app, asked)
+        while not asked.answered.wait(0.5):
+            if not self._app.is_running:
+                raise FabricError("the screens were left before it was typed")
+        return asked.answer

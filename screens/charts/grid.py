@@ -1,0 +1,202 @@
+"""All charts of a job, or of several laid over each other: only those in view are read and drawn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from rich.segment import Segment
+from textual import events
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from screens.charts.data import ChartData, ChartsPage
+from screens.charts.keys import ChartKeys
+from screens.charts.layout import Layout, lay_out
+from screens.charts.tile import Plots, tile
+from screens.core import actions
+from screens.style import text
+from screens.style.glyphs import glyphs
+from screens.style.themes import paint_of
+from screens.widgets.drawn import Drawn
+
+
+class ChartGrid(ChartKeys, Drawn, ScrollView, can_focus=True):
+    """A grid of charts that share a view; one of them is the focused one."""
+
+    PANE: ClassVar = "charts"
+    BINDINGS: ClassVar = actions.bindings("charts")
+
+    class Wanted(Message):
+        """Other charts, or other points of them, are needed."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.page = ChartsPage((), {}, self.view)
+        self.notice = "loading the metrics"
+        self.plan = Layout((), 1, 1, 1)
+        self._tiles: dict[str, tuple[object, list[Strip]]] = {}
+        self._plots = Plots()
+        self._asked: tuple[object, ...] = ()
+
+    # What is shown
+
+    def show(self, page: ChartsPage, notice: str) -> None:
+        """Take what was read; ``notice`` stands in place of charts when there are none."""
+        before, kept = self.page, {}
+        if page.view == before.view:
+            kept = {name: data for name, data in before.charts.items() if name in page.names}
+        self.page = replace(page, charts={**kept, **page.charts})
+        if (before.names, before.view, self.notice) != (page.names, page.view, notice):
+            self.notice = notice
+            self.rearrange()
+        else:
+            self._refresh_changed(before)
+
+    def _refresh_changed(self, before: ChartsPage) -> None:
+        """Draw again only what differs: often but a value in a title."""
+        for block in self.plan.blocks:
+            for name in block.names:
+                old, new = before.charts.get(name), self.page.charts.get(name)
+                if old is None or new is None or old.curves is not new.curves:
+                    self.refresh_lines(block.top, block.height)
+                elif old != new:
+                    self.refresh_lines(block.top, 2)
+
+    @property
+    def shown_names(self) -> list[str]:
+        """The metrics that the filter lets through; one alone when a chart has the whole pane."""
+        names = [name for name in self.page.names if self.filter_text.lower() in name.lower()]
+        return [self.focused_name] if self.single and self.focused_name in names else names
+
+    def rearrange(self) -> None:
+        """Lay out again, and ask for what is in view and not at hand."""
+        names, size = self.shown_names, self.size
+        if not size.width:
+            return
+        if self.focused_name not in self.page.names:
+            self.focused_name = names[0] if names else ""
+        pinned = () if self.single else self.pinned
+        self.plan = lay_out(names, pinned, self.room, size.height, columns=self.columns)
+        self.virtual_size = Size(self.room, self.plan.height)
+        self.ask()
+        self.refresh()
+
+    def ask(self) -> None:
+        """Tell the screen which charts are wanted now, when these are others than before."""
+        wanted = self.wanted
+        asked = (
+            wanted and tuple(wanted),
+            self.plot_width,
+            self.view.axis,
+            self.view.x_low,
+            self.view.x_high,
+        )
+        if asked != self._asked:
+            self._asked = asked
+            self.post_message(self.Wanted())
+
+    @property
+    def wanted(self) -> list[str] | None:
+        """The metrics in view; None while nothing is known of them."""
+        if not self.page.names:
+            return None
+        return self.plan.in_view(self.scroll_offset.y, self.size.height)
+
+    @property
+    def plot_width(self) -> int:
+        """How many columns one chart has."""
+        return max(8, self.plan.cell_width - 8)
+
+    def changed_view(self) -> None:
+        """Draw again after the view changed; a zoom or another axis needs other points."""
+        self.ask()
+        self.refresh()
+
+    def reveal(self, name: str) -> None:
+        """Scroll until a chart is in view."""
+        block = self.plan.block_of(name)
+        if block is None:
+            return
+        top, height = self.scroll_offset.y, self.size.height
+        if block.top < top:
+            self.scroll_to(y=max(0, block.top - 1), animate=False, force=True)
+        elif block.top + block.height > top + height:
+            self.scroll_to(y=block.top + block.height - height, animate=False, force=True)
+
+    def on_resize(self) -> None:
+        """Lay out again."""
+        self.rearrange()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Ask for what has come into view."""
+        super().watch_scroll_y(old_value, new_value)
+        self.ask()
+
+    def on_click(self, event: events.Click) -> None:
+        """Give a chart the focus, twice the whole pane; while values are inspected move their cursor."""
+        block = self.plan.block_at(self.scroll_offset.y + event.y)
+        index = event.x // max(1, self.plan.cell_width)
+        if block is None or index >= len(block.names):
+            return
+        self.focused_name = block.names[index]
+        if event.chain == 2:
+            self.action_chart_open()
+        elif self.view.cursor is not None:
+            self.put_cursor(event.x - index * self.plan.cell_width)
+        self.refresh()
+
+    # Drawing
+
+    def render_line(self, y: int) -> Strip:
+        """Draw a line of whichever charts are there."""
+        width, base = self.room, self.base
+        if not self.plan.blocks:
+            return self._notice_line(y, width)
+        block = self.plan.block_at(self.scroll_offset.y + y)
+        if block is None:
+            return Strip.blank(width, base)
+        if block.heading:
+            ruled = f"{text.harmless(block.heading)} ".ljust(width - 1, glyphs().ruler)
+            return Strip([Segment(ruled, base + paint_of(self).style("dim"))]).adjust_cell_length(width, base)
+        line = self.scroll_offset.y + y - block.top
+        strips = [self._tile(name)[line] for name in block.names]
+        return Strip.join(strips).adjust_cell_length(width, base)
+
+    def _tile(self, name: str) -> list[Strip]:
+        """Return a chart's lines, drawn again only when something of it has changed."""
+        cell = self.plan.cell_width, self.plan.cell_height
+        data = self.page.charts.get(name)
+        paint, focused = paint_of(self), name == self.focused_name and self.has_focus
+        drawn_for = (id(data), self.view, cell, focused, name in self.pinned, id(paint), self.base)
+        known = self._tiles.get(name)
+        if known is None or known[0] != drawn_for:
+            base = self.base
+            gap = cell[0] - 1 if self.plan.columns > 1 else cell[0]
+            drawn = tile(
+                data or ChartData(name, (), None, None, None, 0),
+                self.view,
+                (gap, cell[1]),
+                paint,
+                base,
+                focused=focused,
+                pinned=name in self.pinned,
+                plots=self._plots,
+            )
+            lines = [strip.adjust_cell_length(cell[0], base) for strip in drawn]
+            lines += [Strip.blank(cell[0], base)] * (cell[1] - len(lines))
+            self._tiles[name] = known = (drawn_for, lines)
+        return known[1]
+
+    def _notice_line(self, y: int, width: int) -> Strip:
+        base = self.base
+        if y != self.size.height // 2:
+            return Strip.blank(width, base)
+        said = f"no metric fits {self.filter_text!r}: esc shows all" if self.filter_text else self.notice
+        said = text.shorten(said, width)
+        blank = " " * ((width - text.cells(said)) // 2)
+        return Strip([Segment(blank + said, base + paint_of(self).style("dim"))]).adjust_cell_length(
+            width, base
+        )

@@ -1,0 +1,106 @@
+"""The keys of actions as the user wants them: the table's own, or those of ``[keys]`` in ``config.toml``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from screens.core import actions
+from screens.core.actions import Action
+
+_NAMES: Final = {shown: name for name, shown in actions.KEY_NAMES.items()}
+_MODIFIERS: Final = ("ctrl", "alt", "shift")
+_LONG: Final = frozenset(
+    {"enter", "space", "tab", "escape", "backspace", "delete", "insert", "home", "end", "pageup", "pagedown"}
+    | {"up", "down", "left", "right"}
+    | {f"f{number}" for number in range(1, 25)}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyMap:
+    """Which keys an action has."""
+
+    own: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Textual's names of keys, by action; those that are not here have the table's."""
+    faults: tuple[str, ...] = ()
+    """What of the configuration has no effect, a sentence each."""
+
+    def keys(self, action: Action) -> tuple[str, ...]:
+        """Return the keys of an action; none where it lost them to another."""
+        return self.own.get(action.id, action.keys)
+
+    def shown(self, action: Action) -> str:
+        """Name the keys of an action as help, palette and docs do: ``j, down``; ``1-9`` for digits."""
+        if actions.takes_number(action):
+            return f"{action.keys[0]}-{action.keys[-1]}"
+        return ", ".join(actions.key_name(key) for key in self.keys(action))
+
+    def for_textual(self) -> dict[str, str]:
+        """Return what Textual is told: the keys of each binding by its id."""
+        return {
+            identity: ",".join(keys)
+            for name, keys in self.own.items()
+            for identity in (name, actions.EARLY + name)
+        }
+
+
+def key_map(told: Mapping[str, Sequence[str]]) -> KeyMap:
+    """Check the keys that a user wants: what cannot be is left as it was, and said."""
+    faults: list[str] = []
+    own: dict[str, tuple[str, ...]] = {}
+    for name, wanted in told.items():
+        try:
+            own[name] = _checked(name, wanted)
+        except ValueError as error:
+            faults.append(f"keys.{name}: {error}")
+    while clash := next(_clashes(own), None):
+        name, key, other = clash
+        faults.append(f"keys.{name}: {actions.key_name(key)} is {other} there already; give that another key")
+        del own[name]
+    return KeyMap(own, tuple(faults))
+
+
+def _checked(name: str, wanted: Sequence[str]) -> tuple[str, ...]:
+    from workbench.manifest.yaml.faults import nearest
+
+    action = actions.BY_ID.get(name)
+    if action is None:
+        close = nearest(name, actions.BY_ID)
+        raise ValueError("there is no such action" + (f"; did you mean {close}?" if close else ""))
+    if actions.takes_number(action):
+        raise ValueError("its keys are digits, and stay so")
+    return tuple(_textual_name(key) for key in wanted)
+
+
+def _textual_name(key: str) -> str:
+    """Return a key by Textual's name: ``?`` is ``question_mark``, ``F5`` is ``f5``."""
+    modifiers, name = _parts(key)
+    name = _NAMES.get(name, name)
+    if len(name) > 1 and name.lower() in _LONG:
+        name = name.lower()
+    known = (len(name) == 1 and name.isalnum()) or name in _LONG or name in actions.KEY_NAMES
+    if not known or any(each not in _MODIFIERS for each in modifiers):
+        raise ValueError(f"{key!r} is no key; write such as x, ctrl+x, f5, ?")
+    return "+".join((*modifiers, name))
+
+
+def _parts(key: str) -> tuple[list[str], str]:
+    if key == "+":
+        return [], key
+    *modifiers, name = key.strip().split("+")
+    return [each.lower() for each in modifiers], name
+
+
+def _clashes(own: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str, str]]:
+    """Yield what the user gave a key that another action has in the same pane: its name, the key, the other."""
+    keys = KeyMap(own)
+    for pane in actions.TITLES:
+        there = [(key, action.id) for action in actions.of_pane(pane) for key in keys.keys(action)]
+        times = Counter(key for key, _ in there)
+        for key, name in there:
+            if times[key] > 1 and name in own:
+                others = [other for same, other in there if same == key and other != name]
+                yield name, key, others[0] if others else name

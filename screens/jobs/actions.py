@@ -1,0 +1,171 @@
+"""Halt, kill, resume, delete jobs, and copy what is known of them, from the table and a job's screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from screens.jobs.file_actions import Fetching
+from screens.style import text
+from screens.style.status import is_open
+from screens.workers.writes import Work
+from workbench.job import State
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
+from workbench.store.jobs import annotate
+
+if TYPE_CHECKING:
+    from screens.base.dialogs import Choice
+
+_SAID: Final = {
+    "halt": "asked to halt",
+    "kill": "asked to be killed",
+    "resume": "asked to be resumed",
+    "delete": "asked to be deleted",
+}
+
+
+def ask_for(kind: str, jobs: Sequence[JobRow]) -> Work:
+    """Return the errand that writes a request for each job and sees to it that a controller takes it up."""
+
+    def work(store: Store) -> str:
+        from workbench.controller.runtime.client import ask, ensure_controller
+
+        for job in jobs:
+            ask(store, job.id, kind, origin="tui")
+        ensure_controller(store.home)
+        return f"{_names(jobs)}: {_SAID[kind]}"
+
+    return work
+
+
+def _names(jobs: Sequence[JobRow]) -> str:
+    if len(jobs) == 1:
+        return text.harmless(jobs[0].name)
+    return text.count(len(jobs), "job")
+
+
+class Steering(Fetching):
+    """A screen on which jobs are acted upon: those that :meth:`targets` names."""
+
+    def _fitting(self, kind: str, jobs: Sequence[JobRow]) -> list[JobRow]:
+        """Return those jobs that such a request makes sense for."""
+        match kind:
+            case "resume":
+                return [job for job in jobs if job.state in (State.HALTED, State.FAILED)]
+            case "delete":
+                return list(jobs)
+            case _:
+                return [job for job in jobs if is_open(job)]
+
+    def _steer(self, kind: str, question: str, consequence: str) -> None:
+        if self.refused():
+            return
+        from screens.base.dialogs import Confirm, Question
+
+        jobs = self.targets()
+        fitting = self._fitting(kind, jobs)
+        if not fitting:
+            why = {"resume": "halted or failed", "delete": "there"}.get(kind, "running or waiting")
+            said = "there is no job under the cursor" if not jobs else f"{_names(jobs)} is not {why}"
+            self.fabric.tell(said, "warning")
+            return
+        left_out = len(jobs) - len(fitting)
+        lines = [text.harmless(job.name) + f"  {job.state.lower()}" for job in fitting[:8]]
+        if len(fitting) > 8:
+            lines.append(f"and {len(fitting) - 8} more")
+        if left_out:
+            lines.append(f"({text.count(left_out, 'marked job')} left out: nothing to {kind})")
+        typed = fitting[0].name if kind in ("kill", "delete") and len(fitting) > 1 else ""
+        asked = Question(f"{question} {_names(fitting)}?", tuple(lines), consequence, kind, typed)
+
+        def decided(yes: bool | None) -> None:
+            if yes:
+                self.fabric.errand(kind, ask_for(kind, fitting))
+
+        self.app.push_screen(Confirm(asked), decided)
+
+    def action_job_halt(self) -> None:
+        """Ask to halt."""
+        self._steer("halt", "Halt", "It is asked to save and stop; it can be resumed.")
+
+    def action_job_kill(self) -> None:
+        """Ask to kill."""
+        self._steer(
+            "kill",
+            "Kill",
+            "It is stopped at once, without time to save. It can be resumed from its last checkpoint.",
+        )
+
+    def action_job_resume(self) -> None:
+        """Ask to resume."""
+        self._steer("resume", "Resume", "A new attempt starts with the results and checkpoints of the last.")
+
+    def action_job_delete(self) -> None:
+        """Ask to delete."""
+        self._steer("delete", "Delete", "Its logs, metrics, results and checkpoints are removed for good.")
+
+    def action_job_rerun(self) -> None:
+        """Open the form with the job as it was."""
+        if self.refused():
+            return
+        from screens.launch.draft_sources import draft_of_job
+
+        home = self.fabric.home
+        for job in self.targets()[:1]:
+            self.fabric.aside(partial(draft_of_job, home, job.id), self.fabric.open_form)
+
+    def action_job_tags(self) -> None:
+        """Ask for tags, and give them to the jobs."""
+        jobs = [] if self.refused() else self.targets()
+        if jobs:
+            before = " ".join(jobs[0].tags)
+            self.fabric.ask_line("tags", before, (), lambda line: self._tag(jobs, line))
+
+    def _tag(self, jobs: Sequence[JobRow], line: str) -> None:
+        tags = tuple(dict.fromkeys(line.replace(",", " ").split()))
+
+        def work(store: Store) -> str:
+            for job in jobs:
+                annotate(store, job.id, tags=tags, origin="tui")
+            return f"{_names(jobs)}: {' '.join(tags) or 'no tags'}"
+
+        self.fabric.errand("tags", work)
+
+    def action_job_logs(self) -> None:
+        """Open the job's log."""
+        self.show("logs")
+
+    def action_job_charts(self) -> None:
+        """Open the job's charts."""
+        self.show("charts")
+
+    def action_job_overview(self) -> None:
+        """Open the job's overview."""
+        self.show("overview")
+
+    def show(self, tab: str) -> None:
+        """Show a tab of the job in view."""
+
+    def action_job_copy(self) -> None:
+        """Offer what can be copied."""
+        from screens.base.dialogs import Choice
+
+        jobs = self.targets()
+        if not jobs:
+            return
+        folders = [str(self.fabric.home.job(job.id).path) for job in jobs]
+        choices = (
+            Choice("y", "name", "\n".join(job.name for job in jobs)),
+            Choice("i", "id", "\n".join(job.id for job in jobs)),
+            Choice("p", "folder", "\n".join(folders)),
+            Choice("l", "log file", "\n".join(f"{folder}/attempt-{job.attempt}/learner-1/output.log" for
+            folder, job in zip(folders, jobs, strict=True))), Choice("c", "command that shows it",
+            "\n".join(f"fabric show {job.id}" for job in jobs)),
+        )  # fmt: skip
+        self.fabric.choose("Copy", choices, self._copied)
+
+    def _copied(self, choice: Choice) -> None:
+        self.app.copy_to_clipboard(choice.value)
+        self.fabric.tell(f"copied the {choice.title}")

@@ -1,0 +1,152 @@
+"""The columns of the table of runs: which are shown at which width, and what stands in each. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from screens.style import status, text
+from screens.style.glyphs import glyphs
+from workbench.job import TERMINAL, nine
+from workbench.store.db.rows import JobRow
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a job's learners have reported last, as far as a list shows it."""
+
+    step: int | None = None
+    loss: float | None = None
+    fraction: float | None = None
+    """How much is done, from 0 to 1, where the job says so."""
+    progress: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row to be shown."""
+
+    job: JobRow
+    figures: Figures
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What stands in a row's column, and by which role it is coloured."""
+
+    text: str
+    role: str = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column; ``width`` 0 takes a share of what is left."""
+
+    title: str
+    width: int
+    cell: Callable[[Line], Cell]
+    align: Literal["left", "right"] = "left"
+    sort: str = ""
+    """The name it is sorted by in a listing, or empty."""
+    from_width: int = 0
+    """The narrowest table that shows it."""
+
+
+def _state(line: Line) -> Cell:
+    if status.unseen_seconds(line.job, line.now_us) is not None:
+        return Cell(f"{glyphs().lost} {line.job.state.lower()}", "dim")
+    if line.job.intent:
+        verb = {"halt": "halting", "kill": "killing", "delete": "deleting"}[line.job.intent]
+        return Cell(f"{status.look(line.job.state).shape} {verb}", "warning")
+    return Cell(str(status.look(line.job.state)), line.job.state.lower())
+
+
+def _progress(line: Line) -> Cell:
+    fraction = line.figures.fraction
+    if fraction is None:
+        return Cell("")
+    return Cell(f"{max(0.0, min(1.0, fraction)):.0%}", "dim")
+
+
+def _eta(line: Line) -> Cell:
+    fraction, seconds = line.figures.fraction, status.run_seconds(line.job, line.now_us)
+    if not fraction or seconds is None or not 0 < fraction < 1 or line.job.ended_us is not None:
+        return Cell("")
+    return Cell(text.short_duration(seconds * (1 - fraction) / fraction), "dim")
+
+
+def _rate(line: Line) -> Cell:
+    """Return steps a second since the command started, while it runs."""
+    seconds, step = status.run_seconds(line.job, line.now_us), line.figures.step
+    if not step or not seconds or line.job.state in TERMINAL:
+        return Cell("")
+    return Cell(text.number(step / seconds), "dim")
+
+
+def _loss(line: Line) -> Cell:
+    return Cell("" if line.figures.loss is None else text.number(line.figures.loss))
+
+
+def _time(line: Line) -> Cell:
+    seconds = status.run_seconds(line.job, line.now_us)
+    return Cell("" if seconds is None else text.short_duration(seconds))
+
+
+def _age(line: Line) -> Cell:
+    return Cell(text.short_duration((line.now_us - line.job.submitted_us) / 1e6), "dim")
+
+
+def _why(line: Line) -> Cell:
+    failed = status.is_problem(line.job)
+    return Cell(status.why(line.job, line.now_us), "error" if failed else "dim")
+
+
+def _tags(line: Line) -> Cell:
+    return Cell(text.harmless(" ".join(line.job.tags)), "dim")
+
+
+def _exit(line: Line) -> Cell:
+    code = line.job.exit_code
+    return Cell("" if code is None else str(code), "dim" if code == 0 else "error")
+
+
+# fmt: off
+COLUMNS: Final = (
+    Column("state", 13, _state, sort="state"),
+    Column("name", 0, lambda line: Cell(text.harmless(line.job.name)), sort="name"),
+    Column("id", 9, lambda line: Cell(nine(line.job.id), "dim"), sort="submitted"),
+    Column("place", 8, lambda line: Cell(text.harmless(line.job.place.backend)), sort="place", from_width=70),
+    Column("runner", 9, lambda line: Cell(line.job.place.runner, "dim"), from_width=130),
+    Column("gpus", 4, lambda line: Cell(str(line.job.gpus or "")), "right", "gpus", 110),
+    Column("step", 7, lambda line: Cell("" if line.figures.step is None else str(line.figures.step)), "right", "", 62),
+    Column("step/s", 7, _rate, "right", "", 135),
+    Column("loss", 9, _loss, "right", "", 55),
+    Column("done", 4, _progress, "right", "", 76),
+    Column("left", 4, _eta, "right", "", 120),
+    Column("time", 4, _time, "right", "time", 50),
+    Column("age", 4, _age, "right", "", 90),
+    Column("exit", 4, _exit, "right", "exit", 100),
+    Column("tags", 12, _tags, from_width=150),
+    Column("why", 0, _why, from_width=100),
+)
+# fmt: on
+
+GAP: Final = 1
+_NAME_LEAST: Final = 10
+
+
+def layout(width: int, wanted: Sequence[str] = ()) -> list[tuple[Column, int]]:
+    """Choose columns for a table so wide, or those that are wanted, and how many cells each gets."""
+    known = {column.title: column for column in COLUMNS}
+    shown = [known[title] for title in wanted if title in known]
+    shown = shown or [column for column in COLUMNS if column.from_width <= width]
+    fixed = sum(column.width for column in shown) + GAP * (len(shown) - 1)
+    flexible = [column for column in shown if not column.width]
+    left = max(_NAME_LEAST * len(flexible), width - fixed)
+    share: Mapping[str, int] = {}
+    if len(flexible) == 2:  # a name is short, a reason is not
+        name = max(_NAME_LEAST, min(28, left * 2 // 5))
+        share = {"name": name, "why": left - name}
+    return [(column, column.width or share.get(column.title, left)) for column in shown]

@@ -1,0 +1,226 @@
+"""What is done with a job beside steering it: a shell, its files here and there, its manifest, its note."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from screens.base.base import BaseScreen
+from screens.jobs.files import FoundFile, read_file
+from screens.launch.draft import words_of
+from screens.style import text
+from screens.style.status import is_open
+from screens.workers.command_runner import call, command_words
+from workbench.errors import UsageError
+from workbench.job import nine
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
+from workbench.store.jobs import annotate, detail
+
+if TYPE_CHECKING:
+    from screens.base.dialogs import Choice
+
+KINDS: Final = (("r", "results"), ("c", "checkpoints"), ("l", "logs"), ("k", "code"))
+
+
+class Fetching(BaseScreen):
+    """A screen on which one works with the jobs that :meth:`targets` names."""
+
+    def targets(self) -> list[JobRow]:
+        """Return the jobs that an action concerns: the marked ones, or the one in view."""
+        return []
+
+    def chosen_file(self) -> FoundFile | None:
+        """Return the file under the cursor, on a screen that shows files."""
+        return None
+
+    def manifest_text(self) -> str:
+        """Return the manifest of the job in view where it is at hand."""
+        return ""
+
+    def refused(self) -> bool:
+        """Say that nothing is changed here, where that is so."""
+        if self.fabric.readonly:
+            self.fabric.tell("nothing is changed here: it was started with --readonly", "warning")
+        return self.fabric.readonly
+
+    def _target(self) -> JobRow | None:
+        jobs = self.targets()
+        if not jobs:
+            self.fabric.tell("there is no job under the cursor", "warning")
+        return jobs[0] if jobs else None
+
+    # A shell
+
+    def action_job_shell(self) -> None:
+        """Open a shell beside a learner; of several learners it is asked which."""
+        job = None if self.refused() else self._target()
+        if job is None:
+            return
+        if not is_open(job):
+            self.fabric.tell(
+                f"{text.harmless(job.name)} does not run: there is nothing to be beside of", "warning"
+            )
+        elif not _has_shell(job):
+            self.fabric.tell(f"the runner {job.place.runner} opens no shells", "warning")
+        elif job.learners > 1:
+            self.fabric.ask_line("beside learner", "1", (), partial(self._shell, job))
+        else:
+            self._shell(job, "1")
+
+    def _shell(self, job: JobRow, learner: str) -> None:
+        from screens.base.editor import lend_terminal
+
+        environ = {**os.environ, "FABRIC_HOME": str(self.fabric.home.path)}
+        words = command_words(["shell", job.id, "--learner", learner or "1"])
+        lend_terminal(self.fabric, words, environ=environ, wait_on_failure=True)
+
+    # Files
+
+    def action_job_download(self) -> None:
+        """Offer what can be copied here."""
+        from screens.base.dialogs import Choice
+
+        job = self._target()
+        if job is None:
+            return
+        file = self.chosen_file()
+        this = [Choice("f", "this file", file.path)] if file is not None else []
+        choices = [*this, *(Choice(key, kind, f"all {kind} of the job") for key, kind in KINDS)]
+        self.fabric.choose("Copy here", choices, partial(self._ask_where, job))
+
+    def _ask_where(self, job: JobRow, choice: Choice) -> None:
+        if choice.title == "this file":
+            proposed = str(Path.cwd() / Path(choice.value).name)
+            self.fabric.ask_line("to the file", proposed, (), partial(self._copy_file, job, choice.value))
+        else:
+            proposed = str(Path.cwd() / f"{_plain_name(job)}-{nine(job.id)}")
+            self.fabric.ask_line("to the folder", proposed, (), partial(self._download, job, choice.title))
+
+    def _copy_file(self, job: JobRow, path: str, target: str) -> None:
+        if target:
+            words = ["cp", f"{job.id}:{path}", str(Path(target).expanduser())]
+            self._do(f"copy {Path(path).name}", words, f"copied to {target}")
+
+    def _download(self, job: JobRow, kind: str, folder: str) -> None:
+        if folder:
+            words = ["download", job.id, kind, "--to", str(Path(folder).expanduser())]
+            self._do(f"download {kind} of {text.harmless(job.name)}", words, f"{kind} are in {folder}")
+
+    def _do(self, title: str, words: list[str], said: str) -> None:
+        home = self.fabric.home
+        self.fabric.tasks.begin(
+            title,
+            lambda report: call(home, words, report, deadline_seconds=None),
+            lambda _: self.fabric.tell(said),
+        )
+
+    def action_files_upload(self) -> None:
+        """Ask for a file to be copied to where the job finds it."""
+        job = None if self.refused() else self._target()
+        if job is not None:
+            self.fabric.ask_line(
+                "copy in (FILE, then where to: code/, data/, results/)", "", (), partial(self._copy_in, job)
+            )
+
+    def _copy_in(self, job: JobRow, line: str) -> None:
+        try:
+            words = words_of(line)
+        except UsageError as error:
+            self.fabric.tell(str(error), "warning")
+            return
+        if words:
+            source, target = str(Path(words[0]).expanduser()), words[1] if len(words) > 1 else "code/"
+            self._do(
+                f"copy {Path(source).name} in", ["cp", source, f"{job.id}:{target}"], f"copied to {target}"
+            )
+
+    def action_files_open(self) -> None:
+        """Read the file under the cursor."""
+        job, file = self._target(), self.chosen_file()
+        if job is not None and file is not None:
+            home = self.fabric.home
+            self.fabric.aside(partial(read_file, home, job, file.path), self.fabric.show_text)
+
+    # Its folder, its addresses, its manifest, its note
+
+    def action_job_open(self) -> None:
+        """Offer to open the job's folder, or an address that it serves at."""
+        if (job := self._target()) is not None:
+            home = self.fabric.home
+
+            def look() -> list[int]:
+                with Store.open(home) as store:
+                    return list(detail(store, job.id).spec.ports)
+
+            self.fabric.aside(look, partial(self._offer_open, job))
+
+    def _offer_open(self, job: JobRow, ports: list[int]) -> None:
+        from screens.base.dialogs import Choice
+
+        folder = Choice("o", "folder", str(self.fabric.home.job(job.id).path))
+        served = [
+            Choice(str(i), "address", f"http://127.0.0.1:{port}/") for i, port in enumerate(ports[:9], 1)
+        ]
+        self.fabric.choose("Open", [folder, *served], self._open)
+
+    def _open(self, choice: Choice) -> None:
+        if choice.title == "address":
+            self.app.open_url(choice.value)
+        elif (opener := _opener()) is not None:
+            subprocess.Popen([opener, choice.value], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        else:
+            self.app.copy_to_clipboard(choice.value)
+            self.fabric.tell(f"copied {choice.value}: nothing here opens folders")
+
+    def action_job_editor(self) -> None:
+        """Read the manifest in an editor."""
+        from screens.base.editor import read_in_editor
+
+        if shown := self.manifest_text():
+            read_in_editor(self.fabric, shown)
+        elif (job := self._target()) is not None:
+            home = self.fabric.home
+
+            def look() -> str:
+                with Store.open(home) as store:
+                    return detail(store, job.id).manifest_text
+
+            self.fabric.aside(look, partial(read_in_editor, self.fabric))
+
+    def action_job_note(self) -> None:
+        """Ask for a note, and keep it with the job."""
+        job = None if self.refused() else self._target()
+        if job is not None:
+            self.fabric.ask_line("note", job.note, (), partial(self._note, job))
+
+    def _note(self, job: JobRow, line: str) -> None:
+        def work(store: Store) -> str:
+            annotate(store, job.id, note=line, origin="tui")
+            return f"{text.harmless(job.name)}: {text.harmless(line) or 'no note'}"
+
+        self.fabric.errand("note", work)
+
+
+def _has_shell(job: JobRow) -> bool:
+    from runners.registry import load_runner
+
+    return load_runner(job.place.runner).capabilities.shell
+
+
+def _opener() -> str | None:
+    """Return the program that opens a folder in a window, where there is a desktop."""
+    if sys.platform == "darwin":
+        return "open"
+    return (
+        shutil.which("xdg-open") if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") else None
+    )
+
+
+def _plain_name(job: JobRow) -> str:
+    return "".join(sign if sign.isalnum() or sign in "._-" else "-" for sign in job.name)[:40]

@@ -1,0 +1,145 @@
+"""What files a job has left or is writing, never more of them than a person reads; and reading one of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from textual.content import Content
+
+from screens.style import text
+from screens.widgets.markup import plain
+from screens.workers.command_runner import call
+from workbench.errors import FabricError, InputMissing
+from workbench.metrics.queries import CheckpointRow
+from workbench.paths import Home, JobFolder
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
+
+MOST: Final = 300
+SHOWN_BYTES: Final = 200_000
+"""So much of a text is shown; all of it can be downloaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file of a job, or a checkpoint that it told of."""
+
+    path: str
+    """As ``fabric cp`` takes it behind the job: ``results/model.pt``."""
+    size: int | None
+    changed_us: int
+    step: int | None = None
+    facts: str = ""
+    """A checkpoint's metrics."""
+    is_checkpoint: bool = False
+
+
+def found_files(folder: JobFolder) -> Callable[[Store], list[FoundFile]]:
+    """Return the query for the files under results and checkpoints here, the newest first."""
+
+    def read(store: Store) -> list[FoundFile]:
+        del store
+        found = [*_below(folder.path, folder.results), *_below(folder.path, folder.checkpoints)]
+        return sorted(found, key=lambda file: -file.changed_us)[:MOST]
+
+    return read
+
+
+def _below(root: Path, folder: Path) -> Iterator[FoundFile]:
+    seen = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            path = Path(where) / name
+            try:
+                state = path.lstat()
+            except OSError:  # gone meanwhile
+                continue
+            yield FoundFile(str(path.relative_to(root)), state.st_size, state.st_mtime_ns // 1000)
+            seen += 1
+            if seen >= 10 * MOST:
+                return
+
+
+def files_there(home: Home, job_id: str) -> list[FoundFile]:
+    """Ask the job's place what files there are, which may take a moment.
+
+    Raises:
+        FabricError: the place does not answer, or cannot say.
+    """
+    said = json.loads(call(home, ["files", job_id, "--json"]))
+    found = [
+        FoundFile(
+            str(one["path"]),
+            one["size_bytes"],
+            int(datetime.fromisoformat(one["modified"]).timestamp() * 1e6),
+        )
+        for one in said["files"]
+        if one["kind"] == "file"
+    ]
+    return sorted(found, key=lambda file: -file.changed_us)[:MOST]
+
+
+def with_checkpoints(files: Sequence[FoundFile], told: Sequence[CheckpointRow]) -> list[FoundFile]:
+    """Return checkpoints that the job told of, then its other files; one that is both stands once."""
+    sizes = {file.path: file.size for file in files}
+    saved = {path: _checkpoint(row, path, sizes) for row in told for path in (_in_job(row.path),)}
+    first = sorted(saved.values(), key=lambda file: -file.changed_us)
+    return [*first, *(file for file in files if file.path not in saved)]
+
+
+def _in_job(path: str) -> str:
+    """Return a path as ``fabric cp`` takes it: the learner names it as it sees it, ``/mnt/checkpoints/7.pt``."""
+    at = path.rfind("/checkpoints/")
+    return path[at + 1 :] if path.startswith("/") and at >= 0 else path
+
+
+def _checkpoint(row: CheckpointRow, path: str, sizes: dict[str, int | None]) -> FoundFile:
+    facts = "  ".join(
+        f"{name} {text.number(value)}"
+        for name, value in row.metrics.items()
+        if isinstance(value, int | float)
+    )
+    return FoundFile(path, sizes.get(path), row.time_us, row.step, facts, True)
+
+
+def read_file(home: Home, job: JobRow, path: str) -> tuple[str, Content]:
+    """Return the beginning of a file as a title and a text, from here or from the job's place.
+
+    Raises:
+        InputMissing: it is not there.
+        FabricError: the place does not answer.
+    """
+    here = home.job(job.id).path / path
+    if here.is_file():
+        data, size = _beginning(here), here.stat().st_size
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "file"
+            call(home, ["cp", f"{job.id}:{path}", str(file)])
+            data, size = _beginning(file), file.stat().st_size
+    title = f"{path}  {text.size(size)}" + (
+        f", the first {text.size(SHOWN_BYTES)}" if size > SHOWN_BYTES else ""
+    )
+    if b"\0" in data[:8192]:
+        return title, plain("this is no text; ctrl+s copies it here", "dim")
+    return title, plain(data.decode("utf-8", "replace"))
+
+
+def _beginning(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(SHOWN_BYTES)
+    except OSError as error:
+        raise InputMissing(f"{file.name} cannot be read: {error.strerror}") from error
+
+
+def refusal(error: FabricError) -> str:
+    """Say in one line why there are no files to show."""
+    return f"{error}".split("\n", 1)[0]

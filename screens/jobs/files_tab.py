@@ -1,0 +1,84 @@
+"""The tabs of a job that ask more than the store: its files, here or at its place, and its runner's native plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.content import Content
+
+from screens.jobs.actions import Steering
+from screens.jobs.file_list import FileList
+from screens.jobs.files import FoundFile, files_there, found_files, refusal, with_checkpoints
+from screens.widgets.markup import heading, page, plain
+from workbench.errors import FabricError
+from workbench.metrics.queries import CheckpointRow
+from workbench.store.db.database import Store
+from workbench.store.db.rows import JobRow
+
+
+class FilesTab(Steering):
+    """What a job's screen knows of files and plan."""
+
+    def __init__(self, job: JobRow) -> None:
+        super().__init__()
+        self.job: JobRow | None = job
+        """None when it was deleted under the reader's eyes."""
+        self.job_id = job.id
+        self.native = plain("asking its runner for the native plan", "dim")
+        self._native_for = 0
+        self._files: list[FoundFile] | None = None
+        self._no_files = "looking for files"
+
+    def write_pages(self) -> None:
+        """Write the page that is in view."""
+
+    def read_files(self) -> None:
+        """Read what is here; what is elsewhere is asked for once, and again by opening the tab again."""
+        folder = self.fabric.home.job(self.job_id)
+        if self.job is not None and self.job.place.type == "local":
+            self.fabric.reader.watch(self, "files", found_files(folder), counters=None, every_seconds=3.0)
+            return
+        home, job_id = self.fabric.home, self.job_id
+        self._files, self._no_files = None, "asking the place for its files"
+
+        def look() -> list[FoundFile] | str:
+            try:
+                return files_there(home, job_id)
+            except FabricError as error:
+                with Store.open(home) as store:
+                    return found_files(folder)(store) or refusal(error)
+
+        self.fabric.aside(look, self.take_files)
+
+    def take_files(self, found: list[FoundFile] | str) -> None:
+        """Take what was found, or why nothing was."""
+        self._files, self._no_files = ([], found) if isinstance(found, str) else (found, "no results yet")
+        if self.whole:
+            self.write_pages()
+
+    def show_files(self, told: Sequence[CheckpointRow], now_us: int) -> None:
+        """Show what was found, and the checkpoints that the job told of."""
+        found = with_checkpoints(self._files or [], told)
+        self.query_one(FileList).show(found, self._no_files, now_us)
+
+    def ask_plan(self) -> None:
+        """Have the native plan made, once an attempt."""
+        if self.job is None or self._native_for == self.job.attempt:
+            return
+        from screens.jobs.x_native_plan import native_plan
+
+        self._native_for = self.job.attempt
+        home, job_id = self.fabric.home, self.job_id
+
+        def ask() -> Content:
+            try:
+                return native_plan(home, job_id)
+            except FabricError as error:
+                return page([heading("Native plan")], [plain(f"  cannot be made now: {error}", "warning")])
+
+        self.fabric.aside(ask, self._take_plan)
+
+    def _take_plan(self, shown: Content) -> None:
+        self.native = shown
+        if self.whole:
+            self.write_pages()

@@ -1,0 +1,110 @@
+"""The other pages of a job: its usage, its configuration with origins, its files, its history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from textual.content import Content
+
+from screens.jobs.queries import JobPage
+from screens.style import text
+from screens.widgets.markup import bar, facts, heading, page, plain, table
+from workbench.metrics.queries import UsageRow
+from workbench.spec import spec_to_json
+
+
+def config(shown: JobPage, native: Content) -> Content:
+    """Return every value that was set with where it came from, the manifest as it was written, and the native plan."""
+    if shown.detail is None:
+        return plain(shown.trouble, "error")
+    rows = [
+        (key, _shown(value), plain(shown.detail.origins.get(key, "default"), "dim"))
+        for key, value in flat(spec_to_json(shown.detail.spec))
+        if key in shown.detail.origins or value not in (None, "", [], {})
+    ]
+    return page(
+        [heading("Values, and where each came from"), *table(("key", "value", "from"), rows)],
+        [heading("Manifest"), *[plain(f"  {line}") for line in shown.detail.manifest_text.splitlines()]],
+        [native],
+    )
+
+
+def flat(document: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
+    """Return every value of a document with its dotted path."""
+    found: list[tuple[str, Any]] = []
+    for key, value in document.items():
+        path = f"{before}{key}"
+        if isinstance(value, Mapping) and value:
+            found += flat(value, f"{path}.")
+        else:
+            found.append((path, value))
+    return found
+
+
+def _shown(value: Any) -> str:  # any JSON value
+    said = str(value).replace("\n", " ")
+    return text.shorten(said, 60)
+
+
+def events(shown: JobPage, now_us: int) -> Content:
+    """Return every step, request and intent, the newest first."""
+    rows = [
+        (
+            text.clock_time(one.time_us, now_us=now_us),
+            str(one.attempt),
+            plain(one.state.lower() or one.kind, one.state.lower() if one.state else "dim"),
+            f"{one.code} {one.text}".strip(),
+            plain(one.who if one.who == one.origin else f"{one.who} {one.origin}", "dim"),
+        )
+        for one in reversed(shown.transitions)
+    ]
+    asked = [
+        (
+            text.clock_time(one.time_us, now_us=now_us),
+            one.kind,
+            one.outcome or "waits for the place to confirm",
+            plain(f"{one.who} {one.origin}", "dim"),
+        )
+        for one in reversed(shown.requests)
+    ]
+    return page(
+        [heading("History"), *table(("time", "attempt", "state", "what", "who"), rows)]
+        if rows
+        else [plain("nothing has happened yet", "dim")],
+        [heading("Requests"), *table(("time", "asked", "outcome", "who"), asked)] if asked else [],
+    )
+
+
+def usage(samples: Sequence[UsageRow], now_us: int) -> Content:
+    """Return what each learner's processes use, by their last samples."""
+    if not samples:
+        return plain("no usage sample yet: learners take one every few seconds", "dim")
+    return page(*[_learner_usage(sample, now_us) for sample in samples])
+
+
+def _learner_usage(sample: UsageRow, now_us: int) -> list[Content]:
+    values = sample.values
+    cpu, memory = values.get("cpu_percent"), values.get("memory_bytes")
+    age = (now_us - sample.time_us) / 1e6
+    gpus: dict[str, dict[str, float]] = {}
+    for name, value in values.items():
+        if name.startswith("gpu/") and name.count("/") == 2:
+            _, uuid, field = name.split("/")
+            gpus.setdefault(uuid, {})[field] = value
+    lines = [
+        heading(f"Learner {sample.learner}"),
+        *facts(
+            (
+                ("CPU", "" if cpu is None else f"{cpu:.0f} %"),
+                ("memory", "" if memory is None else text.size(memory)),
+                ("processes", f"{values['processes']:.0f}" if "processes" in values else ""),
+                ("sampled", plain(f"{text.duration(age)} ago", "dim" if age > 10 else "text")),
+            )
+        ),
+    ]
+    for uuid, fields in gpus.items():
+        share = fields.get("utilization_percent", 0.0) / 100
+        said = f"{bar(share)} {share:4.0%}  {text.size(fields.get('memory_bytes', 0.0))}"
+        lines += facts([(uuid[:14], said)])
+    return lines

@@ -1,0 +1,226 @@
+"""What the screens read from the store, as values; run in the reader's thread, not on the drawing one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from screens.jobs.columns import Figures
+from workbench.errors import FabricError
+from workbench.job import JobId, State
+from workbench.metrics.queries import CheckpointRow, NoteRow, UsageRow, checkpoints, notes, series, usage
+from workbench.store import jobs
+from workbench.store.db.database import Store
+from workbench.store.db.rows import (
+    AttemptRow,
+    JobDetail,
+    JobRow,
+    LearnerRow,
+    RequestRow,
+    SeriesRow,
+    TransitionRow,
+)
+from workbench.store.queries import learners, requests
+from workbench.store.queries.listing import Key, Listing, Window, window
+from workbench.store.queries.ui_state import get_state
+
+RUNS_COUNTERS: Final = ("jobs", "series")
+JOB_COUNTERS: Final = ("jobs", "transitions", "learners", "requests", "checkpoints", "series")
+MEMORY_KEY: Final = "screens"
+
+
+@dataclass(frozen=True, slots=True)
+class RunsPage:
+    """Rows of the table of runs, and what their learners reported last."""
+
+    listing: Listing
+    window: Window
+    figures: Mapping[str, Figures]
+
+
+def runs_page(
+    listing: Listing, anchor: Key | None, offset: int | None, clock: Callable[[], int]
+) -> Callable[[Store], RunsPage]:
+    """Return the query for a window of a listing."""
+
+    def read(store: Store) -> RunsPage:
+        rows = window(store, listing, now_us=clock(), anchor=anchor, offset=offset)
+        return RunsPage(listing, rows, figures(store, [row.id for row in rows.rows]))
+
+    return read
+
+
+def figures(store: Store, job_ids: Sequence[str]) -> dict[str, Figures]:
+    """Return step, loss and progress of many jobs, of their first learners."""
+    if not job_ids:
+        return {}
+    marks = ", ".join("?" * len(job_ids))
+    losses = dict(
+        store.rows(
+            "SELECT job_id, last FROM series WHERE kind = 'value' AND lower(name) LIKE '%loss' "
+            f"AND job_id IN ({marks}) ORDER BY lower(name) = 'loss', lower(name) LIKE 'train%', learner DESC",
+            job_ids,
+        )
+    )
+    steps = dict(
+        store.rows(
+            f"SELECT job_id, max(last_step) FROM series WHERE kind = 'value' AND job_id IN ({marks}) "
+            "GROUP BY job_id",
+            job_ids,
+        )
+    )
+    done = {
+        job_id: (fraction, said)
+        for job_id, fraction, said in store.rows(
+            f"SELECT job_id, max(fraction), text FROM progress WHERE job_id IN ({marks}) GROUP BY job_id",
+            job_ids,
+        )
+    }
+    known = losses.keys() | steps.keys() | done.keys()
+    return {
+        job_id: Figures(steps.get(job_id), losses.get(job_id), *done.get(job_id, (None, "")))
+        for job_id in known
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """All that one job's screen says in words."""
+
+    row: JobRow
+    detail: JobDetail | None
+    """None when ``job.json`` is gone; ``trouble`` says why."""
+    trouble: str
+    attempts: tuple[AttemptRow, ...]
+    learners: tuple[LearnerRow, ...]
+    transitions: tuple[TransitionRow, ...]
+    requests: tuple[RequestRow, ...]
+    checkpoints: tuple[CheckpointRow, ...]
+    notes: tuple[NoteRow, ...]
+    metrics: tuple[SeriesRow, ...]
+    figures: Figures
+
+
+def job_page(job_id: str) -> Callable[[Store], JobPage | None]:
+    """Return the query for one job; it answers None when the job is gone."""
+
+    def read(store: Store) -> JobPage | None:
+        row = jobs.job(store, job_id)
+        if row is None or row.deleted_us is not None:
+            return None
+        detail, trouble = None, ""
+        try:
+            detail = jobs.detail(store, job_id)
+        except FabricError as error:
+            trouble = str(error)
+        return JobPage(
+            row,
+            detail,
+            trouble,
+            tuple(jobs.attempts(store, job_id)),
+            tuple(learners.learners(store, job_id)),
+            tuple(jobs.transitions(store, job_id)),
+            tuple(requests.requests(store, job_id)),
+            tuple(checkpoints(store, job_id)),
+            tuple(notes(store, job_id)),
+            tuple(series(store, job_id, kinds=("value",))),
+            figures(store, [job_id]).get(job_id, Figures()),
+        )
+
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class Params:
+    """A job's hyper-parameters in one line."""
+
+    job_id: str
+    line: str
+
+
+def params_of(job_id: str) -> Callable[[Store], Params]:
+    """Return the query for a job's hyper-parameters; one that cannot be read has none to show."""
+
+    def read(store: Store) -> Params:
+        try:
+            found = jobs.detail(store, job_id).spec.params
+        except FabricError:
+            found = {}
+        return Params(job_id, "  ".join(f"{name}={value}" for name, value in found.items()))
+
+    return read
+
+
+def latest_usage(job_id: str) -> Callable[[Store], tuple[UsageRow, ...]]:
+    """Return the query for a job's last usage samples."""
+    return lambda store: tuple(usage(store, job_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What the app needs to open where it was left."""
+
+    memory: Mapping[str, Any]
+    job: JobRow | None
+    """The job to open: asked for, or left open, or at the very first time the newest running one."""
+    trouble: str = ""
+
+
+def beginning(asked: str | None) -> Callable[[Store], Beginning]:
+    """Return the query for where to begin."""
+
+    def read(store: Store) -> Beginning:
+        memory = get_state(store, MEMORY_KEY, {})
+        if not isinstance(memory, dict):
+            memory = {}
+        if asked:
+            try:
+                return Beginning(memory, jobs.resolve(store, asked))
+            except FabricError as error:
+                return Beginning(memory, None, f"{error}" + (f" ({error.hint})" if error.hint else ""))
+        if memory:
+            left = memory.get("job") if memory.get("screen") == "run" else None
+            row = jobs.job(store, str(left)) if left else None
+            return Beginning(memory, row if row and row.deleted_us is None else None)
+        running = jobs.list_jobs(store, states=[State.PROCESSING, State.STORING, State.DOWNLOADING], limit=1)
+        return Beginning(memory, running[0] if running else None)
+
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class OpenJobs:
+    """Jobs of which something goes on or is to come, and those that have ended since the last look."""
+
+    open: tuple[JobRow, ...]
+    ended: tuple[JobRow, ...]
+
+
+def open_and_ended(clock: Callable[[], int]) -> Callable[[Store], OpenJobs]:
+    """Return the query for both; at the first look nothing has ended.
+
+    A job may come and end between two looks: one that was not seen open has ended since the last look when its end
+    is later than that. What was adopted long after its end, or changed after it, is no news.
+    """
+    before: set[JobId] = set()
+    told: set[tuple[JobId, int | None]] = set()
+    since: int | None = None
+    looked_us = 0
+
+    def read(store: Store) -> OpenJobs:
+        nonlocal before, told, since, looked_us
+        begun_us, revision = clock(), jobs.revision(store)
+        found = tuple(jobs.open_jobs(store))
+        now = {row.id for row in found}
+        ended = tuple(
+            row
+            for row in (jobs.changed_jobs(store, since) if since is not None else ())
+            if row.id not in now and row.deleted_us is None and (row.id, row.ended_us) not in told
+            if row.id in before or (row.ended_us or 0) >= looked_us
+        )
+        # What ends while this is read may be among the changes of the next look again.
+        before, told, since, looked_us = now, {(row.id, row.ended_us) for row in ended}, revision, begun_us
+        return OpenJobs(found, ended)
+
+    return read

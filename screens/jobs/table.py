@@ -1,0 +1,232 @@
+"""The table of runs: draws the rows at hand, and asks for others when the reader comes near their end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from textual import events
+from textual.geometry import Size
+from textual.message import Message
+
+from screens.core import actions
+from screens.jobs.columns import GAP, Figures
+from screens.jobs.x_job_lines import JobLines
+from workbench.store.db.rows import JobRow
+from workbench.store.queries.listing import Key, Listing, Window
+
+if TYPE_CHECKING:
+    from screens.base.windows import Spot
+
+NEAR: Final = 40
+"""So many rows before the end of what is at hand, more are asked for."""
+
+
+class JobTable(JobLines, can_focus=True):
+    """Rows of a listing, of which only a window is held; the cursor belongs to a job, not to a line."""
+
+    PANE: ClassVar = "runs"
+    BINDINGS: ClassVar = actions.bindings("runs")
+
+    class Wanted(Message):
+        """Rows are needed that are not at hand: those around an anchor, or from an offset on."""
+
+        def __init__(self, anchor: Key | None, offset: int | None) -> None:
+            super().__init__()
+            self.anchor = anchor
+            self.offset = offset
+
+    class Moved(Message):
+        """The cursor stands on another job, or what is known of its job has changed."""
+
+        def __init__(self, job: JobRow | None) -> None:
+            super().__init__()
+            self.job = job
+
+    class SortBy(Message):
+        """A heading was clicked."""
+
+        def __init__(self, sort: str) -> None:
+            super().__init__()
+            self.sort = sort
+
+    class Open(Message):
+        """A row was clicked twice."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._told: JobRow | None = None
+        self._asked: tuple[Key | None, int | None] | None = None
+        self._anew = False
+        self._last_mark: int | None = None
+
+    # What is at hand
+
+    @property
+    def job(self) -> JobRow | None:
+        """The job under the cursor."""
+        return self._row(self._rank)
+
+    def show(self, window: Window, figures: Mapping[str, Figures], now_us: int) -> None:
+        """Take new rows; the cursor stays on its job wherever that stands now."""
+        held = self._told.id if self._told and not self._anew else None
+        if self._anew:
+            self._anew, self._rank, self._told = False, 0, None
+            self.scroll_to(y=0, animate=False, force=True)
+        self.window, self._figures, self._now_us, self._asked = window, figures, now_us, None
+        place = next((i for i, row in enumerate(window.rows) if row.id == held), None)
+        before = self._rank
+        self._rank = window.start + place if place is not None else min(before, max(0, window.total - 1))
+        for row in window.rows:
+            if row.id in self.marks:
+                self.marks[row.id] = row
+        self.virtual_size = Size(self.room, window.total + 1)
+        if self._rank != before:
+            self.scroll_to(y=max(0, self.scroll_offset.y + self._rank - before), animate=False, force=True)
+        self._tell()
+        self.refresh()
+
+    def tick(self, now_us: int) -> None:
+        """Draw again what depends on the time."""
+        self._now_us = now_us
+        self.refresh()
+
+    def begin_listing(self, listing: Listing) -> None:
+        """Begin another listing at its top; the rows of the last one stay until its own come."""
+        self.listing, self._anew, self._asked = listing, True, None
+
+    # Moving
+
+    def move(self, rank: int) -> None:
+        """Put the cursor on the row of that rank, or the nearest there is."""
+        if self.window is None or not self.window.total:
+            return
+        self._rank = max(0, min(rank, self.window.total - 1))
+        page = max(1, self.size.height - 1)
+        top = self.scroll_offset.y
+        if self._rank < top or self._rank >= top + page:
+            top = self._rank if self._rank < top else self._rank - page + 1
+            self.scroll_to(y=top, animate=False, force=True)
+        self._want(self._rank)
+        self._tell()
+        self.refresh()
+
+    def _want(self, rank: int) -> None:
+        """Ask for the rows around a rank when those at hand end near it."""
+        window = self.window
+        if window is None:
+            return
+        end = window.start + len(window.rows)
+        short_above = rank < window.start + NEAR and window.start > 0
+        short_below = rank >= end - NEAR and end < window.total
+        if not short_above and not short_below:
+            return
+        index = rank - window.start
+        inside = 0 <= index < len(window.keys)
+        asked = (window.keys[index], None) if inside else (None, max(0, rank - len(window.rows) // 2))
+        if self._asked is None:
+            self._asked = asked
+            self.post_message(self.Wanted(*asked))
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """See to it that what is scrolled to is at hand."""
+        super().watch_scroll_y(old_value, new_value)
+        self._want(round(new_value))
+        self._want(round(new_value) + self.size.height)
+
+    def _tell(self) -> None:
+        job = self.job
+        if job is None and self.window is not None and self.window.total:
+            return  # its row is on the way
+        if job != self._told:
+            self._told = job
+            self.post_message(self.Moved(job))
+
+    def spots(self) -> Iterator[Spot]:
+        """Name the rows in view."""
+        from screens.base.windows import Spot
+
+        top, total = self.scroll_offset.y, self.window.total if self.window else 0
+        for rank in range(top, min(total, top + self.size.height - 1)):
+            yield Spot(self.region.x + 1, self.region.y + 1 + rank - top, partial(self._go_to, rank))
+
+    def _go_to(self, rank: int) -> None:
+        self.focus()
+        self.move(rank)
+
+    def action_move_down(self) -> None:
+        """One row down."""
+        self.move(self._rank + 1)
+
+    def action_move_up(self) -> None:
+        """One row up."""
+        self.move(self._rank - 1)
+
+    def action_move_page_down(self) -> None:
+        """One page down."""
+        self.move(self._rank + max(1, self.size.height - 2))
+
+    def action_move_page_up(self) -> None:
+        """One page up."""
+        self.move(self._rank - max(1, self.size.height - 2))
+
+    def action_move_top(self) -> None:
+        """To the first row."""
+        self.move(0)
+
+    def action_move_bottom(self) -> None:
+        """To the last row."""
+        self.move(self.window.total - 1 if self.window else 0)
+
+    # Marks
+
+    def action_runs_mark(self) -> None:
+        """Mark the job under the cursor, or take its mark away, and go on to the next."""
+        if (job := self.job) is None:
+            return
+        if self.marks.pop(job.id, None) is None:
+            self.marks[job.id] = job
+            self._last_mark = self._rank
+        self.move(self._rank + 1)
+
+    def action_runs_mark_range(self) -> None:
+        """Mark all rows at hand from the last mark to the cursor."""
+        start = self._last_mark if self._last_mark is not None else self._rank
+        for rank in range(min(start, self._rank), max(start, self._rank) + 1):
+            if (job := self._row(rank)) is not None:
+                self.marks[job.id] = job
+        self._last_mark = self._rank
+        self.refresh()
+
+    def action_runs_unmark(self) -> None:
+        """Take all marks away."""
+        self.marks.clear()
+        self._last_mark = None
+        self.refresh()
+
+    # Events
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Fit the scroll bar."""
+        del event
+        if self.window:
+            self.virtual_size = Size(self.room, self.window.total + 1)
+
+    def on_click(self, event: events.Click) -> None:
+        """Sort by a heading, or put the cursor on a row; twice opens it."""
+        if event.y == 0:
+            if sort := self._sort_at(event.x):
+                self.post_message(self.SortBy(sort))
+            return
+        self.move(self.scroll_offset.y + event.y - 1)
+        if event.chain == 2:
+            self.post_message(self.Open())
+
+    def _sort_at(self, x: int) -> str:
+        at = 1
+        for column, width in self._columns:
+            if at <= x < at + width + GAP:
+                return column.sort
+            at += width + GAP
+        return ""

@@ -1,0 +1,140 @@
+"""What a new job can be made from: manifests at hand, examples, earlier jobs. To be called from threads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from screens.launch.draft import Draft, from_arguments, from_manifest, in_folder
+from screens.style import text
+from screens.workers.command_runner import manifests_here
+from workbench.errors import InputMissing
+from workbench.job import nine
+from workbench.paths import Home
+from workbench.store import jobs
+from workbench.store.db.database import Store
+from workbench.store.db.errors import write_failure
+
+RECENT: Final = 30
+"""So many earlier jobs are offered."""
+EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
+"""In a clone of the repository; an installation has none."""
+
+Offer = tuple[str, str, str]
+"""What it is (``file``, ``job``, ``command``), its path or id, and a line about it."""
+
+
+def offers(home: Home) -> list[Offer]:
+    """Name everything that a job can be made from."""
+    here = [("file", path, "manifest") for path in manifests_here()]
+    known = {str(Path(path).absolute()) for _, path, _ in here}
+    examples = [
+        ("file", str(path), "example")
+        for path in sorted(EXAMPLES.glob("*/manifest.y*ml"))
+        if str(path) not in known
+    ]
+    with Store.open(home) as store:
+        earlier = [
+            ("job", str(row.id), f"{text.harmless(row.name)}  {row.state.lower()}")
+            for row in jobs.list_jobs(store, limit=RECENT)
+        ]
+    return [("command", "", "a bare command, without a manifest"), *here, *earlier, *examples]
+
+
+def draft_of_file(path: str) -> Draft:
+    """Begin with a manifest's file.
+
+    Raises:
+        InputMissing: it cannot be read.
+    """
+    try:
+        said = Path(path).expanduser().read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputMissing(f"{path} cannot be read: {error.strerror}") from error
+    return from_manifest(path, said)
+
+
+def draft_of_job(home: Home, job_id: str) -> Draft:
+    """Begin with an earlier job: its manifest, what was laid over it, its code.
+
+    Raises:
+        UnknownName: there is no such job.
+        CannotWrite: its manifest cannot be put down for the command to read.
+    """
+    with Store.open(home) as store:
+        detail = jobs.detail(store, jobs.resolve(store, job_id).id)
+    row = detail.row
+    file = write_draft(home, nine(row.id), detail.manifest_text)
+    snapshot = home.snapshot(detail.code_hash) if detail.code_hash else None
+    code = str(snapshot) if snapshot is not None and snapshot.exists() else ""
+    begun = Draft(manifest=str(file), text=detail.manifest_text, code=code)
+    before = from_arguments(begun, [str(word) for word in detail.recorded.get("argv") or ()]).changes
+    # What was laid over the manifest is part of the job as it was, and no change of it.
+    said = with_changes(detail.manifest_text, before)
+    if before:
+        write_draft(home, nine(row.id), said)
+    return replace(begun, text=said, again=str(row.id), origin=f"job {nine(row.id)} {row.name}")
+
+
+def with_changes(manifest: str, changes: Mapping[str, str]) -> str:
+    """Return a manifest's text with values of the former command line in it, where there were any."""
+    if not changes:
+        return manifest
+    import yaml
+
+    try:
+        document = yaml.safe_load(manifest) or {}
+        for key, value in changes.items():
+            _put(document, key.split("."), yaml.safe_load(value) if value else None)
+    except (yaml.YAMLError, TypeError, AttributeError, RecursionError):
+        return manifest
+    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+
+
+def _put(document: dict[str, object], path: list[str], value: object) -> None:
+    for part in path[:-1]:
+        below = document.setdefault(part, {})
+        if not isinstance(below, dict):
+            raise TypeError(part)
+        document = below
+    document[path[-1]] = value
+
+
+def write_draft(home: Home, name: str, said: str) -> Path:
+    """Put a manifest down where the command can read it; it is the user's alone.
+
+    Raises:
+        CannotWrite: it cannot be written.
+    """
+    file = home.drafts / f"{name}.yml"
+    try:
+        home.drafts.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.write_text(said, encoding="utf-8")
+        file.chmod(0o600)
+    except OSError as error:
+        raise write_failure(error, file) from error
+    return file
+
+
+def draft_to_edit(home: Home, draft: Draft) -> Draft:
+    """Return the draft as one whose manifest may be edited freely: a copy, with the code where it was.
+
+    Raises:
+        CannotWrite: the copy cannot be written.
+    """
+    from workbench.manifest import from_command
+
+    if draft.manifest:
+        said, code = draft.text, draft.code or in_folder(draft.manifest, draft.text)
+    else:
+        said, code = (
+            from_command([draft.changes.get("framework.command", "") or "python train.py"]),
+            str(Path.cwd()),
+        )
+    changes = {
+        key: value for key, value in draft.changes.items() if draft.manifest or key != "framework.command"
+    }
+    file = write_draft(home, "edited", said)
+    return replace(draft, manifest=str(file), text=said, code=code, changes=changes, again="")

@@ -1,0 +1,288 @@
+"""A new job: a form of the manifest's keys, checked while one types, beside what it would start and the command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, ClassVar, Final
+
+from textual import on
+from textual.containers import Container
+from textual.content import Content
+from textual.timer import Timer
+from textual.widget import Widget
+from textual.widgets import Static
+
+from screens.base.base import BaseScreen
+from screens.core import actions
+from screens.launch.draft import COMMAND, Checked, Draft, Field, check, fields_of
+from screens.launch.draft_sources import Offer, draft_of_file, draft_of_job, draft_to_edit, offers
+from screens.launch.field_list import FieldList
+from screens.style import text
+from screens.widgets.markup import heading, page, plain
+from screens.widgets.prompt import Prompt
+from screens.widgets.text_page import PlanPage
+from screens.workers.command_runner import plan, start
+from workbench.config import load_config
+from workbench.errors import FabricError
+
+PAUSE_SECONDS: Final = 0.4
+"""The plan is asked for when nothing was changed for so long."""
+
+
+class LaunchScreen(BaseScreen):
+    """The form; what is typed into it is a draft, which stays until it is started."""
+
+    BINDINGS: ClassVar = actions.early_bindings("launch")
+
+    def __init__(self, draft: Draft) -> None:
+        super().__init__()
+        self.draft = draft
+        self.checked = Checked({}, {})
+        self._typed: tuple[str, str] | None = None
+        """Key and value that are being typed: tried, but not taken yet."""
+        self._round = 0
+        self._waiting: Timer | None = None
+        self._places: Mapping[str, Mapping[str, Any]] = {}
+        self._planned = plain("what would be started is shown here", "dim")
+
+    def body(self) -> Iterator[Widget]:
+        """Make form and plan."""
+        with Container(id="launch-body"):
+            yield FieldList(id="form")
+            yield PlanPage(id="plan")
+        yield Static("", id="launch-hint", markup=False)
+        yield Static("", id="launch-command", markup=False)
+        yield Prompt(id="launch-prompt")
+
+    def on_mount(self) -> None:
+        """Show the draft, and have it checked."""
+        self.form.focus()
+        self.fabric.aside(lambda: load_config().backends, self._take_places)
+        self._show()
+        if not self.draft.manifest:
+            self.form.go_to(COMMAND)
+        self._check()
+
+    @property
+    def form(self) -> FieldList:
+        """The form."""
+        return self.query_one(FieldList)
+
+    def _take_places(self, places: Mapping[str, Mapping[str, Any]]) -> None:
+        self._places = places
+        self._say_hint()
+
+    # Checking
+
+    def set_draft(self, draft: Draft) -> None:
+        """Show another draft."""
+        self.draft, self._typed = draft, None
+        self.fabric.draft = draft if draft.changes else None
+        self._check()
+
+    def _tried(self) -> Draft:
+        return self.draft.changed(*self._typed) if self._typed else self.draft
+
+    def _check(self) -> None:
+        """Have the draft checked at once and planned soon; an answer to what is no longer there is dropped."""
+        self._round += 1
+        asked, draft = self._round, self._tried()
+        self.fabric.aside(lambda: (asked, check(draft)), self._take_checked)
+        if self._waiting is not None:
+            self._waiting.stop()
+        self._waiting = self.set_timer(PAUSE_SECONDS, partial(self._plan, asked, draft))
+
+    def _take_checked(self, answer: tuple[int, Checked]) -> None:
+        if answer[0] == self._round and self.whole:
+            self.checked = answer[1]
+            self._show()
+
+    def _plan(self, asked: int, draft: Draft) -> None:
+        home = self.fabric.home
+        self.fabric.aside(lambda: (asked, _planned(partial(plan, home), draft)), self._take_plan)
+
+    def _take_plan(self, answer: tuple[int, Content]) -> None:
+        if answer[0] == self._round and self.whole:
+            self._planned = answer[1]
+            self._show()
+
+    # Showing
+
+    def _show(self) -> None:
+        if not self.whole:
+            return
+        draft, checked = self._tried(), self.checked
+        self.form.show(fields_of(draft, checked.values), checked.values, draft.changes, checked.faults)
+        self.query_one(PlanPage).show(self._planned)
+        self._say_hint()
+        try:
+            line = plain(f"$ {draft.line()}", "key")
+        except FabricError as error:
+            line = plain(str(error), "error")
+        self.query_one("#launch-command", Static).update(line)
+        self.refresh_head()
+
+    @on(FieldList.Moved)
+    def _say_hint(self) -> None:
+        """Say what the line under the cursor means, or what is wrong with it."""
+        one = self.form.field
+        if one is None or not self.whole:
+            return
+        whole = self.checked.faults.get("")
+        if fault := self.checked.faults.get(one.key) or whole:
+            said = plain(fault, "error")
+        else:
+            example = f" For example {one.example}." if one.example else ""
+            among = f" One of {', '.join(self._known(one))}." if self._known(one) else ""
+            said = plain(f"{one.meaning}{among}{self._of_backend(one)}{example}", "dim")
+        self.query_one("#launch-hint", Static).update(said)
+
+    def _of_backend(self, one: Field) -> str:
+        """Say what the configuration has of the backend that is chosen: its type, address and options."""
+        name = self._tried().changes.get("backend") or self.checked.values.get("backend", "local")
+        told = self._places.get(name)
+        if one.key != "backend" or told is None:
+            return ""
+        options = [f"{key} {value}" for key, value in dict(told.get("options") or {}).items()]
+        facts = [str(told["type"]), str(told.get("address") or ""), *options]
+        return f" {name}: {', '.join(filter(None, facts))}."
+
+    def _known(self, one: Field) -> tuple[str, ...]:
+        if one.key == "backend":
+            return tuple(self._places)
+        if one.key == "runner":
+            from runners.registry import runner_names
+
+            return tuple(runner_names())
+        return one.choices
+
+    def refresh_head(self) -> None:
+        """Say what it is from, and whether it can be started."""
+        faults = len(self.checked.faults)
+        wrong = (text.count(faults, "fault"), "error") if faults else ("can be started", "completed")
+        self.head(("new job", f"from {text.harmless(self.draft.origin)}"), (wrong,))
+
+    # Filling in
+
+    @on(FieldList.Chosen)
+    def action_form_edit(self) -> None:
+        """Type another value."""
+        one = self.form.field
+        if one is not None:
+            value = self.draft.changes.get(one.key, self.checked.values.get(one.key, ""))
+            history = self.fabric.memory.texts(f"form {one.key}")
+            self.query_one(Prompt).ask(one.key, value, [*self._known(one), *history])
+
+    def action_form_reset(self) -> None:
+        """Take a change back."""
+        one = self.form.field
+        if one is not None and one.key in self.draft.changes:
+            self.set_draft(self.draft.changed(one.key, None))
+
+    @on(Prompt.Changed)
+    def _typing(self, typed: Prompt.Changed) -> None:
+        self._typed = typed.purpose, typed.value
+        self._check()
+
+    @on(Prompt.Entered)
+    def _entered(self, entered: Prompt.Entered) -> None:
+        key, value = entered.purpose, entered.value.strip()
+        same = value == self.checked.values.get(key, "")
+        if value:
+            self.fabric.memory.add_to_history(f"form {key}", value)
+        self.query_one(Prompt).close()
+        self.set_draft(self.draft.changed(key, None if same else value))
+        self.form.focus()
+
+    @on(Prompt.Left)
+    def _left(self) -> None:
+        self.set_draft(self.draft)
+        self.form.focus()
+
+    # Where it is from
+
+    def action_form_source(self) -> None:
+        """Offer what a job can be made from."""
+        home = self.fabric.home
+        self.fabric.aside(lambda: offers(home), self._choose)
+
+    def _choose(self, offered: list[Offer]) -> None:
+        from screens.base.x_picking import Pick
+
+        def picked(index: int | None) -> None:
+            if index is not None:
+                self.begin(offered[index])
+
+        lines = [f"{kind:<8} {'  '.join(filter(None, (name, about)))}" for kind, name, about in offered]
+        self.app.push_screen(Pick("Begin with", lines), picked)
+
+    def begin(self, offer: Offer) -> None:
+        """Begin anew from an offer."""
+        kind, name, _ = offer
+        home = self.fabric.home
+        if kind == "command":
+            self.set_draft(Draft())
+        elif kind == "job":
+            self.fabric.aside(lambda: draft_of_job(home, name), self.set_draft)
+        else:
+            self.fabric.aside(lambda: draft_of_file(name), self.set_draft)
+
+    def action_form_editor(self) -> None:
+        """Edit the manifest itself; what is saved is a copy."""
+        from screens.base.editor import edit
+
+        home, draft = self.fabric.home, self.draft
+
+        def open_editor(copy: Draft) -> None:
+            edit(self.fabric, home.drafts / "edited.yml", partial(read_again, copy))
+
+        def read_again(copy: Draft) -> None:
+            self.fabric.aside(lambda: draft_of_file(copy.manifest), partial(take, copy))
+
+        def take(copy: Draft, read: Draft) -> None:
+            origin = f"{draft.origin}, edited".replace(", edited, edited", ", edited")
+            self.set_draft(Draft(copy.manifest, read.text, copy.code, "", origin, copy.changes))
+
+        self.fabric.aside(lambda: draft_to_edit(home, draft), open_editor)
+
+    # Starting
+
+    def action_form_start(self) -> None:
+        """Start it."""
+        if self.fabric.readonly:
+            self.fabric.tell("nothing is started here: it was started with --readonly", "warning")
+            return
+        if self.checked.faults:
+            key, fault = next(iter(self.checked.faults.items()))
+            self.form.go_to(key)
+            self.fabric.tell(f"{key}: {fault}" if key else fault, "warning")
+            return
+        home, draft = self.fabric.home, self.draft
+        self.fabric.tasks.begin(
+            "start a job", lambda report: start(home, draft.words(), report), self._started
+        )
+
+    def _started(self, job_id: str) -> None:
+        self.fabric.draft = None
+        self.fabric.say_started(job_id)
+        if self.app.screen is self:
+            self.app.pop_screen()
+
+    def back(self) -> bool:
+        """Leave; what was changed is there when the form is opened again."""
+        return False
+
+
+def _planned(ask: partial[str], draft: Draft) -> Content:
+    if draft.is_exactly_again:
+        return plain(
+            f"{draft.origin} again: with exactly its code, settings and interpreter.\n\n{draft.text}"
+        )
+    if faults := check(draft).faults:
+        said = [plain(f"{key}: {fault}" if key else fault, "error") for key, fault in faults.items()]
+        return page([heading("Not yet")], said)
+    try:
+        return plain(ask(draft.words()))
+    except FabricError as error:
+        return plain(str(error), "error")

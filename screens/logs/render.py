@@ -1,0 +1,118 @@
+"""One line of a log as lines of the screen: gutter, time, colours, hits, cut or wrapped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual.strip import Strip
+
+from screens.charts.curve import COLOURS
+from screens.logs.document import LogLine
+from screens.style import text
+from screens.style.glyphs import glyphs
+from screens.style.themes import Paint
+from screens.widgets.ansi import decoded, strip_of
+from workbench.logs.grep import Pattern
+from workbench.logs.levels import Level
+
+TIMES: Final = ("none", "since start", "of day")
+_ROLES: Final = {
+    Level.DEBUG: "dim",
+    Level.WARNING: "warning",
+    Level.ERROR: "error",
+    Level.TRACEBACK: "error",
+    Level.DETAIL: "error",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How lines are shown; two lines shown in the same manner at the same width look the same."""
+
+    width: int
+    wrap: bool = False
+    times: str = "none"
+    start_us: int = 0
+    gutter: int = 0
+    """Cells for the number of the learner; 0 with one learner."""
+    left: int = 0
+    """Cells that are scrolled out to the left."""
+    find: Pattern | None = None
+
+    @property
+    def margin(self) -> int:
+        """Cells before the text."""
+        return 1 + (self.gutter + 1 if self.gutter else 0) + (13 if self.times != "none" else 0)
+
+    @property
+    def room(self) -> int:
+        """Cells for the text."""
+        return max(8, self.width - self.margin)
+
+
+def render(line: LogLine, manner: Manner, paint: Paint, base: Style, *, marked: bool = False) -> list[Strip]:
+    """Return the screen's lines of a log's line: one, or with wrapping as many as it needs."""
+    shown = _coloured(line, manner, paint)
+    margin = _margin(line, manner, paint, base, marked)
+    if not manner.wrap:
+        body = strip_of(shown, manner.room, base, left=manner.left)
+        return [Strip.join([margin, body]).adjust_cell_length(manner.width, base)]
+    pieces = _wrapped(shown, manner.room)
+    blank = Strip([Segment(" " * manner.margin, base)])
+    return [
+        Strip.join([margin if index == 0 else blank, strip_of(piece, manner.room, base)]).adjust_cell_length(
+            manner.width, base
+        )
+        for index, piece in enumerate(pieces)
+    ]
+
+
+def _coloured(line: LogLine, manner: Manner, paint: Paint) -> Text:
+    shown = decoded(line.text)
+    role = _ROLES.get(line.level)
+    if role is None and manner.find is None:
+        return shown
+    shown = shown.copy()
+    if role is not None and not shown.spans:
+        shown.stylize(paint.style(role, "dim" if line.level is Level.DETAIL else ""))
+    if manner.find is not None:
+        for start, end in manner.find.highlights(shown.plain):
+            shown.stylize(paint.hit(), start, end)
+    return shown
+
+
+def _wrapped(shown: Text, width: int) -> list[Text]:
+    """Break a line at the edge, wherever that is: a log's columns matter more than its words."""
+    if text.cells(shown.plain) <= width:
+        return [shown]
+    edges, used = [], 0
+    for index, sign in enumerate(shown.plain):
+        cells = text.cells(sign)
+        if used + cells > width:
+            edges.append(index)
+            used = 0
+        used += cells
+    return list(shown.divide(edges))
+
+
+def _margin(line: LogLine, manner: Manner, paint: Paint, base: Style, marked: bool) -> Strip:
+    segments = [Segment(glyphs().mark if marked else " ", base + paint.style("accent", "bold"))]
+    if manner.gutter:
+        colour = (line.learner - 1) % COLOURS + 1
+        number = str(line.learner).rjust(manner.gutter)
+        segments.append(Segment(f"{number} ", base + paint.style(f"curve-{colour}")))
+    if manner.times != "none":
+        segments.append(Segment(_time(line, manner).ljust(13), base + paint.style("dim")))
+    return Strip(segments)
+
+
+def _time(line: LogLine, manner: Manner) -> str:
+    if line.time_us is None:
+        return ""
+    if manner.times == "of day":
+        return text.clock_milliseconds(line.time_us)
+    return text.since_start(line.time_us - manner.start_us)

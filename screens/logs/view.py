@@ -1,0 +1,210 @@
+"""The log viewer: draws the rows in view, and follows the end until the reader scrolls up."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.geometry import Size
+from textual.strip import Strip
+
+from screens.core import actions
+from screens.core.app_protocol import fabric_app
+from screens.logs.document import LogDocument
+from screens.logs.feed import Feed, Grown
+from screens.logs.lines import LogLines
+from screens.logs.x_log_keys import LogKeys
+from screens.style import text
+from screens.style.glyphs import glyphs
+from screens.style.themes import overlay, paint_of
+from workbench.paths import Home
+from workbench.store.db.rows import JobRow
+
+
+class LogView(LogKeys, LogLines, can_focus=True):
+    """Rows of a document; its first line says how they are shown."""
+
+    PANE: ClassVar = "logs"
+    BINDINGS: ClassVar = actions.bindings("logs")
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.feed = Feed(self)
+        self._home: Home | None = None
+        self._epoch = -1
+        self._map: list[bool] = []
+        self._map_for: object = None
+
+    # Which log
+
+    def show_job(self, home: Home, job: JobRow) -> None:
+        """Show a job's last attempt."""
+        self._home, self.state.job = home, job
+        self.state.attempt = job.attempt
+        self.open_log()
+
+    def job_changed(self, job: JobRow, *, started_again: bool) -> None:
+        """Take news of the job; its new attempt's log is shown, unless an earlier one is being read."""
+        was_last = self.state.job is not None and self.state.attempt == self.state.job.attempt
+        self.state.job = job
+        if started_again and was_last:
+            self.state.attempt = job.attempt
+            self.open_log()
+        self.refresh()
+
+    def open_log(self) -> None:
+        """Open the log that the state names."""
+        job, state = self.state.job, self.state
+        if job is None or self._home is None:
+            return
+        folder = self._home.job(job.id).attempt(state.attempt)
+        learners = [state.learner] if state.learner else list(range(1, job.learners + 1))
+        self.document = LogDocument([(number, folder.learner(number)) for number in learners])
+        self.state.new_log()
+        self._drawn.clear()
+        self._epoch = -1
+        self.pages.open(self.document)
+        self.feed.open(self.document)
+        if not state.sieve.open:
+            self.feed.sift(state.sieve)
+        self.redraw()
+
+    def rest(self, *, resting: bool) -> None:
+        """Look less often for new lines while another tab is open."""
+        self.feed.rest(resting=resting)
+
+    def on_unmount(self) -> None:
+        """End the threads."""
+        self.feed.close()
+        self.pages.close()
+
+    def last_time_us(self, now_us: int) -> int:
+        """Return when the job last ran: now, or when it ended."""
+        job = self.state.job
+        return job.ended_us if job is not None and job.ended_us is not None else now_us
+
+    # Growing and scrolling
+
+    def on_grown(self, grown: Grown) -> None:
+        """Show new rows: at the end when following, else only their number."""
+        del grown
+        if not fabric_app(self).reader.paused:
+            self.settle()
+
+    def settle(self) -> None:
+        """Fit the scroll bar to the rows, and go to the end when following."""
+        document = self.document
+        if document is None:
+            return
+        if document.epoch != self._epoch:
+            self._epoch = document.epoch
+            self._drawn.clear()
+            self.state.cursor = min(self.state.cursor, max(0, document.count - 1))
+        end = self.last_top()
+        self._changes += 1
+        self.virtual_size = Size(self.room, end + self.size.height)
+        if (row := self.state.wanted_row) is not None and row < document.count:
+            self.state.wanted_row = None
+            self.stop_following()
+            self.reveal(row, middle=True)
+        elif self.state.follow:
+            self.state.seen = document.count
+            self.state.cursor = max(0, document.count - 1)
+            self.go_to_top(end)
+        self.refresh()
+
+    def go_to_top(self, row: int) -> None:
+        """Scroll, at once."""
+        self.scroll_to(y=row, animate=False, force=True, immediate=True)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Stop following when the reader scrolls up."""
+        self.stop_following()
+
+    def on_scroll_up(self) -> None:
+        """Stop following when the scroll bar is clicked."""
+        self.stop_following()
+
+    def on_scroll_to(self) -> None:
+        """Stop following when the scroll bar is dragged."""
+        self.stop_following()
+
+    def reveal(self, row: int, *, middle: bool = False) -> None:
+        """Put the cursor on a row and scroll until it is in view."""
+        count = self.document.count if self.document else 0
+        row = max(0, min(row, count - 1))
+        self.state.cursor = row
+        above = row < self.top
+        below = row not in self.rows_in_view()
+        if above or below:
+            edge = row if above else self.top_above(row)
+            wanted = row - self.page // 3 if middle else edge
+            self.virtual_size = Size(self.room, self.last_top() + self.size.height)
+            self.go_to_top(max(0, min(wanted, self.last_top())))
+        self.leave(fabric_app(self).memory)
+        self.redraw()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Lay out again."""
+        del event
+        self._drawn.clear()
+        self.settle()
+
+    def on_click(self, event: events.Click) -> None:
+        """Put the cursor on a row; twice shows all of it."""
+        laid = self.laid()
+        if 1 <= event.y <= len(laid):
+            self.stop_following()
+            self.state.cursor = laid[event.y - 1][0]
+            self.redraw()
+            if event.chain == 2:
+                self.action_log_detail()
+
+    # Drawing
+
+    def render_line(self, y: int) -> Strip:
+        """Draw the line that says how rows are shown, or a line of a row; at the edge, where errors are."""
+        width = self.room
+        if y == 0:
+            return self._indicator(width)
+        laid = self.laid()
+        strip = self.row_strip(y - 1) if y <= len(laid) else self._beyond(y, width)
+        if y <= len(laid) and laid[y - 1][0] == self.state.cursor and not self.state.follow:
+            strip = overlay(strip, paint_of(self).cursor(focused=self.has_focus))
+        elif y <= len(laid) and laid[y - 1][0] in self.state.selection:
+            strip = overlay(strip, paint_of(self).cursor(focused=False))
+        if not self._marked(y):
+            return strip
+        edge = Strip([Segment(glyphs().mark, self.base + paint_of(self).style("error"))])
+        return Strip.join([strip.crop(0, width - 1), edge])
+
+    def _marked(self, y: int) -> bool:
+        """Say whether the map of the whole log beside the scroll bar has an error at a line of the screen."""
+        document, height = self.document, self.page
+        if document is None or y > height:
+            return False
+        made_for = (document.count, document.epoch, height, len(document.sources[0].levels.kinds))
+        if made_for != self._map_for:
+            self._map_for, self._map = made_for, document.error_marks(height)
+        return self._map[y - 1]
+
+    def _beyond(self, y: int, width: int) -> Strip:
+        """Say why there are no rows, where there are none."""
+        base = self.base
+        count = self.document.count if self.document else 0
+        if count or y != max(1, self.size.height // 2):
+            return Strip.blank(width, base)
+        said = text.shorten(self.state.empty(self.document, fabric_app(self).clock()), width - 2)
+        blank = " " * max(0, (width - text.cells(said)) // 2)
+        return Strip([Segment(blank + said, base + paint_of(self).style("dim"))]).adjust_cell_length(
+            width, base
+        )
+
+    def _indicator(self, width: int) -> Strip:
+        base, paint = self.base, paint_of(self)
+        segments: list[Segment] = [Segment(" ", base)]
+        for shown, role in self.state.indicator(self.document):
+            segments += [Segment(shown, base + paint.style(role)), Segment("  ", base)]
+        return overlay(Strip(segments).adjust_cell_length(width, base), Style(underline=False))

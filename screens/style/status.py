@@ -1,0 +1,102 @@
+"""How a job's state looks: shape, word and colour, and what is to be said of it in one line. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from screens.style import text
+from screens.style.glyphs import glyphs
+from workbench.job import TERMINAL, Fault, Intent, State
+from workbench.store.db.rows import JobRow
+
+COLOURS: Final = {
+    State.QUEUED: "$text-muted",
+    State.PENDING: "$text-warning",
+    State.DOWNLOADING: "$text-warning",
+    State.PROCESSING: "$text-primary",
+    State.STORING: "$text-primary",
+    State.COMPLETED: "$text-success",
+    State.FAILED: "$text-error",
+    State.HALTED: "$text-muted",
+}
+"""Names of the theme's colours, so that each theme chooses its own."""
+
+STALE_AFTER_SECONDS: Final = 20.0
+"""A place that has not answered for so long is said to be out of sight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A state as it is drawn."""
+
+    shape: str
+    word: str
+    colour: str
+
+    def __str__(self) -> str:
+        return f"{self.shape} {self.word}"
+
+
+def look(state: State) -> Look:
+    """Return the look of a state."""
+    return Look(glyphs().states[state], state.lower(), COLOURS[state])
+
+
+def is_open(job: JobRow) -> bool:
+    """Say whether something of a job still goes on or is to come."""
+    return job.state not in TERMINAL or bool(job.intent) or job.next_try_us is not None
+
+
+def is_problem(job: JobRow) -> bool:
+    """Say whether a job failed, or waits with a fault."""
+    return job.state is State.FAILED or job.reason.fault is not None
+
+
+_ASKED: Final = {
+    Intent.HALT: "halting: waits for the place to confirm",
+    Intent.KILL: "being killed: waits for the place to confirm",
+    Intent.DELETE: "being deleted: waits for the place to confirm",
+}
+
+
+def why(job: JobRow, now_us: int) -> str:
+    """Say in one line why a job is in its state, what is asked of it, and whether its place is seen."""
+    parts = []
+    if job.intent:
+        parts.append(_ASKED[job.intent])
+    if job.reason.text:
+        code = f"{job.reason.code} " if job.reason.code else ""
+        parts.append(code + text.harmless(job.reason.text))
+    if (unseen := unseen_seconds(job, now_us)) is not None:
+        parts.append(f"last seen {text.duration(unseen)} ago")
+    if job.next_try_us is not None and job.next_try_us > now_us:
+        parts.append(f"tries again in {text.duration((job.next_try_us - now_us) / 1e6)}")
+    return f" {glyphs().dot} ".join(parts)
+
+
+def unseen_seconds(job: JobRow, now_us: int) -> float | None:
+    """Return for how long the place of a running job has not answered, or None when it is in sight."""
+    if job.seen_us is None or job.state in TERMINAL or job.state is State.QUEUED:
+        return None
+    seconds = (now_us - job.seen_us) / 1e6
+    return seconds if seconds > STALE_AFTER_SECONDS else None
+
+
+def run_seconds(job: JobRow, now_us: int) -> float | None:
+    """Return how long the command of the last attempt has run, or ran; None before it starts."""
+    if job.started_us is None:
+        return None
+    end = job.ended_us if job.ended_us is not None and job.state in TERMINAL else now_us
+    return max(0.0, (end - job.started_us) / 1e6)
+
+
+def fault_words(job: JobRow) -> str:
+    """Say whose fault a failure is, or nothing."""
+    match job.reason.fault:
+        case Fault.USER:
+            return "the job's own fault"
+        case Fault.PLATFORM:
+            return "the place's fault"
+        case None:
+            return ""

@@ -1,0 +1,121 @@
+"""Does things as a user would: by the command itself, whose words are shown before they are run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from screens.workers.tasks import Report
+from workbench.errors import FabricError
+from workbench.paths import Home
+
+ENTRY: Final = "import sys; from fabric_workbench import main; sys.exit(main())"
+DEADLINE_SECONDS: Final = 120.0
+MANIFESTS: Final = ("*.yml", "*.yaml", "examples/*/manifest.yml", "*/manifest.yml")
+
+
+def manifests_here(most: int = 40) -> list[str]:
+    """Name the manifests below the working directory, the nearest first."""
+    found: dict[str, None] = {}
+    for pattern in MANIFESTS:
+        for path in sorted(Path.cwd().glob(pattern)):
+            found.setdefault(str(path.relative_to(Path.cwd())))
+            if len(found) >= most:
+                return list(found)
+    return list(found)
+
+
+def command_words(words: Sequence[str]) -> list[str]:
+    """Return the words by which a process of its own is this very command."""
+    return [sys.executable, "-c", ENTRY, *words]
+
+
+def command_environment(home: Home) -> dict[str, str]:
+    """Return the environment that the command is given: this home, and no colours."""
+    return {**os.environ, "FABRIC_HOME": str(home.path), "NO_COLOR": "1", "COLUMNS": "100"}
+
+
+def _say_nothing(said: str, fraction: float | None = None) -> None:
+    """Take news of the command for those who do not care."""
+
+
+def call(
+    home: Home,
+    words: Sequence[str],
+    report: Report = _say_nothing,
+    *,
+    deadline_seconds: float | None = DEADLINE_SECONDS,
+) -> str:
+    """Run ``fabric`` with these words to its end and return what it printed; ``report`` is told what it narrates.
+
+    Raises:
+        FabricError: it refused; the message is its own.
+    """
+    process = subprocess.Popen(
+        command_words(words),
+        env=command_environment(home),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    narrated = _Narration(process, report)
+    late = threading.Event()
+    timer = threading.Timer(deadline_seconds or 0, _end, (process, late))
+    if deadline_seconds is not None:
+        timer.start()
+    try:
+        with process:
+            assert process.stdout is not None
+            printed = process.stdout.read()
+            narrated.join()
+    finally:
+        timer.cancel()
+    if late.is_set():
+        raise FabricError(f"fabric {words[0]} took longer than {deadline_seconds:.0f} s and was ended")
+    if process.returncode:
+        said = narrated.text.strip().removeprefix("fabric: ")
+        raise FabricError(said or f"fabric {words[0]} ended with {process.returncode}")
+    return printed.decode("utf-8", "replace")
+
+
+def _end(process: subprocess.Popen[bytes], late: threading.Event) -> None:
+    late.set()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+class _Narration(threading.Thread):
+    """Reads what a command narrates, line by line; a carriage return ends a line, too."""
+
+    def __init__(self, process: subprocess.Popen[bytes], report: Report) -> None:
+        super().__init__(name="narration", daemon=True)
+        assert process.stderr is not None
+        self._stream = process.stderr
+        self._report = report
+        self.text = ""
+        self.start()
+
+    def run(self) -> None:
+        """Read to the end."""
+        while data := self._stream.read1(4096):  # type: ignore[attr-defined] # a pipe that is buffered has it
+            self.text += data.decode("utf-8", "replace").replace("\r", "\n")
+            if line := self.text.rstrip("\n").rpartition("\n")[2].strip():
+                self._report(line)
+
+
+def plan(home: Home, words: Sequence[str]) -> str:
+    """Return what these words would start."""
+    return call(home, [words[0], "--plan", *words[1:]])
+
+
+def start(home: Home, words: Sequence[str], report: Report = _say_nothing) -> str:
+    """Start a job by these words (``run ...``, ``rerun ...``) and return its id."""
+    return call(home, [words[0], "--detach", *words[1:]], report, deadline_seconds=None).strip()
