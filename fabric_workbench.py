@@ -19,12 +19,12 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing itself would cost `fabric --help` a quarter of its start
-    from workbench.cli.python_api import Job as Job
-    from workbench.cli.python_api import JobFailed as JobFailed
-    from workbench.cli.python_api import Series as Series
-    from workbench.cli.python_api import job as job
-    from workbench.cli.python_api import jobs as jobs
-    from workbench.cli.python_api import run as run
+    from workbench.api.jobs import Job as Job
+    from workbench.api.jobs import JobFailed as JobFailed
+    from workbench.api.jobs import Series as Series
+    from workbench.api.jobs import job as job
+    from workbench.api.jobs import jobs as jobs
+    from workbench.api.jobs import run as run
     from workbench.errors import FabricError as FabricError
 
 API = ("FabricError", "Job", "JobFailed", "Series", "job", "jobs", "run")
@@ -39,7 +39,7 @@ def main() -> int:
         sys.stderr.write("error: fabric runs on Linux and macOS; on Windows use it inside WSL2\n")
         return 78
     _drop_foreign_folders()
-    from workbench.cli.main import main as run_command_line
+    from workbench.cli.framework.main import main as run_command_line
 
     # Importing makes many objects and no garbage; looking for it after every 700 of them is 4 % of a run's start.
     gc.set_threshold(50_000, 20, 20)
@@ -61,7 +61,7 @@ def __getattr__(name: str) -> object:
     if name not in API:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     _import_ours()
-    from workbench.cli import python_api
+    from workbench.api import jobs as python_api
 
     value: object = getattr(python_api, name)
     globals()[name] = value

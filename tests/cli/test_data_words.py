@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from workbench.cli.data_words import is_folder_here, stores_with
 from workbench.config import Config
 from workbench.errors import InputMissing, UnknownName, UsageError
+from workbench.services.submit.data_options import is_folder_here, stores_with
 from workbench.spec import DataStore
 
 CONFIG = Config(

@@ -9,10 +9,10 @@ import pytest
 from tests.cli.conftest import Fabric
 from tests.cli.jobs import add_job
 from tests.cli.journals import folder_of, write_output
-from workbench.cli.copying import write_folder
 from workbench.errors import CannotWrite
 from workbench.job import State
 from workbench.paths import Home
+from workbench.services.transfer.x_copying import write_folder
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
 

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Fabric
-from workbench.cli.environment import active_interpreter, installed_packages, machine, passed_environment
+from workbench.services.submit.submit_environment import (
+    active_interpreter,
+    installed_packages,
+    machine,
+    passed_environment,
+)
 
 
 def executable(path: Path) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from workbench.cli import docs, table
-from workbench.cli.command import Command, Family
-from workbench.cli.invoke import load
+from workbench.cli.framework import docgen, registry
+from workbench.cli.framework.declare import Command, Family
+from workbench.cli.framework.dispatch import load
 
 READS = (
     "attach", "backend list", "backend test", "compare", "config get", "config list", "config path",
@@ -23,7 +23,7 @@ READS = (
 def commands() -> list[tuple[str, Command]]:
     """Return every command with its whole name."""
     found: list[tuple[str, Command]] = []
-    for entry in table.ENTRIES:
+    for entry in registry.ENTRIES:
         target: Command | Family = load(entry)
         if isinstance(target, Family):
             found += [(f"{entry.name} {each.name}", each) for each in target.commands]
@@ -35,7 +35,7 @@ def commands() -> list[tuple[str, Command]]:
 def click_command(name: str) -> Any:
     """Return what Typer makes of a command."""
     first, _, second = name.partition(" ")
-    entry = table.find(first)
+    entry = registry.find(first)
     assert entry is not None
     made = get_command(load(entry).app())
     return made.commands[second] if second else made  # type: ignore[attr-defined] # of a family it is a group
@@ -48,14 +48,14 @@ def test_every_option_and_argument_is_explained(name: str) -> None:
     assert silent == []
 
 
-@pytest.mark.parametrize("entry", table.ENTRIES, ids=lambda entry: entry.name)
-def test_the_line_in_the_overview_begins_the_help(entry: table.Entry) -> None:
+@pytest.mark.parametrize("entry", registry.ENTRIES, ids=lambda entry: entry.name)
+def test_the_line_in_the_overview_begins_the_help(entry: registry.Entry) -> None:
     target: Command | Family = load(entry)
     told = target.help if isinstance(target, Family) else (target.function.__doc__ or "").splitlines()[0]
 
     assert told == entry.help
     assert entry.help.endswith(".")
-    assert entry.name in table.overview()
+    assert entry.name in registry.overview()
 
 
 @pytest.mark.parametrize(("name", "command"), commands(), ids=[name for name, _ in commands()])
@@ -67,7 +67,7 @@ def test_examples_parse(name: str, command: Command) -> None:
         own, _ = command.split(rest)
         made = click_command(name)
 
-        assert program == table.PROGRAM
+        assert program == registry.PROGRAM
         assert called == name
         with made.make_context(name, list(own)) as context:
             assert not context.args, f"{example}: words are left over"
@@ -81,13 +81,13 @@ def test_every_read_speaks_json(name: str) -> None:
 
 
 def test_names_are_unique() -> None:
-    names = table.names()
+    names = registry.names()
 
     assert sorted(set(names)) == sorted(names)
 
 
 def test_the_documentation_is_current() -> None:
-    assert docs.FILE.read_text() == docs.render(), "python -m workbench.cli.docs --write"
+    assert docgen.FILE.read_text() == docgen.render(), "python -m workbench.cli.framework.docgen --write"
 
 
 def test_no_command_has_more_than_one_meaning_for_an_option() -> None:

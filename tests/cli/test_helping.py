@@ -6,8 +6,8 @@ import pytest
 
 from tests.cli.conftest import Fabric
 from tests.cli.jobs import add_job
-from workbench.cli import table
-from workbench.cli.topics import TOPICS
+from workbench.cli.framework import registry
+from workbench.cli.framework.help_topics import TOPICS
 from workbench.job import State, nine
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -71,7 +71,7 @@ def test_the_manual_page_names_every_command_and_option(fabric: Fabric) -> None:
     page = fabric("man").stdout
 
     assert page.startswith(".TH FABRIC 1 ")
-    for entry in table.ENTRIES:
+    for entry in registry.ENTRIES:
         assert f".SS {entry.name}".replace("-", "\\-") in page
     assert "\\-\\-on\\-interrupt" in page
     assert not [line for line in page.splitlines() if line.startswith("'")]

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Fabric, belonging_to, wait_until
-from workbench.cli.following import Keeper
 from workbench.controller.runtime.client import status
 from workbench.job import nine
 from workbench.paths import Home
+from workbench.services.follow.follower import Keeper
 
 STEPS = """\
 import os, signal, sys, time

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.cli.notifying import terminal_notice
+from workbench.cli.follow.notifications import terminal_notice
 
 
 def test_a_terminal_is_rung_and_shown_a_notice() -> None:

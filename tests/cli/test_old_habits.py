@@ -12,9 +12,9 @@ import pytest
 from typer.main import get_command
 
 from tests.cli.conftest import Fabric
-from workbench.cli import table
-from workbench.cli.command import Family
-from workbench.cli.invoke import load
+from workbench.cli.framework import registry
+from workbench.cli.framework.declare import Family
+from workbench.cli.framework.dispatch import load
 from workbench.job import nine
 
 MANIFEST = """\
@@ -124,7 +124,7 @@ def test_the_page_for_those_who_come_from_elsewhere_names_real_commands() -> Non
     assert len(commands) > 80
     for command in commands:
         words = shlex.split(command.replace("...", "").replace("\\|", "|"))
-        entry = table.find(words[0])
+        entry = registry.find(words[0])
         assert entry is not None, command
         made: Any = get_command(load(entry).app())
         if isinstance(load(entry), Family) and len(words) > 1:

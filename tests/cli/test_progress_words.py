@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.cli.progress_words import state_line
 from workbench.job import JobId, Reason, State
+from workbench.services.follow.job_text import state_line
 from workbench.store.db.rows import JobRow, PlaceRef
 
 

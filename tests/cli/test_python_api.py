@@ -11,7 +11,7 @@ import pytest
 
 import fabric_workbench
 from tests.cli.conftest import Fabric, wait_until
-from workbench.cli.python_waiting import NotebookView, wait_for
+from workbench.api.progress import NotebookView, wait_for
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.jobs import job as stored
@@ -147,7 +147,7 @@ def test_a_notebook_is_drawn_in_place_and_its_html_is_harmless(here: Fabric, hom
     job = fabric_workbench.run(
         ["sh", "-c", "echo '<script>alert(1)</script>'; sleep 0.5"], name="<b>", show=False
     )
-    from workbench.cli.following import Follower
+    from workbench.services.follow.follower import Follower
 
     with Store.open(home) as store:
         row = stored(store, job.id)

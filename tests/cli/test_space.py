@@ -150,7 +150,7 @@ def test_what_an_open_job_comes_after_stays(fabric: Fabric) -> None:
 
 
 def test_files_with_several_names_count_once(tmp_path: Path) -> None:
-    from workbench.cli.space import disk_bytes
+    from workbench.services.upkeep.disk_usage import disk_bytes
 
     (tmp_path / "a").write_bytes(b"x" * 100_000)
     one = disk_bytes(tmp_path)

@@ -16,12 +16,12 @@ import pytest
 from tests.cli.conftest import Fabric, Serve, wait_until
 from tests.ports import free_port
 from tests.stores.servers import KEY, SECRET, Server, serving
-from workbench.cli.store_checks import check_folders, check_stores
 from workbench.data.stores.local_server import ALIAS, Served, served_store
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import UsageError
 from workbench.job import nine
 from workbench.paths import Home
+from workbench.services.submit.store_checks import check_folders, check_stores
 from workbench.spec import DataStore, JobSpec
 from workbench.store.db.rows import PlaceRef
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.conftest import Fabric, wait_until
-from workbench.cli.sweeps import expanded
 from workbench.errors import UsageError
+from workbench.services.submit.sweeps import expanded
 
 MANIFEST = """\
 name: digits

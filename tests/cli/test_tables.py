@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.cli.tables import Column, fields, render
-from workbench.cli.words import ago, count, duration, iso, number, short, size
+from workbench.formats import ago, count, duration, iso, number, short, size
+from workbench.terminal.table import Column, fields, render
 
 
 def test_a_table_is_aligned_and_ends_without_blanks() -> None:

@@ -15,9 +15,9 @@ import pytest
 
 from tests.cli.conftest import wait_until
 from tests.docs.shown import Session, session
-from workbench.cli import table
-from workbench.cli.command import Command, Family
-from workbench.cli.invoke import load
+from workbench.cli.framework import registry
+from workbench.cli.framework.declare import Command, Family
+from workbench.cli.framework.dispatch import load
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -86,7 +86,7 @@ CODES = {
 
 def commands() -> list[str]:
     """Return the name of every command that has examples."""
-    return [entry.name for entry in table.ENTRIES]
+    return [entry.name for entry in registry.ENTRIES]
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def check(example: str, code: int, said: str) -> None:
 
 @pytest.mark.parametrize("name", commands())
 def test_every_example_of_help_runs(stage: Session, copy: Session, name: str) -> None:
-    entry = table.find(name)
+    entry = registry.find(name)
     assert entry is not None
     target: Command | Family = load(entry)
     for example in target.examples:
@@ -172,7 +172,7 @@ def test_every_example_of_help_runs(stage: Session, copy: Session, name: str) ->
 
 
 def test_every_example_of_the_overview_and_of_the_readme_runs(copy: Session) -> None:
-    lines = [line.strip() for line in table.overview().splitlines() if line.startswith("  fabric ")]
+    lines = [line.strip() for line in registry.overview().splitlines() if line.startswith("  fabric ")]
     text = README.read_text(encoding="utf-8")
     blocks = re.findall(r"```(?:sh)?\n(.*?)```", text, re.DOTALL)
     lines += [line.strip() for block in blocks for line in block.splitlines() if line.startswith("fabric ")]

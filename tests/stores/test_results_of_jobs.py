@@ -10,11 +10,11 @@ from tests.cli.conftest import Fabric
 from tests.cli.conftest import fabric as fabric
 from tests.ssh.conftest import Box
 from tests.stores.servers import KEY, SECRET, Server
-from workbench.cli.parent_results import check_results
-from workbench.cli.parents import Parent
 from workbench.errors import UsageError
 from workbench.job import JobId
 from workbench.paths import Home
+from workbench.services.submit.dependencies import Parent
+from workbench.services.submit.x_parent_results import check_results
 from workbench.spec import DataStore, Framework, JobSpec
 from workbench.store.db.rows import PlaceRef
 

@@ -1,0 +1,398 @@
+"""What ``import fabric_workbench`` gives: the same jobs, by the same code as the command line.
+
+Every call opens the store for itself, so a :class:`Job` may be kept, copied and used from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from workbench.errors import FabricError, UnknownName, UsageError
+from workbench.job import TERMINAL, State, nine
+from workbench.paths import Home, default_home
+
+if TYPE_CHECKING:
+    from workbench.services.submit.options import Words
+    from workbench.store.db.rows import JobRow
+
+ORIGIN: Final = "python"
+SOURCE: Final = "dictionary"
+"""What faults call a manifest that was given as one."""
+
+
+class JobFailed(FabricError):
+    """A job that was to complete did not; the message is its reason."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(f"{nine(job.id)} {job.name} {job.state.lower()}: {job.reason}", hint=job.hint)
+        self.job = job
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One metric of one job: its points in their order."""
+
+    name: str
+    steps: tuple[int | None, ...]
+    values: tuple[float, ...]
+    """NaN where a point is none."""
+    times: tuple[float, ...]
+    """Seconds since 1970, UTC."""
+
+    @property
+    def last(self) -> float:
+        """The last value; NaN where there is none."""
+        return self.values[-1] if self.values else float("nan")
+
+
+class Job:
+    """A job: what is known of it now, and what can be asked of it.
+
+    ``state``, ``reason`` and the like are read anew each time.
+    """
+
+    def __init__(self, job_id: str) -> None:
+        self.id = job_id
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self._row().name
+
+    @property
+    def state(self) -> str:
+        """One of FfDL's: ``QUEUED``, ``PENDING``, ``PROCESSING``, ``COMPLETED``, ``FAILED``, ``HALTED``, ..."""
+        return self._row().state.value
+
+    @property
+    def reason(self) -> str:
+        """Why it is in that state, in words."""
+        return self._row().reason.text
+
+    @property
+    def hint(self) -> str:
+        """What to do about it; empty where nothing is to be done."""
+        return self._row().reason.hint
+
+    @property
+    def exit_code(self) -> int | None:
+        """What ``fabric run`` ends with; None while the job is open."""
+        return self._row().exit_code
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen to it by itself."""
+        from workbench.services.follow.job_text import is_over
+
+        return is_over(self._row())
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Its parameters."""
+        from workbench.store.jobs import detail
+
+        with _store() as store:
+            return dict(detail(store, self.id).spec.params)
+
+    def describe(self) -> dict[str, Any]:
+        """Return everything that is known of it, as ``fabric show --json``."""
+        from workbench.services.inspect.job_document import show_document
+        from workbench.store.jobs import detail
+
+        with _store() as store:
+            return show_document(store, detail(store, self.id))
+
+    def wait(self, timeout: float | None = None, *, show: bool = True, check: bool = False) -> Job:
+        """Wait until it has ended, and return it.
+
+        Args:
+            timeout: seconds; None waits as long as it takes.
+            show: whether its progress is shown: in a notebook in place, else as lines on stderr.
+            check: whether a job that does not complete raises.
+
+        Raises:
+            TimeoutError: the time is over; the job goes on.
+            JobFailed: it did not complete, and ``check`` was asked for.
+        """
+        from workbench.api.progress import wait_for
+
+        with _store() as store:
+            in_time = wait_for(store, self._row(), timeout=timeout, show=show)
+        if not in_time:
+            raise TimeoutError(f"{nine(self.id)} is still {self.state.lower()} after {timeout:g} s")
+        if check and self.state != State.COMPLETED:
+            raise JobFailed(self)
+        return self
+
+    def logs(self, *, learner: int = 1, attempt: int | None = None, tail: int | None = None) -> str:
+        """Return what a learner printed so far, ``tail`` of its last lines."""
+        return "\n".join(self.lines(learner=learner, attempt=attempt, tail=tail))
+
+    def lines(
+        self, *, learner: int = 1, attempt: int | None = None, tail: int | None = None, follow: bool = False
+    ) -> Iterator[str]:
+        """Yield the lines that a learner printed; with ``follow`` those to come, until the job has ended."""
+        from workbench.api.reading import lines_of
+
+        row = self._row()
+        if not 1 <= learner <= row.learners:
+            raise UnknownName(f"there is no learner {learner}", hint=f"learners are 1 to {row.learners}")
+        return lines_of(row, learner=learner, attempt=attempt or row.attempt, tail=tail, follow=follow)
+
+    def metrics(self, *, learner: int = 1) -> dict[str, Series]:
+        """Return every metric by its name, with all its points."""
+        from workbench.api.reading import series_of
+
+        with _store() as store:
+            return {each.name: each for each in series_of(store, self.id, learner)}
+
+    def results(self) -> Path:
+        """Return the folder of its results."""
+        return Home(default_home()).job(self.id).results
+
+    def halt(self, *, wait: bool = True) -> Job:
+        """Ask it to checkpoint and stop; it can be resumed."""
+        return self._ask("halt", wait=wait)
+
+    def kill(self, *, wait: bool = True) -> Job:
+        """Stop it at once; it can be resumed."""
+        return self._ask("kill", wait=wait)
+
+    def resume(
+        self,
+        *,
+        params: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+        backend: str = "",
+        runner: str = "",
+    ) -> Job:
+        """Start it again from its checkpoints.
+
+        Args:
+            params: parameters that are others from now on.
+            env: variables that are others from now on.
+            backend: the place where it goes on, which takes a result store.
+            runner: another way to start it.
+
+        Raises:
+            UsageError: it is not halted or failed, or cannot go on like that.
+            TryAgain: the controller refused.
+        """
+        from workbench.services.submit.resume import ask_to_resume, wait_for_answer
+
+        sets = _overrides(params, {f"env.{name}": value for name, value in (env or {}).items()})
+        with _store() as store:
+            row = self._row()
+            request = ask_to_resume(store, row, backend=backend, runner=runner, sets=sets, origin=ORIGIN)
+            wait_for_answer(store, row, request)
+        return self
+
+    def tag(self, *tags: str) -> Job:
+        """Add tags to it."""
+        from workbench.store.jobs import annotate
+
+        with _store() as store:
+            annotate(store, self.id, tags=list(dict.fromkeys((*self._row().tags, *tags))), origin=ORIGIN)
+        return self
+
+    def _ask(self, kind: str, *, wait: bool) -> Job:
+        from workbench.cli.commands.jobs.wait import wait_until
+        from workbench.controller.runtime.client import ask, ensure_controller
+
+        with _store() as store:
+            if self._row().state not in TERMINAL:
+                ask(store, self.id, kind, origin=ORIGIN)
+                ensure_controller(store.home)
+            if wait:
+                from workbench.services.follow.job_text import is_over
+
+                wait_until(store, [self._row()], lambda rows: is_over(rows[0]))
+        return self
+
+    def _row(self) -> JobRow:
+        from workbench.store.jobs import job as stored
+
+        with _store() as store:
+            row = stored(store, self.id)
+        if row is None or row.deleted_us is not None:
+            raise UnknownName(f"there is no job {self.id} any more")
+        return row
+
+    def __repr__(self) -> str:
+        try:
+            row = self._row()
+        except FabricError:
+            return f"<Job {nine(self.id)}, which is gone>"
+        return f"<Job {nine(self.id)} {row.name}: {row.state.lower()}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+def run(
+    manifest: str | Path | Mapping[str, Any] | Sequence[str],
+    code: str | Path = "",
+    *,
+    backend: str = "",
+    runner: str = "",
+    name: str = "",
+    params: Mapping[str, Any] | None = None,
+    set: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+    secrets: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None,
+    gpus: int | None = None,
+    image: str = "",
+    data: str | Sequence[str] = (),
+    results: str = "",
+    after: Sequence[Job | str] = (),
+    templates: Sequence[str] = (),
+    profile: str = "",
+    wait: bool = False,
+    show: bool = True,
+) -> Job:
+    """Start a job.
+
+    Args:
+        manifest: a file, a manifest as a dictionary, or a command line as a list of words.
+        code: folder, zip or tar with the code; else the manifest's folder, or the working one.
+        backend: which place: a name, or an address.
+        runner: the way to start it: process, container, pod.
+        name: the job's name.
+        params: its parameters, over those of the manifest.
+        set: other keys by their dotted path, over those of the manifest.
+        env: variables.
+        secrets: names of variables whose values here are handed on as secrets.
+        labels: names and texts to find it by.
+        gpus: GPUs for each learner.
+        image: the image that learners run in.
+        data: what ``DATA_DIR`` holds, as for ``fabric run --data``: a folder, ``STORE:CONTAINER``, ``s3://...``.
+        results: where results go, in the same words.
+        after: jobs that have to complete before; ``"ID:ended"`` lets one fail.
+        templates: what the manifest lies over.
+        profile: a part of the configuration that then counts.
+        wait: whether to return only when it has ended.
+        show: whether it says what it does; what waits shows its progress.
+
+    Raises:
+        FabricError: it cannot be started; the subclass says why, ``hint`` what to do.
+    """
+    from workbench.config import profile as chosen
+    from workbench.services.submit.prepare import prepare
+    from workbench.services.submit.submit import ControllerStart, submit
+
+    words = _words(
+        manifest,
+        code=str(code),
+        backend=backend,
+        runner=runner,
+        name=name,
+        overrides=_overrides(params, set),
+        environment=(*(f"{key}={value}" for key, value in (env or {}).items()), *secrets),
+        labels=tuple(f"{key}={value}" for key, value in (labels or {}).items()),
+        gpus=gpus,
+        image=image,
+        data=tuple(filter(None, [data] if isinstance(data, str) else data)),
+        results=results,
+        after=tuple(each.id if isinstance(each, Job) else each for each in after),
+        templates=tuple(templates),
+    )
+    with chosen(profile), _store() as store, ControllerStart(store.home):
+        prepared = prepare(words, store.home, launch=True)
+        row = submit(store, prepared, keep_manifest=False, quiet=not show, origin=ORIGIN)
+    started = Job(row.id)
+    return started.wait(show=show) if wait else started
+
+
+def job(text: str = "@last") -> Job:
+    """Return the job that a text stands for: an id, a unique part of one, a name, or ``@last``.
+
+    Raises:
+        UnknownName: there is none; the hint names the nearest.
+        AmbiguousName: there are several.
+    """
+    from workbench.store.jobs import resolve
+
+    with _store() as store:
+        return Job(resolve(store, text).id)
+
+
+def jobs(where: str = "", *, sort: str = "", limit: int | None = None) -> list[Job]:
+    """List jobs, newest first.
+
+    Args:
+        where: a filter, as ``fabric list --where`` takes it.
+        sort: a column or a metric, the least first; ``-loss`` turns it round.
+        limit: at most so many.
+
+    Raises:
+        UsageError: the filter or the order cannot be read, or names a metric that no job has.
+    """
+    from workbench.clock import now_us
+    from workbench.services.filters import check_metric, read_where
+    from workbench.store.queries.listing import SORTS, listed
+
+    key = sort.lstrip("-") or "submitted"
+    with _store() as store:
+        if key not in SORTS:
+            check_metric(store, key)
+        rows = listed(
+            store,
+            ["deleted_us IS NULL"],
+            {},
+            where=read_where(store, [where]),
+            sort=key,
+            descending=sort.startswith("-") if sort else True,
+            now_us=now_us(),
+            limit=limit,
+        )
+    return [Job(row.id) for row in rows]
+
+
+def _store() -> Any:  # a context manager of a Store
+    from workbench.services.open_store import open_store
+
+    return open_store()
+
+
+def _overrides(params: Mapping[str, Any] | None, keys: Mapping[str, Any] | None) -> tuple[str, ...]:
+    import json
+
+    said = {**{f"params.{name}": value for name, value in (params or {}).items()}, **(keys or {})}
+    # JSON is YAML, and leaves no doubt what is a text.
+    return tuple(f"{path}={json.dumps(value)}" for path, value in said.items())
+
+
+def _words(manifest: str | Path | Mapping[str, Any] | Sequence[str], **words: Any) -> Words:
+    from workbench.services.submit.options import Words
+
+    if isinstance(manifest, Mapping):
+        import yaml
+
+        text = yaml.safe_dump(dict(manifest), allow_unicode=True, sort_keys=False)
+        words["code"] = words["code"] or _working_folder(manifest)
+        return Words(manifest=SOURCE, text=text, argv=("fabric_workbench.run",), **words)
+    if isinstance(manifest, (str, Path)):
+        return Words(manifest=str(manifest), argv=("fabric_workbench.run",), **words)
+    command = tuple(str(word) for word in manifest)
+    if not command:
+        raise UsageError("the command line is empty")
+    return Words(command=command, argv=("fabric_workbench.run",), **words)
+
+
+def _working_folder(manifest: Mapping[str, Any]) -> str:
+    folder = Path.cwd()
+    if manifest.get("code"):
+        return str(folder / str(manifest["code"]))
+    if folder in (Path.home(), Path(folder.anchor)):
+        raise UsageError(
+            f"the working folder is the code, and {folder} is too much of it",
+            hint="name the folder with the code: run(manifest, code=...)",
+        )
+    return str(folder)

@@ -1,0 +1,113 @@
+"""``fabric adopt``: jobs at a place that were given from another laptop."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workbench.cli.framework.declare import command
+from workbench.cli.framework.options import Json
+from workbench.cli.framework.x_completions import backend_names
+from workbench.terminal.console import narrate, width
+
+if TYPE_CHECKING:
+    from workbench.services.submit.adoption import Found
+
+Place = Annotated[str, typer.Argument(metavar="PLACE", help="Where they run.", autocompletion=backend_names)]
+Jobs = Annotated[
+    list[str] | None, typer.Argument(metavar="[JOB]...", help="Which; without any they are listed.")
+]
+All = Annotated[bool, typer.Option("--all", help="All of them.")]
+Watch = Annotated[
+    bool, typer.Option("--watch", help="Only look on: never restart them, remove nothing there.")
+]
+
+
+@command("adopt", "fabric adopt gpubox", "fabric adopt gpubox k3f9x2mtq", "fabric adopt gpubox --all --watch")
+def adopt(
+    place: Place, jobs: Jobs = None, all: All = False, watch: Watch = False, json: Json = False
+) -> None:
+    """Look after one's own jobs of another laptop.
+
+    Both reach the host as the same user. Without a job those there are listed. An adopted job is followed,
+    halted, resumed and downloaded as if it had been given here; the laptop that gave it may go on with it,
+    too.
+    """
+    from workbench.controller.runtime.client import ensure_controller
+    from workbench.services.open_store import open_store
+    from workbench.services.submit.adoption import adopt as take_up
+    from workbench.services.submit.adoption import chosen, find
+
+    with open_store() as store:
+        found = find(store, place)
+        if jobs or all:
+            found = chosen(found, jobs or [])
+            for each in found:
+                if missing := take_up(store, each, watch=watch):
+                    _warn_of(each, missing)
+            ensure_controller(store.home)
+        if json:
+            _print_document(found, adopted=bool(jobs or all))
+        elif jobs or all:
+            narrate(f"adopted {len(found)}; `fabric list` shows them")
+        else:
+            _print_table(found)
+
+
+def _warn_of(found: Found, missing: list[str]) -> None:
+    from workbench.job import nine
+    from workbench.terminal.errors import warn
+
+    names = ", ".join(missing)
+    warn(
+        f"{nine(found.job_id)} cannot be started again from here: its secrets ({names}) are not on this machine"
+    )
+
+
+def _print_table(found: list[Found]) -> None:
+    from workbench.job import nine
+    from workbench.terminal.table import Column, render
+
+    if not found:
+        narrate("there are no jobs of other laptops of yours")
+        return
+    columns = [
+        Column("ID"),
+        Column("NAME"),
+        Column("RUNNER"),
+        Column("ATTEMPT", right=True),
+        Column("NOW", stretch=True),
+    ]
+    rows = [
+        [
+            nine(each.job_id),
+            each.spec.name,
+            each.runner,
+            str(each.attempt),
+            "runs" if each.alive else "is over",
+        ]
+        for each in found
+    ]
+    sys.stdout.write(render(columns, rows, width=width(100)))
+
+
+def _print_document(found: list[Found], *, adopted: bool) -> None:
+    from workbench.terminal.json_output import print_document
+
+    print_document(
+        [
+            {
+                "schema": "fabric.adoptable/1",
+                "id": each.job_id,
+                "name": each.spec.name,
+                "home": each.home,
+                "runner": each.runner,
+                "attempt": each.attempt,
+                "alive": each.alive,
+                "adopted": adopted,
+            }
+            for each in found
+        ]
+    )

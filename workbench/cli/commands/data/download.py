@@ -1,0 +1,120 @@
+"""``fabric download``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from workbench.cli.framework.declare import command
+from workbench.cli.framework.options import Force, Job, Json
+from workbench.errors import UnknownName, UsageError
+from workbench.job import nine
+from workbench.terminal.console import narrate
+
+KINDS = ("code", "logs", "results", "checkpoints")
+
+What = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[WHAT]... [DEST]",
+        help="code, logs, results, checkpoints, else results; and where to, else a new folder named after the job.",
+    ),
+]
+To = Annotated[str, typer.Option("--to", "-o", metavar="FOLDER", help="Where to, as DEST.")]
+Include = Annotated[
+    list[str] | None,
+    typer.Option("--include", metavar="GLOB", help="Only files that fit, such as '*.pt' (repeatable)."),
+]
+
+
+Definition = Annotated[bool, typer.Option("--definition", help="FfDL's: the code as a zip.")]
+TrainedModel = Annotated[bool, typer.Option("--trainedmodel", help="FfDL's: the results as a zip.")]
+FileName = Annotated[
+    str, typer.Option("--filename", metavar="FILE", help="With these two: the zip, else ID-definition.zip.")
+]
+
+
+@command(
+    "download",
+    "fabric download @last",
+    "fabric download digits results checkpoints out --force",
+    "fabric download @last results --include '*.pt'",
+    "fabric download @last logs --json",
+    "fabric download @last --trainedmodel --filename model.zip",
+)
+def download(
+    job: Job,
+    what: What = None,
+    to: To = "",
+    include: Include = None,
+    definition: Definition = False,
+    trainedmodel: TrainedModel = False,
+    filename: FileName = "",
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Copy a job's code, logs, results or checkpoints here.
+
+    They come from this machine, from the store that they are in, or from the job's place, also while it runs.
+    Each becomes a folder of that name, whole or not at all; a copy from a store that was cut off is gone on with.
+    What is there is not touched without --force.
+    """
+    from workbench.services.open_store import store_with
+    from workbench.services.transfer.download import Wanted, fetch
+
+    if definition or trainedmodel:
+        from workbench.services.transfer.x_ffdl_zip import download_zips
+
+        chosen = [("code", "definition")] if definition else []
+        chosen += [("results", "trainedmodel")] if trainedmodel else []
+        if what or to:
+            raise UsageError("--definition and --trainedmodel say what; --filename says where to")
+        download_zips(job, chosen, filename, force=force, json=json)
+        return
+    if filename:
+        raise UsageError(
+            "--filename names the zip of --definition or --trainedmodel", hint="--to names a folder"
+        )
+    kinds, target = _sort_out(what or [], to)
+    with store_with(job) as (store, row):
+        place = Path(target or row.id)
+        wanted = Wanted(tuple(include or ()), force, shown=not json)
+        written = {each: fetch(store, row, each, place / each, wanted) for each in kinds}
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(
+            {
+                "schema": "fabric.download/1",
+                "id": row.id,
+                "folders": {each: str(path.absolute()) for each, path in written.items()},
+            }
+        )
+        return
+    for path in written.values():
+        print(path)
+    narrate(f"downloaded {', '.join(kinds)} of {nine(row.id)} {row.name}")
+
+
+def _sort_out(words: list[str], to: str) -> tuple[list[str], str]:
+    """Tell what is wanted from where it goes: the last word, when it is none of the kinds and not like one."""
+    kinds = [word for word in words if word in KINDS]
+    others = [word for word in words if word not in KINDS]
+    if len(others) == 1 and words[-1] == others[0] and not to and _is_path(others[0]):
+        to, others = others[0], []
+    if others:
+        raise UnknownName(
+            f"there is no '{others[0]}' to download",
+            hint=f"there are {', '.join(KINDS)}; ./{others[0]} is a folder",
+        )
+    if to.startswith("-"):
+        raise UsageError(f"{to} is no folder")
+    return list(dict.fromkeys(kinds or ["results"])), to
+
+
+def _is_path(word: str) -> bool:
+    from workbench.manifest.yaml.faults import nearest
+
+    return "/" in word or Path(word).exists() or not nearest(word, KINDS)

@@ -1,0 +1,109 @@
+"""``fabric logs``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workbench.cli.framework.declare import command
+from workbench.cli.framework.options import Attempt, Job, JsonStream, Learner, NoPrefix
+
+if TYPE_CHECKING:
+    from workbench.store.db.rows import JobRow
+
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as more is printed, until the job ends.")]
+Tail = Annotated[int | None, typer.Option("--tail", "-n", min=0, metavar="N", help="The last N lines.")]
+Since = Annotated[
+    str, typer.Option("--since", metavar="TIME", help="From a time on: 5m, 2h, 2026-01-31T15:04.")
+]
+Timestamps = Annotated[bool, typer.Option("--timestamps", "-t", help="The time before each line.")]
+Grep = Annotated[str, typer.Option("--grep", metavar="REGEX", help="Only lines that match.")]
+Setup = Annotated[bool, typer.Option("--setup", help="What the setup command printed.")]
+Invert = Annotated[bool, typer.Option("--invert", "-v", help="With --grep: only lines that do not match.")]
+
+
+@command(
+    "logs",
+    "fabric logs @last",
+    "fabric logs digits -f --tail 20",
+    "fabric logs @last --learner 2 --since 5m --timestamps",
+    "fabric logs @last --grep 'loss|error' --json",
+    "fabric logs @last --setup",
+)
+def logs(
+    job: Job,
+    follow: Follow = False,
+    tail: Tail = None,
+    since: Since = "",
+    learner: Learner = None,
+    attempt: Attempt = None,
+    timestamps: Timestamps = False,
+    grep: Grep = "",
+    invert: Invert = False,
+    setup: Setup = False,
+    no_prefix: NoPrefix = False,
+    json: JsonStream = False,
+) -> None:
+    """Print what a job printed.
+
+    Of one learner byte for byte; of several whole lines in the order of their times, with `[1] ` before those
+    of learner 1. On a terminal control sequences are made harmless.
+    """
+    from workbench.cli.follow.logs import Wanted, follow_attempts, print_attempt, print_document
+    from workbench.logs.grep import Pattern
+    from workbench.services.open_store import store_with
+
+    with store_with(job) as (store, row):
+        wanted = Wanted(
+            learners=learners_of(row, learner),
+            attempt=_attempt(row, attempt),
+            tail=tail,
+            since_us=_since(since),
+            pattern=Pattern(grep) if grep else None,
+            invert=invert,
+            timestamps=timestamps,
+            prefix=not no_prefix,
+            json=json,
+            setup=setup,
+        )
+        if follow:
+            follow_attempts(store, row, wanted, to_the_end=attempt is None)
+        elif json:
+            print_document(store, row, wanted)
+        else:
+            print_attempt(store, row, wanted)
+
+
+def learners_of(row: JobRow, learner: int | None) -> tuple[int, ...]:
+    """Return the learners that are meant: one, or all.
+
+    Raises:
+        UnknownName: there is no such learner.
+    """
+    if learner is None:
+        return tuple(range(1, row.learners + 1))
+    if not 1 <= learner <= row.learners:
+        from workbench.errors import UnknownName
+
+        raise UnknownName(f"there is no learner {learner}", hint=f"learners are 1 to {row.learners}")
+    return (learner,)
+
+
+def _attempt(row: JobRow, attempt: int | None) -> int:
+    if attempt is None:
+        return row.attempt
+    if not 1 <= attempt <= row.attempt:
+        from workbench.errors import UnknownName
+
+        raise UnknownName(f"there is no attempt {attempt}", hint=f"attempts are 1 to {row.attempt}")
+    return attempt
+
+
+def _since(text: str) -> int | None:
+    if not text:
+        return None
+    from workbench.clock import now_us
+    from workbench.logs.time_expressions import since_us
+
+    return since_us(text, now_us())

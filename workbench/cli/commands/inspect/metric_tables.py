@@ -1,0 +1,145 @@
+"""A job's metrics as text: a table, comma-separated values, one JSON document."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.formats import MICROSECONDS, iso, number
+from workbench.job import nine
+from workbench.metrics import series
+from workbench.metrics.table import table
+from workbench.terminal.console import narrate, width
+from workbench.terminal.json_output import print_document
+from workbench.terminal.table import Column, render
+
+if TYPE_CHECKING:
+    from workbench.metrics import MetricRow
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
+
+
+def print_table(
+    store: Store, row: JobRow, learner: int | None, attempt: int | None, shown: int | None
+) -> None:
+    """Print the last ``shown`` steps, all of them where it is None, and say what was cut off."""
+    read = table(store, row.id, learner=learner, attempt=attempt)
+    kept: deque[MetricRow] = deque(maxlen=shown)
+    total = 0
+    for each in read.rows:
+        kept.append(each)
+        total += 1
+    if not total:
+        narrate(f"{nine(row.id)} has no metrics; evaluation_metrics in its manifest says how to find them")
+        return
+    heading = [*_keys(row), "step", *read.columns]
+    cells = [
+        [*_places(row, each), _step(each), *(_cell(each, name, number) for name in read.columns)]
+        for each in kept
+    ]
+    sys.stdout.write(render([Column(title, right=True) for title in heading], cells, width=width()))
+    if total > len(kept):
+        narrate(f"showing the last {len(kept):,} of {total:,}; --all shows the rest")
+
+
+def _keys(row: JobRow) -> list[str]:
+    return [*(["learner"] if row.learners > 1 else []), *(["attempt"] if row.attempt > 1 else [])]
+
+
+def _places(row: JobRow, each: MetricRow) -> list[str]:
+    learner = [str(each.learner)] if row.learners > 1 else []
+    return [*learner, *([str(each.attempt)] if row.attempt > 1 else [])]
+
+
+def _step(each: MetricRow) -> str:
+    return "-" if each.step is None else str(each.step)
+
+
+def _cell(each: MetricRow, name: str, write: Any) -> str:
+    return str(write(each.values[name])) if name in each.values else ""
+
+
+def print_latest(store: Store, row: JobRow, *, json: bool) -> None:
+    """Print the last value of each metric, with least and greatest."""
+    found = series(store, row.id)
+    if json:
+        print_document([_series_document(each) for each in found])
+        return
+    columns = [Column("METRIC"), Column("LEARNER", right=True), Column("STEP", right=True)]
+    columns += [Column(title, right=True) for title in ("LAST", "LEAST", "GREATEST", "POINTS")]
+    cells = [
+        [
+            each.name,
+            str(each.learner),
+            "-" if each.last_step is None else str(each.last_step),
+            number(each.last),
+            number(each.minimum),
+            number(each.maximum),
+            f"{each.points:,}",
+        ]
+        for each in found
+    ]
+    sys.stdout.write(render(columns, cells, width=width()))
+
+
+def _series_document(each: Any) -> dict[str, Any]:
+
+    return {
+        "schema": "fabric.series/1",
+        "name": each.name,
+        "learner": each.learner,
+        "kind": each.kind,
+        "points": each.points,
+        "last_step": each.last_step,
+        "last_time": iso(each.last_time_us),
+        "last": each.last,
+        "minimum": each.minimum,
+        "maximum": each.maximum,
+    }
+
+
+def print_csv(store: Store, row: JobRow, learner: int | None, attempt: int | None) -> None:
+    """Print all values."""
+    read = table(store, row.id, learner=learner, attempt=attempt)
+    write_csv_rows([_csv_heading(read.columns)])
+    write_csv_rows(_csv_row(each, read.columns) for each in read.rows)
+
+
+def _csv_heading(columns: Sequence[str]) -> list[str]:
+    """Return the first line of the CSV form."""
+    return ["learner", "attempt", "step", "time", *columns]
+
+
+def _csv_row(each: MetricRow, columns: Sequence[str]) -> list[str]:
+    """Return one step as the CSV form has it: a value that was not reported is empty, NaN is ``nan``."""
+    values = [repr(each.values[name]) if name in each.values else "" for name in columns]
+    step = "" if each.step is None else str(each.step)
+    return [str(each.learner), str(each.attempt), step, f"{each.time_us / MICROSECONDS:.6f}", *values]
+
+
+def write_csv_rows(rows: Iterable[Sequence[str]]) -> None:
+    """Write lines of comma-separated values to stdout."""
+    csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
+
+
+def print_rows(store: Store, row: JobRow, learner: int | None, attempt: int | None) -> None:
+    """Print series and all values as one document."""
+    read = table(store, row.id, learner=learner, attempt=attempt)
+    print_document(
+        {
+            "schema": "fabric.metrics/1",
+            "id": row.id,
+            "series": [_series_document(each) for each in series(store, row.id)],
+            "columns": list(read.columns),
+            "rows": [_row_document(each) for each in read.rows],
+        }
+    )
+
+
+def _row_document(each: MetricRow) -> dict[str, Any]:
+
+    place = {"learner": each.learner, "attempt": each.attempt, "step": each.step, "time": iso(each.time_us)}
+    return {**place, "values": dict(each.values)}

@@ -1,0 +1,150 @@
+"""``fabric metrics``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workbench.cli.framework.declare import command
+from workbench.cli.framework.options import Attempt, JsonStream, Learner
+from workbench.cli.framework.x_completions import job_names, metric_names
+
+if TYPE_CHECKING:
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
+
+SHOWN = 50
+"""How many rows a terminal is shown when nothing is said."""
+
+MICROSECONDS = 1_000_000
+
+Csv = Annotated[bool, typer.Option("--csv", help="Comma-separated values, all of them.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as new values come, until the job ends.")]
+Tail = Annotated[
+    int | None, typer.Option("--tail", "-n", min=1, metavar="N", help=f"The last N steps; else {SHOWN}.")
+]
+All = Annotated[bool, typer.Option("--all", "-a", help="All steps.")]
+Latest = Annotated[
+    bool, typer.Option("--latest", help="Only the last value of each, with least and greatest.")
+]
+
+
+OneJob = Annotated[
+    str,
+    typer.Argument(
+        metavar="[JOB]",
+        help="Its id, a part of it, its name; else the last. With --try a manifest or a preset's name.",
+        autocompletion=job_names,
+    ),
+]
+Log = Annotated[str, typer.Argument(metavar="[LOG]", help="With --try: a file, a job, or `-` for stdin.")]
+Try = Annotated[
+    bool, typer.Option("--try", help="Show line by line what a manifest extracts from a log, and why not.")
+]
+Plot = Annotated[bool, typer.Option("--plot", "-p", help="Draw them in the terminal.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        "-m",
+        metavar="NAME",
+        help="With --plot: only this one (repeatable).",
+        autocompletion=metric_names,
+    ),
+]
+
+
+@command(
+    "metrics",
+    "fabric metrics @last",
+    "fabric metrics digits --csv",
+    "fabric metrics @last --plot --metric loss",
+    "fabric metrics --try manifest.yml train.log",
+    "fabric metrics --try keras @last",
+    "fabric metrics @last -f --json",
+)
+def metrics(
+    job: OneJob = "@last",
+    log: Log = "",
+    try_: Try = False,
+    plot: Plot = False,
+    metric: Names = None,
+    follow: Follow = False,
+    tail: Tail = None,
+    all: All = False,
+    latest: Latest = False,
+    learner: Learner = None,
+    attempt: Attempt = None,
+    csv: Csv = False,
+    json: JsonStream = False,
+) -> int:
+    """Print what a job measured.
+
+    A table has one row for each step of each learner; --csv and --json hold all of them. --try reads a log by
+    the expressions of a manifest, or by the preset caffe, keras, lightning, huggingface or tqdm; it ends with 1
+    when nothing matches.
+    """
+    if try_:
+        from workbench.services.inspect.metric_dry_run import try_metrics
+
+        return try_metrics(job, log, json=json)
+    from workbench.cli.commands.inspect.metric_tables import print_csv, print_latest, print_rows, print_table
+    from workbench.errors import UsageError
+    from workbench.services.open_store import store_with
+
+    if log:
+        raise UsageError(
+            f"what is {log}?", hint="a log is read with --try: fabric metrics --try MANIFEST LOG"
+        )
+    if csv and json:
+        raise UsageError("--csv and --json exclude each other")
+    with store_with(job) as (store, row):
+        _check_learner(row, learner)
+        if plot:
+            from workbench.cli.commands.inspect.plot import print_plots
+
+            print_plots(store, row, names=metric or [], learner=learner)
+        elif follow:
+            _follow(store, row, learner=learner, attempt=attempt, csv=csv, json=json)
+        elif latest:
+            print_latest(store, row, json=json)
+        elif json:
+            print_rows(store, row, learner, attempt)
+        elif csv:
+            print_csv(store, row, learner, attempt)
+        else:
+            print_table(store, row, learner, attempt, None if all else tail or SHOWN)
+    return 0
+
+
+def _check_learner(row: JobRow, learner: int | None) -> None:
+    if learner is not None and not 1 <= learner <= row.learners:
+        from workbench.errors import UnknownName
+
+        raise UnknownName(f"there is no learner {learner}", hint=f"learners are 1 to {row.learners}")
+
+
+def _follow(
+    store: Store, row: JobRow, *, learner: int | None, attempt: int | None, csv: bool, json: bool
+) -> None:
+    from workbench.cli.commands.inspect.metric_tables import write_csv_rows
+    from workbench.cli.follow.x_following_metrics import new_points
+    from workbench.formats import MICROSECONDS, iso, number, stamp
+    from workbench.terminal.json_output import print_event
+
+    for name, point, who in new_points(store, row, learner=learner, attempt=attempt):
+        step = "" if point.step is None else str(point.step)
+        if json:
+            place = {"learner": who, "attempt": point.attempt, "step": point.step, "time": iso(point.time_us)}
+            print_event("metric", {"name": name, "value": point.value, **place})
+        elif csv:
+            value = "nan" if point.value is None else repr(point.value)
+            time = f"{point.time_us / MICROSECONDS:.6f}"
+            write_csv_rows([[str(who), str(point.attempt), step, time, name, value]])
+        else:
+            learner_word = f"[{who}] " if row.learners > 1 else ""
+            step_word = f"step {step}  " if step else ""
+            print(f"{stamp(point.time_us)}  {learner_word}{step_word}{name}={number(point.value)}")
+        sys.stdout.flush()

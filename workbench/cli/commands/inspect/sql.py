@@ -1,0 +1,102 @@
+"""``fabric sql``: one query over the store, which cannot change anything."""
+
+from __future__ import annotations
+
+import csv as csv_writer
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from workbench.cli.framework.declare import command
+from workbench.cli.framework.options import Json
+
+EXAMPLE = "select name, state, exit_code from jobs where state = 'FAILED'"
+
+Query = Annotated[
+    str,
+    typer.Argument(metavar="[QUERY]", help="One SELECT; `-` reads it from stdin; none lists the views."),
+]
+Csv = Annotated[bool, typer.Option("--csv", help="Comma-separated values.")]
+
+
+@command(
+    "sql",
+    "fabric sql",
+    f'fabric sql "{EXAMPLE}"',
+    "fabric sql \"select setting(id, 'params.lr') lr, min(last) from jobs join metrics using (id) "
+    "where metrics.name = 'loss' group by lr\" --csv",
+)
+def sql(query: Query = "", csv: Csv = False, json: Json = False) -> None:
+    """Ask the store by SQL; nothing can be changed by it.
+
+    Without a query the views are listed with their columns. `setting(id, 'params.lr')` gives any setting of
+    a job. Times are texts in UTC, `seconds` are numbers.
+    """
+    from workbench.errors import InputMissing, UsageError
+    from workbench.paths import Home, default_home
+    from workbench.store.queries.sql_console import open_views
+
+    if csv and json:
+        raise UsageError("--csv and --json exclude each other")
+    home = Home(default_home())
+    if not home.database.exists():
+        raise InputMissing(f"there is no store in {home.path} yet", hint="the first job makes it")
+    text = sys.stdin.read() if query == "-" else query
+    with open_views(home) as asking:
+        if not text.strip():
+            _print_views(json=json)
+            return
+        cursor = asking.run(text)
+        names = [each[0] for each in cursor.description or ()]
+        if csv:
+            writer = csv_writer.writer(sys.stdout, lineterminator="\n")
+            writer.writerow(names)
+            writer.writerows(asking.rows(cursor))
+        elif json:
+            _print_json(names, asking.rows(cursor))
+        else:
+            _print_table(names, list(asking.rows(cursor)))
+
+
+def _print_json(names: Sequence[str], rows: Iterator[tuple[Any, ...]]) -> None:
+    from workbench.terminal.json_output import print_document
+
+    print_document([{"schema": "fabric.row/1", **dict(zip(names, row, strict=True))} for row in rows])
+
+
+def _print_table(names: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
+    from workbench.terminal.console import narrate, width
+    from workbench.terminal.table import Column, render
+
+    columns = [
+        Column(name, right=all(isinstance(row[i], (int, float, type(None))) for row in rows), stretch=True)
+        for i, name in enumerate(names)
+    ]
+    cells = [["" if value is None else _text(value) for value in row] for row in rows]
+    if names:
+        sys.stdout.write(render(columns, cells, width=width(200)))
+    if not rows:
+        narrate("no rows")
+
+
+def _text(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _print_views(*, json: bool) -> None:
+    from workbench.store.queries.sql_console import FUNCTIONS, VIEWS
+    from workbench.terminal.json_output import print_document
+
+    if json:
+        print_document(
+            [
+                {"schema": "fabric.view/1", "name": view.name, "about": view.about, "columns": view.columns}
+                for view in VIEWS
+            ]
+        )
+        return
+    for view in VIEWS:
+        print(f"{view.name}: {view.about}\n  {', '.join(view.columns)}\n")
+    print("\n".join(f"{name}: {about}" for name, about in FUNCTIONS.items()))

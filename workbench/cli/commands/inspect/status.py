@@ -1,0 +1,50 @@
+"""``fabric status``: one line a job, for who only wants to know how it goes."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from workbench.cli.framework.declare import command
+from workbench.cli.framework.options import Json, SomeJobs
+
+if TYPE_CHECKING:
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
+
+
+@command("status", "fabric status", "fabric status @last", "fabric status digits other --json")
+def status(jobs: SomeJobs = None, json: Json = False) -> None:
+    """Say in a line each how jobs go.
+
+    Without a name, those that are open. `fabric list` and `fabric show` say more.
+    """
+    from workbench.services.open_store import existing_store, store_with
+    from workbench.store.jobs import open_jobs, resolve
+    from workbench.terminal.console import narrate
+
+    if jobs:
+        with store_with(jobs[0]) as (store, first):
+            rows = [first, *(resolve(store, name) for name in jobs[1:])]
+            _print(store, rows, json=json)
+        return
+    with existing_store() as store_or_none:
+        rows = open_jobs(store_or_none) if store_or_none else []
+        _print(store_or_none, rows, json=json)
+    if not rows and not json:
+        narrate("no job is open; `fabric list` shows those that have ended")
+
+
+def _print(store: Store | None, rows: list[JobRow], *, json: bool) -> None:
+    if json:
+        from workbench.terminal.json_output import job_document, print_document
+
+        print_document([job_document(row) for row in rows])
+        return
+    from workbench.metrics import series
+    from workbench.services.follow.job_text import ended_lines, is_over, metrics_line, state_line
+
+    for row in rows:
+        line = ended_lines(row, "")[0] if is_over(row) else state_line(row)
+        values = metrics_line(series(store, row.id)) if store else ""
+        sys.stdout.write(f"{line}  {values}".rstrip() + "\n")

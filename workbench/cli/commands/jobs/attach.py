@@ -1,0 +1,64 @@
+"""``fabric attach``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from workbench.cli.commands.jobs.run import Notify, NotifyWhen, OnInterrupt, Quiet
+from workbench.cli.framework.declare import command
+from workbench.cli.framework.options import NoPrefix
+from workbench.cli.framework.x_completions import job_names
+
+LastJob = Annotated[
+    str,
+    typer.Argument(
+        metavar="[JOB]", help="Its id, a part of it, its name; else the last.", autocompletion=job_names
+    ),
+]
+Tail = Annotated[
+    int | None, typer.Option("--tail", "-n", min=0, metavar="N", help="Begin with the last N lines.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print events, one JSON line each.")]
+
+
+@command(
+    "attach",
+    "fabric attach",
+    "fabric attach digits --tail 20 --notify",
+    "fabric attach @last --notify-when 'loss<0.1'",
+    "fabric attach @last --json",
+)
+def attach(
+    job: LastJob = "@last",
+    tail: Tail = None,
+    on_interrupt: OnInterrupt = None,
+    notify: Notify = False,
+    notify_when: NotifyWhen = None,
+    no_prefix: NoPrefix = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Follow a job's output and end with its exit code.
+
+    Output begins with the first line of the job's last attempt. A job that has ended prints all of it.
+    """
+    from workbench.cli.follow.attach import Notices, attach_to
+    from workbench.cli.follow.signals import policy_of
+    from workbench.services.open_store import store_with
+    from workbench.services.x_conditions import read_conditions
+
+    policy = policy_of(on_interrupt)
+    notices = Notices(notify, read_conditions(notify_when or []))
+    with store_with(job) as (store, row):
+        return attach_to(
+            store,
+            row,
+            policy=policy,
+            json=json,
+            prefix=not no_prefix,
+            quiet=quiet,
+            tail=tail,
+            notices=notices,
+        )

@@ -1,0 +1,120 @@
+"""``fabric halt``, ``kill`` and ``resume``: requests that are kept until the place confirms them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from workbench.cli.framework.declare import command
+from workbench.cli.framework.options import Backend, Job, Json, Labelled, SomeJobs
+from workbench.job import nine
+from workbench.services.follow.job_text import is_over
+from workbench.terminal.console import narrate, state_style
+
+if TYPE_CHECKING:
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
+
+ORIGIN = "cli"
+
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is asked for.")]
+Runner = Annotated[str, typer.Option("--runner", metavar="NAME", help="Another way to start it.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Another value of params.NAME or env.NAME (repeatable)."),
+]
+Follow = Annotated[bool, typer.Option("--attach", "-a", help="Follow it, as `fabric attach` does.")]
+
+
+@command("halt", "fabric halt @last", "fabric halt digits other --no-wait", "fabric halt --label sweep=lr")
+def halt(jobs: SomeJobs = None, label: Labelled = "", no_wait: NoWait = False, json: Json = False) -> int:
+    """Ask a job to checkpoint and stop; it can be resumed.
+
+    Its processes get SIGTERM and, when the grace period is over, SIGKILL. Everything is kept. The command
+    waits until the place confirms; what was asked for stands if it is interrupted.
+    """
+    return _stop("halt", jobs or [], label, wait=not no_wait, json=json)
+
+
+@command("kill", "fabric kill @last", "fabric kill digits --no-wait", "fabric kill --label sweep=lr")
+def kill(jobs: SomeJobs = None, label: Labelled = "", no_wait: NoWait = False, json: Json = False) -> int:
+    """Stop a job at once; it can be resumed."""
+    return _stop("kill", jobs or [], label, wait=not no_wait, json=json)
+
+
+@command(
+    "resume",
+    "fabric resume @last",
+    "fabric resume digits --attach",
+    "fabric resume digits -b gpubox",
+    "fabric resume digits --set params.epochs=20",
+)
+def resume(
+    job: Job,
+    backend: Backend = "",
+    runner: Runner = "",
+    set: Changes = None,
+    attach: Follow = False,
+    no_wait: NoWait = False,
+    json: Json = False,
+) -> int:
+    """Start a halted or failed job again from its checkpoints.
+
+    It is the same job with the same folders for results and checkpoints, and one attempt more. A job that has
+    a result store can go on at another place: what it stored is brought there. Its params and its env may be
+    others from now on; code and all else stay.
+    """
+    from workbench.cli.follow.signals import policy_of
+    from workbench.services.open_store import store_with
+    from workbench.services.submit.resume import ask_to_resume, wait_for_answer
+    from workbench.store.jobs import job as current
+    from workbench.terminal.json_output import job_document, print_document
+
+    with store_with(job) as (store, row):
+        request = ask_to_resume(store, row, backend=backend, runner=runner, sets=set or (), origin=ORIGIN)
+        if not no_wait or attach:
+            wait_for_answer(store, row, request)
+        row = current(store, row.id) or row
+        if attach:
+            from workbench.cli.follow.attach import attach_to
+
+            return attach_to(store, row, policy=policy_of(None), json=json)
+        if json:
+            print_document(job_document(row))
+        else:
+            narrate(f"{nine(row.id)} {row.name}: resumed; `fabric attach {nine(row.id)}` follows it")
+    return 0
+
+
+def _stop(kind: Literal["halt", "kill"], names: list[str], label: str, *, wait: bool, json: bool) -> int:
+    from workbench.cli.commands.jobs.wait import wait_until
+    from workbench.services.open_store import chosen_jobs, open_store
+    from workbench.store.jobs import job
+    from workbench.terminal.json_output import job_document, print_document
+
+    with open_store() as store:
+        # Of many the newest first: what still waits must not begin because something before it ended.
+        rows = chosen_jobs(store, names, label, only_open=True)[::-1]
+        for row in rows:
+            if is_over(row):
+                narrate(f"{nine(row.id)} {row.name} has ended already: {row.state.lower()}")
+            else:
+                _ask(store, row, kind)
+        if wait:
+            rows, _ = wait_until(store, rows, lambda now: all(is_over(row) for row in now))
+        rows = [job(store, row.id) or row for row in rows]
+    if json:
+        print_document([job_document(row) for row in rows])
+    else:
+        for row in rows:
+            said = state_style(row.state) if is_over(row) else f"{kind} asked for"
+            narrate(f"{nine(row.id)} {row.name}: {said}")
+    return 0
+
+
+def _ask(store: Store, row: JobRow, kind: str) -> None:
+    from workbench.controller.runtime.client import ask, ensure_controller
+
+    ask(store, row.id, kind, origin=ORIGIN)
+    ensure_controller(store.home)

@@ -1,0 +1,50 @@
+"""``fabric exec`` and ``fabric shell``: a command beside a learner that runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from workbench.cli.framework.declare import command
+from workbench.cli.framework.options import Job
+from workbench.errors import UsageError
+
+SHELL = ("sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
+
+Which = Annotated[
+    int, typer.Option("--learner", "-l", min=1, metavar="N", help="Beside which learner, from 1.")
+]
+
+
+@command(
+    "exec",
+    "fabric exec @last -- nvidia-smi",
+    "fabric exec digits -l 2 -- cat /proc/1/status",
+    takes_command_line=True,
+)
+def exec_(context: typer.Context, job: Job, learner: Which = 1) -> int:
+    """Run a command beside a learner that runs.
+
+    The exit code is the command's own. In a container it runs inside, with the environment of the job but
+    its secrets; beside a process it runs in the job's folder.
+    """
+    words = tuple(context.obj or ())
+    if not words:
+        raise UsageError("there is no command", hint="fabric exec JOB -- COMMAND")
+    return _run(job, learner, words, terminal=sys.stdin.isatty() and sys.stdout.isatty())
+
+
+@command("shell", "fabric shell @last", "fabric shell digits -l 2")
+def shell(job: Job, learner: Which = 1) -> int:
+    """Open a shell beside a learner that runs."""
+    return _run(job, learner, SHELL, terminal=sys.stdin.isatty() and sys.stdout.isatty())
+
+
+def _run(job: str, learner: int, argv: Sequence[str], *, terminal: bool) -> int:
+    from workbench.services.backends.learner_access import reached
+
+    with reached(job, learner) as found:
+        return found.runner.exec(found.ref, argv, terminal=terminal).wait()

@@ -1,0 +1,78 @@
+"""``fabric rerun``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workbench.cli.commands.jobs.run import Detach, Json, OnInterrupt, Quiet
+from workbench.cli.framework.declare import command
+from workbench.cli.framework.options import Job, NoPrefix
+
+if TYPE_CHECKING:
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobDetail
+
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Another name than the first one's.")]
+
+
+@command("rerun", "fabric rerun @last", "fabric rerun digits --name digits-again --detach")
+def rerun(
+    job: Job,
+    name: Name = "",
+    detach: Detach = False,
+    on_interrupt: OnInterrupt = None,
+    no_prefix: NoPrefix = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> int:
+    """Run a job again with exactly its code, settings and Python.
+
+    What cannot be the same any more (packages, driver, machine) is named on stderr.
+    """
+    from workbench.cli.follow.attach import attach_to
+    from workbench.cli.follow.signals import policy_of
+    from workbench.services.open_store import store_with
+    from workbench.services.submit.rerun import differences, prepare_again
+    from workbench.services.submit.submit import ControllerStart, submit, tell_detached
+    from workbench.store.jobs import detail
+
+    policy = policy_of(on_interrupt)
+    with store_with(job) as (store, row), ControllerStart(store.home):
+        whole = detail(store, row.id)
+        prepared = prepare_again(store, whole, name=name, argv=("fabric", *sys.argv[1:]))
+        _tell_differences(differences(whole.recorded, prepared.recorded), whole, quiet=quiet or json)
+        again = submit(store, prepared, keep_manifest=False, quiet=quiet or json)
+        if detach:
+            return tell_detached(again, json=json, quiet=quiet)
+        code = attach_to(
+            store, again, policy=policy, json=json, prefix=not no_prefix, quiet=quiet, fresh=True
+        )
+        _tell_changed_data(store, whole, again.id)
+        return code
+
+
+def _tell_changed_data(store: Store, whole: JobDetail, again: str) -> None:
+    """Say where the data is no longer what the first job read."""
+    from workbench.data.stores.fingerprints import fingerprints
+    from workbench.job import nine
+    from workbench.terminal.errors import warn
+
+    job = store.home.job
+    before = {each.store: each.fingerprint for each in fingerprints(job(whole.row.id), whole.row.attempt)}
+    for each in fingerprints(job(again), 1):
+        if before.get(each.store, each.fingerprint) != each.fingerprint:
+            warn(f"differs from {nine(whole.row.id)}: the data in {each.path} of the data store {each.store}")
+
+
+def _tell_differences(found: list[str], whole: JobDetail, *, quiet: bool) -> None:
+    from workbench.job import nine
+    from workbench.terminal.console import narrate
+    from workbench.terminal.errors import warn
+
+    for text in found:
+        warn(f"differs from {nine(whole.row.id)}: {text}")
+    if not found and not quiet:
+        narrate(f"nothing that is known of differs from {nine(whole.row.id)}")

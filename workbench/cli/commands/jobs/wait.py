@@ -1,0 +1,120 @@
+"""``fabric wait``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workbench.cli.commands.jobs.run import Junit, Notify, Require, Summary
+from workbench.cli.framework.declare import command
+from workbench.cli.framework.options import Json, Labelled, SomeJobs
+
+if TYPE_CHECKING:
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
+
+EXIT_TIMED_OUT = 124
+POLL_SECONDS = 0.05
+
+Any_ = Annotated[bool, typer.Option("--any", help="Until one of them has ended.")]
+Timeout = Annotated[
+    str | None,
+    typer.Option("--timeout", metavar="TIME", help="Give up after so long, as 90 or 2h, with exit code 124."),
+]
+
+
+@command(
+    "wait",
+    "fabric wait @last",
+    "fabric wait digits other --timeout 1h --notify",
+    "fabric wait --label sweep=lr --require 'accuracy>=0.9' --junit fabric.xml",
+    "fabric wait --any a b --json",
+)
+def wait(
+    jobs: SomeJobs = None,
+    label: Labelled = "",
+    any_: Any_ = False,
+    timeout: Timeout = None,
+    require: Require = None,
+    junit: Junit = "",
+    summary: Summary = "",
+    notify: Notify = False,
+    json: Json = False,
+) -> int:
+    """Wait until jobs have ended.
+
+    The exit code is the job's own; of several, that of the first named that did not end with 0.
+    """
+    from workbench.cli.follow.attach import exit_code_of
+    from workbench.cli.follow.report import Wishes, check, finish
+    from workbench.services.durations import seconds_of
+    from workbench.services.follow.job_text import is_over
+    from workbench.services.open_store import chosen_jobs, open_store
+    from workbench.services.x_conditions import read_conditions
+
+    wishes = Wishes(read_conditions(require or []), junit, summary)
+    check(wishes)
+    seconds = None if timeout is None else seconds_of(timeout, "--timeout")
+    with open_store() as store:
+        rows = chosen_jobs(store, jobs or [], label)
+        enough = any if any_ else all
+        rows, in_time = wait_until(
+            store, rows, lambda now: enough(is_over(row) for row in now), timeout=seconds
+        )
+        ended = [row for row in rows if is_over(row)]
+        if json:
+            from workbench.terminal.json_output import job_document, print_document
+
+            print_document([job_document(row) for row in rows])
+        else:
+            _tell(rows)
+        if notify:
+            from workbench.cli.follow.notifications import notify as call
+
+            call("fabric", ", ".join(f"{row.name} {row.state.lower()}" for row in rows))
+        codes = [(row, exit_code_of(row)) for row in ended]
+        code = finish(store, codes, wishes) if wishes else next((code for _, code in codes if code), 0)
+    return code if in_time else EXIT_TIMED_OUT
+
+
+def wait_until(
+    store: Store, rows: list[JobRow], done: Callable[[list[JobRow]], bool], *, timeout: float | None = None
+) -> tuple[list[JobRow], bool]:
+    """Wait until ``done`` says so of the jobs as they are then, with a controller kept running meanwhile.
+
+    Returns the jobs as they are then (deleted ones with their tombstone), and whether it was in time.
+    """
+    import time
+
+    from workbench.clock import elapsed_seconds
+    from workbench.services.follow.follower import Keeper
+    from workbench.store.jobs import job
+
+    deadline = None if timeout is None else elapsed_seconds() + timeout
+    version = store.data_version()
+    # What happened between their reading and now changes the version no more.
+    rows = [job(store, row.id) or row for row in rows]
+    if done(rows):
+        return rows, True
+    with Keeper(store.home):
+        while deadline is None or elapsed_seconds() < deadline:
+            time.sleep(POLL_SECONDS)
+            if (now := store.data_version()) == version:
+                continue
+            version = now
+            rows = [job(store, row.id) or row for row in rows]
+            if done(rows):
+                return rows, True
+    return rows, False
+
+
+def _tell(rows: list[JobRow]) -> None:
+    from workbench.job import nine
+    from workbench.terminal.console import state_style
+
+    for row in rows:
+        code = "" if row.exit_code is None else f"  exit code {row.exit_code}"
+        reason = f"  {row.reason.text}" if row.reason.text else ""
+        print(f"{nine(row.id)}  {row.name}  {state_style(row.state)}{code}{reason}")

@@ -1,0 +1,124 @@
+"""``fabric du``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from workbench.cli.framework.declare import command
+from workbench.cli.framework.options import Backend, Json, SomeJobs, Where
+
+if TYPE_CHECKING:
+    from workbench.services.upkeep.disk_usage import Cache, Use
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
+
+SHOWN = 20
+
+All = Annotated[bool, typer.Option("--all", "-a", help=f"All jobs, not only the {SHOWN} largest.")]
+
+
+@command(
+    "du", "fabric du", "fabric du digits", "fabric du --where 'age>30d' --json", "fabric du --backend gpubox"
+)
+def du(
+    jobs: SomeJobs = None, where: Where = None, backend: Backend = "", all: All = False, json: Json = False
+) -> None:
+    """Show what jobs and caches take up on this machine's disk.
+
+    The largest jobs come first. `fabric prune` frees space. With --backend it is the copies of data that a host has.
+    """
+    if backend:
+        from workbench.services.transfer.data_cache import show_copies
+
+        show_copies(backend, json=json)
+        return
+    from workbench.services.open_store import existing_store
+    from workbench.services.upkeep.disk_usage import caches, use_of
+
+    with existing_store() as store:
+        rows = _rows(store, jobs or [], where) if store else []
+        uses = sorted(
+            (use_of(store.home, row) for row in rows) if store else (),
+            key=lambda use: use.total,
+            reverse=True,
+        )
+        shared = caches(store.home) if store and not jobs and not where else []
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(_document(uses, shared))
+    else:
+        _print(uses, shared, None if all else SHOWN)
+
+
+def _rows(store: Store, jobs: list[str], where: list[str] | None) -> list[JobRow]:
+    from workbench.clock import now_us
+    from workbench.services.filters import read_where
+    from workbench.store.jobs import resolve
+    from workbench.store.queries.listing import listed
+
+    if jobs and not where:
+        return [resolve(store, text) for text in jobs]
+    named = {resolve(store, text).id for text in jobs}
+    found = listed(store, ["deleted_us IS NULL"], {}, where=read_where(store, where), now_us=now_us())
+    return [row for row in found if not named or row.id in named]
+
+
+def _print(uses: list[Use], shared: list[Cache], shown: int | None) -> None:
+    from workbench.formats import count, size
+    from workbench.job import nine
+    from workbench.terminal.console import narrate, width
+    from workbench.terminal.table import Column, render
+
+    titles = ("LOGS", "RESULTS", "CHECKPOINTS", "OTHER", "TOTAL")
+    columns = [Column("ID"), Column("NAME", stretch=True), Column("STATE")]
+    columns += [Column(title, right=True) for title in titles]
+    cells = [
+        [nine(use.row.id), use.row.name, use.row.state, *(size(each) for each in _sizes(use))]
+        for use in uses[:shown]
+    ]
+    if cells:
+        sys.stdout.write(render(columns, cells, width=width(120)))
+    total = sum(use.total for use in uses)
+    if shown is not None and len(uses) > shown:
+        rest = sum(use.total for use in uses[shown:])
+        print(f"and {count(len(uses) - shown, 'job')} more with {size(rest)}; --all shows them")
+    print(f"{count(len(uses), 'job')}: {size(total)}")
+    if shared:
+        rows = [[each.name, size(each.size_bytes), each.about] for each in shared]
+        sys.stdout.write(
+            "\n"
+            + render([Column("SHARED"), Column("SIZE", right=True), Column("WHAT")], rows, width=width(120))
+        )
+        sys.stdout.flush()
+        narrate(f"all together {size(total + sum(each.size_bytes for each in shared))}")
+
+
+def _sizes(use: Use) -> tuple[int, ...]:
+    return (use.logs, use.results, use.checkpoints, use.other, use.total)
+
+
+def _document(uses: list[Use], shared: list[Cache]) -> dict[str, Any]:
+    return {
+        "schema": "fabric.space/1",
+        "jobs": [
+            {
+                "id": use.row.id,
+                "name": use.row.name,
+                "state": use.row.state.value,
+                "logs_bytes": use.logs,
+                "results_bytes": use.results,
+                "checkpoints_bytes": use.checkpoints,
+                "other_bytes": use.other,
+                "total_bytes": use.total,
+            }
+            for use in uses
+        ],
+        "shared": [
+            {"name": each.name, "path": str(each.path), "size_bytes": each.size_bytes} for each in shared
+        ],
+        "total_bytes": sum(use.total for use in uses) + sum(each.size_bytes for each in shared),
+    }

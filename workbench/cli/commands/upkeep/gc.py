@@ -1,0 +1,93 @@
+"""``fabric gc``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from workbench.cli.framework.declare import command
+from workbench.cli.framework.options import Backend, Json, Yes
+from workbench.formats import count, size
+from workbench.terminal.console import confirm, narrate, person_present, width
+
+if TYPE_CHECKING:
+    from workbench.services.upkeep.x_leftovers_there import Leftover
+
+
+@command("gc", "fabric gc", "fabric gc --json", "fabric gc --yes")
+def gc(backend: Backend = "", yes: Yes = False, json: Json = False) -> int:
+    """List what belongs to no job, and remove it when told to.
+
+    Learners that the store knows nothing of, files of deleted jobs, code that no job uses. What carries the
+    mark of another home is listed and never touched. Without a person to ask only --yes removes anything.
+    """
+    from workbench.services.open_store import existing_store
+    from workbench.services.upkeep.orphans import find, remove
+
+    with existing_store() as store:
+        if store is None:
+            narrate("there is nothing: no job was ever started from this home")
+            return 0
+        found, troubles = find(store, backend)
+        for text in troubles:
+            narrate(text)
+        if json and not yes:
+            _print_document(found, removed=False)
+            return 0
+        ours = [each for each in found if each.remove is not None]
+        if not json:
+            _print_table(found)
+        if not ours:
+            return 0
+        if not yes and not person_present():
+            narrate("--yes removes what is of this home")
+            return 0
+        if not confirm(f"Remove {count(len(ours), 'thing')} of this home?", yes=yes):
+            narrate("nothing was removed")
+            return 0
+        remove(ours)
+        if json:
+            _print_document(found, removed=True)
+        else:
+            narrate(f"removed {count(len(ours), 'thing')}")
+    return 0
+
+
+def _print_table(found: list[Leftover]) -> None:
+    from workbench.terminal.table import Column, render
+
+    if not found:
+        narrate("there is nothing that belongs to nobody")
+        return
+    columns = [
+        Column("WHAT"),
+        Column("WHERE"),
+        Column("NAME"),
+        Column("SIZE", right=True),
+        Column("WHY", stretch=True),
+    ]
+    rows = [
+        [each.kind, each.place, each.name, "" if each.size_bytes is None else size(each.size_bytes), each.why]
+        for each in found
+    ]
+    sys.stdout.write(render(columns, rows, width=width(120)))
+
+
+def _print_document(found: list[Leftover], *, removed: bool) -> None:
+    from workbench.terminal.json_output import print_document
+
+    print_document(
+        [
+            {
+                "schema": "fabric.leftover/1",
+                "kind": each.kind,
+                "backend": each.place,
+                "name": each.name,
+                "size_bytes": each.size_bytes,
+                "why": each.why,
+                "ours": each.remove is not None,
+                "removed": removed and each.remove is not None,
+            }
+            for each in found
+        ]
+    )

@@ -1,0 +1,115 @@
+"""Attaches this terminal to a job: follows it, obeys signals, and ends with the job's own exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from workbench.cli.follow.signals import Detached, Interruption, Policy
+from workbench.errors import FabricError
+from workbench.job import EXIT_LOST, nine
+from workbench.terminal.console import narrate
+
+if TYPE_CHECKING:
+    from workbench.metrics.conditions import Condition
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
+
+
+ORIGIN = "cli"
+
+
+@dataclass(frozen=True, slots=True)
+class Notices:
+    """When whoever follows wants to be called."""
+
+    at_end: bool = False
+    when: tuple[Condition, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.at_end or bool(self.when)
+
+
+NO_NOTICES = Notices()
+
+
+def attach_to(
+    store: Store,
+    row: JobRow,
+    *,
+    policy: Policy,
+    json: bool = False,
+    prefix: bool = True,
+    quiet: bool = False,
+    tail: int | None = None,
+    fresh: bool = False,
+    notices: Notices = NO_NOTICES,
+    timeout_seconds: float | None = None,
+) -> int:
+    """Follow a job to its end and return the exit code for this process.
+
+    Raises:
+        BrokenPipeError: nobody reads stdout any more; the job goes on.
+    """
+    from workbench.cli.follow.views import TerminalView, view_for
+    from workbench.cli.follow.x_time_limit import EXIT_TIMED_OUT, TimeLimit
+    from workbench.services.follow.follower import Follower
+
+    sys.stdout.flush()
+    view = view_for(row.learners, json=json, prefix=prefix, quiet=quiet)
+    shown = view
+    if notices:
+        from workbench.cli.follow.notifications import NotifyingView
+
+        shown = NotifyingView(view, at_end=notices.at_end, when=notices.when)
+    stop = stopper(store, row)
+    limit = TimeLimit(timeout_seconds, _grace_seconds(store, row, timeout_seconds), stop)
+    try:
+        with Interruption(policy, stop), limit:
+            ended = Follower(store, row, shown, tail=tail, fresh=fresh).follow()
+    except Detached as left:
+        if isinstance(view, TerminalView):
+            view.close()
+        narrate(f"left {nine(row.id)} {row.name}; it goes on. `fabric attach {nine(row.id)}` comes back")
+        return left.exit_code
+    finally:
+        if isinstance(view, TerminalView):
+            view.close()
+    return EXIT_TIMED_OUT if limit.over and exit_code_of(ended) else exit_code_of(ended)
+
+
+def _grace_seconds(store: Store, row: JobRow, timeout_seconds: float | None) -> float:
+    if timeout_seconds is None:
+        return 0.0
+    from workbench.store.jobs import detail
+
+    return detail(store, row.id).spec.grace_seconds
+
+
+def exit_code_of(row: JobRow) -> int:
+    """Return what a command that waited for this job ends with."""
+    return EXIT_LOST if row.exit_code is None else row.exit_code
+
+
+def stopper(store: Store, row: JobRow) -> Callable[[Policy], None]:
+    """Return what asks for a job to be halted or killed, from any thread."""
+    home = store.home
+
+    def stop(kind: Policy) -> None:
+        from workbench.controller.runtime.client import ask, ensure_controller
+        from workbench.store.db.database import Store
+
+        # Called in a thread of its own; a store belongs to the thread that opened it.
+        try:
+            with Store.open(home) as own:
+                ask(own, row.id, kind, origin=ORIGIN)
+            ensure_controller(home)
+        except FabricError as error:
+            narrate(f"error: the {kind} could not be asked for: {error}")
+            return
+        more = "; a second signal kills it" if kind == "halt" else ""
+        narrate(f"{kind} of {nine(row.id)} asked for{more}")
+
+    return stop

@@ -1,0 +1,100 @@
+"""Follows many jobs at once: a line for each that begins or ends, and at the end how they compare."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from workbench.cli.follow.signals import Detached, Interruption, Policy
+from workbench.formats import count
+from workbench.job import State
+from workbench.services.follow.job_text import ended_lines, is_over, state_line
+from workbench.terminal.console import narrate
+
+if TYPE_CHECKING:
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
+
+SHOWN_STATES = (State.PROCESSING,)
+"""States on the way that are worth a line where there are many jobs."""
+
+
+def follow_all(
+    store: Store,
+    rows: Sequence[JobRow],
+    *,
+    policy: Policy,
+    json: bool,
+    quiet: bool,
+    come_back: str,
+    timeout_seconds: float | None = None,
+) -> tuple[list[JobRow], int | None]:
+    """Follow jobs until all have ended; return them, and an exit code where it is not the jobs' own.
+
+    ``come_back`` is the command that a person who leaves comes back with.
+    """
+    from workbench.cli.commands.jobs.wait import wait_until
+    from workbench.cli.follow.attach import stopper
+    from workbench.cli.follow.x_time_limit import EXIT_TIMED_OUT, TimeLimit
+    from workbench.store.jobs import job
+
+    teller = _Teller(rows, json=json, quiet=quiet)
+
+    def stop(kind: Policy) -> None:
+        # The newest first: what still waits must not begin because something before it ended.
+        for row in reversed(rows):
+            now = teller.known.get(row.id, row)
+            if not is_over(now):
+                stopper(store, row)(kind)
+
+    limit = TimeLimit(timeout_seconds, 0.0, stop)
+    try:
+        with Interruption(policy, stop), limit:
+            ended, _ = wait_until(store, list(rows), teller.take)
+    except Detached as left:
+        narrate(f"left {count(len(rows), 'job')}; they go on. `{come_back}` comes back")
+        return [job(store, row.id) or row for row in rows], left.exit_code
+    return ended, EXIT_TIMED_OUT if limit.over else None
+
+
+class _Teller:
+    """Tells what changed since it last saw the jobs."""
+
+    def __init__(self, rows: Sequence[JobRow], *, json: bool, quiet: bool) -> None:
+        self.known: dict[str, JobRow] = {}
+        self._json = json
+        self._quiet = quiet
+        self._total = len(rows)
+
+    def take(self, rows: list[JobRow]) -> bool:
+        """Tell what is new; return whether all have ended."""
+        for row in rows:
+            before = self.known.get(row.id)
+            self.known[row.id] = row
+            if before is None or (before.state, before.attempt) != (row.state, row.attempt):
+                self._tell(row)
+        return all(is_over(row) for row in rows)
+
+    def _tell(self, row: JobRow) -> None:
+        if self._json:
+            from workbench.terminal.json_output import job_document, print_event
+
+            kind = "end" if is_over(row) else "state"
+            print_event(kind, {**job_document(row), "schema": "fabric.event/1"})
+            sys.stdout.flush()
+        elif self._quiet:
+            return
+        elif is_over(row):
+            done = sum(is_over(each) for each in self.known.values())
+            narrate(f"[{done}/{self._total}] {ended_lines(row, '')[0]}")
+        elif row.state in SHOWN_STATES:
+            narrate(state_line(row))
+
+
+def tell_ended(rows: Sequence[JobRow], label: str) -> None:
+    """Say how many ended how, and the command that compares them."""
+    counts = {state: sum(row.state is state for row in rows) for state in State}
+    words = ", ".join(f"{amount} {state.lower()}" for state, amount in counts.items() if amount)
+    chosen = f"fabric list --label {label}" if label else f"fabric list --limit {len(rows)}"
+    narrate(f"{count(len(rows), 'job')}: {words}   ({chosen})")

@@ -1,0 +1,236 @@
+"""Who looks at a job that is followed: a person at a terminal, a log file, or a program that reads JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from workbench.clock import elapsed_seconds, now_us
+from workbench.formats import duration
+from workbench.job import TERMINAL, nine
+from workbench.services.follow.job_text import MICROSECONDS, VERBS, ended_lines, metrics_line, state_line
+from workbench.terminal.console import is_terminal, narrate, state_style
+from workbench.terminal.status_line import StatusLine
+from workbench.terminal.stdout import STDOUT, Prefixed, write_all
+
+if TYPE_CHECKING:
+    from workbench.logs.sanitise import Sanitiser
+    from workbench.store.db.rows import JobRow, SeriesRow, TransitionRow
+
+
+class View(Protocol):
+    """What a follower tells; every call returns soon, but for output that nobody reads."""
+
+    def state(self, row: JobRow, history: Sequence[TransitionRow]) -> None:
+        """Take the job as it is now, and what happened since the last call."""
+
+    def output(self, attempt: int, learner: int, data: bytes) -> None:
+        """Take bytes that a learner printed."""
+
+    def descriptor(self, learner: int) -> int | None:
+        """Return where a learner's bytes may be copied to as they are; None: give them to ``output``."""
+
+    def finish_output(self) -> None:
+        """Take note that this attempt prints no more."""
+
+    def metrics(self, series: Sequence[SeriesRow]) -> None:
+        """Take the latest values."""
+
+    def progress(self, text: str) -> None:
+        """Take how far data or results are on their way; an empty text where they are not."""
+
+    def trouble(self, text: str) -> None:
+        """Take a sentence about what hinders the following, not the job."""
+
+    def tick(self) -> None:
+        """Take the chance to draw what depends on time alone."""
+
+    def ended(self, row: JobRow, results: str) -> None:
+        """Take the end."""
+
+
+class PlainView:
+    """Output to stdout, narration in plain lines to stderr."""
+
+    SETTLE_SECONDS = 0.4
+    """A state that lasts less is not worth a line."""
+    METRICS_SECONDS = 5.0
+    PROGRESS_SECONDS = 10.0
+
+    def __init__(self, learners: int, *, prefix: bool = True, quiet: bool = False) -> None:
+        self._prefixed = _prefixes(learners) if learners > 1 and prefix else {}
+        self._quiet = quiet
+        self._row: JobRow | None = None
+        self._due: tuple[float, str] | None = None
+        self._told_state = ""
+        self._metrics = ""
+        self._metrics_told = ""
+        self._metrics_due = 0.0
+        self._progress = ""
+        self._progress_told = ""
+        self._progress_due = 0.0
+        self._sanitiser: Sanitiser | None = None
+        if is_terminal(sys.stdout):
+            from workbench.logs.sanitise import Sanitiser
+
+            self._sanitiser = Sanitiser()
+
+    def state(self, row: JobRow, history: Sequence[TransitionRow]) -> None:
+        """Say a state once it has lasted a moment, everything else that people should know at once."""
+        for event in history:
+            if event.kind == "note" or (event.kind == "request" and event.text not in ("", "submit")):
+                self._say(f"{nine(row.id)} {_told(event)}")
+        line = state_line(row)
+        if self._row is None or line != state_line(self._row):
+            self._due = None if row.state in TERMINAL else (elapsed_seconds() + self.SETTLE_SECONDS, line)
+        self._row = row
+
+    def output(self, attempt: int, learner: int, data: bytes) -> None:
+        """Print bytes as they are; those of several learners by whole lines, each with its prefix."""
+        prefixed = self._prefixed.get(learner)
+        self._print(prefixed.take(data) if prefixed else data)
+
+    def descriptor(self, learner: int) -> int | None:
+        """Return stdout, where nothing has to be done to the bytes."""
+        return None if self._sanitiser or self._prefixed else STDOUT
+
+    def finish_output(self) -> None:
+        """Print what the learners left without an end of line."""
+        for prefixed in self._prefixed.values():
+            self._print(prefixed.finish())
+        if self._sanitiser:
+            write_all(self._sanitiser.finish())
+
+    def metrics(self, series: Sequence[SeriesRow]) -> None:
+        """Say the latest values now and then."""
+        self._metrics = metrics_line(series)
+
+    def progress(self, text: str) -> None:
+        """Say now and then how far data or results are on their way."""
+        if text and not self._progress:
+            self._progress_due = elapsed_seconds() + self.PROGRESS_SECONDS
+        self._progress = text
+
+    def trouble(self, text: str) -> None:
+        """Say it in a line."""
+        self._say(text)
+
+    def tick(self) -> None:
+        """Say what is due."""
+        now = elapsed_seconds()
+        if self._due and now >= self._due[0]:
+            line, self._due = self._due[1], None
+            # A place that is tried again and again leaves the same state for moments.
+            if line != self._told_state:
+                self._told_state = line
+                self._say(line)
+        if self._metrics != self._metrics_told and now >= self._metrics_due:
+            self._tell_metrics()
+            self._metrics_due = now + self.METRICS_SECONDS
+        if self._progress != self._progress_told and now >= self._progress_due:
+            self._progress_told, self._progress_due = self._progress, now + self.PROGRESS_SECONDS
+            if self._progress:
+                self._say(self._progress)
+
+    def ended(self, row: JobRow, results: str) -> None:
+        """Say the last values, how it ended, where its results are, and what goes on from there."""
+        if self._metrics != self._metrics_told:
+            self._tell_metrics()
+        first, *rest = ended_lines(row, results)
+        verb = VERBS[row.state]
+        self._say(first.replace(verb, state_style(row.state, verb), 1))
+        for line in rest:
+            self._say(line)
+
+    def _tell_metrics(self) -> None:
+        self._say(f"metrics: {self._metrics}")
+        self._metrics_told = self._metrics
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            narrate(text)
+
+    def _print(self, data: bytes) -> None:
+        if data:
+            write_all(self._sanitiser.feed(data) if self._sanitiser else data)
+
+
+class TerminalView(PlainView):
+    """The same on a terminal, with state, time and latest values in a line that is drawn in place."""
+
+    DRAW_SECONDS = 0.1
+
+    def __init__(self, learners: int, *, prefix: bool = True, quiet: bool = False) -> None:
+        super().__init__(learners, prefix=prefix, quiet=quiet)
+        self._line = StatusLine()
+        self._draw_due = 0.0
+
+    def tick(self) -> None:
+        """Draw the line anew, at most ten times a second."""
+        now = elapsed_seconds()
+        if self._row is None or now < self._draw_due:
+            return
+        self._draw_due = now + self.DRAW_SECONDS
+        self._line.draw(self._status(self._row))
+
+    def ended(self, row: JobRow, results: str) -> None:
+        """Take the line away and say the end."""
+        self._line.clear()
+        super().ended(row, results)
+
+    def close(self) -> None:
+        """Take the line away."""
+        self._line.clear()
+
+    def _status(self, row: JobRow) -> str:
+        since = row.started_us if row.started_us and row.state.value == "PROCESSING" else row.changed_us
+        words = [f"[{row.state.lower()} {duration((now_us() - since) / MICROSECONDS)}]"]
+        if self._progress:
+            words.append(self._progress)
+        elif self._metrics:
+            words.append(self._metrics)
+        elif row.reason.text:
+            words.append(row.reason.text)
+        words.append(f"{nine(row.id)} {row.name}")
+        return "  ".join(words)
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            self._line.say(text)
+
+    def _print(self, data: bytes) -> None:
+        if data:
+            self._line.before_output(data)
+            super()._print(data)
+
+
+def view_for(learners: int, *, json: bool, prefix: bool, quiet: bool) -> View:
+    """Choose by what is asked for and what stderr is."""
+    if json:
+        from workbench.cli.follow.events_view import EventView
+
+        return EventView()
+    # A CI system may give a terminal, but its log is no screen.
+    drawn = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")
+    if drawn and not quiet:
+        return TerminalView(learners, prefix=prefix)
+    if not quiet:
+        from workbench.cli.follow.x_ci_view import CiView, this_system
+
+        if (system := this_system()) is not None:
+            return CiView(system, learners, prefix=prefix)
+    return PlainView(learners, prefix=prefix, quiet=quiet)
+
+
+def _prefixes(learners: int) -> dict[int, Prefixed]:
+    from workbench.logs.follow import labels
+
+    numbers = range(1, learners + 1)
+    return {number: Prefixed(label) for number, label in zip(numbers, labels(numbers), strict=True)}
+
+
+def _told(event: TransitionRow) -> str:
+    who = f" by {event.who}" if event.kind == "request" and event.who else ""
+    return f"{event.text}{who}"

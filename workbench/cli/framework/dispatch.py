@@ -1,0 +1,96 @@
+"""Runs one command of the table through Typer, and words Typer's complaints as ours."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+
+from workbench.cli.framework import registry
+
+EXIT_USAGE = 64
+
+_NO_SUCH_COMMAND = re.compile(r"No such command '(.*?)'")
+
+
+def load(
+    entry: registry.Entry,
+) -> Any:  # a Command or a Family; saying so here would import Typer for every reader
+    """Import a command's module and return what the table names in it."""
+    module, _, attribute = entry.target.partition(":")
+    return getattr(importlib.import_module(f"workbench.cli.{module}"), attribute)
+
+
+def invoke(entry: registry.Entry, args: list[str]) -> int:
+    """Parse the words, call the command, return its exit code; errors of ours pass through."""
+    target = load(entry)
+    import typer
+    from typer.main import get_command
+
+    own, after = target.split(args)
+    command = get_command(target.app())
+    try:
+        with command.make_context(f"{registry.PROGRAM} {entry.name}", own, obj=after) as context:
+            outcome = command.invoke(context)
+    except typer.Exit as ended:
+        return ended.exit_code
+    except typer.Abort:
+        return 130
+    except typer.TyperException as complaint:
+        return _usage(complaint, entry.name)
+    return outcome if isinstance(outcome, int) else 0
+
+
+def unknown_command(name: str, *, more: tuple[str, ...] = ()) -> int:
+    """Say that there is no such command or topic (``more``), and which is the nearest; return the exit code."""
+    from workbench.terminal.errors import fail
+
+    near = _nearest(name, [*registry.names(), *more])
+    word = f"help {near}" if near in more else near
+    there = f"`{registry.PROGRAM} --help` lists the commands"
+    if more:
+        there += f", `{registry.PROGRAM} help topics` the topics"
+    hint = f"did you mean `{registry.PROGRAM} {word}`?" if near else there
+    what = "command or topic" if more else "command"
+    return fail(f"there is no {what} '{_printable(name)}'", hint=hint, exit_code=EXIT_USAGE)
+
+
+def _usage(complaint: Any, name: str) -> int:  # Typer's classes of complaints are not public
+    from workbench.terminal.errors import fail
+
+    help_line = f"`{registry.PROGRAM} {name} --help` shows what it takes"
+    if option := getattr(complaint, "option_name", None):
+        known = _options(complaint)
+        if option not in known:
+            near = _nearest(option, known)
+            hint = f"did you mean {near}? {help_line}" if near else help_line
+            return fail(f"{name} has no option '{_printable(option)}'", hint=hint, exit_code=EXIT_USAGE)
+    text = complaint.format_message().rstrip(".")
+    if found := _NO_SUCH_COMMAND.match(text):
+        near = _nearest(found[1], list(getattr(complaint.ctx.command, "commands", {})))
+        hint = f"did you mean `{registry.PROGRAM} {name} {near}`? {help_line}" if near else help_line
+        return fail(f"{name} has no command '{_printable(found[1])}'", hint=hint, exit_code=EXIT_USAGE)
+    return fail(text[:1].lower() + text[1:], hint=help_line, exit_code=EXIT_USAGE)
+
+
+def _options(complaint: Any) -> list[str]:
+    context = getattr(complaint, "ctx", None)
+    if context is None:
+        return []
+    return [
+        word
+        for parameter in context.command.get_params(context)
+        for word in parameter.opts
+        if word[:1] == "-"
+    ]
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    import difflib
+
+    matches = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return matches[0] if matches else ""
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)

@@ -1,0 +1,113 @@
+"""From words to an exit code: finds the command, runs it, turns every failure into a sentence on stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from workbench.cli.framework import registry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing itself would cost `fabric --help` a quarter of its start
+    from typing import TextIO
+
+COMPLETE_VARIABLE = "_FABRIC_COMPLETE"
+"""Set by the shell's completion script."""
+
+ONLY_LOOKS = {"-h", "--help", "--plan"}
+"""Words that make a command show something instead of starting a job."""
+
+EXIT_INTERRUPTED = 130
+EXIT_CLOSED_PIPE = 141
+
+
+def main(words: list[str]) -> int:
+    """Run one command line (without the program's name); return the exit code of the process."""
+    _open_missing_streams()
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = EXIT_CLOSED_PIPE
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    except Exception as error:
+        from workbench.terminal.errors import report
+
+        code = report(error)
+    for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
+        _flush_or_abandon(stream, descriptor)
+    return code
+
+
+def _run(words: list[str]) -> int:
+    if COMPLETE_VARIABLE in os.environ:
+        from workbench.cli.framework.completion import complete
+
+        return complete(COMPLETE_VARIABLE)
+    if words[:1] == ["help"]:
+        if words[1:2] and registry.find(words[1]) is None:
+            return _help_on(words[1])
+        words = [*words[1:2], "--help"]
+    if not words or words[0] in ("-h", "--help"):
+        sys.stdout.write(registry.overview())
+        return 0
+    if words[0] in ("-V", "--version"):
+        words = ["version", *words[1:]]
+    entry = registry.find(words[0])
+    if entry is not None and entry.starts_jobs and not ONLY_LOOKS.intersection(words):
+        _start_controller()
+    from workbench.cli.framework.dispatch import invoke, unknown_command
+
+    if entry is None:
+        return unknown_command(words[0])
+    return invoke(entry, words[1:])
+
+
+def _help_on(name: str) -> int:
+    """Print a topic's page, or say that there is none."""
+    from workbench.cli.framework.help_topics import TOPICS, overview_of_topics, show_topic
+
+    if name == "topics":
+        sys.stdout.write(overview_of_topics())
+        return 0
+    if show_topic(name):
+        return 0
+    from workbench.cli.framework.dispatch import unknown_command
+
+    return unknown_command(name, more=tuple(TOPICS))
+
+
+def _start_controller() -> None:
+    """Start the controller before anything else: it takes as long as the parsing and preparing of a job.
+
+    A failure is told by whoever needs the controller later; a home that is not there yet is not made here.
+    """
+    from workbench.controller.runtime.connect import ensure_controller
+    from workbench.errors import FabricError
+    from workbench.paths import Home, default_home
+
+    home = Home(default_home())
+    if home.database.exists():
+        try:
+            ensure_controller(home)
+        except (FabricError, OSError):
+            return
+
+
+def _open_missing_streams() -> None:
+    # A shell's `>&-` leaves no file at all; writing to nothing must not be a traceback.
+    if sys.stdout is None or sys.stderr is None:
+        nothing = open(os.devnull, "w")  # noqa: SIM115, PTH123 - lives as long as the process
+        sys.stdout = sys.stdout or nothing
+        sys.stderr = sys.stderr or nothing
+
+
+def _flush_or_abandon(stream: TextIO, descriptor: int) -> None:
+    try:
+        stream.flush()
+    except OSError:
+        # Python flushes once more when it ends, complains, and changes the exit code.
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, descriptor)
+        os.close(nothing)

@@ -1,0 +1,254 @@
+"""The table of commands: name, other names, where it lives, one line of help. Importing it costs nothing.
+
+``fabric --help`` is drawn from this table alone; any other command imports Typer and its own module.
+"""
+
+from __future__ import annotations
+
+PROGRAM = "fabric"
+
+GROUPS = {
+    "start": "Start a job",
+    "look": "Look at jobs",
+    "change": "Stop and change jobs",
+    "places": "Places",
+    "care": "Keep fabric itself in order",
+}
+"""Headings of the overview, in order."""
+
+
+class Entry:
+    """One command of the table."""
+
+    __slots__ = ("aliases", "group", "help", "name", "starts_jobs", "target")
+
+    def __init__(
+        self,
+        name: str,
+        target: str,
+        group: str,
+        help: str,
+        aliases: tuple[str, ...] = (),
+        starts_jobs: bool = False,
+    ) -> None:
+        self.name = name
+        self.target = target
+        """``module:attribute`` under ``workbench.cli``, a Command or a Family."""
+        self.group = group
+        self.help = help
+        """One line; the command's own help begins with it."""
+        self.aliases = aliases
+        self.starts_jobs = starts_jobs
+        """Whether it needs the controller in any case, which then starts while the words are parsed."""
+
+
+ENTRIES = (
+    Entry(
+        "run",
+        "commands.jobs.run:run",
+        "start",
+        "Run a training job and follow it.",
+        ("train",),
+        starts_jobs=True,
+    ),
+    Entry(
+        "plan",
+        "commands.manifests.plan:plan",
+        "start",
+        "Show exactly what a run would start, and start nothing.",
+    ),
+    Entry(
+        "validate", "commands.manifests.manifests:validate", "start", "Check manifests and name every fault."
+    ),
+    Entry("init", "commands.manifests.manifests:init", "start", "Write a commented manifest to begin with."),
+    Entry(
+        "schema",
+        "commands.manifests.manifests:schema",
+        "start",
+        "Print the manifest's JSON schema, for editors.",
+    ),
+    Entry(
+        "rerun",
+        "commands.jobs.rerun:rerun",
+        "start",
+        "Run a job again with exactly its code, settings and Python.",
+        starts_jobs=True,
+    ),
+    Entry(
+        "adopt",
+        "commands.backends.adopt:adopt",
+        "places",
+        "Look after one's own jobs of another laptop.",
+        starts_jobs=True,
+    ),
+    Entry("list", "commands.inspect.list:list_jobs", "look", "List jobs, newest first.", ("ls", "ps")),
+    Entry("status", "commands.inspect.status:status", "look", "Say in a line each how jobs go."),
+    Entry(
+        "show",
+        "commands.inspect.show:show",
+        "look",
+        "Show one job: state, why, times, settings, results.",
+        ("describe",),
+    ),
+    Entry("logs", "commands.inspect.logs:logs", "look", "Print what a job printed."),
+    Entry("metrics", "commands.inspect.metrics:metrics", "look", "Print what a job measured."),
+    Entry(
+        "loglines",
+        "commands.manifests.ffdl:loglines",
+        "look",
+        "Print a job's log as FfDL did: number, milliseconds, line.",
+    ),
+    Entry(
+        "emetrics",
+        "commands.manifests.ffdl:emetrics",
+        "look",
+        "Print what a job measured as FfDL did, in blocks.",
+    ),
+    Entry(
+        "compare",
+        "commands.inspect.compare:compare",
+        "look",
+        "Lay jobs beside each other: settings, values, code.",
+    ),
+    Entry("diff", "commands.inspect.diff:diff", "look", "Show everything that differs between two jobs."),
+    Entry(
+        "grep", "commands.inspect.grep:grep", "look", "Print the lines that match in the logs of all jobs."
+    ),
+    Entry(
+        "events",
+        "commands.inspect.events:events",
+        "look",
+        "Print what happened: who asked for what, and every change.",
+    ),
+    Entry("sql", "commands.inspect.sql:sql", "look", "Ask the store by SQL; nothing can be changed by it."),
+    Entry(
+        "attach", "commands.jobs.attach:attach", "look", "Follow a job's output and end with its exit code."
+    ),
+    Entry("wait", "commands.jobs.wait:wait", "look", "Wait until jobs have ended."),
+    Entry("exec", "commands.jobs.exec:exec_", "look", "Run a command beside a learner that runs."),
+    Entry("shell", "commands.jobs.exec:shell", "look", "Open a shell beside a learner that runs."),
+    Entry(
+        "download",
+        "commands.data.download:download",
+        "look",
+        "Copy a job's code, logs, results or checkpoints here.",
+    ),
+    Entry(
+        "checkpoint",
+        "commands.data.checkpoint:checkpoint",
+        "look",
+        "List, fetch and remove a job's checkpoints.",
+    ),
+    Entry("files", "commands.data.files:files", "look", "List a job's files, also while it runs."),
+    Entry(
+        "cp",
+        "commands.data.cp:cp",
+        "look",
+        "Copy files out of a job or into it, while it runs and afterwards.",
+    ),
+    Entry("tui", "commands.upkeep.tui:tui", "look", "Open the terminal screens."),
+    Entry(
+        "halt",
+        "commands.jobs.control:halt",
+        "change",
+        "Ask a job to checkpoint and stop; it can be resumed.",
+        ("cancel",),
+    ),
+    Entry("kill", "commands.jobs.control:kill", "change", "Stop a job at once; it can be resumed."),
+    Entry(
+        "resume",
+        "commands.jobs.control:resume",
+        "change",
+        "Start a halted or failed job again from its checkpoints.",
+    ),
+    Entry("tag", "commands.jobs.annotate:tag", "change", "Add tags to a job, take them away, or print them."),
+    Entry("note", "commands.jobs.annotate:note", "change", "Write a note on a job, or print it."),
+    Entry("delete", "commands.jobs.delete:delete", "change", "Remove a job and everything that it left."),
+    Entry("gpus", "commands.backends.gpus:gpus", "places", "Show GPUs, their use and who holds them."),
+    Entry(
+        "backend",
+        "commands.backends.backend:backend",
+        "places",
+        "List, add, remove and test the places that jobs run at, and log in there.",
+    ),
+    Entry("data", "commands.data.data:data", "places", "Bring data to stores, and look after copies of it."),
+    Entry(
+        "store",
+        "commands.data.store:store",
+        "places",
+        "Serve a store on this machine, and store again what failed.",
+    ),
+    Entry(
+        "image", "commands.backends.image:image", "places", "Bring images to a place that has no registry."
+    ),
+    Entry(
+        "config",
+        "commands.upkeep.config:config",
+        "care",
+        "Show and change the configuration: defaults, profiles, places, retention.",
+    ),
+    Entry(
+        "controller",
+        "commands.upkeep.controller:controller",
+        "care",
+        "Show or stop the process that moves jobs on.",
+    ),
+    Entry(
+        "doctor",
+        "commands.upkeep.doctor:doctor",
+        "care",
+        "Check this machine and fabric's own files; say what to do.",
+    ),
+    Entry("du", "commands.upkeep.du:du", "care", "Show what jobs and caches take up on this machine's disk."),
+    Entry(
+        "prune",
+        "commands.upkeep.prune:prune",
+        "care",
+        "Remove jobs that ended long ago, and caches that no job uses.",
+    ),
+    Entry("gc", "commands.upkeep.gc:gc", "care", "List what belongs to no job, and remove it when told to."),
+    Entry("completion", "framework.completion:completion", "care", "Print a shell's completion script."),
+    Entry("man", "framework.manpage:man", "care", "Print the manual page."),
+    Entry("version", "commands.upkeep.version:version", "care", "Print the version."),
+)
+
+
+def find(name: str) -> Entry | None:
+    """Return the command of that name or other name."""
+    for entry in ENTRIES:
+        if name == entry.name or name in entry.aliases:
+            return entry
+    return None
+
+
+def names() -> list[str]:
+    """Return every name that a command can be called by."""
+    return [name for entry in ENTRIES for name in (entry.name, *entry.aliases)]
+
+
+def overview() -> str:
+    """Return the help of ``fabric`` itself."""
+    lines = [
+        f"Usage: {PROGRAM} COMMAND [ARGUMENTS]",
+        "",
+        "A terminal-first workbench for training jobs.",
+    ]
+    width = max(len(_title(entry)) for entry in ENTRIES)
+    for group, heading in GROUPS.items():
+        lines += ["", f"{heading}:"]
+        lines += [f"  {_title(entry):{width}}  {entry.help}" for entry in ENTRIES if entry.group == group]
+    lines += [
+        "",
+        "Examples:",
+        "  fabric run manifest.yml          run a job, its output and metrics live in this terminal",
+        "  fabric run -- python train.py    the same without a manifest",
+        "  fabric list                      what ran, what runs, and why it waits or failed",
+        "",
+        f"`{PROGRAM} COMMAND --help` says more about a command, `{PROGRAM} help topics` about what concerns several.",
+        "A job is named by its id, a part of it, its name, or @last.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _title(entry: Entry) -> str:
+    return ", ".join((entry.name, *entry.aliases))

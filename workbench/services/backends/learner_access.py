@@ -1,0 +1,54 @@
+"""Reaches a learner of a job for a command: the runner that has it, and its name there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from workbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from runners.interface import LearnerRef, Runner
+    from workbench.paths import Home
+    from workbench.store.db.rows import JobRow
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A learner that can be asked for something."""
+
+    row: JobRow
+    runner: Runner
+    ref: LearnerRef
+    home: Home
+
+
+@contextmanager
+def reached(job: str, learner: int, attempt: int | None = None) -> Iterator[Reached]:
+    """Open the place of a job for one of its learners, of its last attempt unless another is named.
+
+    Raises:
+        UsageError: the job has no such learner or attempt.
+        PlaceUnreachable: its place does not answer.
+    """
+    from backends.contract.host import BackendOptions
+    from runners.interface import LearnerRef
+    from runners.registry import load_runner
+    from workbench.services.backends.placement import open_backend
+    from workbench.services.open_store import store_with
+    from workbench.store.db.database import home_uuid
+
+    with store_with(job) as (store, row):
+        uuid, home = row.place.home(home_uuid(store.home)), store.home
+    if learner > row.learners:
+        raise UsageError(f"the job has {row.learners} learners, there is no learner {learner}")
+    if attempt is not None and not 1 <= attempt <= row.attempt:
+        raise UsageError(f"the job has {row.attempt} attempts, there is no attempt {attempt}")
+    place = row.place
+    options = BackendOptions(place.backend, place.type, place.address, place.options)
+    with closing(open_backend(options).open()) as opened:
+        runner: Runner = load_runner(place.runner)(opened, home_uuid=uuid)
+        with closing(runner):
+            yield Reached(row, runner, LearnerRef(uuid, row.id, attempt or row.attempt, learner), home)

@@ -1,0 +1,176 @@
+"""Which place a job goes to and which way it is run there, by flag, manifest and configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import UnknownName, UsageError
+
+if TYPE_CHECKING:
+    from backends.contract.host import Backend, BackendOptions, Finding
+    from workbench.errors import FabricError
+    from workbench.spec import JobSpec
+    from workbench.store.db.rows import PlaceRef
+
+DEFAULT = "local"
+CLUSTER = "k8s"
+"""The kubeconfig's current context, without being configured."""
+
+
+def find_place(
+    name: str, runner: str, spec: JobSpec, *, context: str = "", namespace: str = ""
+) -> tuple[PlaceRef, list[str]]:
+    """Resolve a job's place, and say what is worth saying about it.
+
+    Args:
+        name: a backend's name or address; empty takes the manifest's, else this machine.
+        runner: a runner's name; empty takes the manifest's, else the one that the place prefers.
+        spec: the job.
+        context: which context of a cluster's kubeconfig; empty takes the place's.
+        namespace: which namespace of a cluster; empty takes the place's.
+
+    Raises:
+        UnknownName: there is no such backend or runner.
+        UsageError: that runner does not work at that place.
+        BackendError: it has fewer GPUs than the job asks for.
+    """
+    from workbench.store.db.rows import PlaceRef
+
+    wanted = runner or spec.runner
+    there = open_backend(backend_options(name or spec.backend, context=context, namespace=namespace))
+    chosen, notes = _choose_runner(there, wanted, spec)
+    if spec.gpus and (lack := there.why_not_gpus(spec.gpus * spec.learners)):
+        raise lack
+    options = there.frozen(chosen)
+    if options.type != DEFAULT:
+        _let_controller_know()
+    place = PlaceRef(
+        backend=options.name,
+        type=options.type,
+        runner=chosen,
+        address=options.address,
+        options=options.options,
+    )
+    return place, notes
+
+
+def _let_controller_know() -> None:
+    """Hand over what was typed when the place was reached for the first time."""
+    from workbench.controller.runtime.login_client import hand_over
+    from workbench.paths import Home, default_home
+
+    hand_over(Home(default_home()))
+
+
+def backend_options(name: str = "", *, context: str = "", namespace: str = "") -> BackendOptions:
+    """Return what the configuration says of a backend, or what an address says of itself.
+
+    Args:
+        name: its name or address; empty is this machine, or with one of the others the kubeconfig's cluster.
+        context: which context of a cluster's kubeconfig.
+        namespace: which namespace of a cluster.
+
+    Raises:
+        UnknownName: there is no such backend, or nothing installed reaches that kind of place.
+        UsageError: the place is no cluster and has neither.
+    """
+    from backends.contract.host import BackendOptions
+    from workbench.config import backend
+
+    within = {key: value for key, value in (("context", context), ("namespace", namespace)) if value}
+    told: Mapping[str, Any] = backend(name or (CLUSTER if within else DEFAULT))
+    if within and told["type"] != "kubernetes":
+        raise UsageError(
+            f"'{told['name']}' is no cluster and has no {' or '.join(within)}",
+            hint="--backend k8s is the kubeconfig's cluster",
+        )
+    options = {**told.get("options", {}), **within}
+    return BackendOptions(
+        name=told["name"], type=told["type"], address=told.get("address", ""), options=options
+    )
+
+
+def open_backend(options: BackendOptions) -> Backend:
+    """Load the backend that these options name; nothing is reached yet. It may ask who sits at the terminal."""
+    if options.type == DEFAULT:
+        from backends.registry import load_backend
+
+        return load_backend(options)
+    from workbench.controller.runtime.login_client import with_person
+    from workbench.controller.runtime.session_borrower import load_place
+    from workbench.paths import Home, default_home
+    from workbench.services.backends.setup import type_answer
+
+    with_person(Home(default_home()), type_answer)
+    return load_place(options)
+
+
+def _choose_runner(there: Backend, wanted: str, spec: JobSpec) -> tuple[str, list[str]]:
+    from runners.registry import load_runner, runner_names
+
+    options = there.options
+    offered = list(there.runners())
+    if wanted and wanted not in runner_names():
+        from workbench.manifest.yaml.faults import nearest
+
+        close = nearest(wanted, runner_names())
+        known = f"there are {', '.join(sorted(runner_names()))}"
+        raise UnknownName(
+            f"there is no runner '{wanted}'", hint=f"did you mean {close}? {known}" if close else known
+        )
+    if wanted and wanted not in offered:
+        raise UsageError(
+            f"the runner '{wanted}' does not work at '{options.name}'",
+            hint=f"there it is {', '.join(offered)}",
+        )
+    if not offered:
+        raise UsageError(
+            f"no runner works at '{options.name}'", hint="`fabric backend test` says what is missing"
+        )
+    if wanted and (refusal := there.why_not(wanted)):
+        raise refusal
+    chosen, passed_over = (wanted, None) if wanted else _preferred(there, offered, spec)
+    notes = []
+    if spec.image and not load_runner(chosen).capabilities.uses_image:
+        said = f"the image {spec.image} is not used: learners are plain processes at '{options.name}'"
+        notes.append(f"{said}, since {_reason(passed_over)}" if passed_over else said)
+    return chosen, notes
+
+
+def _preferred(there: Backend, offered: list[str], spec: JobSpec) -> tuple[str, FabricError | None]:
+    """Choose a runner that works now; say why the first that uses images was passed over, if one was."""
+    from runners.registry import load_runner
+
+    refusal = None
+    # A job that names no image has nothing to run in a container.
+    for name in sorted(
+        offered, key=lambda name: load_runner(name).capabilities.uses_image and not spec.image
+    ):
+        why_not = there.why_not(name)
+        if why_not is None:
+            return name, refusal
+        refusal = refusal or why_not
+    raise refusal or UsageError(f"no runner works at '{there.options.name}'")
+
+
+def _reason(refusal: FabricError) -> str:
+    return refusal.message[:1].lower() + refusal.message[1:].rstrip(".")
+
+
+def known_backends() -> list[str]:
+    """Name every place of the configuration; this machine is always one."""
+    from workbench.config import load_config
+
+    return list(dict.fromkeys((DEFAULT, *load_config().backends)))
+
+
+def probe(options: BackendOptions) -> list[Finding]:
+    """Ask a place what is there; a place that cannot be reached is a finding, too."""
+    from backends.contract.host import Finding
+    from workbench.errors import FabricError
+
+    try:
+        return list(open_backend(options).probe())
+    except FabricError as error:
+        return [Finding("reach", error.message, "wrong", "no job can run there", error.hint)]

@@ -1,0 +1,145 @@
+"""The columns that ``fabric list`` can show: of the job, its settings, its labels, its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from workbench.formats import MICROSECONDS, ago, duration, number, size, stamp
+from workbench.job import TERMINAL, nine
+
+if TYPE_CHECKING:
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
+
+USUAL: Final = ("id", "name", "state", "where", "gpus", "submitted", "time", "exit", "why")
+
+STRETCHED: Final = ("name", "why", "note", "tags", "labels")
+RIGHT: Final = (
+    "gpus", "cpus", "memory", "learners", "attempt", "submitted", "started", "ended", "time", "exit",
+)  # fmt: skip
+
+Cell = Callable[["JobRow", int], str]
+
+CELLS: Final[Mapping[str, Cell]] = {
+    "id": lambda row, now: nine(row.id),
+    "name": lambda row, now: row.name,
+    "state": lambda row, now: row.state,
+    "where": lambda row, now: row.place.backend,
+    "runner": lambda row, now: row.place.runner,
+    "owner": lambda row, now: row.owner,
+    "gpus": lambda row, now: str(row.gpus * row.learners or "-"),
+    "cpus": lambda row, now: "-" if row.cpus is None else f"{row.cpus:g}",
+    "memory": lambda row, now: "-" if row.memory_bytes is None else size(row.memory_bytes),
+    "learners": lambda row, now: str(row.learners),
+    "attempt": lambda row, now: str(row.attempt),
+    "submitted": lambda row, now: ago(row.submitted_us, now),
+    "started": lambda row, now: "-" if row.started_us is None else stamp(row.started_us),
+    "ended": lambda row, now: "-" if row.ended_us is None else stamp(row.ended_us),
+    "time": lambda row, now: took(row, now),
+    "exit": lambda row, now: "" if row.exit_code is None else str(row.exit_code),
+    "why": lambda row, now: why(row, now),
+    "tags": lambda row, now: " ".join(row.tags),
+    "labels": lambda row, now: " ".join(f"{key}={value}" for key, value in row.labels.items()),
+    "note": lambda row, now: row.note,
+    "parent": lambda row, now: nine(row.parent or ""),
+}
+"""What a job's row alone says."""
+
+_SETTINGS: Final = ("params.", "env.", "framework.", "data_stores.")
+
+
+def cells_of(store: Store | None, names: Sequence[str], rows: Sequence[JobRow], now: int) -> list[list[str]]:
+    """Return the cells of a table, one row a job.
+
+    Raises:
+        UsageError: a column is none; the hint names the nearest.
+    """
+    values = _metric_values(store, names, rows)
+    settings = _settings_of(store, names, rows)
+    return [[_cell(name, row, now, values, settings) for name in names] for row in rows]
+
+
+def _cell(
+    name: str,
+    row: JobRow,
+    now: int,
+    values: Mapping[str, Mapping[str, float]],
+    settings: Mapping[str, Mapping[str, Any]],
+) -> str:
+    if name in CELLS:
+        return CELLS[name](row, now)
+    if name.startswith("label."):
+        return row.labels.get(name.removeprefix("label."), "")
+    if name.startswith(_SETTINGS):
+        return str(settings[row.id].get(name, ""))
+    wanted = name.lower()
+    for metric, value in values[row.id].items():
+        if metric.lower() == wanted or metric.lower().endswith(f"/{wanted}"):
+            return number(value)
+    return ""
+
+
+def _metric_values(
+    store: Store | None, names: Sequence[str], rows: Sequence[JobRow]
+) -> dict[str, dict[str, float]]:
+    wanted = [name for name in names if name not in CELLS and not name.startswith(("label.", *_SETTINGS))]
+    if not wanted or store is None:
+        return {row.id: {} for row in rows}
+    from workbench.errors import UsageError
+    from workbench.manifest.yaml.faults import nearest
+    from workbench.metrics import latest_of
+    from workbench.services.filters import has_metric, nearest_metric
+    from workbench.store.queries.listing import known_metrics
+
+    known = known_metrics(store)
+    for name in wanted:
+        if not has_metric(known, name):
+            close = nearest(name, CELLS)
+            hint = f"did you mean {close}?" if close else nearest_metric(known, name)
+            columns = ", ".join(CELLS)
+            raise UsageError(
+                f"there is no column {name!r}, and no job has such a metric",
+                hint=f"{hint} Columns are {columns}, params.NAME, env.NAME, label.NAME and metrics",
+            )
+    found: dict[str, dict[str, float]] = {}
+    for first in range(0, len(rows), 500):
+        found |= latest_of(store, [row.id for row in rows[first : first + 500]])
+    return found
+
+
+def _settings_of(
+    store: Store | None, names: Sequence[str], rows: Sequence[JobRow]
+) -> dict[str, dict[str, Any]]:
+    if store is None or not any(name.startswith(_SETTINGS) for name in names):
+        return {}
+    from workbench.cli.commands.inspect.show import settings
+    from workbench.errors import InputMissing
+    from workbench.store.jobs import detail
+
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        try:
+            found[row.id] = dict(settings(detail(store, row.id)))
+        except InputMissing:
+            found[row.id] = {}  # its folder is damaged; the list is of the others all the same
+    return found
+
+
+def why(row: JobRow, now: int) -> str:
+    """Return a job's reason in one line, with what was asked of it and when its place was last heard of."""
+    parts = [row.reason.text]
+    if row.intent:
+        parts.insert(0, f"{row.intent} asked for;")
+    unseen = (now - row.seen_us) / MICROSECONDS if row.seen_us else 0.0
+    if row.state not in TERMINAL and unseen > 30:
+        parts.append(f"(last seen {duration(unseen)} ago)")
+    return " ".join(part for part in parts if part)
+
+
+def took(row: JobRow, now: int) -> str:
+    """Return how long a job ran, or runs."""
+    if row.started_us is None:
+        return "-"
+    end = row.ended_us if row.state in TERMINAL and row.ended_us else now
+    return duration((end - row.started_us) / MICROSECONDS)

@@ -1,0 +1,208 @@
+"""``fabric metrics --try``: what a manifest's expressions make of a log, line by line, and why not."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import InputMissing, UsageError
+from workbench.formats import count, number, short
+from workbench.terminal.console import narrate, style, width
+
+if TYPE_CHECKING:
+    from workbench.learner.collectors.regex.groups import Group
+    from workbench.learner.collectors.regex.windows import Hit
+    from workbench.spec import EvaluationMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One line of the log."""
+
+    line: int
+    text: str
+    group: str = ""
+    """That matched, on the last line of the match."""
+    values: Mapping[str, Any] | None = None
+    step: int | None = None
+    why: str = ""
+    """Why nothing was extracted; empty where something was, or where the line is part of a longer match."""
+
+
+def try_metrics(source: str, log: str, *, json: bool) -> int:
+    """Show what the expressions of a manifest, or of a preset, extract from a log; return the exit code.
+
+    Raises:
+        InputMissing: there is no such manifest or log.
+        UsageError: the manifest has no expressions, or no log is named.
+    """
+    if not log:
+        raise UsageError(
+            "--try needs a manifest and a log", hint="fabric metrics --try manifest.yml train.log"
+        )
+    metrics = _metrics_of(source)
+    tried = list(lines_tried(metrics, _bytes_of(log)))
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document([_document(each) for each in tried])
+    else:
+        _print(tried)
+    hits = sum(bool(each.group) for each in tried)
+    if not json:
+        sys.stdout.flush()
+        narrate(f"{count(hits, 'match', 'matches')} in {count(len(tried), 'line')}")
+    return 0 if hits else 1
+
+
+def _metrics_of(source: str) -> EvaluationMetrics:
+    from workbench.manifest import load_text
+    from workbench.manifest.keys.metric_keys import PRESET_NAMES
+    from workbench.manifest.yaml.source import read_manifest
+
+    if source in PRESET_NAMES and not Path(source).exists():
+        text = f"name: preset\nframework: {{command: 'true'}}\nevaluation_metrics: {{type: {source}}}\n"
+    else:
+        text = read_manifest(source, None)
+    metrics = load_text(text, source, environ={}, defaults={}).spec.evaluation_metrics
+    if metrics is None or metrics.type != "regex_extractor" or not metrics.groups:
+        found = f"its metrics are of type {metrics.type}" if metrics else "it has no evaluation_metrics"
+        raise UsageError(
+            f"{source} extracts nothing from lines: {found}",
+            hint=f"presets are {', '.join(PRESET_NAMES)}: fabric metrics --try keras train.log",
+        )
+    return metrics
+
+
+def _bytes_of(log: str) -> bytes:
+    """Return a file's content, standard input's, or a job's output."""
+    if log == "-":
+        return sys.stdin.buffer.read()
+    path = Path(log)
+    if path.is_file():
+        return path.read_bytes()
+    from workbench.errors import UnknownName
+    from workbench.logs.journal import JournalReader
+    from workbench.services.open_store import store_with
+
+    try:
+        with store_with(log) as (store, row):
+            folder = store.home.job(row.id).attempt(row.attempt).learner(1)
+            with JournalReader(folder) as journal:
+                return journal.read(0, journal.published())
+    except UnknownName:
+        raise InputMissing(
+            f"there is no log {log}", hint="the name of a file, a job, or `-` for stdin"
+        ) from None
+
+
+def lines_tried(metrics: EvaluationMetrics, data: bytes) -> Iterator[Tried]:
+    """Yield every line with what was made of it, by the same code that extracts in a job."""
+    from dataclasses import asdict
+
+    from workbench.learner.collectors.lines import LineCutter
+    from workbench.learner.collectors.regex.groups import Group
+    from workbench.learner.collectors.regex.watchdog import Watchdog
+    from workbench.learner.collectors.regex.windows import Windows
+
+    groups = [Group(name, asdict(group)) for name, group in metrics.groups.items()]
+    windows = Windows([group.rule for group in groups], metrics.line_lookahead, 0)
+    cutter = LineCutter(0)
+    cut = cutter.feed(data, len(data)) + cutter.finish(len(data))
+    texts = [text.decode("utf-8", "replace") for text, _ in cut]
+    ends = {end: at for at, (_, end) in enumerate(cut)}
+    found: dict[int, Tried] = {}
+    used: set[int] = set()
+    with Watchdog() as dog:
+        hits: list[Hit] = []
+        for (_, end), text in zip(cut, texts, strict=True):
+            hits += windows.push(text + "\n", end, 0, dog)
+        hits += windows.finish(dog)
+    for hit in hits:
+        last = ends[hit.end]
+        used |= {at for end, at in ends.items() if hit.begin < end <= hit.end}
+        found[last] = _read(last + 1, texts[last], groups[hit.rule], hit)
+    for at, text in enumerate(texts):
+        if at in found:
+            yield found[at]
+        elif at in used:
+            yield Tried(at + 1, text)
+        else:
+            yield Tried(at + 1, text, why=why_not(groups, list(metrics.groups.items()), text))
+
+
+def _read(line: int, text: str, group: Group, hit: Hit) -> Tried:
+    reading = group.read(hit.match.groupdict(), 0, "")
+    unreadable = "".join(f"; {name} is not of its type" for name in reading.unreadable)
+    values = {**reading.values, **reading.texts}
+    etimes = {f"({name})": value for name, value in reading.etimes.items()}
+    return Tried(line, text, group.name, {**values, **etimes}, reading.step, unreadable.removeprefix("; "))
+
+
+def why_not(groups: Sequence[Group], written: Sequence[tuple[str, Any]], text: str) -> str:
+    """Say how far the nearest expression came in a line, and what it wants there."""
+    best: tuple[int, str] = (-1, "")
+    for group, (name, told) in zip(groups, written, strict=True):
+        if later := group.rule.regex.search(text):
+            return f"{name} matches from column {later.start() + 1} on, but has to from the first; begin it with .*"
+        reached, wanted = _longest(str(told.regex), text)
+        if reached > best[0]:
+            best = (
+                reached,
+                f"{name} {'comes to column ' + str(reached + 1) + ', then' if reached else ''} wants {wanted}",
+            )
+    return " ".join(best[1].split()) if text.strip() else ""
+
+
+def _longest(pattern: str, text: str) -> tuple[int, str]:
+    """Return how many characters the longest beginning of an expression matches, and what follows in it."""
+    from workbench.learner.collectors.regex.prefilter import FLAGS
+    from workbench.learner.collectors.regex.x_macros import expand
+
+    for cut in range(len(pattern) - 1, -1, -1):
+        if cut and pattern[cut - 1] == "\\":
+            continue
+        try:
+            match = re.compile(expand(pattern[:cut]), FLAGS).match(text)
+        except (re.error, ValueError, RecursionError, OverflowError):
+            continue
+        if match is not None:
+            return match.end(), repr(short(pattern[cut:], 40))
+    return 0, repr(short(pattern, 40))
+
+
+def _print(tried: Sequence[Tried]) -> None:
+    digits = len(str(len(tried)))
+    columns = width() - digits - 3
+    for each in tried:
+        plain = "".join(c if c.isprintable() else "·" for c in each.text)
+        cut = plain if len(plain) <= columns else plain[: columns - 1] + "…"
+        sys.stdout.write(f"{each.line:>{digits}} | {cut}\n")
+        if each.group:
+            said = " ".join(f"{key}={_value(value)}" for key, value in (each.values or {}).items())
+            step = f" at step {each.step}" if each.step is not None else ""
+            note = f"; {each.why}" if each.why else ""
+            line = f"{each.group}: {said}{step}{note}"
+            sys.stdout.write(" " * digits + " = " + style(line, "green", sys.stdout) + "\n")
+        elif each.why:
+            sys.stdout.write(" " * digits + " - " + style(short(each.why, columns), "dim", sys.stdout) + "\n")
+
+
+def _value(value: Any) -> str:
+    return number(value) if isinstance(value, (int, float)) else str(value)
+
+
+def _document(each: Tried) -> dict[str, Any]:
+    return {
+        "schema": "fabric.tried/1",
+        "line": each.line,
+        "text": each.text,
+        "group": each.group or None,
+        "values": dict(each.values) if each.values is not None else None,
+        "step": each.step,
+        "why": each.why or None,
+    }

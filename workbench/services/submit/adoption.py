@@ -1,0 +1,141 @@
+"""Finds jobs of other homes at a place, and takes them up into this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import UnknownName, UsageError
+from workbench.job import JobId, nine
+from workbench.spec import JobSpec, spec_from_json
+
+if TYPE_CHECKING:
+    from backends.contract.host import BackendOptions, Host
+    from workbench.store.db.database import Store
+
+ORIGIN = "cli"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One job of another home."""
+
+    options: BackendOptions
+    home: str
+    job_id: str
+    attempt: int
+    runner: str
+    owner: str
+    spec: JobSpec
+    code_hash: str
+    recorded: Mapping[str, Any]
+    alive: bool
+    """Whether any of its learners runs."""
+
+
+def find(store: Store, place: str) -> list[Found]:
+    """List the jobs at a place that are of other homes of the same person.
+
+    Raises:
+        UsageError: the place is this machine, or a cluster.
+        PlaceUnreachable: it does not answer.
+    """
+    from backends.contract.host import Host
+    from workbench.services.backends.placement import backend_options, open_backend
+    from workbench.store.db.database import home_uuid
+
+    options = backend_options(place)
+    backend = open_backend(options)
+    with closing(backend.open()) as host:
+        if not isinstance(host, Host) or host.here:
+            raise UsageError(f"'{place}' keeps no jobs of other laptops", hint="name a host over SSH")
+        frozen = {runner: backend.frozen(runner) for runner in backend.runners()}
+        return [
+            replace(each, options=frozen.get(each.runner, options))
+            for each in _jobs(host, options, home_uuid(store.home))
+        ]
+
+
+def chosen(found: Sequence[Found], words: Sequence[str]) -> list[Found]:
+    """Return those that are named, by id or the beginning of one, all without any.
+
+    Raises:
+        UnknownName: one of them is not there.
+    """
+    for word in words:
+        if not any(_is_named(each, word) for each in found):
+            there = ", ".join(nine(each.job_id) for each in found) or "none"
+            raise UnknownName(f"there is no job {word} of another laptop", hint=f"there are: {there}")
+    return [each for each in found if not words or any(_is_named(each, word) for word in words)]
+
+
+def adopt(store: Store, found: Found, *, watch: bool) -> list[str]:
+    """Take a job up: from now on this home's controller looks after it. Return the secrets that a restart would lack.
+
+    Raises:
+        CannotWrite: the home takes no more.
+    """
+    from workbench.controller.runtime.client import Submission, take_up
+    from workbench.services.submit.secrets_refresh import find_again
+    from workbench.store.db.rows import OF_HOME, WATCHED, PlaceRef
+
+    options = {**found.options.options, OF_HOME: found.home}
+    spec = found.spec
+    if watch:
+        options[WATCHED] = "yes"
+        spec = replace(spec, max_restarts=0, max_platform_restarts=0)
+    place = PlaceRef(found.options.name, found.options.type, found.runner, found.options.address, options)
+    submission = Submission(
+        spec=spec,
+        manifest_text="",
+        origins={},
+        place=place,
+        code_hash=found.code_hash,
+        recorded=found.recorded,
+        job_id=JobId(found.job_id),
+    )
+    take_up(store, submission, found.attempt, origin=ORIGIN)
+    return [] if watch else find_again(store.home, found.job_id, spec)
+
+
+def _jobs(host: Host, options: BackendOptions, ours: str) -> Iterator[Found]:
+    machine = PurePosixPath(host.folder(ours)).parent
+    for home in host.call("children", folder=str(machine)):
+        if home == ours:
+            continue
+        for job_id in host.call("children", folder=str(machine / home / "jobs")):
+            folder = machine / home / "jobs" / job_id
+            told = host.call("read_object", path=str(folder / "submitted.json"))
+            if told is not None and told.get("format") == 1:
+                yield _found(host, options, home, job_id, folder, told)
+
+
+def _found(
+    host: Host,
+    options: BackendOptions,
+    home: str,
+    job_id: str,
+    folder: PurePosixPath,
+    told: Mapping[str, Any],
+) -> Found:
+    spec, attempt = spec_from_json(told["spec"]), int(told["attempt"])
+    learners = [folder / f"attempt-{attempt}" / f"learner-{number}" for number in range(1, spec.learners + 1)]
+    return Found(
+        options=options,
+        home=home,
+        job_id=job_id,
+        attempt=attempt,
+        runner=str(told["runner"]),
+        owner=str(told["owner"]),
+        spec=spec,
+        code_hash=str(told["code_hash"]),
+        recorded=told["recorded"],
+        alive=any(host.call("learner", folder=str(learner))["alive"] for learner in learners),
+    )
+
+
+def _is_named(found: Found, word: str) -> bool:
+    return found.job_id.startswith(word) or nine(found.job_id).startswith(word) or found.spec.name == word

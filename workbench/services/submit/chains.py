@@ -1,0 +1,102 @@
+"""Several documents of one manifest as a chain: who comes after whom, and in which order they are submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.errors import UsageError
+from workbench.job import JobId, new_job_id
+from workbench.services.submit.dependencies import JOB_STORE, split_reference
+from workbench.services.submit.options import Words, read_manifest
+
+if TYPE_CHECKING:
+    from workbench.manifest import Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One document of a chain."""
+
+    words: Words
+    name: str
+    job_id: JobId
+
+
+def documents_of(words: Words) -> list[Words]:
+    """Return the words of each document of the manifest; of a command line, or one document, the words alone."""
+    if not words.manifest or words.text:
+        return [words]
+    from workbench.manifest.yaml.source import read_manifest as text_of
+    from workbench.manifest.yaml.x_documents import documents
+
+    texts = documents(text_of(words.manifest, None))
+    return [replace(words, text=text) for text in texts]
+
+
+def in_order(parts: Sequence[Words]) -> list[Link]:
+    """Return the documents in an order in which each comes after those that it names.
+
+    One that says nothing of it comes after the one above it.
+
+    Raises:
+        UsageError: two have the same name, or they wait for each other.
+        ManifestError: a document is at fault.
+    """
+    loaded = [read_manifest(part) for part in parts]
+    names = [each.spec.name for each in loaded]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(
+                f"two documents are called {name!r}", hint="a chain knows its jobs by name; give each its own"
+            )
+    links = {
+        name: Link(_after_the_last(parts, loaded, at), name, new_job_id()) for at, name in enumerate(names)
+    }
+    before = {
+        name: [other for other in _references(each) if other in links]
+        + ([names[at - 1]] if at and _says_nothing(each) else [])
+        for at, (name, each) in enumerate(zip(names, loaded, strict=True))
+    }
+    return [links[name] for name in _sorted(before)]
+
+
+def _says_nothing(loaded: Loaded) -> bool:
+    said = [origin for key, origin in loaded.origins.items() if key.partition(".")[0] == "after"]
+    return all(origin == "default" for origin in said) and not _stores(loaded)
+
+
+def _stores(loaded: Loaded) -> list[str]:
+    return [store.training_data for store in loaded.spec.data_stores if store.type == JOB_STORE]
+
+
+def _references(loaded: Loaded) -> list[str]:
+    return [split_reference(text)[0] for text in loaded.spec.after] + _stores(loaded)
+
+
+def _after_the_last(parts: Sequence[Words], loaded: Sequence[Loaded], at: int) -> Words:
+    """Have a document that says nothing of it come after the one above it."""
+    words = parts[at]
+    if at and _says_nothing(loaded[at]):
+        return replace(words, after=(f"{loaded[at - 1].spec.name}:completed",))
+    # What the command line says of others concerns those that begin the chain.
+    return words if not at else replace(words, after=())
+
+
+def _sorted(before: dict[str, list[str]]) -> list[str]:
+    import graphlib
+
+    try:
+        return list(graphlib.TopologicalSorter(before).static_order())
+    except graphlib.CycleError as error:
+        circle = " comes after ".join(reversed(error.args[1]))
+        raise UsageError(
+            f"the documents wait for each other: {circle}", hint="take one `after:` out"
+        ) from None
+
+
+def title_of(words: Words) -> str:
+    """Return what a chain is called: its file."""
+    return Path(words.manifest).name

@@ -1,0 +1,134 @@
+"""The jobs that a job comes after: names become ids, and stores of type ``job`` the folders of their results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from workbench.errors import UsageError
+from workbench.job import TERMINAL, JobId, State, nine
+
+if TYPE_CHECKING:
+    from workbench.manifest import Loaded
+    from workbench.paths import Home
+    from workbench.spec import DataStore, JobSpec
+    from workbench.store.db.rows import JobRow, PlaceRef
+
+MODES: Final = ("completed", "ended")
+JOB_STORE: Final = "job"
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A job that comes before."""
+
+    id: JobId
+    spec: JobSpec
+    place: PlaceRef
+    secrets: Mapping[str, str] = field(repr=False)
+    row: JobRow | None = None
+    """None for one that is submitted together with this one."""
+
+
+def split_reference(text: str) -> tuple[str, str]:
+    """Return the job that a reference names, and what it waits for: ``completed`` or ``ended``.
+
+    Raises:
+        UsageError: what follows the colon is nothing that can be waited for.
+    """
+    name, colon, mode = text.rpartition(":")
+    if not colon:
+        return text.strip(), MODES[0]
+    if mode in MODES:
+        return name.strip(), mode
+    from workbench.manifest.yaml.faults import nearest
+
+    close = nearest(mode, MODES)
+    hint = f"did you mean {name}:{close}?" if close else f"write {name}:completed or {name}:ended"
+    raise UsageError(f"after {text}: there is nothing such as '{mode}' to wait for", hint=hint)
+
+
+def with_parents(loaded: Loaded, home: Home, chain: Mapping[str, Parent]) -> tuple[Loaded, dict[str, str]]:
+    """Return a manifest with every job that it names by its id, and the credentials that it has from those.
+
+    Args:
+        loaded: the manifest.
+        home: where those jobs are.
+        chain: the jobs that are submitted together with this one, by name.
+
+    Raises:
+        UnknownName: there is no such job.
+        UsageError: it has failed already, a reference cannot be read, or its results cannot.
+        InputMissing: the credentials of the store of its results are not kept any more.
+    """
+    stores = loaded.spec.data_stores
+    if not loaded.spec.after and not any(store.type == JOB_STORE for store in stores):
+        return loaded, {}
+    after: dict[str, str] = {}
+    for reference in loaded.spec.after:
+        name, mode = split_reference(reference)
+        parent = _parent(name, home, chain)
+        _refuse_failed(parent, mode)
+        after[parent.id] = mode
+    kept: list[DataStore] = []
+    credentials: dict[str, str] = {}
+    for number, store in enumerate(stores):
+        if store.type == JOB_STORE:
+            from workbench.services.submit.x_parent_results import results_of
+
+            parent = _parent(store.training_data, home, chain)
+            _refuse_failed(parent, after.setdefault(parent.id, MODES[0]))
+            store, passed_on = results_of(store, number, parent, home)
+            credentials |= passed_on
+        kept.append(store)
+    spec = replace(
+        loaded.spec,
+        after=tuple(f"{job_id}:{mode}" for job_id, mode in after.items()),
+        data_stores=tuple(kept),
+    )
+    return replace(loaded, spec=spec), credentials
+
+
+def check_place(before: Loaded, place: PlaceRef, home: Home, chain: Mapping[str, Parent]) -> None:
+    """See that the results of other jobs can be read where this one goes.
+
+    Raises:
+        UsageError: they lie on a machine, and it goes to another.
+    """
+    for store in before.spec.data_stores:
+        if store.type == JOB_STORE:
+            from workbench.services.submit.x_parent_results import check_results
+
+            check_results(_parent(store.training_data, home, chain), place)
+
+
+def _parent(name: str, home: Home, chain: Mapping[str, Parent]) -> Parent:
+    if name in chain:
+        return chain[name]
+    from workbench.controller.runtime.secrets import read_secrets
+    from workbench.errors import UnknownName
+    from workbench.store.db.database import Store
+    from workbench.store.jobs import detail, resolve
+
+    try:
+        with Store.open(home) as store:
+            row = resolve(store, name)
+            spec = detail(store, row.id).spec
+    except UnknownName as error:
+        from workbench.manifest.yaml.faults import nearest
+
+        close = nearest(name, chain)
+        raise UnknownName(error.message, hint=f"did you mean {close}?" if close else error.hint) from None
+    return Parent(JobId(row.id), spec, row.place, read_secrets(home, row.id), row)
+
+
+def _refuse_failed(parent: Parent, mode: str) -> None:
+    row = parent.row
+    if row is None or mode != MODES[0] or row.state not in TERMINAL or row.state is State.COMPLETED:
+        return
+    if row.next_try_us is None and not row.intent:
+        raise UsageError(
+            f"{nine(row.id)} {row.name} did not complete: it is {row.state.lower()}",
+            hint=f"--after {nine(row.id)}:ended starts all the same; fabric resume {nine(row.id)} lets it go on",
+        )

@@ -1,0 +1,82 @@
+"""``run --from JOB[@STEP]``: which checkpoint of another job a new one begins with, and where it is brought from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import UsageError
+from workbench.job import nine
+
+if TYPE_CHECKING:
+    from workbench.paths import Home
+    from workbench.spec import JobSpec
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow, PlaceRef
+
+INSIDE = "/mnt/checkpoints"
+"""Where a container has them."""
+
+
+def beginning(home: Home, text: str, spec: JobSpec, place: PlaceRef) -> dict[str, Any]:
+    """Return what is recorded of a new job, for its agent to bring that checkpoint into ``CHECKPOINT_DIR``.
+
+    Raises:
+        UnknownName: there is no such job.
+        UsageError: it has no such checkpoint, or the new job cannot get at it.
+    """
+    from workbench.services.open_store import store_with
+    from workbench.services.result_store import result_store
+    from workbench.store.jobs import detail
+
+    name, step = _parted(text)
+    with store_with(name) as (store, row):
+        whole = detail(store, row.id)
+        checkpoint = _checkpoint(store, row, step)
+    told: dict[str, Any] = {"job": row.id, "step": step, "name": checkpoint}
+    theirs, ours = result_store(whole.spec, row.id), result_store(spec, row.id)
+    if theirs is not None and ours is not None and _same(theirs.store, ours.store):
+        path = f"{theirs.checkpoints}/{checkpoint}" if checkpoint else theirs.checkpoints
+        if not theirs.store.is_folder:
+            return {**told, "path": path}
+        return {**told, "local": path}
+    here = home.job(row.id).checkpoints / checkpoint
+    if place.type == "local" and here.exists():
+        return {**told, "local": str(here)}
+    raise UsageError(
+        f"the checkpoint of {nine(row.id)} is not where the new job can get at it",
+        hint="give both jobs the same result store, or run it on this machine once the checkpoint is here",
+    )
+
+
+def _parted(text: str) -> tuple[str, int | None]:
+    name, _, step = text.rpartition("@")
+    return (name, int(step)) if name and step.isdigit() else (text, None)
+
+
+def _checkpoint(store: Store, row: JobRow, step: int | None) -> str:
+    """Return a checkpoint's name in the job's folder of them; empty for all of it, where none was reported."""
+    from workbench.metrics import checkpoints
+
+    rows = checkpoints(store, row.id)
+    wanted = [each for each in rows if step is None or each.step == step]
+    if wanted:
+        return _name(wanted[-1].path, row.id)
+    if rows:
+        steps = ", ".join(str(each.step) for each in rows if each.step is not None)
+        raise UsageError(f"{nine(row.id)} has no checkpoint of step {step}", hint=f"it has those of {steps}")
+    folder = store.home.job(row.id).checkpoints
+    if step is None and folder.is_dir() and any(folder.iterdir()):
+        return ""
+    raise UsageError(f"{nine(row.id)} has no checkpoint", hint=f"fabric show {nine(row.id)}")
+
+
+def _name(path: str, job_id: str) -> str:
+    for mark in (f"/{job_id}/checkpoints/", f"/{job_id}/_checkpoints/", "/_wml_checkpoints/", f"{INSIDE}/"):
+        if mark in path:
+            return path.rpartition(mark)[2]
+    return path.rpartition("/")[2]
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Say whether two stores are one: same kind, address and folder."""
+    return (one.type, one.address, one.results_path()) == (other.type, other.address, other.results_path())

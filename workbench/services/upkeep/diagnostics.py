@@ -1,0 +1,221 @@
+"""What ``fabric doctor`` looks at: each check is small, says what it found, and never stops the others."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from backends.contract.host import Finding
+from workbench.errors import FabricError
+from workbench.formats import count, duration
+from workbench.paths import Home, config_file, default_home, runtime_folder
+
+SOCKET_PATH_MOST: Final = 100
+"""A unix socket's path may have so many characters."""
+
+EARLIEST: Final = 1_735_689_600
+"""2025-01-01: a clock before that was never set."""
+
+
+def all_findings() -> list[Finding]:
+    """Run every check; one that fails is a finding, too."""
+    found: list[Finding] = []
+    from workbench.services.upkeep.machine_checks import CHECKS as MACHINE
+    from workbench.services.upkeep.x_checks_data import CHECKS as DATA
+    from workbench.services.upkeep.x_checks_hosts import CHECKS as HOSTS
+
+    home = Home(default_home())
+    for check in (*CHECKS, *HOSTS, *DATA, *MACHINE):
+        try:
+            found += check(home)
+        except (FabricError, OSError) as error:
+            hint = error.hint if isinstance(error, FabricError) else ""
+            subject = check.__name__.removeprefix("_")
+            found.append(Finding(subject, str(error), "wrong", "", hint))
+    return found
+
+
+def _python_path(home: Home) -> Iterator[Finding]:
+    if told := os.environ.get("PYTHONPATH"):
+        yield Finding("PYTHONPATH", f"{told}; fabric itself does not use it, and jobs do not get it")
+
+
+def _home(home: Home) -> Iterator[Finding]:
+    if not home.path.exists():
+        yield Finding("home", f"{home.path} is not there yet; the first job makes it")
+        return
+    mode = home.path.stat().st_mode & 0o777
+    if mode & 0o077:
+        yield Finding(
+            "home",
+            f"{home.path} has mode {mode:o}",
+            "lack",
+            "other people of this machine can read jobs and results",
+            f"chmod 700 {home.path}",
+        )
+    elif not os.access(home.path, os.W_OK):
+        yield Finding(
+            "home", f"{home.path} cannot be written", "wrong", "no job can be started", "FABRIC_HOME=..."
+        )
+    else:
+        yield Finding("home", str(home.path))
+
+
+def _database(home: Home) -> Iterator[Finding]:
+    from workbench.store.db.database import Store
+    from workbench.store.jobs import count_jobs, open_jobs
+
+    folders = len(list(home.jobs.glob("training-*"))) if home.jobs.is_dir() else 0
+    if not home.database.exists():
+        if folders:
+            yield Finding(
+                "database",
+                f"lost, with {count(folders, 'job folder')}",
+                "wrong",
+                "",
+                "fabric doctor --rebuild",
+            )
+        else:
+            yield Finding("database", "not there yet; the first job makes it")
+        return
+    with Store.open(home) as store:
+        problems = [str(row[0]) for row in store.rows("PRAGMA quick_check(3)") if row[0] != "ok"]
+        jobs, waiting = sum(count_jobs(store).values()), len(open_jobs(store))
+    if problems:
+        yield Finding("database", "; ".join(problems), "wrong", "jobs may be lost", "fabric doctor --rebuild")
+    else:
+        yield Finding("database", f"{count(jobs, 'job')}, {waiting} of them open")
+
+
+def _controller(home: Home) -> Iterator[Finding]:
+    from workbench.controller.runtime.client import status
+    from workbench.store.db.database import Store
+    from workbench.store.jobs import open_jobs
+    from workbench.version import VERSION
+
+    found = status(home)
+    if found is None:
+        waiting = 0
+        if home.database.exists():
+            with Store.open(home) as store:
+                waiting = len(open_jobs(store))
+        if waiting:
+            yield Finding(
+                "controller",
+                f"not running, with {count(waiting, 'open job')}",
+                "lack",
+                "they do not move on",
+                "any command that follows or changes a job starts it; its log is " + str(home.controller_log),
+            )
+        else:
+            yield Finding("controller", "not running; nothing needs it")
+    elif found.version != VERSION:
+        yield Finding(
+            "controller",
+            f"pid {found.pid} is of version {found.version}, this is {VERSION}",
+            "lack",
+            "it knows less or more than this command",
+            "fabric controller stop",
+        )
+    else:
+        yield Finding("controller", f"running, pid {found.pid}")
+
+
+def _sockets(home: Home) -> Iterator[Finding]:
+    folder = runtime_folder()
+    if len(str(folder)) + 40 > SOCKET_PATH_MOST:
+        yield Finding(
+            "sockets",
+            f"{folder} is a long path",
+            "lack",
+            "the controller may not be reached",
+            "a shorter TMPDIR",
+        )
+    else:
+        yield Finding("sockets", str(folder))
+
+
+def _configuration(home: Home) -> Iterator[Finding]:
+    from workbench.config import load_config
+
+    config = load_config()
+    places = count(len(config.backends), "place")
+    there = "" if config_file().exists() else ", which is not there: nothing has to be"
+    yield Finding("configuration", f"{config_file()}{there}; {places}")
+
+
+def _git(home: Home) -> Iterator[Finding]:
+    if found := shutil.which("git"):
+        yield Finding("git", found)
+    else:
+        yield Finding("git", "not there", "lack", "the commit of a job's code is not recorded", "install git")
+
+
+def _clock(home: Home) -> Iterator[Finding]:
+    now = time.time()
+    if now < EARLIEST:
+        yield Finding("clock", time.ctime(now), "wrong", "times of jobs are wrong", "set the clock (NTP)")
+        return
+    ahead = 0.0
+    if home.database.exists():
+        ahead = home.database.stat().st_mtime - now
+    if ahead > 5:
+        yield Finding(
+            "clock",
+            f"the last write is {duration(ahead)} ahead",
+            "lack",
+            "times of jobs are wrong",
+            "set the clock",
+        )
+    else:
+        yield Finding("clock", time.strftime("%Y-%m-%d %H:%M:%S %Z"))
+
+
+def _terminal(home: Home) -> Iterator[Finding]:
+    encoding = getattr(sys.stdout, "encoding", "") or "none"
+    if encoding.lower().replace("-", "") != "utf8":
+        yield Finding(
+            "terminal",
+            f"its encoding is {encoding}",
+            "lack",
+            "some characters are not shown",
+            "export LANG=C.UTF-8",
+        )
+    else:
+        yield Finding("terminal", f"TERM={os.environ.get('TERM', 'not set')}, UTF-8")
+
+
+def _place(home: Home) -> Iterator[Finding]:
+    from workbench.services.backends.placement import backend_options, probe
+
+    yield from probe(backend_options("local"))
+
+
+def _clusters(home: Home) -> Iterator[Finding]:
+    """Say which configured clusters can be reached; what is there `fabric backend test` says."""
+    from workbench.services.backends.placement import backend_options, known_backends
+    from workbench.services.upkeep.x_cluster_check import cluster_finding
+
+    for name in known_backends():
+        options = backend_options(name)
+        if options.type == "kubernetes":
+            yield cluster_finding(options)
+
+
+CHECKS: Final[tuple[Callable[[Home], Iterator[Finding]], ...]] = (
+    _python_path,
+    _home,
+    _database,
+    _controller,
+    _sockets,
+    _configuration,
+    _git,
+    _clock,
+    _terminal,
+    _place,
+    _clusters,
+)

@@ -1,0 +1,172 @@
+"""What ``fabric doctor`` looks at of the machine: disk, limits, helpers, and jobs that wait for somebody."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from backends.contract.host import Finding
+from workbench.errors import FabricError
+from workbench.formats import count
+from workbench.paths import Home
+
+FILES_LEAST: Final = 1024
+WATCHES_LEAST: Final = 128
+"""``max_user_instances`` of inotify: each command that follows a job takes one."""
+
+SHOWN_JOBS: Final = 5
+
+
+def limits(home: Home) -> Iterator[Finding]:
+    """Look at how many files a process may open, and how many may be watched."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < FILES_LEAST and hard != resource.RLIM_INFINITY and hard < FILES_LEAST:
+        yield Finding(
+            "open files", f"at most {soft}", "lack", "many jobs at once may fail", f"ulimit -n {FILES_LEAST}"
+        )
+    watches = Path("/proc/sys/fs/inotify/max_user_instances")
+    if watches.exists() and int(watches.read_text()) < WATCHES_LEAST:
+        yield Finding(
+            "inotify",
+            f"at most {watches.read_text().strip()} instances",
+            "lack",
+            "output is seen a little later",
+            f"sysctl fs.inotify.max_user_instances={WATCHES_LEAST}",
+        )
+
+
+def python(home: Home) -> Iterator[Finding]:
+    """Say which Python jobs would find."""
+    from workbench.services.submit.submit_environment import active_interpreter
+
+    found = active_interpreter()
+    if found == sys.executable:
+        yield Finding(
+            "interpreter",
+            f"{found}, which is fabric's own",
+            "lack",
+            "jobs get fabric's Python, not one with your packages",
+            "activate the environment that you train in",
+        )
+    else:
+        yield Finding("interpreter", f"{found}, for jobs that say python: current")
+
+
+def helpers(home: Home) -> Iterator[Finding]:
+    """Look for programs that some jobs need."""
+    from workbench.data.stores.rclone import find_rclone
+
+    try:
+        find_rclone()
+    except FabricError as error:
+        yield Finding("rclone", error.message, "lack", "no job can use an object store", error.hint)
+    if shutil.which("ssh") is None:
+        consequence = "a place with transport = openssh cannot be reached"
+        yield Finding("ssh", "not there", "lack", consequence, "install openssh-client")
+
+
+def settings(home: Home) -> Iterator[Finding]:
+    """Say which keys of the configuration mean nothing."""
+    from workbench.config import load_config
+
+    for warning in load_config().warnings:
+        place = f"{warning.file}:{warning.line}" if warning.line else warning.file
+        yield Finding("configuration", f"{place}: {warning.key} {warning.problem}", "lack", "", warning.hint)
+
+
+def variables(home: Home) -> Iterator[Finding]:
+    """Say which ``FABRIC_*`` variables mean nothing."""
+    from workbench.config import RUN_OPTIONS
+    from workbench.manifest.build.overrides import VARIABLES
+    from workbench.manifest.yaml.faults import nearest
+
+    known = {*VARIABLES, *(f"FABRIC_{name.upper()}" for name in RUN_OPTIONS), *OWN_VARIABLES}
+    for name in sorted(os.environ):
+        if (
+            name.startswith("FABRIC_")
+            and name not in known
+            and not name.startswith(("FABRIC_TEST_", "FABRIC_PARAM_"))
+        ):
+            close = nearest(name, known)
+            hint = f"did you mean {close}?" if close else "fabric help environment"
+            yield Finding("environment", f"{name} means nothing", "lack", "", hint)
+
+
+OWN_VARIABLES: Final = frozenset(
+    {
+        "FABRIC_HOME",
+        "FABRIC_CONFIG",
+        "FABRIC_PROFILE",
+        "FABRIC_LEASES",
+        "FABRIC_DEBUG",
+        "FABRIC_SEED",
+        "FABRIC_LEARNER",
+        "FABRIC_ENVIRONMENT",
+        "FABRIC_RCLONE",
+        "FABRIC_ASCII",
+        "FABRIC_WEB_TOKEN",
+        "FABRIC_LINGER_SECONDS",
+        "FABRIC_DATA_CACHE_BYTES",
+        "FABRIC_STORE_PATIENCE_SECONDS",
+        "FABRIC_FILESYSTEM",
+        "FABRIC_AGENT",
+        "FABRIC_REPORT",
+        "FABRIC_PARAMS",
+        "FABRIC_STOP_FILE",
+    }
+)
+
+
+def troubled_jobs(home: Home) -> Iterator[Finding]:
+    """Name the jobs that wait for somebody: what they need is their own reason and hint."""
+    from workbench.job import nine
+    from workbench.store.db.database import Store
+    from workbench.store.jobs import open_jobs
+
+    if not home.database.exists():
+        return
+    with Store.open(home) as store:
+        troubled = [row for row in open_jobs(store) if row.reason.code]
+    for row in troubled[:SHOWN_JOBS]:
+        hint = row.reason.hint or f"fabric show {nine(row.id)}"
+        yield Finding("jobs", f"{nine(row.id)} {row.name} waits: {row.reason.text}", "lack", "", hint)
+    if len(troubled) > SHOWN_JOBS:
+        more = len(troubled) - SHOWN_JOBS
+        yield Finding(
+            "jobs", f"and {count(more, 'more job')} like these", "lack", "", "fabric list --where is:problem"
+        )
+
+
+def retention(home: Home) -> Iterator[Finding]:
+    """Say what retention would remove: it never does so by itself."""
+    from workbench.config import load_config
+    from workbench.services.upkeep.retention import chosen, rule_of
+    from workbench.store.db.database import Store
+
+    told = load_config().retention
+    if not told or not home.database.exists():
+        return
+    rule = rule_of({}, told, None)
+    if not rule.says_which:
+        return
+    with Store.open(home) as store:
+        amount = len(chosen(store, rule))
+    if amount:
+        yield Finding("retention", f"{count(amount, 'job')} may go", "ok", "", "fabric prune")
+
+
+CHECKS: Final[tuple[Callable[[Home], Iterator[Finding]], ...]] = (
+    limits,
+    python,
+    helpers,
+    settings,
+    variables,
+    troubled_jobs,
+    retention,
+)

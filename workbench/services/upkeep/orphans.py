@@ -1,0 +1,201 @@
+"""Finds what belongs to no job: learners at places, files of deleted jobs, code that no job uses."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from workbench.errors import FabricError
+from workbench.job import nine
+from workbench.services.follow.job_text import is_over
+from workbench.services.upkeep.x_leftovers_there import Leftover, folders_left, job_folders
+
+if TYPE_CHECKING:
+    from backends.contract.host import BackendOptions
+    from runners.interface import LearnerRef, Runner
+    from workbench.store.db.database import Store
+
+HERE: Final = "this home"
+
+SETTLE_SECONDS: Final = 2.0
+"""How long an agent may take to go after its learner has ended."""
+
+
+def find(store: Store, backend: str) -> tuple[list[Leftover], list[str]]:
+    """Return what belongs to nobody, and in sentences which places could not be asked.
+
+    Raises:
+        FabricError: the one place that was named could not be asked.
+    """
+    from workbench.services.backends.placement import backend_options, known_backends
+
+    found: list[Leftover] = []
+    troubles: list[str] = []
+    if backend:
+        return list(_learners(store, backend_options(backend))), troubles
+    for name in known_backends():
+        try:
+            found += _learners(store, backend_options(name))
+        except FabricError as error:
+            troubles.append(f"{name} could not be asked: {error}")
+    return [*found, *_folders(store), *_secrets(store), *_code(store)], troubles
+
+
+def remove(found: Iterable[Leftover]) -> None:
+    """Remove what is ours."""
+    for each in found:
+        if each.remove is not None:
+            each.remove()
+
+
+def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
+    from runners.registry import load_runner
+    from workbench.controller.runtime.session_borrower import load_place
+    from workbench.store.db.database import home_uuid
+
+    ours = home_uuid(store.home)
+    backend = load_place(options)
+    folders: dict[tuple[str, str], None] = {}
+    told: set[tuple[str, str]] = set()
+    for runner_name in backend.runners():
+        if backend.why_not(runner_name):
+            continue  # no engine, so nothing of ours in it
+        with closing(backend.open()) as place:
+            folders = folders or dict.fromkeys(job_folders(place, ours))
+            runner: Runner = load_runner(runner_name)(place, home_uuid=ours)
+            with closing(runner):
+                refs = _settled(store, runner, ours)
+        told |= {(ref.home, ref.job_id) for ref in refs}
+        for ref in refs:
+            name = f"{nine(ref.job_id)} attempt {ref.attempt} learner {ref.learner}"
+            if ref.home != ours and not _is_adopted(store, ref):
+                yield Leftover("learner", options.name, name, f"of another home, {ref.home}")
+            elif why := _why_nobodys(store, ref):
+                action = partial(_remove_learner, options, runner_name, ref)
+                yield Leftover("learner", options.name, name, why, remove=action)
+    yield from folders_left(store, options, [one for one in folders if one not in told])
+
+
+def _is_adopted(store: Store, ref: LearnerRef) -> bool:
+    from workbench.store.jobs import job
+
+    row = job(store, ref.job_id)
+    return row is not None and row.place.home("") == ref.home
+
+
+def _settled(store: Store, runner: Runner, ours: str) -> list[LearnerRef]:
+    """Ask twice where a learner has just ended: its agent needs a moment to go, and goes by itself."""
+    from workbench.clock import elapsed_seconds
+
+    deadline = elapsed_seconds() + SETTLE_SECONDS
+    while True:
+        refs = list(runner.leftovers())
+        if (
+            not any(ref.home == ours and _why_nobodys(store, ref) for ref in refs)
+            or elapsed_seconds() > deadline
+        ):
+            return refs
+        time.sleep(0.05)
+
+
+def _why_nobodys(store: Store, ref: LearnerRef) -> str:
+    from workbench.store.jobs import job
+
+    row = job(store, ref.job_id)
+    if row is None:
+        return "the store knows no such job; `fabric doctor --rebuild` may"
+    if row.deleted_us is not None:
+        return "its job was deleted"
+    if ref.attempt != row.attempt or is_over(row):
+        return "its attempt is over"
+    return ""
+
+
+def _remove_learner(options: BackendOptions, runner_name: str, ref: LearnerRef) -> None:
+    from runners.interface import AttemptRef, StopRequest
+    from runners.registry import load_runner
+    from workbench.controller.runtime.session_borrower import load_place
+
+    attempt = AttemptRef(ref.home, ref.job_id, ref.attempt, ref.learner)
+    with closing(load_place(options).open()) as place:
+        runner: Runner = load_runner(runner_name)(place, home_uuid=ref.home)
+        with closing(runner):
+            runner.stop(attempt, StopRequest("kill", 0.0, "gc"))
+            runner.remove(attempt)
+
+
+def _folders(store: Store) -> Iterator[Leftover]:
+    """Folders of jobs that were deleted; one that the store does not know may be a lost job and is left."""
+    from workbench.store.jobs import deleted_jobs, job
+
+    for row in deleted_jobs(store):
+        folder = store.home.job(row.id).path
+        if folder.exists():
+            yield _files("folder", row.id, "its job was deleted", folder)
+    if store.home.jobs.is_dir():
+        for folder in sorted(store.home.jobs.iterdir()):
+            if job(store, folder.name) is None and not (folder / "job.json").exists():
+                yield _files("folder", folder.name, "no job was ever submitted from it", folder)
+
+
+def _secrets(store: Store) -> Iterator[Leftover]:
+    from workbench.store.jobs import job
+
+    if not store.home.secrets.is_dir():
+        return
+    for file in sorted(store.home.secrets.glob("*.json")):
+        row = job(store, file.stem)
+        if row is None and store.home.job(file.stem).path.exists():
+            continue
+        if row is None or row.deleted_us is not None:
+            yield _files("secrets", file.stem, "its job is gone", file)
+
+
+def _code(store: Store) -> Iterator[Leftover]:
+    for file in unused_code(store, set()):
+        code_hash = file.name.removesuffix(".tar.gz")
+        yield _files("code", code_hash[:12], "no job uses it", file)
+
+
+def unused_code(store: Store, gone: set[str]) -> list[Path]:
+    """Return the snapshots that no job was made of, but perhaps those of ``gone``.
+
+    None while there are job folders that the store does not know.
+    """
+    from workbench.store.jobs import detail, job, list_jobs
+
+    folders = list(store.home.jobs.iterdir()) if store.home.jobs.is_dir() else []
+    if not store.home.code.is_dir() or any(job(store, folder.name) is None for folder in folders):
+        return []
+    used = set()
+    for row in list_jobs(store):
+        if row.id in gone:
+            continue
+        try:
+            used.add(detail(store, row.id).code_hash)
+        except FabricError:
+            return []
+    files = sorted(store.home.code.glob("*.tar.gz"))
+    return [file for file in files if file.name.removesuffix(".tar.gz") not in used]
+
+
+def _files(kind: str, name: str, why: str, path: Path) -> Leftover:
+    return Leftover(kind, HERE, name, why, _size(path), partial(remove_path, path))
+
+
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.lstat().st_size for file in files)
+
+
+def remove_path(path: Path) -> None:
+    """Remove a file or a folder with all that is in it."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

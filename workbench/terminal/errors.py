@@ -1,0 +1,70 @@
+"""How failures are told: ``error: ...`` and ``hint: ...`` on stderr, and the exit code that is theirs."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from workbench.errors import FabricError, LaunchRefused, ManifestError
+from workbench.job import Fault
+
+DEBUG_VARIABLE = "FABRIC_DEBUG"
+"""Set to anything, a failure also shows where in fabric it came from."""
+
+EXIT_BUG = 70
+
+OS_EXIT_CODES = {
+    errno.ENOENT: 66,
+    errno.EISDIR: 66,
+    errno.ENOTDIR: 66,
+    errno.ENOSPC: 73,
+    errno.EDQUOT: 73,
+    errno.EROFS: 73,
+    errno.EFBIG: 73,
+    errno.EIO: 73,
+    errno.EACCES: 77,
+    errno.EPERM: 77,
+}
+"""sysexits of what the operating system refuses; everything else is a fault of ours."""
+
+
+def report(error: BaseException) -> int:
+    """Say what went wrong on stderr; return the exit code."""
+    if os.environ.get(DEBUG_VARIABLE):
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(error, FabricError):
+        return fail(error.message, hint=error.hint, exit_code=_exit_code(error))
+    if isinstance(error, OSError) and error.errno in OS_EXIT_CODES:
+        place = f"{error.filename}: " if error.filename else ""
+        reason = error.strerror or type(error).__name__
+        return fail(f"{place}{reason[:1].lower()}{reason[1:]}", exit_code=OS_EXIT_CODES[error.errno])
+    return fail(
+        f"fabric itself failed: {type(error).__name__}: {error}",
+        hint=f"this is a fault of fabric; {DEBUG_VARIABLE}=1 shows where it is",
+        exit_code=EXIT_BUG,
+    )
+
+
+def _exit_code(error: FabricError) -> int:
+    if isinstance(error, LaunchRefused) and error.code.startswith(Fault.USER):
+        return ManifestError.exit_code
+    return error.exit_code
+
+
+def fail(message: str, *, hint: str = "", exit_code: int) -> int:
+    """Print a failure and its hint; return ``exit_code``."""
+    from workbench.terminal.console import narrate, style
+
+    narrate(style("error:", "red") + " " + message)
+    if hint:
+        narrate(style("hint:", "cyan") + " " + hint)
+    return exit_code
+
+
+def warn(message: str) -> None:
+    """Print what is not as it should be, but does not stop the command."""
+    from workbench.terminal.console import narrate, style
+
+    narrate(style("warning:", "yellow") + " " + message)
