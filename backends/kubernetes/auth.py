@@ -3,15 +3,176 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
+from kubernetes.client.configuration import Configuration
+from kubernetes.config.config_exception import ConfigException
+from kubernetes.config.exec_provider import ExecProvider
+from kubernetes.config.kube_config import FileOrData, KubeConfigLoader, KubeConfigMerger
+
+from backends.contract.cluster import NotLetIn
 from backends.kubernetes.kubeconfig import Access
 from workbench.clock import elapsed_seconds
 from workbench.errors import ConfigError, FabricError, InputMissing
 from workbench.paths import runtime_folder
+
+PLUGIN_SECONDS: Final = 60.0
+"""A plugin that takes longer waits for a person, and there is none in the controller."""
+
+
+def loader_of(access: Access, environment: Mapping[str, str], folder: str | None) -> KubeConfigLoader:
+    """Return the loader of an access's context; ``folder`` takes certificates that the file holds itself."""
+    merged = KubeConfigMerger(os.pathsep.join(access.files))
+    if merged.config is None:
+        raise ConfigException("no configuration found")
+    return _Loader(
+        merged.config,
+        environment,
+        active_context=access.context,
+        config_base_path=None,
+        config_persister=merged.save_changes,  # as kubectl does: a provider's refresh token is good for once
+        temp_file_path=folder,
+    )
+
+
+class _Loader(KubeConfigLoader):  # type: ignore[misc] # the package has no types
+    def __init__(self, config: Any, environment: Mapping[str, str], **settings: Any) -> None:
+        self._environment = environment
+        super().__init__(config, **settings)
+
+    def _load_from_exec_plugin(self) -> bool | None:
+        # The package's own logs what went wrong and goes on without credentials.
+        if not self._user or "exec" not in self._user:
+            return None
+        base = self._get_base_path(self._cluster.path)
+        plugin = _Plugin(self._user["exec"], base, self._cluster)
+        plugin.env = {**plugin.env, **self._environment, **plugin.told}
+        status = plugin.run()
+        if token := status.get("token"):
+            self.token = f"Bearer {token}"
+        if certificate := status.get("clientCertificateData"):
+            self.cert_file = self._file(certificate)
+            self.key_file = self._file(status.get("clientKeyData", ""))
+        if not token and not certificate:
+            raise NotLetIn(
+                f"{plugin.name} gave no credentials for the cluster.", hint="Log in with it again."
+            )
+        if "expirationTimestamp" in status:
+            from kubernetes.config.dateutil import parse_rfc3339
+
+            self.expiry = parse_rfc3339(status["expirationTimestamp"])
+        return True
+
+    def _load_user_token(self) -> bool | None:
+        # The package keeps what a token's file said first; the file is written anew before the token ends.
+        if file := self._user.safe_get("tokenFile"):
+            base = self._get_base_path(self._user.path)
+            self.token = f"Bearer {(Path(base) / file).read_text().strip()}"
+            return True
+        loaded: bool | None = super()._load_user_token()
+        return loaded
+
+    def _set_config(self, client_configuration: Configuration) -> None:
+        super()._set_config(client_configuration)
+        if self._user and self._user.safe_get("tokenFile"):
+
+            def again(configuration: Configuration) -> None:
+                self._load_user_token()
+                configuration.api_key["BearerToken"] = self.token
+
+            client_configuration.refresh_api_key_hook = again
+
+    def _file(self, data: str) -> str:
+        kept = FileOrData(
+            {"data": data},
+            None,
+            data_key_name="data",
+            base64_file_content=False,
+            temp_file_path=self._temp_file_path,
+        )
+        return str(kept.as_file())
+
+
+class _Plugin(ExecProvider):  # type: ignore[misc] # the package has no types
+    """A credential plugin that has its deadline, and whose failure is a sentence."""
+
+    def __init__(self, config: Any, cwd: str, cluster: Any) -> None:
+        super().__init__(config, cwd, cluster)
+        self.told = {item["name"]: item["value"] for item in config.safe_get("env") or ()}
+        self.hint = str(config.safe_get("installHint") or "").strip()
+        command = str(self.args[0])
+        if os.sep in command:  # of the kubeconfig's folder, as kubectl has it
+            self.args[0] = str(Path(cwd or ".") / command)
+
+    @property
+    def name(self) -> str:
+        return str(self.args[0])
+
+    def run(self, previous_response: Any = None) -> Mapping[str, Any]:
+        import json
+
+        asks = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+        info: dict[str, Any] = {
+            "apiVersion": self.api_version,
+            "kind": "ExecCredential",
+            "spec": {"interactive": asks},
+        }
+        if self.cluster:
+            info["spec"]["cluster"] = _cluster_info(self.cluster.value)
+        try:
+            done = subprocess.run(
+                self.args,
+                stdin=None if asks else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=None if asks else subprocess.PIPE,
+                env={**self.env, "KUBERNETES_EXEC_INFO": json.dumps(info)},
+                timeout=None if asks else PLUGIN_SECONDS,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise NotLetIn(
+                f"{self.name} gave no credentials within {PLUGIN_SECONDS:.0f} s.",
+                hint="Log in with it by hand.",
+            ) from error
+        except OSError as error:
+            raise InputMissing(
+                f"The credential plugin {self.name} cannot be run: {error.strerror}.",
+                hint=" ".join(self.hint.split()) or "Install it, or put it into PATH.",
+            ) from error
+        if done.returncode:
+            said = " ".join((done.stderr or b"").decode(errors="replace").split()).rstrip(".")
+            raise NotLetIn(
+                f"{self.name} gave no credentials for the cluster (exit code {done.returncode})"
+                + (f": {said[-300:]}." if said else "."),
+                hint="Log in with it again.",
+            )
+        try:
+            answer = json.loads(done.stdout)
+            status: Mapping[str, Any] = answer["status"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigException(f"{self.name} printed no ExecCredential") from error
+        return status
+
+
+def _cluster_info(cluster: Mapping[str, Any]) -> Mapping[str, Any]:
+    renamed = {
+        "server": "server",
+        "tls-server-name": "tls-server-name",
+        "insecure-skip-tls-verify": "insecure-skip-tls-verify",
+        "certificate-authority-data": "certificate-authority-data",
+        "proxy-url": "proxy-url",
+    }
+    info = {ours: cluster[theirs] for theirs, ours in renamed.items() if theirs in cluster}
+    for extension in cluster.get("extensions") or ():
+        if extension.get("name") == "client.authentication.k8s.io/exec":
+            info["config"] = extension.get("extension")
+    return info
+
 
 RENEW_SECONDS: Final = 5.0
 """Credentials that are refused are read anew, but not more often than this."""
@@ -91,8 +252,6 @@ def load_credentials(access: Access, environment: Mapping[str, str]) -> Credenti
     from kubernetes.client.configuration import Configuration
     from kubernetes.config import ConfigException
     from kubernetes.config.incluster_config import load_incluster_config
-
-    from backends.kubernetes.x_kubernetes_plugin import loader_of
 
     configuration = Configuration()
     configuration.keep_alive = True

@@ -8,7 +8,7 @@ from typing import Any, Final
 from backends.contract.cluster import Document
 from backends.contract.host import Inventory, Node, Slot
 from backends.kubernetes.cluster import KubernetesCluster
-from backends.kubernetes.x_kubernetes_quantity import quantity
+from backends.kubernetes.resources import quantity
 from workbench.clock import now_us
 
 PRODUCT_LABELS: Final = (

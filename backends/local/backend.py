@@ -45,12 +45,12 @@ class LocalBackend(Backend):
         import psutil
 
         from backends.local.gpu_health import local_gpus
-        from workbench.learner.host import machine, x_host_inventory
+        from workbench.learner.host import machine
 
         found = local_gpus()
         memory = psutil.virtual_memory()
         with translated():
-            slots = x_host_inventory.slots(found.slots, str(leases_folder()))
+            slots = machine.slots(found.slots, str(leases_folder()))
         node = Node(
             name=socket.gethostname(),
             cpus=len(machine.processors()),
@@ -77,7 +77,7 @@ class LocalBackend(Backend):
         """Say what keeps a runner from working here now."""
         if runner != "container":
             return None
-        from backends.contract.x_engine_probe import check_engine
+        from backends.contract.container_engines import check_engine
 
         try:
             check_engine(self._engine(), self._home())

@@ -14,7 +14,7 @@ from workbench.learner.host import trees
 from workbench.learner.host.operations import Place
 from workbench.learner.platform import files, leases
 from workbench.learner.platform import run as host_processes
-from workbench.learner.platform.x_upload import CHUNK_BYTES, Upload
+from workbench.learner.platform.files import CHUNK_BYTES, Upload
 from workbench.paths import Home, default_home
 
 

@@ -13,7 +13,7 @@ from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdent
 from backends.local.host import skip
 from backends.rpc.client import SLACK_SECONDS, FrameClient
 from backends.rpc.journal_feed import news_of
-from backends.rpc.x_carrying import Incoming, carried
+from backends.rpc.streams import Incoming, carried
 from workbench.errors import PlaceUnreachable
 from workbench.learner.platform import frames
 

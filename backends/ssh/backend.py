@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from backends.contract.host import Ask, Backend, BackendOptions, Cluster, Finding, Host, Inventory
 from backends.contract.on_demand import read_demand
 from backends.contract.prompts import ANSWERS
+from backends.ssh.config import parse_address
 from backends.ssh.shared_sessions import BORROWING
-from backends.ssh.x_ssh_address import parse_address
 from workbench.errors import ConfigError, FabricError, NeedsLogin, PlaceUnreachable
 from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
-    from backends.ssh.bootstrap import Wanted
+    from backends.ssh.bootstrap import Wanted, Way
     from backends.ssh.connection import Pipe, SshConnection
     from backends.ssh.host_cache import Facts, Look
-    from backends.ssh.x_ssh_way import Way
 
 OPTIONS: Final = {
     "transport": "paramiko (the default) or openssh, which runs the system's ssh",
@@ -174,7 +173,7 @@ class SshBackend(Backend):
         return facts
 
     def _open(self) -> Host:
-        from backends.ssh.x_ssh_way import forget_way, remember_way, remembered_way
+        from backends.ssh.bootstrap import forget_way, remember_way, remembered_way
 
         home, key = self._home(), self._key()
         way = remembered_way(home, key)

@@ -5,14 +5,73 @@ from __future__ import annotations
 import getpass
 import re
 import shlex
+import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from backends.ssh.x_ssh_address import Address, parse_address
-from backends.ssh.x_ssh_library import load_paramiko
 from workbench.errors import ConfigError
+
+_HIDDEN: Final = "invoke"
+_importing = threading.Lock()
+
+
+def load_paramiko(*, with_commands: bool = False) -> Any:  # the package has no types
+    """Import and return the package.
+
+    Args:
+        with_commands: whether its configuration parser has to run commands.
+    """
+    with _importing:
+        hidden = _HIDDEN not in sys.modules and "paramiko" not in sys.modules
+        if hidden:
+            sys.modules[_HIDDEN] = None  # type: ignore[assignment] # makes importing it fail, which paramiko expects
+        try:
+            import paramiko
+            import paramiko.config
+        finally:
+            if hidden:
+                sys.modules.pop(_HIDDEN, None)
+        if with_commands and paramiko.config.invoke is None:
+            import invoke
+
+            paramiko.config.invoke = invoke
+        return paramiko
+
+
+_ADDRESS: Final = re.compile(
+    r"(?:ssh://)?(?:(?P<user>[^@/\s]+)@)?(?P<host>\[[0-9A-Fa-f:.%]+\]|[^@:/\s\[\]]+)(?::(?P<port>\d+))?/?"
+)
+_PORT_MAX: Final = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where an address leads; what it does not say is for ``~/.ssh/config`` to say."""
+
+    host: str
+    user: str = ""
+    port: int = 0
+
+
+def parse_address(text: str) -> Address:
+    """Read an address, with or without ``ssh://``.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    found = _ADDRESS.fullmatch(text.strip())
+    port = int(found["port"] or 0) if found else 0
+    # A host that begins with a dash would be an option of ssh's.
+    if found is None or port > _PORT_MAX or found["host"].startswith("-"):
+        raise ConfigError(
+            f"{text!r} is no address of an SSH host",
+            hint="write ssh://host, ssh://me@host or ssh://me@host:2222",
+        )
+    return Address(found["host"].strip("[]"), found["user"] or "", port)
+
 
 SYSTEM_FILE: Final = Path("/etc/ssh/ssh_config")
 DEFAULT_KEYS: Final = ("id_ed25519", "id_ecdsa", "id_rsa")

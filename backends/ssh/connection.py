@@ -13,8 +13,7 @@ from backends.contract.host import Ask
 from backends.ssh import known_hosts
 from backends.ssh.auth import log_in
 from backends.ssh.config import PORT, Hop
-from backends.ssh.sockets import connect, unreachable
-from backends.ssh.x_ssh_channel import ChannelPipe
+from backends.ssh.sockets import ChannelPipe, connect, unreachable
 from workbench.errors import ConfigError, FabricError, NotAllowed, PlaceUnreachable
 
 CONNECT_SECONDS: Final = 10.0

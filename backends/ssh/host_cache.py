@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from backends.contract.container_engines import OLDEST_API
 from backends.contract.errors import error_of
 from backends.contract.host import Host, HostIdentity, Node, Slot
-from backends.contract.x_engine_probe import OLDEST_API
 from workbench.errors import BackendError, FabricError, NotAllowed
 from workbench.paths import Home
 

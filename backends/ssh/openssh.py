@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from backends.ssh.x_ssh_address import Address
+from backends.ssh.config import Address
 from workbench.errors import BackendError
 
 _NOISE_BYTES = 4096

@@ -1,4 +1,4 @@
-"""The operations of ``workbench.learner.host.operations`` at a place with nothing but a shell: those that process jobs need."""
+"""The operations of ``workbench.learner.host.operations`` for hosts that have only a shell: those of process jobs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from backends.ssh.sh_client import ShellClient, quoted, quoted_all
 from workbench.errors import BackendError
-from workbench.learner.host.x_facts import is_dead
-from workbench.learner.host.x_survey import LEASES, passes
+from workbench.learner.host.learners import is_dead
+from workbench.learner.host.machine import LEASES, passes
 
 POLL_SECONDS: Final = 0.25
 WHOLE_BYTES: Final = 4 << 20

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from runners.container.engine import NOT_FOUND, Engine
-from runners.container.x_container_paths import MODEL
+from runners.container.environment import MODEL
 from workbench.errors import PlaceUnreachable, RunnerError
 from workbench.learner.platform.engine_client import VERSION, EngineRefused
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from backends.contract.host import Host
 from runners.container.engine import NOT_FOUND, Engine
-from runners.container.x_container_paths import PROMISED
+from runners.container.environment import PROMISED
 from runners.interface import FileEntry
 from runners.shared.job_files import ROOTS, WORKING, JobFiles, Spot, split
 from workbench.errors import FabricError, InputMissing, NotAllowed, RunnerError

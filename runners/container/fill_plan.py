@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from runners.container.engine import Engine
+from runners.container.environment import ENVIRONMENT, SECRETS
 from runners.container.image import path_of
 from runners.container.permissions import is_guarded, relabelled
 from runners.container.plan import AGENT_FILE, LABEL_PLAN, LABEL_SLOTS, digest_of
 from runners.container.requirements import ImageEnvironment
-from runners.container.x_container_paths import ENVIRONMENT, SECRETS
 from runners.shared.agents import Agent
 from runners.shared.environment import CHOSEN, gpus_seen
 

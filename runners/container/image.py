@@ -3,13 +3,115 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import Any, Final
 
 from runners.container.engine import Engine
 from runners.container.plan import image_of
+from runners.container.pull import client_of, docker_library, not_pulled
 from runners.interface import LaunchRequest, Progress
-from workbench.errors import LaunchRefused
+from workbench.data.code.snapshot import unpack
+from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable
+
+LABEL: Final = "fabric.build"
+BUILD_SECONDS: Final = 3600.0
+"""How long an engine may say nothing while it builds."""
+
+SHOWN_LINES: Final = 12
+_NO_BASE: Final = (
+    "pull access denied",
+    "manifest unknown",
+    "no such host",
+    "connection refused",
+    "i/o timeout",
+)
+
+
+def need_built(engine: Engine, request: LaunchRequest, progress: Progress) -> dict[str, Any]:
+    """Return what is known of the image that a job's code makes, built if need be.
+
+    Raises:
+        LaunchRefused: there is no such Dockerfile (C101), its base cannot be had (S103), or a step fails (C205).
+    """
+    reference, spec = image_of(request), request.spec
+    found = None if spec.image_pull == "always" else engine.image(reference)
+    if found is not None or spec.build is None:
+        return found or {}
+    with tempfile.TemporaryDirectory(prefix="fabric-build-") as folder:
+        context = Path(folder) / "code"
+        if request.code_file:
+            unpack(Path(request.code_file), context)
+        if not (context / spec.build.dockerfile).is_file():
+            raise LaunchRefused(
+                f"There is no {spec.build.dockerfile} in the code to build the image of.",
+                hint="Check build:, and that .gitignore or .fabricignore does not leave it out.",
+                code="C101",
+            )
+        _build(engine, request, context, reference, progress)
+    found = engine.image(reference)
+    if found is None:
+        raise LaunchRefused(f"The image {reference} was built and is not there.", code="S103")
+    return found
+
+
+def _build(engine: Engine, request: LaunchRequest, context: Path, tag: str, progress: Progress) -> None:
+    docker_library()
+    from docker.errors import APIError, DockerException
+
+    build = request.spec.build
+    assert build is not None
+    engine.ask("GET", "_ping")  # said better by us than by the library
+    progress(f"builds the image by {build.dockerfile}", stage="preparing")
+    try:
+        with (
+            closing(client_of(engine, timeout_seconds=BUILD_SECONDS)) as client,
+            closing(
+                client.build(
+                    path=str(context),
+                    dockerfile=build.dockerfile,
+                    buildargs=dict(build.args),
+                    target=build.target or None,
+                    tag=tag,
+                    labels={LABEL: tag.rpartition(":")[2]},
+                    pull=request.spec.image_pull == "always",
+                    rm=True,
+                    forcerm=True,
+                    decode=True,
+                )
+            ) as lines,
+        ):
+            _hear(lines, build.dockerfile, progress)
+    except APIError as error:
+        raise _refused(build.dockerfile, str(error.explanation or error), []) from error
+    except (DockerException, OSError) as error:
+        raise PlaceUnreachable(f"The container engine gave up building the image: {error}.") from error
+
+
+def _hear(lines: Iterable[Mapping[str, Any]], dockerfile: str, progress: Progress) -> None:
+    """Tell each step of a build, until it is done."""
+    said: list[str] = []
+    for line in lines:
+        if "error" in line:
+            raise _refused(dockerfile, str(line["error"]), said)
+        for text in str(line.get("stream") or "").splitlines():
+            if text.strip():
+                said.append(text.strip())
+                del said[:-SHOWN_LINES]
+            if text.lower().startswith("step "):
+                progress(f"builds the image: {text.strip()}", stage="preparing")
+
+
+def _refused(dockerfile: str, error: str, said: list[str]) -> FabricError:
+    text = error.strip().rstrip(".")
+    if any(words in text.lower() for words in _NO_BASE):
+        return not_pulled(f"of {dockerfile}", text)
+    return LaunchRefused(
+        f"The image cannot be built by {dockerfile}: {text}.", hint="\n".join(said), code="C205"
+    )
+
 
 ARCHITECTURES: Final[Mapping[str, str]] = {
     "x86_64": "amd64",
@@ -32,8 +134,6 @@ def need_image(engine: Engine, request: LaunchRequest, progress: Progress) -> di
     reference = image_of(request)
     policy = request.spec.image_pull
     if request.spec.build:
-        from runners.container.x_container_build import need_built
-
         return need_built(engine, request, progress)
     found = None if policy == "always" else engine.image(reference)
     if found is None:

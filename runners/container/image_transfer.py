@@ -7,6 +7,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any, Final
 
 from runners.container.engine import Engine
@@ -157,3 +158,39 @@ def _content(spool: IO[bytes], offset: int, size: int) -> Iterator[bytes]:
         left -= len(data)
         yield data
     yield b"\0" * (-size % _BLOCK_BYTES)
+
+
+_SAYS = "Loaded image"
+
+
+def load(engine: Engine, file: Path) -> list[str]:
+    """Load a file's images; return their names, or their ids where they have none.
+
+    Raises:
+        InputMissing: it cannot be read, or holds no images.
+        RunnerError: the engine does not take it.
+    """
+    docker_library()
+    from docker.errors import APIError, DockerException
+
+    engine.ask("GET", "_ping")  # said better by us than by the library
+    found = []
+    try:
+        with file.open("rb") as stream:
+            for line in client_of(engine).load_image(stream):
+                said = str(line.get("stream") or "").strip()
+                if "error" in line:
+                    raise InputMissing(f"{file} holds no images: {str(line['error']).strip()}.")
+                if said.startswith(_SAYS):
+                    found.append(said.partition(": ")[2])
+    except APIError as error:
+        raise InputMissing(
+            f"{file} holds no images: {error.explanation}.", hint="docker save IMAGE -o FILE writes one."
+        ) from error
+    except DockerException as error:
+        raise RunnerError(f"The engine did not take {file}: {error}.") from error
+    except OSError as error:
+        raise InputMissing(f"{file} cannot be read: {error.strerror or error}.") from error
+    if not found:
+        raise InputMissing(f"{file} holds no images.", hint="docker save IMAGE -o FILE writes one.")
+    return found

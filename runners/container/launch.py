@@ -15,30 +15,79 @@ from typing import Any, Final
 
 from backends.contract.host import Host
 from runners.container.engine import CONFLICT, NOT_FOUND, Engine
+from runners.container.environment import ENVIRONMENT, MODEL, folders, inside_folder
 from runners.container.fill_plan import Filling, program_of
 from runners.container.image import image_document, need_image
 from runners.container.limits import Limits, is_refused, tries
 from runners.container.permissions import open_up, user_of
-from runners.container.plan import LABEL_PLAN, acts_of, image_of, labels, network_name
+from runners.container.plan import (
+    LABEL_PLAN,
+    LABEL_SLOTS,
+    acts_of,
+    image_of,
+    labels,
+    network_name,
+    ref_of_labels,
+    refusals,
+)
 from runners.container.requirements import Building, ImageEnvironment
 from runners.container.stores import link_of, own_folders
-from runners.container.x_container_paths import ENVIRONMENT, MODEL, folders, inside_folder
-from runners.container.x_container_slots import lease_for_containers
-from runners.container.x_container_warnings import refusals
-from runners.interface import Plan, Progress
+from runners.interface import LaunchRequest, Plan, Progress
 from runners.process.plan import ref_of
 from runners.shared.agents import Agent, bring_agent
 from runners.shared.code import bring_code
 from runners.shared.data_stores import data_of, folders_of
 from runners.shared.environment import gpus_seen, job_folders, marker, secrets_stem
-from runners.shared.gpu_leases import Leased, lease_text
+from runners.shared.gpu_leases import Leased, lease, lease_text
 from runners.shared.host_facts import Site
 from runners.shared.startup import Begin
 from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
+from workbench.job import nine
 from workbench.learner.boot.sh_launch import render_secrets
 from workbench.learner.guard.container_command import REASON, why_not_started
 from workbench.learner.platform.engine_client import Asked, EngineRefused
+
+
+def lease_for_containers(
+    request: LaunchRequest, learners: Sequence[int], host: Host, site: Site, engine: Engine
+) -> Leased:
+    """Lease the slots of these learners, and make sure that no container has any of them.
+
+    Raises:
+        SlotsBusy: some are taken; none is held then.
+        LaunchRefused: the place does not have so many.
+    """
+    leased = lease(request, learners, host, site)
+    if leased.lock is None:
+        return leased
+    try:
+        taken = _in_containers(engine, request)
+        for uuids in leased.by_learner.values():
+            for uuid in uuids:
+                if uuid in taken:
+                    raise SlotsBusy(f"waits for GPU {uuid}: {taken[uuid]} has a container with it")
+    except BaseException:
+        leased.release()
+        raise
+    return leased
+
+
+def _in_containers(engine: Engine, request: LaunchRequest) -> dict[str, str]:
+    """Return the GPUs of other attempts' containers, each with whose it is."""
+    found = {}
+    for container in engine.containers(LABEL_SLOTS):
+        told = container.get("Labels") or {}
+        ref = ref_of_labels(told)
+        own = ref is not None and (ref.job_id, ref.attempt) == (
+            request.attempt.job_id,
+            request.attempt.attempt,
+        )
+        if container.get("State") in ("created", "running", "paused") and not own:
+            for uuid in filter(None, told[LABEL_SLOTS].split(",")):
+                found[uuid] = f"job {nine(ref.job_id)}" if ref else "another"
+    return found
+
 
 ENDS: Final = ("control", "output", "result")
 """The named pipes between an agent and each act of its container."""

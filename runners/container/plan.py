@@ -4,33 +4,61 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from runners.container.environment import container_environment
-from runners.container.limits import LIMITS
-from runners.container.stores import container_stores, store_mounts
-from runners.container.x_container_paths import (
+from runners.container.environment import (
     AGENT,
     ENVIRONMENT,
     LEARNER,
     PROGRAM,
     REPORT,
     SECRETS,
+    container_environment,
     folders,
     inside_folder,
     outside,
 )
-from runners.container.x_container_warnings import notes_of, warnings_of
+from runners.container.limits import LIMITS
+from runners.container.stores import container_stores, store_mounts
 from runners.interface import AttemptRef, LaunchRequest, LearnerPlan, LearnerRef, Plan
 from runners.process.plan import USAGE_SECONDS, check_memory
+from runners.shared.data_stores import refusals as stores_refused
 from runners.shared.environment import CHOSEN, job_folders
 from runners.shared.host_facts import Site
 from runners.shared.launch_document import metrics_document
 from workbench.errors import LaunchRefused
 from workbench.job import attempt_stem, learner_name
+from workbench.manifest.build.unsupported import not_built
 from workbench.spec import Framework
+
+_PLATFORM = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", "CHECKPOINT_DIR")
+
+
+def refusals(request: LaunchRequest) -> list[str]:
+    """Say what cannot be done in a container yet."""
+    lacks = list(not_built(request.spec, "container"))
+    return lacks + list(stores_refused(request, runner="container", agent_kind="python"))
+
+
+def warnings_of(request: LaunchRequest) -> Iterator[str]:
+    """Say what will not work, or not as the manifest means it."""
+    yield from refusals(request)
+    if hidden := sorted(set(request.spec.env) & set(_PLATFORM)):
+        yield f"env: cannot change {', '.join(hidden)}: fabric sets it"
+
+
+def notes_of(request: LaunchRequest, site: Site) -> Iterator[str]:
+    """Say what is worth knowing once."""
+    spec = request.spec
+    if spec.cpus is not None and spec.cpus > len(site.processors):
+        yield f"{spec.cpus:g} CPUs are asked for and {site.name} has {len(site.processors)}: it gets those"
+    if spec.storage_bytes:
+        yield "storage: is not limited: the job writes to the disk that its folder is on"
+    if spec.python not in ("current", "PATH", "requirements"):
+        yield f"python: {spec.python} is not looked at: the image's own is used"
+
 
 SHM_BYTES: Final = 4 << 30
 """PyTorch's data loaders die on Docker's own 64 MB."""

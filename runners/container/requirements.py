@@ -11,16 +11,16 @@ from typing import Any, Final
 
 from backends.contract.host import Host
 from runners.container.engine import NOT_FOUND, Engine
+from runners.container.environment import AGENT, ENVIRONMENT, OURS
 from runners.container.permissions import is_guarded, relabelled, runs_rootless, user_of
 from runners.container.plan import bind, image_of
-from runners.container.x_container_paths import AGENT, ENVIRONMENT, OURS
 from runners.interface import LaunchRequest, Progress
 from runners.shared.agents import Agent
 from runners.shared.host_facts import Site
 from runners.shared.virtualenvs import lock_of, refused, tail
 from workbench.errors import LaunchRefused, RunnerError
 from workbench.learner.guard.container_command import why_not_started
-from workbench.learner.host.x_survey import INSTALLERS
+from workbench.learner.host.machine import INSTALLERS
 from workbench.learner.platform.engine_client import EngineRefused
 
 FORMAT: Final = 1

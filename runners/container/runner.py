@@ -122,7 +122,7 @@ class ContainerRunner(ProcessRunner):
 
     def _is_ending(self, ref: LearnerRef) -> bool:
         """Say whether a learner of ours is over, so that its container is about to go by itself."""
-        from workbench.learner.host.x_facts import is_over
+        from workbench.learner.host.learners import is_over
 
         return is_over(self._host.call("learner", folder=str(self._learner(ref).path)))
 

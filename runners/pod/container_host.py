@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import io
+import time
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any, BinaryIO, Final, cast
 
-from backends.contract.cluster import Cluster, ClusterStream
+from backends.contract.cluster import Cluster, ClusterStream, Document
+from backends.contract.host import Host
 from backends.rpc.client import FrameClient
 from backends.rpc.host import FrameHost
 from runners.pod.names import SIDE_CAR
-from workbench.errors import FabricError
+from runners.pod.status import waits
+from workbench.errors import FabricError, RunnerError
 from workbench.learner.pod import config
 
 CONNECT_SECONDS: Final = 30.0
@@ -104,3 +109,37 @@ class _Writer:
         except FabricError as error:
             raise OSError(error.message) from error
         return len(data)
+
+
+START_SECONDS: Final = 120.0
+_LOOK_SECONDS: Final = 0.3
+
+
+@contextmanager
+def reader(cluster: Cluster, find: Callable[[], Iterable[Document]], what: str) -> Iterator[Host]:
+    """Wait until a pod runs and give it as a host; whoever made it removes it.
+
+    Args:
+        cluster: where it is.
+        find: looks for it; nothing as long as it is not there.
+        what: what to call it in a sentence: "The pod x, which reads y,".
+
+    Raises:
+        RunnerError: it does not start in two minutes, or has ended.
+    """
+    with closing(open_host(cluster, _running(find, what))) as host:
+        yield host
+
+
+def _running(find: Callable[[], Iterable[Document]], what: str) -> str:
+    until, why = time.monotonic() + START_SECONDS, ""
+    while time.monotonic() < until:
+        for pod in find():
+            phase = (pod.get("status") or {}).get("phase")
+            if phase == "Running":
+                return str(pod["metadata"]["name"])
+            if phase in ("Failed", "Succeeded"):
+                raise RunnerError(f"{what} has ended: it is {phase.lower()}.")
+            why = waits(pod) or why
+        time.sleep(_LOOK_SECONDS)
+    raise RunnerError(f"{what} does not start{f': it {why}' if why else ''}.")

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from backends.contract.cluster import Cluster, Invalid, OverQuota
 from backends.contract.host import Host
+from runners.pod.container_host import reader
 from runners.pod.launch import agent_archive, pod_program
 from runners.pod.names import SIDE_CAR, as_owner
 from runners.pod.options import PodOptions, options_of
 from runners.pod.template import DATA_FOLDER, SIDE_CAR_CPUS, SIDE_CAR_MEMORY, equal, pod_security, security
-from runners.pod.x_pod_reader import reader
 from workbench.errors import LaunchRefused, RunnerError
 from workbench.learner.pod import config
 

@@ -8,22 +8,85 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from typing import Any, Final
 
 from backends.contract.cluster import Absent, Cluster, Denied, Invalid
 from backends.contract.host import Chunk
-from runners.interface import EarlyBytes, LearnerRef
+from runners.interface import EarlyBytes, LearnerRef, Seen
 from runners.pod.container_host import PodHost, open_host
 from runners.pod.log_recovery import Rest, read_rest
 from runners.pod.names import LEARNER, ref_of
 from runners.pod.sh_agent import PlainLog, prepare_transcript
 from runners.pod.status import has_side_car_ended, is_over, is_side_car_running
+from runners.pod.stores import ANNOTATION
 from runners.pod.watch import Sightings
-from runners.pod.x_pod_phases import says_more
+from runners.process.observe import seen_of
 from workbench.errors import FabricError, PlaceUnreachable
+from workbench.job import LearnerPhase
 from workbench.learner.host.journals import EARLY, FILES
 from workbench.learner.pod import config
 from workbench.learner.pod.config import NO_PYTHON
+from workbench.paths import Home, default_home
+
+Pod = Mapping[str, Any]
+
+SILENT_SECONDS: Final = 20.0
+"""How long a learner that has data stores counts as bringing them in before its agent has said so: it may be asked
+nothing where the right to run commands in pods is missing."""
+
+_OURS: Final = frozenset({LearnerPhase.DOWNLOADING, LearnerPhase.SETUP, LearnerPhase.STORING})
+
+
+class Phases:
+    """What agents said, of the learners that one runner observes."""
+
+    def __init__(self, sightings: Sightings) -> None:
+        self._sightings = sightings
+        self._silent: dict[str, float] = {}
+        """When a pod's learner was first seen to run whose agent has said nothing yet."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether some agent is still to be heard."""
+        now = time.monotonic()
+        return any(now < at + SILENT_SECONDS for at in self._silent.values())
+
+    def refined(self, seen: Seen, pod: Pod) -> Seen:
+        """Return how a learner is, with what the cluster does not know of it."""
+        uid = str(pod["metadata"]["uid"])
+        if seen.phase is not LearnerPhase.RUNNING or not says_more(pod):
+            self._silent.pop(uid, None)
+            return seen
+        said = self._sightings.said_of(seen.ref) or _mirrored(seen.ref)
+        if said is None:
+            since = self._silent.setdefault(uid, time.monotonic())
+            if time.monotonic() < since + SILENT_SECONDS:
+                return replace(seen, phase=LearnerPhase.STARTING)
+            return seen
+        self._silent.pop(uid, None)
+        facts = {"state": said, "alive": True, "slots": ()}
+        told = seen_of(seen.ref, facts, seen.node)
+        if told is not None and told.phase is LearnerPhase.STARTING:
+            return replace(seen, phase=LearnerPhase.STARTING)
+        return told if told is not None and told.phase in _OURS else seen
+
+
+def says_more(pod: Pod) -> bool:
+    """Say whether a learner's agent knows more of what it does than the cluster."""
+    told = pod["metadata"].get("annotations") or {}
+    return ANNOTATION in told
+
+
+def _mirrored(ref: LearnerRef) -> Mapping[str, Any] | None:
+    """Return what an agent said to a controller before this one."""
+    file = Home(default_home()).job(ref.job_id).attempt(ref.attempt).learner(ref.learner).state
+    try:
+        said = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return said if isinstance(said, dict) and said.get("phase") else None
+
 
 STREAMS: Final = 64
 """How many pods are read at once; with more learners they take turns."""

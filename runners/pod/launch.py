@@ -21,18 +21,16 @@ from typing import Any, Final
 from backends.contract.cluster import Absent, AlreadyThere, Cluster, Invalid, OverQuota
 from backends.contract.errors import translated
 from runners.interface import LaunchRequest, Plan, Progress
-from runners.pod.admission import check
+from runners.pod.admission import Unfit, check
 from runners.pod.names import as_owner, is_same, stem_of
 from runners.pod.options import options_of
-from runners.pod.plan import AGENT, PROGRAM, refusals
+from runners.pod.plan import AGENT, PROGRAM, refusals, sent_once_they_run
 from runners.pod.sh_agent import scripts
 from runners.pod.status import begun, failed_gang, is_finished, is_preparing, verdict_of, waits
+from runners.pod.stop import remove_attempt
 from runners.pod.stores import secret_values
 from runners.pod.upload import made_before, packed_rclone, send_code, send_made, send_rclone
 from runners.pod.watch import Sightings
-from runners.pod.x_pod_documents import sent_once_they_run
-from runners.pod.x_pod_removal import remove_attempt
-from runners.pod.x_pod_unfit import Unfit
 from runners.shared.environment import CHOSEN
 from workbench.errors import InputMissing, LaunchRefused, RunnerError, SlotsBusy, TryAgain
 from workbench.learner.boot.sh_launch import render_secrets

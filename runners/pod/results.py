@@ -11,6 +11,7 @@ from typing import Any, Final
 from backends.contract.cluster import Absent, AlreadyThere, Cluster, Conflict, Denied, Document, Invalid
 from backends.contract.host import Host
 from runners.interface import AttemptRef, LaunchRequest, LearnerRef
+from runners.pod.container_host import reader
 from runners.pod.journals import Journals, folder_of
 from runners.pod.names import LEARNER, PREPARE, SIDE_CAR, labels, stem_of
 from runners.pod.options import PodOptions
@@ -19,7 +20,6 @@ from runners.pod.stores import FETCH_ANNOTATION, RESULTS_ANNOTATION, stored_resu
 from runners.pod.template import Results
 from runners.pod.volumes import bound_results, claims_of
 from runners.pod.watch import Sightings
-from runners.pod.x_pod_reader import reader
 from runners.shared.download import bring_folder
 from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable
 from workbench.learner.pod import config

@@ -30,9 +30,8 @@ from runners.pod.options import options_of
 from runners.pod.plan import make_plan
 from runners.pod.results import bring_home, choose_results
 from runners.pod.status import is_finished, is_over
-from runners.pod.stop import Stops
+from runners.pod.stop import Stops, remove_attempt, remove_job
 from runners.pod.watch import Sightings, enter, leave
-from runners.pod.x_pod_removal import remove_attempt, remove_job
 from workbench.errors import RunnerError
 from workbench.paths import JobFolder
 

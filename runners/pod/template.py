@@ -23,8 +23,41 @@ from runners.pod.names import (
 from runners.pod.options import PodOptions, gpu_labels
 from runners.pod.stores import ANNOTATION, FETCH_ANNOTATION, RESULTS_ANNOTATION, pod_stores, secret_names
 from runners.pod.volumes import RESULTS, bound_mounts, bound_volumes, one_volume_a_claim
-from runners.pod.x_pod_patch import patched
 from workbench.learner.pod import config
+
+
+def patched(document: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document with a patch laid over it; null removes a key."""
+    result = dict(document)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(result.get(key), Mapping):
+            result[key] = patched(result[key], value)
+        elif _is_named(value) and _is_named(result.get(key)):
+            result[key] = _merged(result[key], value)
+        else:
+            result[key] = value
+    return result
+
+
+def _is_named(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(one, Mapping) and "name" in one for one in value)
+    )
+
+
+def _merged(
+    items: Sequence[Mapping[str, Any]], patches: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    by_name = {str(one["name"]): one for one in items}
+    for patch in patches:
+        name = str(patch["name"])
+        by_name[name] = patched(by_name[name], patch) if name in by_name else patch
+    return list(by_name.values())
+
 
 SIDE_CAR_CPUS: Final = "250m"
 SIDE_CAR_MEMORY: Final = "128Mi"

@@ -18,13 +18,12 @@ from runners.shared.agents import Agent, bring_agent
 from runners.shared.code import bring_code
 from runners.shared.data_stores import folders_of
 from runners.shared.environment import gpus_seen, job_folders, marker, secrets_stem
-from runners.shared.gpu_leases import Leased, lease, lease_text
+from runners.shared.gpu_leases import Leased, choose_port, lease, lease_text
 from runners.shared.host_facts import Site
 from runners.shared.interpreters import find_interpreter
 from runners.shared.startup import Begin, submitted_file
 from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from runners.shared.virtualenvs import ensure, environment_of
-from runners.shared.x_process_port import choose_port
 from workbench.errors import LaunchRefused, RunnerError, SlotsBusy
 from workbench.manifest.build.unsupported import not_built
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,11 +30,42 @@ from runners.interface import (
 from runners.shared.environment import marker, secrets_stem
 from runners.shared.host_facts import Site, look_at
 from workbench.errors import FabricError, RunnerError
-from workbench.learner.host.x_facts import is_over
+from workbench.learner.host.learners import is_over
 from workbench.paths import AttemptFolder, JobFolder, LearnerFolder
 
-if TYPE_CHECKING:  # who only asks what it can do is not made to wait for how
+if TYPE_CHECKING:
     from runners.shared.interpreters import Interpreter
+
+
+class ProcessExec:
+    """One command; it has begun when this is made, and has our own standard streams."""
+
+    def __init__(self, launch: Mapping[str, Any], marker: str, argv: Sequence[str]) -> None:
+        environment = environment_beside(launch, marker)
+        try:
+            self._process = subprocess.Popen(list(argv), cwd=str(launch["cwd"]), env=environment)
+        except OSError as error:
+            raise RunnerError(f"{argv[0]} cannot be started: {error.strerror}.") from error
+
+    def wait(self) -> int:
+        """Wait for its exit code; what is typed at the terminal is its business."""
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            code = self._process.wait()
+        finally:
+            signal.signal(signal.SIGINT, before)
+        return 128 - code if code < 0 else code
+
+
+def environment_beside(launch: Mapping[str, Any], marker: str) -> dict[str, str]:
+    """Return the environment of a command beside a learner: the learner's own, with our terminal's type."""
+    environment = {str(name): str(value) for name, value in (launch.get("env") or {}).items()}
+    if "TERM" in os.environ:
+        environment.setdefault("TERM", os.environ["TERM"])
+    # It is the learner's: a stop of the learner ends it, too.
+    environment["FABRIC_LEARNER"] = marker
+    return environment
+
 
 JOURNAL_BYTES = 4 << 20
 """How much of each file of a journal is read at once."""
@@ -128,7 +162,7 @@ class ProcessRunner(Runner):
 
     def store_again(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
         """Store what the learners of an attempt that is over could not store."""
-        from runners.shared.x_storing_again import store_again
+        from runners.shared.store_setup import store_again
 
         return store_again(request, self._host, self._site())
 
@@ -165,10 +199,7 @@ class ProcessRunner(Runner):
             raise RunnerError("The learner does not run.", hint="fabric show says how it is.")
         launch = self._host.call("read_object", path=str(self._learner(learner).launch)) or {}
         if self._host.here:
-            from runners.process.x_process_exec import ProcessExec
-
             return ProcessExec(launch, marker(learner), argv)
-        from runners.process.x_process_exec import environment_beside
         from runners.shared.attach import JoinedExec
 
         environment = environment_beside(launch, marker(learner))

@@ -7,11 +7,12 @@ learner's agent brings it and stores it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from backends.contract.host import Host
 from runners.interface import LaunchRequest
 from runners.shared.host_facts import Site
 from workbench.data.stores.model import ADDRESSING, Store, remote_name, stores_of
@@ -236,3 +237,22 @@ def etags_of(store: Store) -> bool:
 def data_link(job: JobFolder, attempt: int, learner: int, data: Data) -> str:
     """Return the path that leads to a store's data for a container, which binds it."""
     return str(job.attempt(attempt).learner(learner).path / "data" / data.name)
+
+
+def copies_at(host: Host, cache: str) -> Sequence[Mapping[str, Any]]:
+    """List the copies at a host, the longest unused first: ``folder``, ``container``, ``bytes``, ``in_use``, ...
+
+    Args:
+        host: the place.
+        cache: the folder there that has them.
+    """
+    if not host.call("children", folder=cache):
+        return []  # so a place with nothing but a shell, which has no data of stores, need not know more
+    found: list[dict[str, Any]] = host.call("data_copies", cache=cache)
+    return found
+
+
+def drop_copies(host: Host, cache: str, keep_bytes: int) -> Sequence[str]:
+    """Remove copies that no learner uses, the longest unused first, until so much is left; return their folders."""
+    dropped: list[str] = host.call("drop_data_copies", cache=cache, keep_bytes=keep_bytes)
+    return dropped

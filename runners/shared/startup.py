@@ -13,7 +13,7 @@ from runners.process.plan import ref_of
 from runners.shared.environment import marker
 from runners.shared.host_facts import Site
 from workbench.errors import RunnerError
-from workbench.learner.host.x_facts import is_begun
+from workbench.learner.host.learners import is_begun
 from workbench.paths import AttemptFolder, JobFolder
 from workbench.spec import spec_to_json
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +22,7 @@ from runners.shared.data_stores import refusals, used_remotes
 from runners.shared.host_facts import Site
 from workbench.data.stores.model import Store, remote_of, stores_of
 from workbench.data.stores.rclone import VERSION_MIN, find_rclone, parse_version
-from workbench.errors import InputMissing, LaunchRefused
+from workbench.errors import InputMissing, LaunchRefused, RunnerError
 from workbench.learner.stores.config import REMOTES
 
 PATIENCE: Final = "FABRIC_STORE_PATIENCE_SECONDS"
@@ -160,3 +161,43 @@ def _folders_read(store: Store) -> list[str]:
         return []
     paths = [store.data_path] if store.container else []
     return [*paths, *([store.connection["path"]] if store.connection.get("path") else [])]
+
+
+DEADLINE_SECONDS: Final = 12 * 3600.0
+
+
+def store_again(request: LaunchRequest, host: Host, site: Site) -> list[Mapping[str, Any]]:
+    """Return how it went for each learner that has something at the place, as ``storing.json`` has it.
+
+    Raises:
+        RunnerError: an agent says nothing that can be read.
+        PlaceUnreachable: the place does not answer.
+        LaunchRefused: a credential has no value any more.
+    """
+    secrets = json.dumps(secrets_with(request, site)) + "\n"
+    attempt = site.home.job(request.attempt.job_id).attempt(request.attempt.attempt)
+    found: list[Mapping[str, Any]] = []
+    for learner in range(1, request.attempt.learners + 1):
+        folder = attempt.learner(learner)
+        launch = host.call("read_object", path=str(folder.launch)) or {}
+        guard, secrets_file = launch.get("guard") or [], launch.get("secrets_file")
+        if not launch.get("stores") or len(guard) < 3 or not secrets_file:
+            continue
+        host.call("secret_folder")  # it may have gone with the memory that it was in
+        host.call("write_files", files={secrets_file: secrets})
+        try:
+            done = host.run([*guard[:-2], "store", str(folder.path)], deadline_seconds=DEADLINE_SECONDS)
+        finally:
+            host.call("remove", paths=[secrets_file])
+        found.append({**_read(done.stdout), "learner": learner})
+    return found
+
+
+def _read(said: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(said)
+    except ValueError as error:
+        raise RunnerError("The agent does not say whether the results are stored.") from error
+    if not isinstance(document, dict):
+        raise RunnerError("The agent does not say whether the results are stored.")
+    return document

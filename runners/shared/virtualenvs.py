@@ -14,7 +14,7 @@ from runners.interface import LaunchRequest, Progress
 from runners.shared.host_facts import Site
 from runners.shared.interpreters import Interpreter, with_first
 from workbench.errors import LaunchRefused
-from workbench.learner.host.x_survey import INSTALLERS
+from workbench.learner.host.machine import INSTALLERS
 
 FACTS_SECONDS: Final = 60.0
 TELL_SECONDS: Final = 5.0

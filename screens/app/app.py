@@ -13,7 +13,6 @@ from textual.theme import Theme
 
 from backends.contract.host import BackendOptions
 from screens.app.app_actions import AppActions
-from screens.app.x_farewell import farewell
 from screens.base.base import BaseScreen
 from screens.base.login import NEEDS_LOGIN, Asked, Logins
 from screens.base.memory import Memory
@@ -22,7 +21,7 @@ from screens.jobs.queries import Beginning, beginning, open_and_ended
 from screens.jobs.table_screen import RunsScreen
 from screens.style import text
 from screens.style.glyphs import glyphs
-from screens.style.status import look
+from screens.style.status import is_open, look
 from screens.style.themes import NO_COLOUR_THEME, OURS, THEMES, Paint, role_variables
 from screens.widgets.bars import Part
 from screens.workers.reader import Answer, Reader, Trouble
@@ -41,6 +40,23 @@ if TYPE_CHECKING:
     from textual.command import Provider
 
     from screens.launch.draft import Draft
+
+MOST: Final = 10
+"""So many jobs are named."""
+
+
+def farewell(jobs: Sequence[JobRow]) -> str:
+    """Return the lines, or nothing when nothing goes on."""
+    going = [job for job in jobs if is_open(job)]
+    if not going:
+        return ""
+    lines = ["1 job goes on:" if len(going) == 1 else f"{len(going):,} jobs go on:"]
+    lines += [f"  {job.id}  {job.state.lower():<11} {text.harmless(job.name)}" for job in going[-MOST:]]
+    if len(going) > MOST:
+        lines.append(f"  and {len(going) - MOST:,} more")
+    shows = "it" if len(going) == 1 else "them"
+    return "\n".join([*lines, f"fabric tui shows {shows} again", ""])
+
 
 Severity = Literal["information", "warning", "error"]
 TICK_SECONDS: Final = 1.0

@@ -242,7 +242,7 @@ class AppActions(App[int]):
 
     def action_app_help(self) -> None:
         """Say what every key does here."""
-        from screens.app.x_help import help_text
+        from screens.app.palette import help_text
 
         pane = self.screen.pane if isinstance(self.screen, BaseScreen) else ""
         if pane:
@@ -268,7 +268,7 @@ class AppActions(App[int]):
 
     def ask_line(self, purpose: str, value: str, known: Sequence[str], then: Callable[[str], Any]) -> None:
         """Ask for a line, and go on with it."""
-        from screens.base.x_asking import AskLine
+        from screens.base.dialogs import AskLine
 
         def typed(line: str | None) -> None:
             if line is not None:

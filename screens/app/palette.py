@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
 
 from screens.base.base import BaseScreen
 from screens.core import actions
 from screens.core.app_protocol import fabric_app
+from screens.core.keymap import KeyMap
 
 
 class ActionProvider(Provider):
@@ -48,3 +50,17 @@ class ActionProvider(Provider):
     def _title(self, action: actions.Action) -> str:
         keys = fabric_app(self.screen).key_map.shown(action)
         return f"{action.title}  ({keys})" if keys else action.title
+
+
+_KEYS_WIDTH = 16
+
+
+def help_text(pane: str, keys: KeyMap, *, readonly: bool = False) -> Content:
+    """Return a line for each action of a pane: its keys, and what they do."""
+    lines = [Content("")]
+    own_first = sorted(actions.of_pane(pane), key=lambda action: action.panes == actions.ALL_PANES)
+    for action in own_first:
+        shown = Content.styled(f" {keys.shown(action):<{_KEYS_WIDTH}}", "bold $role-key")
+        off = " (off: read-only)" if action.changes and readonly else ""
+        lines.append(shown + Content(action.help) + Content.styled(off, "$role-warning"))
+    return Content("\n").join(lines[1:])

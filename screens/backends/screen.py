@@ -81,7 +81,7 @@ class PlacesScreen(BaseScreen):
 
     def _which(self, then: Callable[[str], None]) -> None:
         """Ask which place is meant, where there are several."""
-        from screens.base.x_picking import Pick
+        from screens.base.dialogs import Pick
 
         names = list(self._states)
 

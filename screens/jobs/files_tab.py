@@ -2,18 +2,71 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import closing
+from typing import Final
 
 from textual.content import Content
 
 from screens.jobs.actions import Steering
 from screens.jobs.file_list import FileList
 from screens.jobs.files import FoundFile, files_there, found_files, refusal, with_checkpoints
+from screens.style import text
 from screens.widgets.markup import heading, page, plain
 from workbench.errors import FabricError
 from workbench.metrics.queries import CheckpointRow
-from workbench.store.db.database import Store
+from workbench.paths import Home
+from workbench.store.db.database import Store, home_uuid
 from workbench.store.db.rows import JobRow
+from workbench.store.jobs import detail
+
+LINES: Final = 600
+"""So many lines of a plan are shown."""
+
+
+def native_plan(home: Home, job_id: str) -> Content:
+    """Return the plan of a job's last attempt as it is sent to its place; its first learner's in full.
+
+    Raises:
+        FabricError: the place does not answer, or refuses the job now.
+    """
+    from backends.contract.host import BackendOptions
+    from runners.interface import AttemptRef, LaunchRequest
+    from runners.registry import load_runner
+    from workbench.controller.runtime.session_borrower import load_place
+
+    with Store.open(home) as store:
+        job = detail(store, job_id)
+    uuid, place = home_uuid(home), job.row.place
+    request = LaunchRequest(
+        attempt=AttemptRef(uuid, job.row.id, job.row.attempt, job.spec.learners),
+        spec=job.spec,
+        owner=job.row.owner,
+        code_hash=job.code_hash,
+        code_file=str(home.snapshot(job.code_hash)) if job.code_hash else "",
+        recorded=job.recorded,
+    )
+    options = BackendOptions(place.backend, place.type, place.address, place.options)
+    with closing(load_place(options).open()) as reached:
+        runner = load_runner(place.runner)(reached, home_uuid=uuid)
+        with closing(runner):
+            made = runner.plan(request)
+    learners = made.learners[:1]
+    more = len(made.learners) - len(learners)
+    lines = [
+        line
+        for one in learners
+        for line in json.dumps(dict(one.native), indent=2, sort_keys=True).split("\n")
+    ]
+    return page(
+        [
+            heading(f"Native plan: {made.runner} at {place.backend}"),
+            *[plain(f"  {said}", "warning") for said in made.warnings],
+        ],
+        [plain(f"  {line}") for line in lines[:LINES]],
+        [plain(f"  and {text.count(more, 'more learner')} alike", "dim")] if more else [],
+    )
 
 
 class FilesTab(Steering):
@@ -65,7 +118,6 @@ class FilesTab(Steering):
         """Have the native plan made, once an attempt."""
         if self.job is None or self._native_for == self.job.attempt:
             return
-        from screens.jobs.x_native_plan import native_plan
 
         self._native_for = self.job.attempt
         home, job_id = self.fabric.home, self.job_id

@@ -208,7 +208,7 @@ class LaunchScreen(BaseScreen):
         self.fabric.aside(lambda: offers(home), self._choose)
 
     def _choose(self, offered: list[Offer]) -> None:
-        from screens.base.x_picking import Pick
+        from screens.base.dialogs import Pick
 
         def picked(index: int | None) -> None:
             if index is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.controller.values import row
-from workbench.cli.follow.x_ci_view import SYSTEMS, CiView
+from workbench.cli.follow.views import SYSTEMS, CiView
 from workbench.job import State
 
 

@@ -12,7 +12,7 @@ from tests.cli.journals import folder_of, write_output
 from workbench.errors import CannotWrite
 from workbench.job import State
 from workbench.paths import Home
-from workbench.services.transfer.x_copying import write_folder
+from workbench.services.transfer.extract import write_folder
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from workbench.config import load_config, profile, project_file
+from workbench.config.edit import set_value, unset_value
 from workbench.config.templates import find_template
-from workbench.config.x_setting import set_value, unset_value
 from workbench.errors import InputMissing, UnknownName, UsageError
 from workbench.manifest import load_text
 from workbench.paths import config_file

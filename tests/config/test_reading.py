@@ -7,7 +7,7 @@ import pytest
 from tests.data.support import unprivileged
 from workbench.config import Config, backend, load_config, type_of_address
 from workbench.config.model import read_config
-from workbench.config.x_data import cache_bytes
+from workbench.config.stores import cache_bytes
 from workbench.errors import ConfigError, UnknownName
 
 GOOD = """\

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.store.building import add_job
-from workbench.controller.loop.x_mending import SAID, put_right
+from workbench.controller.loop.removal import SAID, put_right
 from workbench.job import JobId, LearnerPhase, Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store

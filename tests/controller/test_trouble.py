@@ -23,7 +23,7 @@ from workbench.job import TERMINAL, LearnerPhase, Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.jobs import list_jobs, set_reason
-from workbench.store.updates.x_recovering import reconcile
+from workbench.store.updates.rebuild import reconcile
 
 
 class Hanging:

@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import sys
-from workbench.controller.runtime.x_warming import MODULES, warm_up
+from workbench.controller.runtime.prewarm import MODULES, warm_up
 assert "runners.process" not in sys.modules
 warm_up().join()
 print([module for module in MODULES if module not in sys.modules])

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from runners.pod.admission import above, needs
-from runners.pod.x_pod_unfit import unfit_words
+from runners.pod.admission import above, needs, unfit_words
 from tests.cli.conftest import Fabric, wait_until
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.pods import start_pod

@@ -14,8 +14,7 @@ from tests.learner.collecting import Rig, context
 from workbench.learner.collectors import make, subprocess
 from workbench.learner.collectors.interface import Collector
 from workbench.learner.collectors.regex.collector import RegexCollector
-from workbench.learner.collectors.subprocess import Apart
-from workbench.learner.collectors.x_fence import Fence
+from workbench.learner.collectors.subprocess import Apart, Fence
 
 METRICS = {
     "type": "regex_extractor",

@@ -15,8 +15,8 @@ from tests.learner.collecting import Rig, context
 from workbench.learner.collectors import make
 from workbench.learner.collectors.interface import Collector, Context
 from workbench.learner.collectors.regex.collector import RegexCollector
-from workbench.learner.collectors.regex.x_macros import MACROS, expand
-from workbench.learner.collectors.x_fence import Fence
+from workbench.learner.collectors.regex.groups import MACROS, expand
+from workbench.learner.collectors.subprocess import Fence
 
 
 def group(regex: str, *, etimes: dict[str, str] | None = None, **scalars: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.stubs import Gpus
-from workbench.learner.gpu import x_nvml
+from workbench.learner.gpu import nvml as gpu_nvml
 from workbench.learner.platform import system
 from workbench.learner.scribe import usage
 
@@ -273,7 +273,7 @@ def test_a_gpu_that_does_not_answer_is_left_out(tmp_path: Path, said: str) -> No
 def test_without_slots_the_library_is_not_even_looked_for(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(x_nvml, "open_nvml", lambda: pytest.fail("it was"))
+    monkeypatch.setattr(gpu_nvml, "open_nvml", lambda: pytest.fail("it was"))
 
     assert usage.Meter().sample([os.getpid()])["gpus"] == []
 

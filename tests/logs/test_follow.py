@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from tests.logs.writing import START_US, Journal
 from workbench.logs.copying import copy_published
-from workbench.logs.follow import Dress, Source, follow, labels
+from workbench.logs.follow import LINE_MAX, Dress, Source, follow, labels
 from workbench.logs.grep import Pattern
 from workbench.logs.journal import JournalReader
-from workbench.logs.x_streams import LINE_MAX
 
 
 def source(journal: Journal, label: str = "", start: int = 0) -> Source:

@@ -4,7 +4,7 @@ import pytest
 
 from workbench.errors import ManifestError
 from workbench.manifest import load_text
-from workbench.manifest.yaml.x_documents import documents
+from workbench.manifest.yaml.compose import documents
 
 
 @pytest.mark.parametrize(

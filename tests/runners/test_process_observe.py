@@ -13,11 +13,11 @@ import pytest
 from backends.local.host import LocalHost
 from runners.conformance.harness import Job
 from runners.interface import AttemptRef, LearnerRef
-from runners.process.x_process_sightings import lost, seen_of
+from runners.process.observe import lost, seen_of
 from tests.runners.conftest import HOME, Jobs
 from workbench.job import LearnerPhase
 from workbench.learner.host import learners
-from workbench.learner.host.x_facts import is_begun, is_dead, is_over
+from workbench.learner.host.learners import is_begun, is_dead, is_over
 from workbench.learner.platform import leases
 
 FOREVER = "echo ready; while :; do sleep 1; done"

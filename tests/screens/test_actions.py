@@ -13,7 +13,7 @@ from textual.widget import Widget
 import screens
 from screens.app import docs
 from screens.app.app import FabricApp
-from screens.app.x_help import help_text
+from screens.app.palette import help_text
 from screens.backends.screen import PlacesScreen
 from screens.core import actions
 from screens.core.keymap import KeyMap

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from screens.base.x_picking import Pick
+from screens.base.dialogs import Pick
 from screens.jobs.table_screen import RunsScreen
 from screens.launch.form_screen import LaunchScreen
 from screens.workers.command_runner import call, manifests_here

@@ -4,8 +4,7 @@ import sqlite3
 
 import pytest
 
-from screens.app.app import FabricApp, run
-from screens.app.x_farewell import farewell
+from screens.app.app import FabricApp, farewell, run
 from screens.jobs.table import JobTable
 from tests.screens import seeding
 from tests.screens.support import journey, opened

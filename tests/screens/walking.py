@@ -189,7 +189,7 @@ def pretended(patch: pytest.MonkeyPatch, folder: Path, *, unreachable: bool = Fa
         "screens.launch.form_screen.plan",
         lambda home, words: f"job       {words}\nplace     local, as process\n",
     )
-    patch.setattr("screens.jobs.x_native_plan.native_plan", _plan)
+    patch.setattr("screens.jobs.files_tab.native_plan", _plan)
     patch.setattr("screens.jobs.files_tab.files_there", _no_files)
     kind = _Unreachable if unreachable else _Place
     patch.setattr("backends.registry.load_backend", kind)

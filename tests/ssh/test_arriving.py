@@ -17,8 +17,7 @@ import pytest
 from backends.contract.host import Host
 from backends.rpc.client import FrameClient
 from backends.ssh import bootstrap
-from backends.ssh.bootstrap import Wanted, arrive
-from backends.ssh.x_ssh_way import HERE
+from backends.ssh.bootstrap import HERE, Wanted, arrive
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import wait_until
 from workbench.controller.runtime.connections import SHARED, SharedPlaces

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.ssh.x_ssh_login import ONE_TIME
+from backends.ssh.auth import ONE_TIME
 from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
 from tests.ssh.conftest import Box

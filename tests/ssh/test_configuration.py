@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.ssh.config import Hop, SshConfig
+from backends.ssh.config import Address, Hop, SshConfig, parse_address
 from backends.ssh.known_hosts import accept, check, entries_of, fingerprint
-from backends.ssh.x_ssh_address import Address, parse_address
 from workbench.errors import CannotWrite, ConfigError
 
 

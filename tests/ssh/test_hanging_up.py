@@ -11,7 +11,7 @@ import pytest
 
 from backends.ssh.auth import TOO_MANY, log_in
 from backends.ssh.config import Hop
-from backends.ssh.x_ssh_channel import ChannelPipe
+from backends.ssh.sockets import ChannelPipe
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import wait_until
 from workbench.errors import NotAllowed, PlaceUnreachable

@@ -87,12 +87,12 @@ def test_an_older_database_is_upgraded_only_by_the_controller(
     from sqlite_utils import Database
     from sqlite_utils.migrations import Migrations
 
-    from workbench.store.db import x_migrations
+    from workbench.store.db import setup
 
     with Store.open(home) as store:
         add_job(store, "kept")
     steps = Migrations("fabric")
-    steps(name="m001_first")(x_migrations.m001_first)
+    steps(name="m001_first")(setup.m001_first)
 
     @steps()
     def m002_colour(database: Database) -> None:
@@ -102,7 +102,7 @@ def test_an_older_database_is_upgraded_only_by_the_controller(
     def m003_shape(database: Database) -> None:
         database.execute("ALTER TABLE jobs ADD COLUMN shape TEXT NOT NULL DEFAULT 'round'")
 
-    monkeypatch.setattr(x_migrations, "STEPS", steps)
+    monkeypatch.setattr(setup, "STEPS", steps)
     monkeypatch.setattr(setup, "LATEST", 3)
     with pytest.raises(ConfigError, match="schema 1, this one needs 3"):
         Store.open(home)
@@ -117,18 +117,18 @@ def test_a_step_that_fails_leaves_what_was_there(home: Home, monkeypatch: pytest
     from sqlite_utils import Database
     from sqlite_utils.migrations import Migrations
 
-    from workbench.store.db import x_migrations
+    from workbench.store.db import setup
 
     Store.open(home).close()
     steps = Migrations("fabric")
-    steps(name="m001_first")(x_migrations.m001_first)
+    steps(name="m001_first")(setup.m001_first)
 
     @steps()
     def m002_half(database: Database) -> None:
         database.execute("ALTER TABLE jobs ADD COLUMN half TEXT")
         database.execute("ALTER TABLE missing ADD COLUMN other TEXT")
 
-    monkeypatch.setattr(x_migrations, "STEPS", steps)
+    monkeypatch.setattr(setup, "STEPS", steps)
     monkeypatch.setattr(setup, "LATEST", 2)
     with pytest.raises(FabricError, match="no such table"):
         Store.open(home, migrate=True)
@@ -142,7 +142,7 @@ def test_a_step_that_fails_leaves_what_was_there(home: Home, monkeypatch: pytest
 def test_the_first_migration_makes_the_schema_that_a_new_database_gets(home: Home, tmp_path: Path) -> None:
     from sqlite_utils import Database
 
-    from workbench.store.db.x_migrations import STEPS
+    from workbench.store.db.setup import STEPS
 
     def shape(connection: sqlite3.Connection) -> list[tuple[str, str, str]]:
         rows = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()

@@ -15,7 +15,7 @@ from workbench.store.db.database import Store
 from workbench.store.history.journal import append_event, read_events
 from workbench.store.jobs import add_note, insert_job, job, list_jobs, set_intent, step, transitions
 from workbench.store.queries.requests import add_request, pending_requests, settle_request
-from workbench.store.updates.x_recovering import reconcile
+from workbench.store.updates.rebuild import reconcile
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from tests.store.test_rebuild import contents
 from workbench.metrics import ingest
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.updates.rebuild import rebuild
-from workbench.store.updates.x_recovering import reconcile
+from workbench.store.updates.rebuild import rebuild, reconcile
 
 WRITER = """
 import sys

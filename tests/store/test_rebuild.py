@@ -36,8 +36,7 @@ from workbench.store.jobs import (
 )
 from workbench.store.queries.learners import save_learner
 from workbench.store.queries.requests import add_request, pending_requests, settle_request
-from workbench.store.updates.rebuild import rebuild
-from workbench.store.updates.x_recovering import reconcile
+from workbench.store.updates.rebuild import rebuild, reconcile
 
 TABLES = ("jobs", "attempts", "learners", "transitions", "requests")
 

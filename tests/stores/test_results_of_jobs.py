@@ -13,8 +13,7 @@ from tests.stores.servers import KEY, SECRET, Server
 from workbench.errors import UsageError
 from workbench.job import JobId
 from workbench.paths import Home
-from workbench.services.submit.dependencies import Parent
-from workbench.services.submit.x_parent_results import check_results
+from workbench.services.submit.dependencies import Parent, check_results
 from workbench.spec import DataStore, Framework, JobSpec
 from workbench.store.db.rows import PlaceRef
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.config.load import backend, load_config, profile, project_file
+from workbench.config.load import backend, load_config, profile, project_file, resolve_option
 from workbench.config.model import (
     LOCAL,
     RUN_OPTIONS,
@@ -13,7 +13,6 @@ from workbench.config.model import (
     Config,
     type_of_address,
 )
-from workbench.config.x_run_options import resolve_option
 
 __all__ = [
     "LOCAL",

@@ -71,7 +71,7 @@ class Config:
     store_alias: Mapping[str, str] = field(default_factory=dict)
     """For an address as manifests write it another one, or the name of a store."""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of :mod:`workbench.config.x_data`."""
+    """Keys of :mod:`workbench.config.stores`."""
     profiles: Mapping[str, Config] = field(default_factory=dict)
     """Parts of the file that only count when they are asked for by name."""
     layers: tuple[Layer, ...] = ()
@@ -214,7 +214,7 @@ class Reader:
                 raise self._error(address, f"{prefix}store_alias.{address} {problem}")
 
     def _check_data(self, data: Mapping[str, Any], prefix: str) -> None:
-        from workbench.config.x_data import KEYS, fault_of
+        from workbench.config.stores import KEYS, fault_of
 
         for name in data:
             if name not in KEYS:

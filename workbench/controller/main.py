@@ -169,7 +169,7 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: Log) -> int:
         server.start()
         _warm(home)
         from workbench.controller.loop.loop import Loop, Settings
-        from workbench.controller.runtime.x_warming import warm_up
+        from workbench.controller.runtime.prewarm import warm_up
 
         store = _open(home, process, log)
         if store is None:
@@ -193,7 +193,7 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: Log) -> int:
 def _warm(home: Home) -> None:
     """Load what hosts over SSH need while nothing else is to be done yet, where this home knows any."""
     if home.places.is_dir():
-        from backends.ssh.x_ssh_library import load_paramiko
+        from backends.ssh.config import load_paramiko
 
         threading.Thread(target=load_paramiko, name="warm", daemon=True).start()
 

@@ -8,8 +8,170 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
 
-from workbench.logs.x_streams import Dress, Lines, Raw, Source
+from workbench.logs.grep import Pattern, select
+from workbench.logs.journal import Entry, JournalReader
+
+LINE_MAX: Final = 1 << 20
+"""A line of several learners' that is longer is broken here, so that it need not be kept in memory."""
+
+_BLOCK: Final = 1 << 18
+"""Read at once."""
+_ENTRIES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One learner's output of one attempt."""
+
+    reader: JournalReader
+    label: str = ""
+    """What stands before each line, ``[1] ``; empty for none."""
+    start: int = 0
+    """The offset to begin at."""
+    ended: Callable[[], bool] | None = None
+    """Whether nothing more will be published; by default, whether the agent recorded an exit."""
+
+    def over(self) -> bool:
+        """Say whether nothing more will be published."""
+        return self.reader.ended() if self.ended is None else self.ended()
+
+
+@dataclass(frozen=True, slots=True)
+class Dress:
+    """How lines are shown."""
+
+    timestamps: bool = False
+    local: bool = True
+    """Times of the machine's zone, else UTC."""
+    pattern: Pattern | None = None
+    invert: bool = False
+
+
+class Raw:
+    """A learner's bytes as they are."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._offset = source.start
+
+    def pieces(self) -> Iterator[tuple[int, bytes]]:
+        """Yield what is new; its time is of no interest."""
+        while data := self._source.reader.read(self._offset, _BLOCK):
+            self._offset += len(data)
+            yield 0, data
+
+    def finish(self) -> bytes:
+        """Return what was held back: nothing."""
+        return b""
+
+
+class Lines:
+    """A learner's whole lines, filtered and dressed, with their times."""
+
+    def __init__(self, source: Source, dress: Dress, *, timed: bool) -> None:
+        """Begin where the source does; ``timed`` keeps lines of different times apart."""
+        self._source = source
+        self._dress = dress
+        self._timed = timed
+        self._label = source.label.encode()
+        self._offset = source.start
+        self._number = -1
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._time_us = 0
+
+    def pieces(self) -> Iterator[tuple[int, bytes]]:
+        """Yield what is new, with its time."""
+        reader = self._source.reader
+        if self._number < 0 and reader.entries():
+            self._number = reader.entry_of_offset(self._offset)
+        while self._number >= 0 and (entries := reader.entries_from(self._number, _ENTRIES)):
+            for group in _groups(entries, self._offset):
+                data = reader.read(self._offset, group[-1].end - self._offset)
+                yield from self._of_group(group, data)
+            self._number += len(entries)
+
+    def finish(self) -> bytes:
+        """Return the last line, which the learner did not end."""
+        return self._dressed(self._release() + b"\n") if self._held else b""
+
+    def _of_group(self, group: Sequence[Entry], data: bytes) -> Iterator[tuple[int, bytes]]:
+        base, position = self._offset, 0
+        self._offset = group[-1].end
+        for entry in group if self._timed else group[-1:]:
+            self._time_us = entry.time_us
+            stop = min(entry.end - base, len(data))
+            if said := self._take(data, position, stop):
+                yield entry.time_us, said
+            position = stop
+
+    def _take(self, data: bytes, start: int, stop: int) -> bytes:
+        """Return what has become whole lines, dressed; the rest is held until its end comes."""
+        said: list[bytes] = []
+        cut = data.rfind(b"\n", start, stop) + 1
+        if cut and self._held:
+            first = data.find(b"\n", start) + 1
+            said.append(self._dressed(self._release() + data[start:first]))
+            start = first
+        if start < cut:
+            said.append(self._dressed(data, start, cut))
+            start = cut
+        if start < stop:
+            self._held.append(data[start:stop])
+            self._held_bytes += stop - start
+        if self._held_bytes >= LINE_MAX:
+            said.append(self._dressed(self._release() + b"\n"))
+        return b"".join(said)
+
+    def _release(self) -> bytes:
+        held = b"".join(self._held)
+        self._held, self._held_bytes = [], 0
+        return held
+
+    def _dressed(self, data: bytes, start: int = 0, end: int | None = None) -> bytes:
+        """Filter whole lines, a part of ``data``, and put before each what belongs there."""
+        pattern = self._dress.pattern
+        block = (
+            data[start:end]
+            if pattern is None
+            else select(data, pattern, invert=self._dress.invert, start=start, end=end)
+        )
+        head = self._label
+        if self._dress.timestamps:
+            head += _stamp(self._time_us, self._dress.local) + b" "
+        if not head or not block:
+            return block
+        return head + block[:-1].replace(b"\n", b"\n" + head) + b"\n"
+
+
+def _groups(entries: Sequence[Entry], offset: int) -> Iterator[Sequence[Entry]]:
+    """Yield entries that are read at once: about one block's worth, of a larger one a part at a time."""
+    group: list[Entry] = []
+    for entry in entries:
+        while entry.end - offset > LINE_MAX:
+            part = Entry(offset + _BLOCK, entry.time_us, entry.newlines)
+            yield [*group, part]
+            group, offset = [], part.end
+        if entry.end <= offset:
+            continue
+        group.append(entry)
+        if entry.end - offset >= _BLOCK:
+            yield group
+            group, offset = [], entry.end
+    if group:
+        yield group
+
+
+def _stamp(time_us: int, local: bool) -> bytes:
+    moment = datetime.fromtimestamp(time_us // 1_000_000, UTC).replace(microsecond=time_us % 1_000_000)
+    if local:
+        return moment.astimezone().isoformat(timespec="milliseconds").encode()
+    return (moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z").encode()
+
 
 __all__ = ["Dress", "Source", "Wait", "follow", "labels"]
 

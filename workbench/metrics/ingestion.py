@@ -13,7 +13,7 @@ from workbench.metrics.columns import Column, Kind, metric_columns, usage_column
 from workbench.metrics.records import Batch, read_records
 from workbench.metrics.rollup import roll_up
 from workbench.store.db.database import Store
-from workbench.store.db.x_converting import dump
+from workbench.store.db.rows import dump
 
 LIMIT_BYTES: Final = 4 << 20
 """What one transaction takes in by default: some 200,000 points."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from workbench.errors import UsageError
 
 if TYPE_CHECKING:
+    from workbench.metrics.conditions import Condition
     from workbench.store.db.database import Store
     from workbench.store.queries.where import Where
 
@@ -67,3 +69,20 @@ def pointing(text: str, start: int, end: int, message: str, hint: str = "") -> U
     line = text.replace("\n", " ").replace("\t", " ")
     marks = " " * start + "^" * max(1, end - start)
     return UsageError(f"{message}\n  {line}\n  {marks}", hint=hint)
+
+
+def read_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
+    """Read what was said, all of it.
+
+    Raises:
+        UsageError: a part of it cannot be read; it is pointed at.
+    """
+    from workbench.metrics.conditions import ConditionError, parse
+
+    found: list[Condition] = []
+    for text in texts:
+        try:
+            found += parse(text)
+        except ConditionError as error:
+            raise pointing(text, error.start, error.end, error.message, error.hint) from None
+    return tuple(found)

@@ -53,8 +53,8 @@ def attach_to(
     Raises:
         BrokenPipeError: nobody reads stdout any more; the job goes on.
     """
+    from workbench.cli.follow.signals import EXIT_TIMED_OUT, TimeLimit
     from workbench.cli.follow.views import TerminalView, view_for
-    from workbench.cli.follow.x_time_limit import EXIT_TIMED_OUT, TimeLimit
     from workbench.services.follow.follower import Follower
 
     sys.stdout.flush()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from xml.sax.saxutils import escape, quoteattr
 
 from workbench.errors import CannotWrite
+from workbench.formats import MICROSECONDS, duration, iso, number
+from workbench.job import Fault, State, nine
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
@@ -76,12 +80,8 @@ def finish(store: Store, rows: Sequence[tuple[JobRow, int]], wishes: Wishes) -> 
             whose = f"{report.row.name}: " if len(reports) > 1 else ""
             narrate(f"{'met' if verdict.holds else 'not met'}: {whose}{verdict.sentence}")
     if wishes.junit:
-        from workbench.cli.follow.x_junit import junit
-
         _write(wishes.junit, junit(reports))
     if wishes.summary:
-        from workbench.cli.follow.x_summary import summary
-
         _write(wishes.summary, summary(reports), append=_is_step_summary(wishes.summary))
     code = next((report.exit_code for report in reports if report.exit_code), 0)
     met = all(verdict.holds for report in reports for verdict in report.verdicts)
@@ -124,3 +124,128 @@ def _write(name: str, text: str, *, append: bool = False) -> None:
             stream.write(text)
     except OSError as error:
         raise CannotWrite(f"{name} cannot be written: {error.strerror}") from error
+
+
+_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def junit(reports: Sequence[Report]) -> str:
+    """Return the document: a suite for each job, a case for the job and one for each requirement."""
+    suites = [_suite(report) for report in reports]
+    return '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n' + "".join(suites) + "</testsuites>\n"
+
+
+def _suite(report: Report) -> str:
+    row = report.row
+    cases = list(_cases(report))
+    failures = sum("<failure" in case for case in cases)
+    errors = sum("<error" in case for case in cases)
+    head = _attributes(
+        name=row.name,
+        tests=str(len(cases)),
+        failures=str(failures),
+        errors=str(errors),
+        time=_seconds(report),
+        timestamp=(iso(row.submitted_us) or "").removesuffix("Z"),
+        hostname=row.place.backend,
+    )
+    pairs = [("id", row.id), ("state", row.state), ("results", report.results)]
+    pairs += [(each.name, number(each.last)) for each in report.series if each.learner == 1]
+    properties = "".join(f"<property {_attributes(name=name, value=value)}/>" for name, value in pairs)
+    output = f"<system-out>{_text(report.tail)}</system-out>"
+    return f"<testsuite {head}><properties>{properties}</properties>\n{''.join(cases)}{output}</testsuite>\n"
+
+
+def _cases(report: Report) -> Iterator[str]:
+    row = report.row
+    inner = ""
+    if report.exit_code:
+        kind = "error" if row.reason.fault is Fault.PLATFORM else "failure"
+        what = _attributes(message=row.reason.text or row.state, type=row.reason.code or row.state)
+        inner = f"<{kind} {what}>{_text(row.reason.hint)}</{kind}>"
+    elif row.state is not State.COMPLETED:
+        inner = f"<skipped {_attributes(message=row.state)}/>"
+    yield f"<testcase {_attributes(classname='fabric', name=row.name, time=_seconds(report))}>{inner}</testcase>\n"
+    for verdict in report.verdicts:
+        said = "" if verdict.holds else f"<failure {_attributes(message=verdict.sentence, type='require')}/>"
+        head = _attributes(classname=f"fabric.{row.name}", name=verdict.condition.text, time="0")
+        yield f"<testcase {head}>{said}</testcase>\n"
+
+
+def _seconds(report: Report) -> str:
+    row = report.row
+    took = (row.ended_us - row.started_us) / MICROSECONDS if row.ended_us and row.started_us else 0.0
+    return f"{took:.3f}"
+
+
+def _attributes(**pairs: str) -> str:
+    return " ".join(f"{name}={quoteattr(_NOT_XML.sub('?', value))}" for name, value in pairs.items())
+
+
+def _text(text: str) -> str:
+    return escape(_NOT_XML.sub("?", text))
+
+
+MARKS = {State.COMPLETED: "✅", State.FAILED: "❌", State.HALTED: "⏹️"}
+
+
+def summary(reports: Sequence[Report]) -> str:
+    """Return the page: a section for each job."""
+    return "\n".join(line for report in reports for line in _section(report)) + "\n"
+
+
+def _section(report: Report) -> Iterator[str]:
+    row = report.row
+    met = all(verdict.holds for verdict in report.verdicts)
+    mark = MARKS.get(row.state, "") if met else "❌"
+    yield f"## {mark} {_cell(row.name)}: {row.state.lower()}"
+    yield ""
+    yield "| | |"
+    yield "|---|---|"
+    yield f"| job | `{nine(row.id)}` |"
+    if row.reason.text and row.state is not State.COMPLETED:
+        code = f" ({row.reason.code})" if row.reason.code else ""
+        yield f"| why | {_cell(row.reason.text)}{code} |"
+    if row.reason.hint:
+        yield f"| what to do | {_cell(row.reason.hint)} |"
+    yield f"| exit code | {report.exit_code} |"
+    if row.started_us and row.ended_us:
+        yield f"| ran | {duration((row.ended_us - row.started_us) / MICROSECONDS)} |"
+    yield f"| place | {_cell(row.place.backend)}, as {row.place.runner} |"
+    if row.attempt > 1:
+        yield f"| attempts | {row.attempt} |"
+    yield ""
+    if report.verdicts:
+        yield from (f"- {'✅' if each.holds else '❌'} {_cell(each.sentence)}" for each in report.verdicts)
+        yield ""
+    metrics = [each for each in report.series if each.learner == 1]
+    if metrics:
+        yield "| metric | last | least | greatest | step |"
+        yield "|---|---:|---:|---:|---:|"
+        for each in metrics:
+            step = "" if each.last_step is None else str(each.last_step)
+            cells = (number(each.last), number(each.minimum), number(each.maximum), step)
+            yield f"| {_cell(each.name)} | {' | '.join(cells)} |"
+        yield ""
+    if report.tail.strip():
+        fence = "`" * (3 + max((len(run) for run in _ticks(report.tail)), default=0))
+        yield "<details><summary>the last lines of its log</summary>"
+        yield ""
+        yield fence + "text"
+        yield report.tail.strip("\n")
+        yield fence
+        yield ""
+        yield "</details>"
+        yield ""
+
+
+def _ticks(text: str) -> list[str]:
+    import re
+
+    return re.findall(r"`+", text)
+
+
+def _cell(text: str) -> str:
+    """Return a text that stays in its cell and marks nothing up."""
+    plain = " ".join(text.split())
+    return "".join(f"\\{c}" if c in "\\|`*_[]<>" else c for c in plain)

@@ -16,7 +16,8 @@ from types import FrameType, TracebackType
 from typing import Final, Literal, Self
 
 from workbench.errors import UsageError
-from workbench.terminal.console import person_present
+from workbench.formats import duration
+from workbench.terminal.console import narrate, person_present
 
 Policy = Literal["detach", "halt", "kill"]
 POLICIES: Final = ("detach", "halt", "kill")
@@ -88,3 +89,43 @@ class Interruption:
     def _obey(self) -> None:
         while (kind := self._asked.get()) is not None:
             self._stop(kind)
+
+
+EXIT_TIMED_OUT: Final = 124
+KILLED_AFTER_SECONDS: Final = 60.0
+"""How much longer than its own grace period a job that was halted may take before it is killed."""
+
+
+class TimeLimit:
+    """Counts within a ``with`` block; without seconds it never ends."""
+
+    def __init__(self, seconds: float | None, grace_seconds: float, stop: Callable[[Policy], None]) -> None:
+        self._seconds = seconds
+        self._grace_seconds = grace_seconds
+        self._stop = stop
+        self._timers: list[threading.Timer] = []
+        self.over = False
+        """Whether the time was over before the block was."""
+
+    def __enter__(self) -> Self:
+        if self._seconds is not None:
+            self._start(self._seconds, self._halt)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for timer in self._timers:
+            timer.cancel()
+
+    def _start(self, seconds: float, act: Callable[[], None]) -> None:
+        timer = threading.Timer(seconds, act)
+        timer.daemon = True
+        self._timers.append(timer)
+        timer.start()
+
+    def _halt(self) -> None:
+        self.over = True
+        narrate(f"--timeout: {duration(self._seconds or 0.0)} are over")
+        self._start(self._grace_seconds + KILLED_AFTER_SECONDS, lambda: self._stop("kill"))
+        self._stop("halt")

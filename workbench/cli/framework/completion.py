@@ -61,3 +61,121 @@ def complete(variable: str) -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0
     return 0
+
+
+LIMIT = 50
+
+
+def job_names(incomplete: str) -> list[tuple[str, str]]:
+    """Complete ids and names of the newest jobs."""
+    try:
+        from workbench.job import nine
+        from workbench.services.open_store import existing_store
+        from workbench.store.jobs import list_jobs
+
+        with existing_store() as store:
+            rows = list_jobs(store, limit=LIMIT) if store else []
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    words = [(nine(row.id), f"{row.state} {row.name}") for row in rows]
+    words += [(row.name, f"{row.state} {nine(row.id)}") for row in rows]
+    return [word for word in (*words, ("@last", "the job submitted last")) if word[0].startswith(incomplete)]
+
+
+def job_refs(incomplete: str) -> list[tuple[str, str]]:
+    """Complete a job that another comes after, and what of it is waited for."""
+    name, colon, mode = incomplete.rpartition(":")
+    if not colon:
+        return job_names(incomplete)
+    modes = {"completed": "when it has completed", "ended": "however it ends"}
+    return [(f"{name}:{each}", help_) for each, help_ in modes.items() if each.startswith(mode)]
+
+
+def backend_names(incomplete: str) -> list[str]:
+    """Complete the places that the configuration names."""
+    try:
+        from workbench.config import load_config
+
+        names = ["local", *load_config().backends]
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+def profile_names(incomplete: str) -> list[str]:
+    """Complete the profiles of the configuration."""
+    try:
+        from workbench.config import load_config
+
+        names = list(load_config().profiles)
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+def template_names(incomplete: str) -> list[str]:
+    """Complete the templates of the project and of the user."""
+    try:
+        from workbench.config.templates import templates
+
+        names = sorted(templates())
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def config_keys(incomplete: str) -> list[str]:
+    """Complete keys of the configuration: those that are said, and those that may be."""
+    try:
+        from workbench.config import RUN_OPTIONS, load_config
+        from workbench.config.model import RETENTION
+        from workbench.manifest.keys.root import MANIFEST
+
+        names = [f"defaults.{name}" for name in (*MANIFEST.known(), *RUN_OPTIONS)]
+        names += [f"retention.{name}" for name in RETENTION]
+        names += ["data.cache"]
+        names += list(load_config().origins)
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    return [name for name in sorted(set(names)) if name.startswith(incomplete)]
+
+
+def metric_names(incomplete: str) -> list[str]:
+    """Complete names of metrics that some job has, with the `-` that turns an order round."""
+    try:
+        from workbench.services.open_store import existing_store
+        from workbench.store.queries.listing import SORTS, known_metrics
+
+        with existing_store() as store:
+            names = [*SORTS, *(known_metrics(store) if store else [])]
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    sign = "-" if incomplete.startswith("-") else ""
+    return [sign + name for name in names if (sign + name).startswith(incomplete)]
+
+
+def column_names(incomplete: str) -> list[str]:
+    """Complete the last column of a list of them."""
+    try:
+        from workbench.services.inspect.list_columns import CELLS
+
+        before, comma, last = incomplete.rpartition(",")
+        names = [*CELLS, *metric_names("")]
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    found = [name for name in dict.fromkeys(names) if name.startswith(last.removeprefix("+"))]
+    plus = "+" if last.startswith("+") else ""
+    return [f"{before}{comma}{plus}{name}" for name in found]
+
+
+def where_terms(incomplete: str) -> list[str]:
+    """Complete the last term of a filter: fields, and names of metrics."""
+    try:
+        from workbench.store.queries.where import NUMBERS, STATES, TEXTS
+
+        before, blank, last = incomplete.rpartition(" ")
+        names = [f"{field}:" for field in (*TEXTS, "tag", "label", "has", "is")]
+        names += [f"state:{state}" for state in STATES] + list(NUMBERS) + metric_names("")
+    except Exception:  # anything at all: a shell is waiting
+        return []
+    return [f"{before}{blank}{name}" for name in dict.fromkeys(names) if name.startswith(last)]

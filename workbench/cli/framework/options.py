@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.framework.x_completions import (
+from workbench.cli.framework.completion import (
     backend_names,
     job_names,
     profile_names,

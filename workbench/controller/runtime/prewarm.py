@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import threading
 import time
 from collections.abc import Mapping
@@ -49,3 +50,31 @@ def _open(ref: PlaceRef) -> None:
         shared = SHARED.open(ref, load_backend(options))
         time.sleep(HELD_SECONDS)
         SHARED.close(shared)
+
+
+MODULES: Final = (
+    "backends.local.backend",
+    "backends.local.host",
+    "runners.process.runner",
+    "runners.shared.virtualenvs",
+    "runners.shared.environment",
+    "runners.process.plan",
+    "runners.process.launch",
+    "runners.process.observe",
+    "workbench.learner.boot.archive",
+    "workbench.metrics.ingestion",
+)
+"""Else a thread imports them once the job is there, with everybody waiting."""
+
+
+def warm_up() -> threading.Thread:
+    """Import them in a thread of its own; what cannot be imported is told by whoever needs it."""
+    thread = threading.Thread(target=_import, name="warming up", daemon=True)
+    thread.start()
+    return thread
+
+
+def _import() -> None:
+    for module in MODULES:
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)

@@ -18,9 +18,12 @@ from typing import Final
 from backends.contract.host import Chunk
 from runners.interface import AttemptRef, LearnerRef, Runner
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
-from workbench.errors import CannotWrite, InputMissing
+from workbench.data.stores.model import stores_of
+from workbench.errors import CannotWrite, InputMissing, PlaceUnreachable, RunnerError
 from workbench.learner.host.journals import FILES
 from workbench.paths import Home
+from workbench.store.db.database import Store
+from workbench.store.jobs import detail
 
 LONG_SECONDS: Final = 60.0
 """How long one call may wait for news."""
@@ -314,3 +317,45 @@ class Mirroring:
 def _interrupt(runner: Runner) -> None:
     with contextlib.suppress(Exception):  # a plug-in's; its call returns when its time is over
         runner.interrupt_follow()
+
+
+OURS: Final = ("/learner-[0-9]*/**", "/_checkpoints/**")
+"""What lies beside a job's results in a store and is no result of its."""
+
+CHECKPOINTS: Final = "_checkpoints"
+
+
+def fetch_stored(home: Home, job_id: str, runner: Runner) -> None:
+    """Copy a job's results and checkpoints from its store, if it wants that; what is here already is left.
+
+    Results in a claim or a container engine's volume are the runner's own business, which brings them home or not.
+
+    Raises:
+        FabricError: the store does not give them.
+    """
+    with Store.open(home) as store:
+        spec = detail(store, job_id).spec
+    if not spec.fetch_results:
+        return
+    stored = next((each for each in stores_of(spec) if each.results_container), None)
+    if stored is None or stored.is_volume:
+        return
+    job = home.job(job_id)
+    if stored.is_folder:
+        runner.bring_folder(stored.results_path(job_id), job.results)
+        return
+    from workbench.controller.runtime.secrets import read_secrets
+    from workbench.data.stores.transfer import Moving
+
+    wanted: list[tuple[str, Path, tuple[str, ...]]] = [(stored.results_path(job_id), job.results, OURS)]
+    if not spec.checkpoints.shared:
+        wanted.append((stored.results_path(job_id, CHECKPOINTS), job.checkpoints, ()))
+    try:
+        moving = Moving(stored, read_secrets(home, job_id))
+        for path, target, exclude in wanted:
+            if moving.files(path):
+                target.mkdir(mode=0o700, parents=True, exist_ok=True)
+                moving.get(path, target, exclude=exclude)
+    except PlaceUnreachable as error:
+        # A place that does not answer is waited for; a store that does not has its own command: fabric download.
+        raise RunnerError(error.message, hint=error.hint) from error

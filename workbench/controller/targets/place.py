@@ -24,12 +24,11 @@ from workbench.controller.decide.messages import (
     Unreachable,
 )
 from workbench.controller.decide.model import Doing, Trouble
-from workbench.controller.targets.mirror import Mirroring, Mirrors, bring_all
+from workbench.controller.targets.mirror import Mirroring, Mirrors, bring_all, fetch_stored
 from workbench.controller.targets.observer import Observing
 from workbench.controller.targets.on_demand import OnDemand
 from workbench.controller.targets.opener import Opened, Opener
 from workbench.controller.targets.worker_pool import Call, Lane, Post
-from workbench.controller.targets.x_fetching_results import fetch_stored
 from workbench.errors import CannotWrite, ConfigError, FabricError, PlaceUnreachable, TryAgain
 from workbench.job import Reason
 from workbench.paths import Home

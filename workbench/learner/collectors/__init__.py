@@ -10,7 +10,7 @@ from typing import Any, List, Mapping, Optional, Type
 from workbench.learner.collectors.interface import Collector, Context, Record
 from workbench.learner.collectors.plain import PlainCollector
 from workbench.learner.collectors.report import ReportCollector
-from workbench.learner.collectors.x_fence import Fence
+from workbench.learner.collectors.subprocess import Fence
 
 __all__ = ["BUILT_IN", "SYNONYMS", "Collector", "Context", "Record", "canonical", "load", "make"]
 

@@ -11,9 +11,8 @@ import json
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from workbench.learner.collectors.sources import path_of, walk
-from workbench.learner.collectors.streams import Source, Stream, StreamCollector
+from workbench.learner.collectors.streams import LineStream, Source, Stream, StreamCollector
 from workbench.learner.collectors.values import Number, number, parse_time, step_of, typed
-from workbench.learner.collectors.x_line_streams import LineStream
 
 FILE_NAME = "evaluation-metrics.txt"
 

@@ -6,9 +6,8 @@ import json
 import os
 from typing import Any, Callable, Dict, Iterator, Optional
 
-from workbench.learner.collectors.streams import Source, Stream, StreamCollector
+from workbench.learner.collectors.streams import LineStream, Source, Stream, StreamCollector
 from workbench.learner.collectors.values import STEP_NAMES, Number, as_step, clipped, number, step_of
-from workbench.learner.collectors.x_line_streams import LineStream
 
 FILE_NAME = "report.jsonl"
 

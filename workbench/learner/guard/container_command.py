@@ -14,7 +14,7 @@ import signal
 
 from workbench.learner.platform import system
 from workbench.learner.platform.engine_client import Asked, EngineRefused, ask, connected
-from workbench.learner.platform.x_cgroup import FILE, processes_file
+from workbench.learner.platform.process_table import FILE, processes_file
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:

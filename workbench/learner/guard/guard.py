@@ -13,8 +13,7 @@ import signal
 
 from workbench.learner.guard import spawn
 from workbench.learner.guard.limits import Limits
-from workbench.learner.guard.requests import Requests
-from workbench.learner.guard.x_stopping import Stopping
+from workbench.learner.guard.requests import Requests, Stopping
 from workbench.learner.journal import reasons, state
 from workbench.learner.journal.launch_document import variables_of
 from workbench.learner.platform import process_table, processes, system

@@ -10,9 +10,28 @@ import zlib
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
 from workbench.learner.host.subscribers import Answerer
-from workbench.learner.host.x_facts import is_dead
 from workbench.learner.platform import leases, process_table, system
 from workbench.learner.platform.watch import Watcher
+
+TYPE_CHECKING = False
+
+
+def is_begun(facts: Mapping[str, Any]) -> bool:
+    """Say whether a learner's agent lives, or its command may have been started: not to be done again."""
+    state = facts["state"]
+    return bool(facts["alive"]) or (state is not None and state.get("phase") != "starting")
+
+
+def is_dead(facts: Mapping[str, Any]) -> bool:
+    """Say whether a learner began, nobody keeps it any more, and its end is not recorded."""
+    return not facts["alive"] and facts["state"] is not None and not is_over(facts)
+
+
+def is_over(facts: Mapping[str, Any]) -> bool:
+    """Say whether a learner's end is recorded."""
+    state = facts["state"]
+    return state is not None and state.get("phase") == "exited"
+
 
 LOCK = "agent.lock"
 LOCK_SECONDS = 1.0

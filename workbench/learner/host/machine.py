@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import pwd
+import shutil
 import socket
 import stat
 import sys
@@ -12,9 +13,62 @@ import time
 import uuid
 from typing import Any, Dict, List, Sequence
 
-from workbench.learner.platform import system
+from workbench.learner.gpu import nvml
+from workbench.learner.host.remote_loader import CHANGED
+from workbench.learner.platform import leases, system
 from workbench.learner.platform.errors import Failure
 from workbench.learner.platform.files import make_folders
+
+LEASES = "/tmp/fabric-leases"
+"""Where GPUs are leased unless ``FABRIC_LEASES`` says otherwise."""
+
+INSTALLERS = ("PIP_", "UV_")
+"""How the variables begin that say where packages come from."""
+
+_KEPT = frozenset(
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"),
+        *("LD_LIBRARY_PATH", "XDG_RUNTIME_DIR"),
+        *("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY"),
+    )
+)
+_OF_A_JOB = (
+    "FABRIC_LEARNER",
+    "FABRIC_GUARD",
+    "FABRIC_PARAM",
+    "FABRIC_REPORT",
+    "FABRIC_STOP",
+    "FABRIC_SEED",
+    "FABRIC_ENVIRONMENT",
+)
+
+
+def leases_folder() -> str:
+    """Return where GPUs are leased here."""
+    return os.environ.get("FABRIC_LEASES") or LEASES
+
+
+def survey() -> Dict[str, Any]:
+    """Return what :func:`host_machine.identity` says, and what there is for learners."""
+    return {
+        **identity(),
+        "environment": {name: value for name, value in os.environ.items() if passes(name)},
+        "processors": processors(),
+        "memory_bytes": memory()["total"],
+        "leases": leases_folder(),
+        "bash": shutil.which("bash") or "",
+        "uv": shutil.which("uv") or "",
+        "changed": os.environ.get(CHANGED, "").split(),
+    }
+
+
+def passes(name: str) -> bool:
+    """Say whether an agent that is started here keeps an environment variable."""
+    if name in os.environ.get(CHANGED, "").split():
+        return True
+    own = name.startswith("FABRIC_") and not name.startswith(_OF_A_JOB)
+    return own or name in _KEPT or name.startswith(("LC_", *INSTALLERS))
 
 
 def identity() -> Dict[str, Any]:
@@ -118,3 +172,58 @@ def memory() -> Dict[str, int]:
         if text.isdigit():
             total = min(total, int(text))
     return {"total": total, "used": max(0, total - available) if available else 0}
+
+
+FOREIGN_BYTES = 256 << 20
+"""A process that computes with less GPU memory than this does not make a GPU busy."""
+
+
+def inventory(folder: str = "") -> Dict[str, Any]:
+    """Return the machine as ``backends.interface.Node`` has it, in JSON.
+
+    Args:
+        folder: where leases lie; empty for this machine's own.
+    """
+    used = memory()
+    found = nvml.gpus()
+    return {
+        "name": socket.gethostname(),
+        "cpus": len(processors()),
+        "memory_bytes": used["total"],
+        "memory_used_bytes": used["used"],
+        "disk_free_bytes": shutil.disk_usage(os.path.expanduser("~")).free,
+        "driver": found.driver,
+        "slots": slots(found.slots, folder or leases_folder()),
+        "time_us": system.now_us(),
+    }
+
+
+def slots(found: List[Dict[str, Any]], leases_folder: str) -> List[Dict[str, Any]]:
+    """Say of each GPU who holds it, or who else computes on it; ``processes`` gives way to ``foreign``."""
+    held = leases.holders(leases_folder, [slot["uuid"] for slot in found])
+    answer = []
+    for slot in found:
+        processes = slot.pop("processes", [])
+        holder = held.get(slot["uuid"])
+        if holder is not None:
+            slot["holder"] = str(holder.get("owner") or "somebody")
+            slot["holder_job"] = str(holder.get("job") or "")
+        elif not slot.get("foreign"):
+            slot["foreign"] = _foreign(processes)
+        answer.append(slot)
+    return answer
+
+
+def _foreign(processes: List[Dict[str, Any]]) -> str:
+    """Name the process that uses most of a GPU that nobody leased, if it computes."""
+    computing = [process for process in processes if process["memory_bytes"] > FOREIGN_BYTES]
+    if not computing:
+        return ""
+    most = max(computing, key=lambda process: int(process["memory_bytes"]))
+    pid = int(most["pid"])
+    try:
+        owner = user_name(os.stat(f"/proc/{pid}").st_uid)
+    except OSError:
+        return f"a process that cannot be seen from here (pid {pid})"
+    name = system.read_text(f"/proc/{pid}/comm").strip() or "a process"
+    return f"{name} (pid {pid}) of {owner}"

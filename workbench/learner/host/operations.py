@@ -12,14 +12,14 @@ from typing import Any, BinaryIO, Callable, Dict, List, Mapping
 
 from workbench.learner.host import journals, learners, machine
 from workbench.learner.host.cpu_affinity import Cpus
+from workbench.learner.host.machine import survey
 from workbench.learner.host.subscribers import Askers
-from workbench.learner.host.x_conda import find_conda
-from workbench.learner.host.x_survey import survey
+from workbench.learner.host.virtualenv import find_conda
 from workbench.learner.journal.state import ask_to_stop
 from workbench.learner.platform import files as host_files
 from workbench.learner.platform import leases, run
 from workbench.learner.platform.errors import Failure, of_os_error
-from workbench.learner.platform.x_watches import Watches
+from workbench.learner.platform.watch import Watches
 
 Operation = Callable[..., Any]  # its arguments and its answer are JSON
 
@@ -113,7 +113,7 @@ def serve(stdin: BinaryIO, stdout: BinaryIO) -> int:
 
 
 def _write_files(files: Mapping[str, str], mode: int = 0o600) -> None:
-    from workbench.learner.platform.x_upload import write_files
+    from workbench.learner.platform.files import write_files
 
     write_files(files, mode)
 
@@ -150,7 +150,7 @@ def _unpack_agent(archive: str) -> str:
 
 
 def _inventory(leases_folder: str = "") -> Dict[str, Any]:
-    from workbench.learner.host.x_host_inventory import inventory
+    from workbench.learner.host.machine import inventory
 
     return inventory(leases_folder)
 

@@ -7,7 +7,7 @@ import shutil
 import sys
 from typing import Any, Dict, List
 
-from workbench.learner.host import machine, x_host_inventory
+from workbench.learner.host import machine
 from workbench.learner.platform import system
 from workbench.learner.platform.errors import Failure, of_os_error
 
@@ -41,7 +41,7 @@ def prospects(engine: str = "") -> Dict[str, Any]:
 def _machine() -> Dict[str, Any]:
     """Return the inventory, or why there is none: the rest is worth telling without it."""
     try:
-        return {"machine": x_host_inventory.inventory()}
+        return {"machine": machine.inventory()}
     except (Failure, OSError) as error:
         said = of_os_error(error) if isinstance(error, OSError) else error
         return {"machine_problem": [said.kind, said.message, said.hint]}

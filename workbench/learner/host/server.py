@@ -13,7 +13,7 @@ from workbench.learner.host.operations import Place, guarded
 from workbench.learner.platform import files, frames, leases
 from workbench.learner.platform import run as host_processes
 from workbench.learner.platform.errors import Failure
-from workbench.learner.platform.x_upload import Upload
+from workbench.learner.platform.files import Upload
 
 Answer = Tuple[
     Any, Union[bytes, List[bytes]]

@@ -11,9 +11,14 @@ import json
 import os
 import struct
 
-TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+from workbench.learner.platform import system
+from workbench.learner.platform.version import VERSION
+
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
+
+    from workbench.learner.journal.launch_document import Launch
 
 MAGIC = b"FABRIDX1"
 HEADER = struct.Struct("<8sQQ")
@@ -206,3 +211,17 @@ def _parsed(lines: list[bytes]) -> Iterator[dict[str, Any]]:
 
 def _line(document: dict[str, Any]) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+def records_header(launch: Launch) -> dict[str, Any]:
+    """Return it, as of now."""
+    return {
+        "format": FORMAT,
+        "agent": VERSION,
+        "home": launch.home,
+        "job": launch.job,
+        "attempt": launch.attempt,
+        "learner": launch.learner,
+        "time_us": system.now_us(),
+        "boottime_us": int(system.elapsed_seconds() * 1e6),
+    }

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from workbench.learner.journal.launch_document import Launch
     from workbench.learner.scribe.masking import Mask
-    from workbench.learner.scribe.x_sampler import Sampler
+    from workbench.learner.scribe.usage import Sampler
 
 PIPE_BYTES = 1 << 20
 _DIED_QUICKLY_SECONDS = 1.0
@@ -190,11 +190,11 @@ class ScribeProcess:
         return channels
 
     def _sampler(self) -> Sampler:
-        from workbench.learner.scribe.x_sampler import Sampler
+        from workbench.learner.scribe.usage import Sampler
 
         slots, every_seconds = self._launch.slots, self._launch.usage_seconds
         if os.path.exists(os.path.join(self._folder, "container.json")):
-            from workbench.learner.platform.x_cgroup import ContainerTree
+            from workbench.learner.platform.process_table import ContainerTree
 
             return Sampler(ContainerTree(self._folder), slots, every_seconds)
         return Sampler(Tree(self._guard, without=(os.getpid(), *self.others)), slots, every_seconds)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from workbench.learner.journal.launch_document import Launch
     from workbench.learner.scribe.pump import Pump
     from workbench.learner.scribe.transcriber import Transcriber
-    from workbench.learner.scribe.x_sampler import Sampler
+    from workbench.learner.scribe.usage import Sampler
 
 RETRY_SECONDS = 0.2
 """How often a full disk is tried again."""

@@ -12,7 +12,7 @@ import time
 
 from workbench.learner.journal import launch_document as launches
 from workbench.learner.journal import output
-from workbench.learner.journal.x_records_header import records_header
+from workbench.learner.journal.output import records_header
 from workbench.learner.platform import system
 from workbench.learner.scribe.masking import Mask, masked
 from workbench.learner.scribe.publisher import Publisher

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from workbench.learner.guard.limits import proportional_bytes
 from workbench.learner.platform import system
+from workbench.learner.platform.processes import Tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from workbench.learner.platform.process_table import ContainerTree
 
 SHARE = 100
 """At most one hundredth of the time goes into reading how much memory a process shares."""
@@ -101,7 +107,7 @@ class Meter:
         if not slots:
             return []
         if not self._nvml_tried:
-            from workbench.learner.gpu.x_nvml import open_nvml
+            from workbench.learner.gpu.nvml import open_nvml
 
             self._nvml, self._nvml_tried = open_nvml(), True
         if self._nvml is None:
@@ -166,3 +172,37 @@ def _clock_seconds(text: str) -> float:
     for part in clock.split(":"):
         seconds = seconds * 60 + float(part)
     return seconds + int(days or 0) * 86400
+
+
+class Sampler:
+    """Samples every so many seconds from the time it is made; a byte in the pipe says that one is ready."""
+
+    def __init__(self, tree: Tree | ContainerTree, slots: list[str], every_seconds: float) -> None:
+        self._tree = tree
+        self._slots = slots
+        self._every_seconds = every_seconds
+        self._ready: list[dict[str, Any]] = []
+        self.pipe, self._tell = os.pipe()
+        os.set_blocking(self.pipe, False)
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def take(self) -> list[dict[str, Any]]:
+        """Return the samples that are ready."""
+        try:
+            os.read(self.pipe, 4096)
+        except BlockingIOError:
+            return []
+        ready, self._ready = self._ready, []
+        return ready
+
+    def _run(self) -> None:
+
+        sample(self._tree.pids(), self._slots)  # what CPU is used lies between two samples
+        due = time.monotonic()
+        while True:
+            due = max(due + self._every_seconds, time.monotonic())
+            time.sleep(max(0.0, due - time.monotonic()))
+            pids = self._tree.pids()
+            if pids:
+                self._ready.append(sample(pids, self._slots))
+                os.write(self._tell, b"!")

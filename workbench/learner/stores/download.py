@@ -12,7 +12,7 @@ import time
 from functools import partial
 
 from workbench.learner.journal import output, reasons, state
-from workbench.learner.journal.x_records_header import records_header
+from workbench.learner.journal.output import records_header
 from workbench.learner.platform import system
 from workbench.learner.stores.cache import Entry
 from workbench.learner.stores.config import Stores, remotes_of

@@ -6,6 +6,7 @@ of a job stores at a time. What could not be stored stays where it is and is nam
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -20,15 +21,67 @@ from workbench.learner.stores.errors import StoreTrouble, explain, is_missing
 from workbench.learner.stores.listing import list_store
 from workbench.learner.stores.rclone import TRIES, Rclone
 from workbench.learner.stores.sources import Item, Source, Stored, journal_source, sources_of
-from workbench.learner.stores.x_doubts import Doubts
 
-TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
 
     from workbench.learner.stores.config import Stores
     from workbench.learner.stores.progress import Teller
     from workbench.learner.stores.rclone import Look
+
+NAME = "storing.doubts"
+"""Lies in a learner's folder, since what was broken off by one process is gone on with by another."""
+
+
+class Doubts:
+    """The targets of one learner's copies whose end nobody saw.
+
+    Args:
+        folder: the learner's.
+        everywhere: whether nothing at all is known of the store, as in a later attempt.
+    """
+
+    def __init__(self, folder: str, *, everywhere: bool) -> None:
+        self._path = os.path.join(folder, NAME)
+        self._everywhere = everywhere
+        self._sure: set[str] = set()
+        self._targets: set[str] = set()
+        with contextlib.suppress(OSError, ValueError), open(self._path, "rb") as file:
+            self._targets = set(json.loads(file.read()))
+
+    def about(self, target: str) -> bool:
+        """Say whether there may be something at a target that we do not know of."""
+        return target in self._targets or (self._everywhere and target not in self._sure)
+
+    def begin(self, target: str) -> None:
+        """Take a copy to a target for broken off until its end is told."""
+        if target not in self._targets:
+            self._targets.add(target)
+            self._write()
+
+    def end(self, target: str) -> None:
+        """Take note that a copy to a target came to its end."""
+        self._sure.add(target)
+        self._targets.discard(target)
+        self._write()
+
+    def forget(self) -> None:
+        """Have none any more: what is there was listed."""
+        self._everywhere = False
+        self._targets.clear()
+        self._write()
+
+    def _write(self) -> None:
+        # A disk that takes no more is no reason to store nothing.
+        with contextlib.suppress(OSError):
+            if not self._targets:
+                os.unlink(self._path)
+                return
+            with open(self._path + ".new", "w", encoding="utf-8", errors="surrogateescape") as file:
+                json.dump(sorted(self._targets), file)
+            os.rename(self._path + ".new", self._path)
+
 
 STORING_FILE = "storing.json"
 """How the storing of a learner ended: how much is stored, what is missing, and why."""

@@ -11,8 +11,8 @@ from workbench.manifest.build.metrics import metrics_of
 from workbench.manifest.build.params import say_collisions
 from workbench.manifest.build.requirements import requirement_lines
 from workbench.manifest.build.stores import stores_of
+from workbench.manifest.keys.framework_keys import image_build_of
 from workbench.manifest.keys.root import MANIFEST
-from workbench.manifest.keys.x_image_keys import image_build_of
 from workbench.manifest.yaml.faults import Findings
 from workbench.manifest.yaml.nodes import Map, Scalar, leaves, place_of, shortened
 from workbench.spec import Checkpoints, Framework, JobSpec

@@ -6,12 +6,11 @@ import re
 from typing import Final
 
 from workbench.manifest.keys.containers import Key, ListOf, MapOf, Table
-from workbench.manifest.keys.framework_keys import FRAMEWORK
+from workbench.manifest.keys.framework_keys import FRAMEWORK, IMAGE_BUILD
 from workbench.manifest.keys.kinds import Choice, OneOf, Passage, Script, Text, is_list, is_number
 from workbench.manifest.keys.metric_keys import EVALUATION_METRICS
 from workbench.manifest.keys.scalars import Duration, Number, Plain, Size, Whole, Yes
 from workbench.manifest.keys.store_keys import CHECKPOINTS, DATA_STORE
-from workbench.manifest.keys.x_image_keys import IMAGE_BUILD
 
 VARIABLE_NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 IMAGE_PULLS: Final = ("missing", "always", "never")

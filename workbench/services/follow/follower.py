@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Self
 
@@ -11,14 +12,56 @@ from workbench.clock import elapsed_seconds
 from workbench.errors import FabricError, UnknownName
 from workbench.job import nine
 from workbench.services.follow.job_text import is_over
-from workbench.services.follow.x_glances import Glances
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from workbench.cli.follow.views import View
+    from workbench.learner.platform.watch import Watcher
     from workbench.logs.journal import JournalReader
     from workbench.paths import Home
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
+
+
+class Glances:
+    """Waits between two looks at a job: moments at first, then until a journal grows.
+
+    The kernel takes 15 ms to end a watch (measured), which the end of a short job would wait for.
+    """
+
+    SHORT_SECONDS = 2.0
+    PAUSE_SECONDS = 0.005
+    LONGEST_SECONDS = 0.04
+    """How late a state may be seen, which nobody watches."""
+
+    def __init__(self) -> None:
+        self._began = elapsed_seconds()
+        self._paths: list[str] = []
+        self._watcher: Watcher | None = None
+
+    def add(self, path: Path) -> None:
+        """Have a file's growth end a wait."""
+        self._paths.append(str(path))
+        if self._watcher is not None:
+            self._watcher.add(str(path))
+
+    def wait(self) -> None:
+        """Wait until it is time for another look."""
+        if self._watcher is not None:
+            self._watcher.wait(self.LONGEST_SECONDS)
+        elif elapsed_seconds() - self._began < self.SHORT_SECONDS:
+            time.sleep(self.PAUSE_SECONDS)
+        else:
+            from workbench.learner.platform.watch import Watcher
+
+            self._watcher = Watcher(self._paths)
+
+    def close(self) -> None:
+        """Watch no more."""
+        if self._watcher is not None:
+            self._watcher.close()
+
 
 COPY_BYTES = 1 << 20
 """Read at once; what a signal may have to wait for."""

@@ -160,8 +160,8 @@ def why_not(groups: Sequence[Group], written: Sequence[tuple[str, Any]], text: s
 
 def _longest(pattern: str, text: str) -> tuple[int, str]:
     """Return how many characters the longest beginning of an expression matches, and what follows in it."""
+    from workbench.learner.collectors.regex.groups import expand
     from workbench.learner.collectors.regex.prefilter import FLAGS
-    from workbench.learner.collectors.regex.x_macros import expand
 
     for cut in range(len(pattern) - 1, -1, -1):
         if cut and pattern[cut - 1] == "\\":

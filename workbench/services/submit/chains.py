@@ -29,8 +29,8 @@ def documents_of(words: Words) -> list[Words]:
     """Return the words of each document of the manifest; of a command line, or one document, the words alone."""
     if not words.manifest or words.text:
         return [words]
+    from workbench.manifest.yaml.compose import documents
     from workbench.manifest.yaml.source import read_manifest as text_of
-    from workbench.manifest.yaml.x_documents import documents
 
     texts = documents(text_of(words.manifest, None))
     return [replace(words, text=text) for text in texts]

@@ -117,7 +117,7 @@ def _read_with_stores(words: Words, flags: dict[str, Any]) -> Loaded:
 def _stores(words: Words, loaded: Loaded | None = None) -> list[dict[str, Any]]:
     from workbench.config import load_config
     from workbench.services.submit.data_options import stores_with
-    from workbench.services.submit.x_named_stores import also_named
+    from workbench.services.submit.store_aliases import also_named
 
     stores = loaded.spec.data_stores if loaded else ()
     kept = loaded.credentials if loaded else {}

@@ -212,7 +212,7 @@ def data_limit(spec: JobSpec, backend: str) -> dict[str, int]:
     if not spec.data_stores:
         return {}
     from workbench.config import load_config
-    from workbench.config.x_data import cache_bytes
+    from workbench.config.stores import cache_bytes
 
     limit = cache_bytes(backend, load_config())
     return {"data_cache_bytes": limit} if limit else {}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from workbench.manifest.keys.credentials import connection_without
+from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
     from workbench.config import Config
@@ -56,3 +58,14 @@ def _instead(store: DataStore, config: Config, served: Served | None) -> tuple[d
         if same_address(address, ALIAS):
             return {"auth_url": served.address}, "fabric store serve"
     return {}, ""
+
+
+def also_named() -> dict[str, Mapping[str, str]]:
+    """Return the served store under its name, or nothing when none is served."""
+    home = Home(default_home())
+    if not home.served_store.exists():
+        return {}
+    from workbench.data.stores.local_server import NAME, served_store
+
+    served = served_store(home)
+    return {NAME: served.connection} if served else {}

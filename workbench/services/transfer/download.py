@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.errors import FabricError, InputMissing
+from workbench.errors import CannotWrite, FabricError, InputMissing, UsageError
 from workbench.job import TERMINAL, nine
 from workbench.terminal.console import narrate
 
@@ -41,7 +43,7 @@ def fetch(store: Store, row: JobRow, kind: str, target: Path, wanted: Wanted) ->
         CannotWrite: something is there already, or the disk takes no more.
         FabricError: they are in a store or at a place that does not give them.
     """
-    from workbench.services.transfer.x_copying import write_folder
+    from workbench.services.transfer.extract import write_folder
 
     if kind == "code":
         return write_folder(target, _code_of(store, row, wanted), force=wanted.force)
@@ -52,7 +54,7 @@ def fetch(store: Store, row: JobRow, kind: str, target: Path, wanted: Wanted) ->
 
 def _fetch_files(store: Store, row: JobRow, kind: str, target: Path, wanted: Wanted) -> Path:
     from workbench.services.result_store import result_store
-    from workbench.services.transfer.x_copying import copy_folder, write_folder
+    from workbench.services.transfer.extract import copy_folder, write_folder
     from workbench.store.jobs import detail
 
     whole = detail(store, row.id)
@@ -108,7 +110,7 @@ def _here(store: Store, whole: JobDetail, stored: ResultStore | None, kind: str)
 
 
 def _from_store(store: Store, stored: ResultStore, kind: str, place: Path, wanted: Wanted) -> None:
-    from workbench.terminal.x_copy_line import copy_line
+    from workbench.terminal.status_line import copy_line
 
     moving = stored.moving(store.home)
     source = stored.checkpoints if kind == "checkpoints" else stored.results
@@ -129,8 +131,7 @@ def _from_store(store: Store, stored: ResultStore, kind: str, place: Path, wante
 def _from_place(row: JobRow, kind: str, place: Path, wanted: Wanted) -> None:
     """Copy from where the job is, over the way that its runner has there."""
     from workbench.services.backends.learner_access import reached
-    from workbench.services.transfer.extract import Received, receive_folder
-    from workbench.services.transfer.x_copying import copy_into
+    from workbench.services.transfer.extract import Received, copy_into, receive_folder
 
     got: list[Received] = []
     whole = place / ".whole" if wanted.include else place
@@ -166,7 +167,7 @@ def _code_of(store: Store, row: JobRow, wanted: Wanted) -> Write:
             return
         import shutil
 
-        from workbench.services.transfer.x_copying import copy_into
+        from workbench.services.transfer.extract import copy_into
 
         unpack(snapshot, place / ".whole")
         copy_into(place / ".whole", place, wanted.include)
@@ -186,7 +187,7 @@ def _logs_of(store: Store, row: JobRow, wanted: Wanted) -> Write | None:
 def _write_logs(store: Store, row: JobRow, place: Path, wanted: Wanted) -> None:
     import shutil
 
-    from workbench.services.transfer.x_copying import copy_into, fits
+    from workbench.services.transfer.extract import copy_into, fits
 
     for attempt in range(1, row.attempt + 1):
         folder = store.home.job(row.id).attempt(attempt)
@@ -198,3 +199,45 @@ def _write_logs(store: Store, row: JobRow, place: Path, wanted: Wanted) -> None:
                 shutil.copyfile(output, into / name)
         if folder.logs.is_dir() and any(folder.logs.iterdir()):
             copy_into(folder.logs, into / "log-dir", wanted.include)
+
+
+def download_zips(
+    job: str, chosen: Sequence[tuple[str, str]], filename: str, *, force: bool, json: bool
+) -> None:
+    """Write a zip for each part of a job: what is fetched, and FfDL's word for it.
+
+    Raises:
+        UsageError: one name is given for two files.
+        CannotWrite: a file is there already, or cannot be written.
+    """
+    from workbench.services.open_store import store_with
+
+    if filename and len(chosen) > 1:
+        raise UsageError("--filename is one file; ask for one of them at a time")
+    written: dict[str, Path] = {}
+    with store_with(job) as (store, row), tempfile.TemporaryDirectory(prefix="fabric-zip-") as scratch:
+        for kind, word in chosen:
+            target = Path(filename or f"{row.id}-{word}.zip")
+            if target.exists() and not force:
+                raise CannotWrite(f"{target} is there already", hint="--force replaces it")
+            folder = fetch(store, row, kind, Path(scratch) / kind, Wanted((), force=False, shown=not json))
+            written[word] = _zipped(folder, target)
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        files = {word: str(path.absolute()) for word, path in written.items()}
+        print_document({"schema": "fabric.download/1", "id": row.id, "files": files})
+        return
+    for path in written.values():
+        print(path)
+
+
+def _zipped(folder: Path, target: Path) -> Path:
+    """Make the zip beside its place first, so that it is whole or not there."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".fabric-", dir=target.absolute().parent) as beside:
+            made = shutil.make_archive(str(Path(beside) / "files"), "zip", root_dir=folder)
+            Path(made).replace(target)
+    except OSError as error:
+        raise CannotWrite(f"{target} cannot be written: {error.strerror}") from error
+    return target

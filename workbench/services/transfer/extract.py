@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tarfile
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from runners.shared.download import inside
 from workbench.data.code.links import stays_inside
-from workbench.errors import BackendError
+from workbench.errors import BackendError, CannotWrite
 
 _COPY_BYTES: Final = 1 << 20
 
@@ -73,3 +77,88 @@ def receive_folder(stream: BinaryIO, folder: Path) -> Received:
     for path, target in links.items():
         path.symlink_to(target)
     return received
+
+
+def copy_folder(source: Path, target: Path, *, force: bool, include: Sequence[str] = ()) -> Path:
+    """Copy a folder, or the files of it that fit a pattern, to ``target``; links stay links. Return ``target``."""
+    return write_folder(target, lambda place: copy_into(source, place, include), force=force)
+
+
+def write_folder(target: Path, write: Callable[[Path], object], *, force: bool, going_on: str = "") -> Path:
+    """Have a folder written beside ``target`` and move it there when it is whole.
+
+    Args:
+        target: Where it goes.
+        write: Fills the folder that it is given, which is empty unless it goes on.
+        force: Replace what is there.
+        going_on: What it is, in a word: what a call that was cut off has written stays, and the next call for the
+            same goes on from there.
+
+    Raises:
+        CannotWrite: something is there already, or the place takes no more; nothing is left half-made.
+    """
+    if _is_something(target) and not force:
+        raise CannotWrite(f"{target} is there already", hint="--force replaces it; --to names another place")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside = _beside(target, going_on)
+    except OSError as error:
+        raise CannotWrite(f"cannot write {target}: {error.strerror}") from error
+    whole = False
+    new = beside / "new"
+    try:
+        new.mkdir(exist_ok=bool(going_on))
+        write(new)
+        _swap(new, target, beside / "old")
+        whole = True
+    except OSError as error:
+        raise CannotWrite(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        if whole or not going_on or not any(new.glob("*")):
+            shutil.rmtree(beside, ignore_errors=True)
+    return target
+
+
+def _beside(target: Path, going_on: str) -> Path:
+    if not going_on:
+        return Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    beside = target.parent / f".{target.name}.{going_on}"
+    beside.mkdir(mode=0o700, exist_ok=True)
+    return beside
+
+
+def copy_into(source: Path, place: Path, include: Sequence[str] = ()) -> None:
+    """Copy what a folder holds, or the files of it that fit a pattern, into another one."""
+    if not include:
+        shutil.copytree(source, place, symlinks=True, dirs_exist_ok=True)
+        return
+    for path in sorted(source.rglob("*")):
+        name = path.relative_to(source)
+        if (path.is_file() or path.is_symlink()) and fits(name.as_posix(), include):
+            to = place / name
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, to, follow_symlinks=False)
+
+
+def fits(name: str, patterns: Sequence[str]) -> bool:
+    """Say whether a file's path below its folder, or its last part, fits one of some patterns."""
+    return any(
+        fnmatchcase(name, pattern) or fnmatchcase(name.rpartition("/")[2], pattern) for pattern in patterns
+    )
+
+
+def _swap(new: Path, target: Path, old: Path) -> None:
+    if _is_something(target):
+        target.rename(old)
+    try:
+        new.rename(target)
+    except OSError:
+        if os.path.lexists(old):
+            old.rename(target)
+        raise
+
+
+def _is_something(target: Path) -> bool:
+    if target.is_dir() and not target.is_symlink():
+        return any(target.iterdir())
+    return os.path.lexists(target)

@@ -28,7 +28,7 @@ def retry(store: Store, job_id: str, *, json: bool) -> int:
         UsageError: the job runs, or has no result store.
         InputMissing: its results are neither at its place nor here.
     """
-    from workbench.controller.loop.x_mending import put_right
+    from workbench.controller.loop.removal import put_right
     from workbench.services.result_store import result_store
     from workbench.services.submit.secrets_refresh import renew_credentials
     from workbench.store.jobs import detail
@@ -106,7 +106,7 @@ def _folders(store: Store, job_id: str) -> list[bool]:
 
 def _from_here(store: Store, whole: JobDetail, stored: ResultStore) -> Mapping[str, Any]:
     """Store what came home of a job."""
-    from workbench.terminal.x_copy_line import copy_line
+    from workbench.terminal.status_line import copy_line
 
     job = store.home.job(whole.row.id)
     if not any(_folders(store, whole.row.id)):

@@ -7,12 +7,70 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
 
 from backends.contract.host import Finding
 from workbench.errors import FabricError
 from workbench.formats import count, duration
 from workbench.paths import Home, config_file, default_home, runtime_folder
+
+if TYPE_CHECKING:
+    from backends.contract.host import BackendOptions
+
+
+def cluster_finding(options: BackendOptions) -> Finding:
+    """Say whether a cluster answers and is new enough."""
+    from backends.kubernetes.backend import KubernetesBackend
+    from backends.kubernetes.cluster import KubernetesCluster
+
+    subject = f"place {options.name}"
+    try:
+        backend = KubernetesBackend(options)
+        with closing(backend.open()) as cluster:
+            assert isinstance(cluster, KubernetesCluster)
+            major, minor = cluster.version
+            where = f"{cluster.access.address} at {cluster.server}"
+        return Finding(subject, f"{where}, Kubernetes {major}.{minor}")
+    except FabricError as error:
+        return Finding(subject, error.message, "lack", "no job can run there now", error.hint)
+
+
+def rclone(home: Home) -> Iterator[Finding]:
+    """Say which rclone moves data here."""
+    from workbench.data.stores.rclone import find_rclone
+    from workbench.errors import InputMissing
+
+    try:
+        found = find_rclone()
+    except InputMissing as error:
+        yield Finding("rclone", error.message, "lack", "jobs with data stores cannot run here", error.hint)
+        return
+    yield Finding("rclone", f"{found.version}, {found.path}")
+
+
+def secrets(home: Home) -> Iterator[Finding]:
+    """Say whether others may read the file that the user keeps secrets in."""
+    from workbench.config.secrets import secrets_file
+
+    file = secrets_file()
+    if not file.exists():
+        return
+    mode = file.stat().st_mode & 0o777
+    if mode & 0o077:
+        yield Finding(
+            "secrets",
+            f"{file} has mode {mode:o}",
+            "lack",
+            "no secret is taken from it, and others of this machine can read it",
+            f"chmod 600 {file}",
+        )
+    else:
+        yield Finding("secrets", f"{file}, read by nobody else")
+
+
+DATA_CHECKS = (rclone, secrets)
+
 
 SOCKET_PATH_MOST: Final = 100
 """A unix socket's path may have so many characters."""
@@ -25,11 +83,10 @@ def all_findings() -> list[Finding]:
     """Run every check; one that fails is a finding, too."""
     found: list[Finding] = []
     from workbench.services.upkeep.machine_checks import CHECKS as MACHINE
-    from workbench.services.upkeep.x_checks_data import CHECKS as DATA
-    from workbench.services.upkeep.x_checks_hosts import CHECKS as HOSTS
+    from workbench.services.upkeep.machine_checks import HOST_CHECKS
 
     home = Home(default_home())
-    for check in (*CHECKS, *HOSTS, *DATA, *MACHINE):
+    for check in (*CHECKS, *HOST_CHECKS, *DATA_CHECKS, *MACHINE):
         try:
             found += check(home)
         except (FabricError, OSError) as error:
@@ -198,7 +255,6 @@ def _place(home: Home) -> Iterator[Finding]:
 def _clusters(home: Home) -> Iterator[Finding]:
     """Say which configured clusters can be reached; what is there `fabric backend test` says."""
     from workbench.services.backends.placement import backend_options, known_backends
-    from workbench.services.upkeep.x_cluster_check import cluster_finding
 
     for name in known_backends():
         options = backend_options(name)

@@ -13,7 +13,7 @@ from workbench.terminal.errors import warn
 
 if TYPE_CHECKING:
     from workbench.controller.runtime.lock import ControllerLock
-    from workbench.store.updates.x_recovering import Report
+    from workbench.store.updates.rebuild import Report
 
 LOCK_SECONDS = 15.0
 """How long a controller may take to step down."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from workbench.job import TERMINAL, Intent, State
 from workbench.store.db.database import Store
-from workbench.store.db.x_converting import dump
+from workbench.store.db.rows import dump
 from workbench.store.history.job_file import read_job_document, row_from
 
 Event = Mapping[str, Any]

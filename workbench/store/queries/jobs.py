@@ -8,11 +8,14 @@ from typing import Any, Final
 from workbench.errors import UnknownName
 from workbench.job import State
 from workbench.store.db.database import Store
-from workbench.store.db.rows import AttemptRow, JobDetail, JobRow, TransitionRow
-from workbench.store.db.x_converting import (
+from workbench.store.db.rows import (
     ATTEMPT_COLUMNS,
     JOB_COLUMNS,
     TRANSITION_COLUMNS,
+    AttemptRow,
+    JobDetail,
+    JobRow,
+    TransitionRow,
     attempt_row,
     job_row,
     transition_row,

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from workbench.store.db.database import Store
-from workbench.store.db.rows import LearnerRow
-from workbench.store.db.x_converting import LEARNER_COLUMNS, learner_row
+from workbench.store.db.rows import LEARNER_COLUMNS, LearnerRow, learner_row
 from workbench.store.history.journal import record
 
 

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from workbench.job import State
 from workbench.store.db.database import Store
-from workbench.store.db.rows import JobRow
-from workbench.store.db.x_converting import JOB_COLUMNS, job_row
+from workbench.store.db.rows import JOB_COLUMNS, JobRow, job_row
 from workbench.store.queries.jobs import count_jobs
 from workbench.store.queries.where import Where, teach
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from workbench.clock import now_us
 from workbench.store.db.database import Store
-from workbench.store.db.rows import RequestRow
-from workbench.store.db.x_converting import REQUEST_COLUMNS, dump, request_row
+from workbench.store.db.rows import REQUEST_COLUMNS, RequestRow, dump, request_row
 from workbench.store.history.journal import record
 
 

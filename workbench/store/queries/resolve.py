@@ -7,8 +7,7 @@ from typing import Final
 from workbench.errors import AmbiguousName, UnknownName
 from workbench.job import ID_PREFIX, nine
 from workbench.store.db.database import Store
-from workbench.store.db.rows import JobRow
-from workbench.store.db.x_converting import JOB_COLUMNS, job_row
+from workbench.store.db.rows import JOB_COLUMNS, JobRow, job_row
 
 _SHOWN: Final = 5
 """So many candidates are named."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.clock import now_us
 from workbench.store.db.database import Store
-from workbench.store.db.x_converting import dump
+from workbench.store.db.rows import dump
 
 
 @dataclass(frozen=True, slots=True)

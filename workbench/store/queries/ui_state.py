@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from workbench.store.db.database import Store
-from workbench.store.db.x_converting import dump
+from workbench.store.db.rows import dump
 
 
 def get_state(store: Store, key: str, default: Any = None) -> Any:  # whatever JSON holds

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from workbench.clock import now_us
 from workbench.store.db.database import Store
-from workbench.store.db.x_converting import dump
+from workbench.store.db.rows import dump
 from workbench.store.history.journal import append_line, catch_up
 from workbench.store.history.projection import at_least
 from workbench.store.queries.jobs import job

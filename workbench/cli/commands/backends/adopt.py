@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from workbench.cli.framework.completion import backend_names
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json
-from workbench.cli.framework.x_completions import backend_names
 from workbench.terminal.console import narrate, width
 
 if TYPE_CHECKING:

@@ -3,17 +3,63 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from workbench.cli.framework.completion import backend_names
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Json, KubeContext, Namespace
-from workbench.cli.framework.x_completions import backend_names
+from workbench.errors import PlaceUnreachable, UsageError
 from workbench.terminal.console import narrate, style
 
 if TYPE_CHECKING:
-    from backends.contract.host import Finding
+    from backends.contract.host import BackendOptions, Finding
+    from backends.kubernetes.backend import KubernetesBackend
+
+UNKNOWN: Final = "YOU"
+
+
+def print_role(options: BackendOptions, user: str, *, json: bool) -> None:
+    """Print Role and RoleBinding as YAML that ``kubectl apply -f -`` takes, or as one document.
+
+    Raises:
+        UsageError: the place is no cluster.
+        ConfigError: there is no kubeconfig.
+    """
+    from backends.kubernetes.backend import KubernetesBackend
+    from backends.kubernetes.rbac import binding_document, role_document, role_yaml
+    from workbench.services.backends.placement import open_backend
+
+    backend = open_backend(options)
+    if not isinstance(backend, KubernetesBackend):
+        raise UsageError(
+            f"'{options.name}' is no cluster and needs no role", hint="such as k8s://context/namespace"
+        )
+    namespace = backend.access().namespace
+    named = user or _asked(backend) or UNKNOWN
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        objects = [role_document(namespace), binding_document(namespace, named)]
+        print_document({"schema": "fabric.role/1", "objects": objects})
+    else:
+        sys.stdout.write(role_yaml(namespace, named))
+    if named == UNKNOWN:
+        narrate("the cluster does not say who you are: put your name in the place of YOU, or give --user")
+
+
+def _asked(backend: KubernetesBackend) -> str:
+    from backends.kubernetes.probe import whoami
+
+    with closing(backend.reach()) as cluster:
+        try:
+            return whoami(cluster)
+        except PlaceUnreachable as error:
+            narrate(f"{error}")
+            return ""
+
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", autocompletion=backend_names)]
 Place = Annotated[
@@ -226,7 +272,6 @@ def role(
 
     The cluster is asked who you are, unless --user says it.
     """
-    from workbench.cli.commands.backends.x_cluster_role import print_role
     from workbench.services.backends.placement import backend_options
 
     print_role(backend_options(place, context=kube_context, namespace=namespace), user, json=json)

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from workbench.cli.framework.completion import backend_names
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Json
-from workbench.cli.framework.x_completions import backend_names
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="What `docker save IMAGE -o FILE` has written.")]
 Where = Annotated[str, typer.Option("--backend", "-b", metavar="NAME", help="The place; else this machine.")]
@@ -25,7 +25,7 @@ def load(file: File, backend: Where = "local", json: Json = False) -> int:
 
     from backends.contract.host import Host
     from runners.container.engine import engine_at
-    from runners.container.x_container_load import load as load_into
+    from runners.container.image_transfer import load as load_into
     from workbench.errors import UsageError
     from workbench.services.backends.placement import backend_options, open_backend
 

@@ -154,8 +154,7 @@ def _write_file(found: Reached, path: str, to: Path, force: bool) -> tuple[int, 
 
 
 def _write_folder(found: Reached, path: str, to: Path, force: bool) -> tuple[int, int]:
-    from workbench.services.transfer.extract import Received, receive_folder
-    from workbench.services.transfer.x_copying import write_folder
+    from workbench.services.transfer.extract import Received, receive_folder, write_folder
 
     got: list[Received] = []
     write_folder(

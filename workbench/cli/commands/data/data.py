@@ -37,7 +37,7 @@ Down = Annotated[
 def put(folder: Folder, target: Target, create: Create = False, json: Json = False) -> None:
     """Copy a folder into a store; what is there already, and the same, is not copied again."""
     from workbench.services.backends.named_store import named
-    from workbench.terminal.x_copy_line import copy_line
+    from workbench.terminal.status_line import copy_line
 
     source = Path(folder).expanduser()
     if not source.is_dir():

@@ -65,7 +65,7 @@ def download(
     from workbench.services.transfer.download import Wanted, fetch
 
     if definition or trainedmodel:
-        from workbench.services.transfer.x_ffdl_zip import download_zips
+        from workbench.services.transfer.download import download_zips
 
         chosen = [("code", "definition")] if definition else []
         chosen += [("results", "trainedmodel")] if trainedmodel else []

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from workbench.cli.framework.completion import job_names
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json, Where
-from workbench.cli.framework.x_completions import job_names
 
 if TYPE_CHECKING:
     from workbench.paths import Home

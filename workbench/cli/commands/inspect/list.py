@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from workbench.cli.framework.completion import column_names, metric_names
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, Json, Where
-from workbench.cli.framework.x_completions import column_names, metric_names
 
 if TYPE_CHECKING:
     from workbench.job import State

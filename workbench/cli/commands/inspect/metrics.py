@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from workbench.cli.framework.completion import job_names, metric_names
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Attempt, JsonStream, Learner
-from workbench.cli.framework.x_completions import job_names, metric_names
 
 if TYPE_CHECKING:
     from workbench.store.db.database import Store
@@ -130,7 +130,7 @@ def _follow(
     store: Store, row: JobRow, *, learner: int | None, attempt: int | None, csv: bool, json: bool
 ) -> None:
     from workbench.cli.commands.inspect.metric_tables import write_csv_rows
-    from workbench.cli.follow.x_following_metrics import new_points
+    from workbench.cli.follow.many import new_points
     from workbench.formats import MICROSECONDS, iso, number, stamp
     from workbench.terminal.json_output import print_event
 

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from workbench.cli.commands.jobs.run import Notify, NotifyWhen, OnInterrupt, Quiet
+from workbench.cli.framework.completion import job_names
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import NoPrefix
-from workbench.cli.framework.x_completions import job_names
 
 LastJob = Annotated[
     str,
@@ -46,8 +46,8 @@ def attach(
     """
     from workbench.cli.follow.attach import Notices, attach_to
     from workbench.cli.follow.signals import policy_of
+    from workbench.services.filters import read_conditions
     from workbench.services.open_store import store_with
-    from workbench.services.x_conditions import read_conditions
 
     policy = policy_of(on_interrupt)
     notices = Notices(notify, read_conditions(notify_when or []))

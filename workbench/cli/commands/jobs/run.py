@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from workbench.cli.framework.completion import job_refs, metric_names
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, KubeContext, Namespace, NoPrefix, Profile, Template
-from workbench.cli.framework.x_completions import job_refs, metric_names
 
 Manifest = Annotated[
     str,

@@ -50,9 +50,9 @@ def wait(
     from workbench.cli.follow.attach import exit_code_of
     from workbench.cli.follow.report import Wishes, check, finish
     from workbench.services.durations import seconds_of
+    from workbench.services.filters import read_conditions
     from workbench.services.follow.job_text import is_over
     from workbench.services.open_store import chosen_jobs, open_store
-    from workbench.services.x_conditions import read_conditions
 
     wishes = Wishes(read_conditions(require or []), junit, summary)
     check(wishes)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from workbench.cli.framework.completion import config_keys
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Json, Profile
-from workbench.cli.framework.x_completions import config_keys
 
 if TYPE_CHECKING:
     from workbench.config import Config
@@ -55,7 +55,7 @@ def get(key: Key, profile: Profile = "", json: Json = False) -> None:
     """Print one value that counts here."""
     from workbench.config import load_config
     from workbench.config import profile as chosen
-    from workbench.config.x_setting import parts_of
+    from workbench.config.edit import parts_of
     from workbench.errors import UnknownName
     from workbench.manifest.yaml.faults import nearest
     from workbench.terminal.json_output import print_document
@@ -82,7 +82,7 @@ def get(key: Key, profile: Profile = "", json: Json = False) -> None:
 )
 def set_(key: Key, value: Value, project: Project = False, profile: InProfile = "") -> None:
     """Set a value in the user's file, or in the project's; the rest of the file stays as it is."""
-    from workbench.config.x_setting import set_value
+    from workbench.config.edit import set_value
     from workbench.terminal.console import narrate
 
     file = _file(project=project)
@@ -94,7 +94,7 @@ def set_(key: Key, value: Value, project: Project = False, profile: InProfile = 
 @command("unset", "fabric config unset defaults.backend", "fabric config unset defaults.gpus --project")
 def unset(key: Key, project: Project = False, profile: InProfile = "") -> None:
     """Take a value out of the user's file, or of the project's."""
-    from workbench.config.x_setting import unset_value
+    from workbench.config.edit import unset_value
     from workbench.terminal.console import narrate
 
     file = _file(project=project)

@@ -11,7 +11,7 @@ from workbench.formats import count, size
 from workbench.terminal.console import confirm, narrate, person_present, width
 
 if TYPE_CHECKING:
-    from workbench.services.upkeep.x_leftovers_there import Leftover
+    from workbench.services.upkeep.orphans import Leftover
 
 
 @command("gc", "fabric gc", "fabric gc --json", "fabric gc --yes")

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from workbench.cli.framework.completion import job_names
 from workbench.cli.framework.declare import command
-from workbench.cli.framework.x_completions import job_names
 
 OneJob = Annotated[
     str,

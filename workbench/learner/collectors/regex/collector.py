@@ -11,8 +11,7 @@ from workbench.learner.collectors.regex.groups import Group
 from workbench.learner.collectors.regex.watchdog import Watchdog
 from workbench.learner.collectors.regex.windows import Hit, Windows
 from workbench.learner.collectors.sources import OWN_OUTPUT_NAMES, is_own_output, path_of, walk
-from workbench.learner.collectors.streams import Source, Stream, StreamCollector
-from workbench.learner.collectors.x_line_streams import BlockStream
+from workbench.learner.collectors.streams import BlockStream, Source, Stream, StreamCollector
 
 LOOKAHEAD = 4
 """Lines of a window where the manifest does not say."""
