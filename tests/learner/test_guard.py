@@ -251,7 +251,7 @@ def test_a_driver_that_hangs_holds_no_output_up(learner: Make) -> None:
     one = learner('echo one; until [ -e "$WORK/go" ]; do sleep 0.01; done; echo two', usage_seconds=0.01)
     one.start_with(
         "import threading",
-        "from workbench.learner import usage",
+        "from workbench.learner.scribe import usage",
         f"usage.sample = lambda *_: (open({str(one.work / 'asked')!r}, 'w').close(), threading.Event().wait())",
     )
     until(lambda: (one.work / "asked").exists())

@@ -53,7 +53,7 @@ def test_descendants_are_found_whatever_they_carry() -> None:
 
 
 def test_the_caller_is_never_found() -> None:
-    code = "import sys; from workbench.learner import processes; print(processes.find(sys.argv[1]))"
+    code = "import sys; from workbench.learner.platform import processes; print(processes.find(sys.argv[1]))"
     told = subprocess.run(
         [sys.executable, "-c", code, MARKER],
         cwd=Path(__file__).parents[2],

@@ -111,7 +111,7 @@ def test_output_is_the_same_without_splice(learner: Make, python: str) -> None:
     one = learner("seq 200000", python=python)
 
     one.start_with(
-        "from workbench.learner import system",
+        "from workbench.learner.platform import system",
         "def none(*_): raise OSError(22, 'no splice')",
         "system.splice = none",
     )
@@ -126,7 +126,7 @@ def test_an_agent_without_what_only_linux_has_keeps_a_learner(learner: Make) -> 
     one = learner("sleep 1000 & seq 1000; exit 3")
 
     one.start_with(
-        "from workbench.learner import system", "system.LINUX = False", "system.become_subreaper = bool"
+        "from workbench.learner.platform import system", "system.LINUX = False", "system.become_subreaper = bool"
     )
     state = one.wait()
 

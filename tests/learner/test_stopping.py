@@ -90,7 +90,7 @@ def test_children_that_save_have_the_whole_grace_period(learner: Make) -> None:
 def test_a_halt_is_seen_where_nothing_tells_of_changes(learner: Make) -> None:
     """As where a user has used up all watches: files are looked at again and again."""
     one = learner(FOREVER)
-    one.start_with("from workbench.learner import watch", "watch.open_inotify = lambda: None")
+    one.start_with("from workbench.learner.platform import watch", "watch.open_inotify = lambda: None")
     one.until_printed(b"ready\n")
 
     one.stop()

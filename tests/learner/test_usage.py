@@ -211,7 +211,7 @@ def test_ten_processes_are_sampled_in_a_few_milliseconds(start: Start) -> None:
 
 GPU_SCRIPT = """
 import json, sys
-from workbench.learner import usage
+from workbench.learner.scribe import usage
 print(json.dumps(usage.sample(json.loads(sys.argv[1]), json.loads(sys.argv[2]))["gpus"]))
 """
 
@@ -279,7 +279,7 @@ def test_without_slots_the_library_is_not_even_looked_for(
 
 
 def test_the_oldest_python_can_sample(python: str) -> None:
-    script = "import os; from workbench.learner import usage; print(usage.sample([os.getpid()])['processes'])"
+    script = "import os; from workbench.learner.scribe import usage; print(usage.sample([os.getpid()])['processes'])"
     told = subprocess.run(
         [python, "-c", script], capture_output=True, check=True, env={"PYTHONPATH": str(ROOT)}
     )
