@@ -13,7 +13,7 @@ from runners.interface import LaunchRequest
 from runners.shared.environment import CHOSEN, NO_GPU, SEED_MAX, job_folders, promises
 from runners.shared.host_facts import Site
 from workbench.job import attempt_stem, learner_name
-from workbench.manifest.build.params import param_text, param_variable
+from workbench.manifest.builder.params import param_text, param_variable
 
 STATE: Final = "/job"
 MODEL: Final = "/job/model-code"

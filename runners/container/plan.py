@@ -30,7 +30,7 @@ from runners.shared.host_facts import Site
 from runners.shared.launch_document import metrics_document
 from workbench.errors import LaunchRefused
 from workbench.job import attempt_stem, learner_name
-from workbench.manifest.build.unsupported import not_built
+from workbench.manifest.builder.unsupported import not_built
 from workbench.spec import Framework
 
 _PLATFORM = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", "CHECKPOINT_DIR")

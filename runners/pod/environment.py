@@ -9,7 +9,7 @@ from runners.pod.stores import store_variables
 from runners.shared.environment import NO_GPU, SEED_MAX
 from workbench.job import attempt_stem
 from workbench.learner.pod import config
-from workbench.manifest.build.params import param_text, param_variable
+from workbench.manifest.builder.params import param_text, param_variable
 
 PORT = 29500
 """MASTER_PORT: a pod's ports are all free."""

@@ -22,7 +22,7 @@ from workbench.errors import LaunchRefused
 from workbench.job import learner_name
 from workbench.learner.host.machine import INSTALLERS
 from workbench.learner.pod import config
-from workbench.manifest.build.unsupported import not_built
+from workbench.manifest.builder.unsupported import not_built
 
 SECRET_BYTES: Final = 900_000
 """What travels in one Secret, packed: the cluster takes a little more."""

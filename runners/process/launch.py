@@ -25,7 +25,7 @@ from runners.shared.startup import Begin, submitted_file
 from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from runners.shared.virtualenvs import ensure, environment_of
 from workbench.errors import LaunchRefused, RunnerError, SlotsBusy
-from workbench.manifest.build.unsupported import not_built
+from workbench.manifest.builder.unsupported import not_built
 
 
 class Launching:

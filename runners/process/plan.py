@@ -17,7 +17,7 @@ from runners.shared.interpreters import Interpreter
 from runners.shared.launch_document import metrics_document
 from workbench.errors import LaunchRefused
 from workbench.job import learner_name
-from workbench.manifest.build.unsupported import not_built
+from workbench.manifest.builder.unsupported import not_built
 
 LOOKED_AT_BYTES: Final = 2_000_000
 """How much of the code is looked through."""

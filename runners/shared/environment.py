@@ -10,7 +10,7 @@ from runners.interface import AttemptRef, LaunchRequest, LearnerRef
 from runners.shared.data_stores import variables_of
 from runners.shared.host_facts import Site
 from workbench.job import attempt_stem, learner_name
-from workbench.manifest.build.params import param_text, param_variable
+from workbench.manifest.builder.params import param_text, param_variable
 from workbench.paths import AttemptFolder, JobFolder
 
 CHOSEN: Final = "<chosen at launch>"

@@ -126,7 +126,9 @@ def test_an_agent_without_what_only_linux_has_keeps_a_learner(learner: Make) -> 
     one = learner("sleep 1000 & seq 1000; exit 3")
 
     one.start_with(
-        "from workbench.learner.platform import system", "system.LINUX = False", "system.become_subreaper = bool"
+        "from workbench.learner.platform import system",
+        "system.LINUX = False",
+        "system.become_subreaper = bool",
     )
     state = one.wait()
 

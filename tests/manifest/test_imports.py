@@ -17,7 +17,7 @@ def modules_after(code: str) -> set[str]:
 def test_values_of_manifests_cost_no_parser() -> None:
     loaded = modules_after("import workbench.manifest, workbench.spec")
 
-    assert not loaded & {"yaml", "pydantic", "workbench.manifest.build.load"}
+    assert not loaded & {"yaml", "pydantic", "workbench.manifest.builder.load"}
 
 
 def test_reading_a_manifest_costs_no_library_that_it_does_not_need() -> None:

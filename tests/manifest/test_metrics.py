@@ -5,7 +5,7 @@ import pytest
 from tests.manifest.support import fault_of, spec_of, warnings_of
 from workbench.learner.collectors import BUILT_IN, SYNONYMS
 from workbench.learner.collectors.regex.groups import MACROS as LIBRARY
-from workbench.manifest.build.metrics import MACROS
+from workbench.manifest.builder.metrics import MACROS
 from workbench.manifest.keys.metric_keys import COLLECTORS
 from workbench.spec import EvaluationMetrics, TypedValue
 

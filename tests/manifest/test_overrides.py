@@ -7,7 +7,7 @@ import pytest
 
 from tests.manifest.support import SMALL, fault_of, faults_of, loaded, spec_of
 from workbench.errors import ManifestError, UsageError
-from workbench.manifest.build.overrides import VARIABLES
+from workbench.manifest.builder.overrides import VARIABLES
 
 STORES = """\
 data_stores:

@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING
 from workbench.lazy import offered
 
 if TYPE_CHECKING:
-    from workbench.manifest.build.load import Loaded as Loaded
-    from workbench.manifest.build.load import load as load
-    from workbench.manifest.build.load import load_text as load_text
-    from workbench.manifest.build.load import validate as validate
-    from workbench.manifest.build.params import param_text as param_text
-    from workbench.manifest.build.params import param_variable as param_variable
-    from workbench.manifest.build.templates import from_command as from_command
-    from workbench.manifest.build.templates import template as template
-    from workbench.manifest.build.unsupported import not_built as not_built
+    from workbench.manifest.builder.load import Loaded as Loaded
+    from workbench.manifest.builder.load import load as load
+    from workbench.manifest.builder.load import load_text as load_text
+    from workbench.manifest.builder.load import validate as validate
+    from workbench.manifest.builder.params import param_text as param_text
+    from workbench.manifest.builder.params import param_variable as param_variable
+    from workbench.manifest.builder.templates import from_command as from_command
+    from workbench.manifest.builder.templates import template as template
+    from workbench.manifest.builder.unsupported import not_built as not_built
     from workbench.manifest.publish.json_schema import schema as schema
 
 _HOMES = {
-    "Loaded": "build.load",
-    "from_command": "build.templates",
-    "load": "build.load",
-    "load_text": "build.load",
-    "not_built": "build.unsupported",
-    "param_text": "build.params",
-    "param_variable": "build.params",
+    "Loaded": "builder.load",
+    "from_command": "builder.templates",
+    "load": "builder.load",
+    "load_text": "builder.load",
+    "not_built": "builder.unsupported",
+    "param_text": "builder.params",
+    "param_variable": "builder.params",
     "schema": "publish.json_schema",
-    "template": "build.templates",
-    "validate": "build.load",
+    "template": "builder.templates",
+    "validate": "builder.load",
 }
 __all__ = sorted(_HOMES)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from workbench.manifest.build.overrides import VARIABLES
+from workbench.manifest.builder.overrides import VARIABLES
 from workbench.manifest.keys.containers import Key, Table
 from workbench.manifest.keys.framework_keys import FORMER_FRAMEWORKS, FRAMEWORK, IMAGE_LOCATION
 from workbench.manifest.keys.metric_keys import COLLECTORS, EVALUATION_METRICS, GROUP, META, TYPED_VALUE

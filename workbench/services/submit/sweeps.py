@@ -64,7 +64,7 @@ def _choices(text: str) -> list[str]:
 def _takes_lists(path: str) -> bool:
     if path.startswith("params."):
         return True
-    from workbench.manifest.build.overlay import kind_at
+    from workbench.manifest.builder.overlay import kind_at
     from workbench.manifest.keys.root import MANIFEST
     from workbench.manifest.keys.scalars import Duration, Number, Size, Whole
 

@@ -89,7 +89,7 @@ def settings(home: Home) -> Iterator[Finding]:
 def variables(home: Home) -> Iterator[Finding]:
     """Say which ``FABRIC_*`` variables mean nothing."""
     from workbench.config import RUN_OPTIONS
-    from workbench.manifest.build.overrides import VARIABLES
+    from workbench.manifest.builder.overrides import VARIABLES
     from workbench.manifest.yaml.faults import nearest
 
     known = {*VARIABLES, *(f"FABRIC_{name.upper()}" for name in RUN_OPTIONS), *OWN_VARIABLES}

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from workbench.manifest.build.metrics import metrics_of
-from workbench.manifest.build.params import say_collisions
-from workbench.manifest.build.requirements import requirement_lines
-from workbench.manifest.build.stores import stores_of
+from workbench.manifest.builder.metrics import metrics_of
+from workbench.manifest.builder.params import say_collisions
+from workbench.manifest.builder.requirements import requirement_lines
+from workbench.manifest.builder.stores import stores_of
 from workbench.manifest.keys.framework_keys import image_build_of
 from workbench.manifest.keys.root import MANIFEST
 from workbench.manifest.yaml.faults import Findings

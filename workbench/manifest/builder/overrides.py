@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
 from workbench.errors import UsageError
-from workbench.manifest.build.overlay import drop, kind_at, laid_over, set_at
+from workbench.manifest.builder.overlay import drop, kind_at, laid_over, set_at
 from workbench.manifest.keys.kinds import Passage, Script, Text
 from workbench.manifest.keys.root import MANIFEST
 from workbench.manifest.yaml.compose import compose

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from workbench.errors import ConfigError, FabricError, Fault, InputMissing, ManifestError
-from workbench.manifest.build.job import build
-from workbench.manifest.build.overlay import laid_over
-from workbench.manifest.build.overrides import (
+from workbench.manifest.builder.job import build
+from workbench.manifest.builder.overlay import laid_over
+from workbench.manifest.builder.overrides import (
     apply_flags,
     apply_sets,
     apply_variables,
     drop_secrets_from_env,
     under_defaults,
 )
-from workbench.manifest.build.params import expanded
+from workbench.manifest.builder.params import expanded
 from workbench.manifest.keys import credentials
 from workbench.manifest.keys.root import MANIFEST
 from workbench.manifest.yaml.compose import compose
