@@ -1,0 +1,160 @@
+"""Measures the structure of the source tree: ``python -m tests.project.structure`` prints the figures."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TOPS = ("workbench", "backends", "runners", "screens")
+NOT_GERUNDS = frozenset({"string", "routing", "sampling", "masking", "scheduling"})
+"""Nouns of the field that end in -ing, and ``masking`` and ``scheduling``, which have no other name there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One source file, by its dotted name."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+    lines: int
+
+
+def modules(root: Path = ROOT) -> dict[str, Module]:
+    """Read every module of the source tree, by dotted name; a package is named without ``__init__``."""
+    found = {}
+    for top in TOPS:
+        for path in sorted((root / top).rglob("*.py")):
+            name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+            text = path.read_text()
+            found[name] = Module(name, path, ast.parse(text), text.count("\n"))
+    return found
+
+
+def imports(found: Mapping[str, Module]) -> dict[str, set[str]]:
+    """Return which modules of the tree each module imports: lazy and type-only imports count, too."""
+    arrows: dict[str, set[str]] = {}
+    for name, module in found.items():
+        named = set(_imported(module.tree, found))
+        arrows[name] = {target for target in named if target != name}
+    return arrows
+
+
+def _imported(tree: ast.Module, found: Mapping[str, Module]) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in found)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                if whole in found:
+                    yield whole
+                elif node.module in found:
+                    yield node.module
+
+
+def circles(arrows: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
+    """Return the groups of modules that import each other in a circle (strongly connected components)."""
+    order: list[str] = []
+    seen: set[str] = set()
+    for start in arrows:
+        _visit(start, arrows, seen, order)
+    back: dict[str, set[str]] = defaultdict(set)
+    for source, targets in arrows.items():
+        for target in targets:
+            back[target].add(source)
+    groups = []
+    seen = set()
+    for start in reversed(order):
+        group: list[str] = []
+        _visit(start, back, seen, group)
+        if len(group) > 1:
+            groups.append(tuple(sorted(group)))
+    return sorted(groups)
+
+
+def _visit(start: str, arrows: Mapping[str, set[str]], seen: set[str], order: list[str]) -> None:
+    """Append to ``order`` what is reachable from ``start`` and not yet seen, each after what it reaches."""
+    if start in seen:
+        return
+    seen.add(start)
+    stack = [(start, iter(sorted(arrows.get(start, ()))))]
+    while stack:
+        name, targets = stack[-1]
+        following = next((target for target in targets if target not in seen), None)
+        if following is None:
+            order.append(name)
+            stack.pop()
+        else:
+            seen.add(following)
+            stack.append((following, iter(sorted(arrows.get(following, ())))))
+
+
+def files_by_folder(found: Mapping[str, Module]) -> Counter[str]:
+    """Return how many source files lie in each folder, sub-folders and ``__init__`` left out."""
+    return Counter(
+        str(module.path.parent.relative_to(ROOT))
+        for module in found.values()
+        if module.path.name != "__init__.py"
+    )
+
+
+def doubled_class_names(found: Mapping[str, Module]) -> dict[str, list[str]]:
+    """Return each class name that more than one module defines, with those modules."""
+    homes = defaultdict(set)
+    for module in found.values():
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].add(module.name)
+    return {name: sorted(where) for name, where in sorted(homes.items()) if len(where) > 1}
+
+
+def gerund_modules(found: Mapping[str, Module]) -> list[str]:
+    """Return the modules that are named by one gerund."""
+    return [
+        name
+        for name in found
+        if re.fullmatch(r"[a-z]+ing", last := name.rpartition(".")[2]) and last not in NOT_GERUNDS
+    ]
+
+
+def one_importer_modules(found: Mapping[str, Module], arrows: Mapping[str, set[str]]) -> list[str]:
+    """Return the modules that exactly one other module imports."""
+    importers = Counter(target for targets in arrows.values() for target in targets)
+    return [
+        name for name, module in found.items() if importers[name] == 1 and module.path.name != "__init__.py"
+    ]
+
+
+def main() -> None:
+    """Print the figures of the structure."""
+    found = modules()
+    arrows = imports(found)
+    folder, fullest = files_by_folder(found).most_common(1)[0]
+    ring = circles(arrows)
+    lines = [module.lines for module in found.values()]
+    rows = (
+        ("files", len(found)),
+        ("lines", sum(lines)),
+        ("fullest folder", f"{fullest} ({folder})"),
+        ("modules named by a gerund", len(gerund_modules(found))),
+        ("class names in more than one module", len(doubled_class_names(found))),
+        ("modules with one importer", len(one_importer_modules(found, arrows))),
+        ("import circles", f"{len(ring)} of {sum(map(len, ring))} modules"),
+    )
+    for name, value in rows:
+        sys.stdout.write(f"{name:40}{value}\n")
+    if "-v" in sys.argv:
+        sys.stdout.write(
+            "\n".join(map(str, [*ring, *gerund_modules(found), *doubled_class_names(found).items()])) + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main()

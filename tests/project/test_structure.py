@@ -1,0 +1,68 @@
+"""Ratchets on the structure of the source tree: they are only ever tightened.
+
+A figure that got better fails, too, until it is written down here: so it stays better.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.project import structure
+from tests.project.structure import Module
+
+FILES_A_FOLDER = 25
+ONE_IMPORTER_MODULES = 138
+GERUND_MODULES = frozenset(
+    {
+        "workbench.api.reading",
+        "workbench.learner.stores.listing",
+        "workbench.logs.copying",
+        "workbench.store.queries.listing",
+    }
+)
+DOUBLED_CLASS_NAMES = 50
+MODULES_IN_CIRCLES = 56
+
+
+@pytest.fixture(scope="module")
+def tree() -> dict[str, Module]:
+    return structure.modules()
+
+
+@pytest.fixture(scope="module")
+def arrows(tree: dict[str, Module]) -> dict[str, set[str]]:
+    return structure.imports(tree)
+
+
+def test_no_folder_holds_more_files_than_a_reader_takes_in(tree: dict[str, Module]) -> None:
+    full = {
+        folder: files for folder, files in structure.files_by_folder(tree).items() if files > FILES_A_FOLDER
+    }
+
+    assert full == {}
+
+
+def test_a_class_name_means_one_class(tree: dict[str, Module]) -> None:
+    doubled = structure.doubled_class_names(tree)
+
+    assert len(doubled) == DOUBLED_CLASS_NAMES, doubled
+
+
+def test_no_module_is_named_by_a_gerund(tree: dict[str, Module]) -> None:
+    assert set(structure.gerund_modules(tree)) == GERUND_MODULES
+
+
+def test_modules_with_one_importer_do_not_grow(tree: dict[str, Module], arrows: dict[str, set[str]]) -> None:
+    alone = structure.one_importer_modules(tree, arrows)
+
+    assert len(alone) <= ONE_IMPORTER_MODULES, alone
+
+
+def test_modules_do_not_import_each_other_in_a_circle(arrows: dict[str, set[str]]) -> None:
+    rings = structure.circles(arrows)
+
+    assert sum(map(len, rings)) == MODULES_IN_CIRCLES, rings
+
+
+def test_circles_are_found() -> None:
+    assert structure.circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [("a", "b", "c")]
