@@ -199,8 +199,8 @@ class Job:
         return self
 
     def _ask(self, kind: str, *, wait: bool) -> Job:
-        from workbench.cli.commands.jobs.wait import wait_until
         from workbench.controller.runtime.client import ask, ensure_controller
+        from workbench.services.follow.wait import wait_until
 
         with _store() as store:
             if self._row().state not in TERMINAL:

@@ -36,10 +36,10 @@ class _TimeOver(Exception):
 
 def wait_for(store: Store, row: JobRow, *, timeout: float | None, show: bool) -> bool:
     """Follow a job to its end; return whether it ended in time. Interrupting it leaves the job running."""
-    from workbench.cli.commands.jobs.wait import wait_until
+    from workbench.services.follow.wait import wait_until
 
     if not show:
-        _, in_time = wait_until(store, [row], lambda rows: is_over(rows[0]), timeout=timeout)
+        _, in_time = wait_until(store, [row], lambda rows: is_over(rows[0]), timeout_seconds=timeout)
         return in_time
     from workbench.services.follow.follower import Follower
 

@@ -34,9 +34,9 @@ def follow_all(
 
     ``come_back`` is the command that a person who leaves comes back with.
     """
-    from workbench.cli.commands.jobs.wait import wait_until
     from workbench.cli.follow.attach import stopper
     from workbench.cli.follow.signals import EXIT_TIMED_OUT, TimeLimit
+    from workbench.services.follow.wait import wait_until
     from workbench.store.jobs import job
 
     teller = _Teller(rows, json=json, quiet=quiet)

@@ -127,8 +127,8 @@ def wait_for_answer(store: Store, row: JobRow, request: int) -> None:
     Raises:
         TryAgain: it refused; the message says why.
     """
-    from workbench.cli.commands.jobs.wait import wait_until
     from workbench.errors import TryAgain
+    from workbench.services.follow.wait import wait_until
     from workbench.store.queries.requests import request as current
 
     def answered(rows: list[JobRow]) -> bool:

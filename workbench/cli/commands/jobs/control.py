@@ -88,7 +88,7 @@ def resume(
 
 
 def _stop(kind: Literal["halt", "kill"], names: list[str], label: str, *, wait: bool, json: bool) -> int:
-    from workbench.cli.commands.jobs.wait import wait_until
+    from workbench.services.follow.wait import wait_until
     from workbench.services.open_store import chosen_jobs, open_store
     from workbench.store.jobs import job
     from workbench.terminal.json_output import job_document, print_document

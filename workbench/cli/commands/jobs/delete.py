@@ -30,8 +30,8 @@ def delete(jobs: Jobs, yes: Yes = False, no_wait: NoWait = False) -> int:
 
     Its processes are ended; its folder with results and checkpoints, and its rows, are removed.
     """
-    from workbench.cli.commands.jobs.wait import wait_until
     from workbench.controller.runtime.client import ask, ensure_controller
+    from workbench.services.follow.wait import wait_until
     from workbench.services.open_store import store_with
     from workbench.store.jobs import resolve
 

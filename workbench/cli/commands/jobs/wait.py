@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,11 +11,7 @@ from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json, Labelled, SomeJobs
 
 if TYPE_CHECKING:
-    from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
-
-EXIT_TIMED_OUT = 124
-POLL_SECONDS = 0.05
 
 Any_ = Annotated[bool, typer.Option("--any", help="Until one of them has ended.")]
 Timeout = Annotated[
@@ -49,9 +44,11 @@ def wait(
     """
     from workbench.cli.follow.attach import exit_code_of
     from workbench.cli.follow.report import Wishes, check, finish
+    from workbench.job import EXIT_TIMED_OUT
     from workbench.services.durations import seconds_of
     from workbench.services.filters import read_conditions
     from workbench.services.follow.job_text import is_over
+    from workbench.services.follow.wait import wait_until
     from workbench.services.open_store import chosen_jobs, open_store
 
     wishes = Wishes(read_conditions(require or []), junit, summary)
@@ -61,7 +58,7 @@ def wait(
         rows = chosen_jobs(store, jobs or [], label)
         enough = any if any_ else all
         rows, in_time = wait_until(
-            store, rows, lambda now: enough(is_over(row) for row in now), timeout=seconds
+            store, rows, lambda now: enough(is_over(row) for row in now), timeout_seconds=seconds
         )
         ended = [row for row in rows if is_over(row)]
         if json:
@@ -77,37 +74,6 @@ def wait(
         codes = [(row, exit_code_of(row)) for row in ended]
         code = finish(store, codes, wishes) if wishes else next((code for _, code in codes if code), 0)
     return code if in_time else EXIT_TIMED_OUT
-
-
-def wait_until(
-    store: Store, rows: list[JobRow], done: Callable[[list[JobRow]], bool], *, timeout: float | None = None
-) -> tuple[list[JobRow], bool]:
-    """Wait until ``done`` says so of the jobs as they are then, with a controller kept running meanwhile.
-
-    Returns the jobs as they are then (deleted ones with their tombstone), and whether it was in time.
-    """
-    import time
-
-    from workbench.clock import elapsed_seconds
-    from workbench.services.follow.follower import Keeper
-    from workbench.store.jobs import job
-
-    deadline = None if timeout is None else elapsed_seconds() + timeout
-    version = store.data_version()
-    # What happened between their reading and now changes the version no more.
-    rows = [job(store, row.id) or row for row in rows]
-    if done(rows):
-        return rows, True
-    with Keeper(store.home):
-        while deadline is None or elapsed_seconds() < deadline:
-            time.sleep(POLL_SECONDS)
-            if (now := store.data_version()) == version:
-                continue
-            version = now
-            rows = [job(store, row.id) or row for row in rows]
-            if done(rows):
-                return rows, True
-    return rows, False
 
 
 def _tell(rows: list[JobRow]) -> None:

@@ -184,8 +184,8 @@ def _remove(store: Store, uses: list[Use], things: Iterable[Thing], rule: Rule) 
 
 
 def _delete(store: Store, uses: list[Use]) -> None:
-    from workbench.cli.commands.jobs.wait import wait_until
     from workbench.controller.runtime.client import ask, ensure_controller
+    from workbench.services.follow.wait import wait_until
 
     rows = [use.row for use in uses]
     for row in rows:
