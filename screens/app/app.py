@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual.screen import Screen
 from textual.scrollbar import ScrollBar, ScrollBarRender
@@ -15,15 +15,16 @@ from backends.contract.host import BackendOptions
 from screens.app.app_actions import AppActions
 from screens.base.base import BaseScreen
 from screens.base.login import NEEDS_LOGIN, Asked, Logins
-from screens.base.memory import Memory
+from screens.core import actions
+from screens.core.app_protocol import AppProtocol, Part, Severity
 from screens.core.keymap import key_map
+from screens.core.memory import Memory
 from screens.jobs.queries import Beginning, beginning, open_and_ended
 from screens.jobs.table_screen import RunsScreen
 from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.status import is_open, look
 from screens.style.themes import NO_COLOUR_THEME, OURS, THEMES, Paint, role_variables
-from screens.widgets.bars import Part
 from screens.workers.reader import Answer, Reader, Trouble
 from screens.workers.tasks import TaskNews, Tasks
 from screens.workers.writes import Done, Errands, Work
@@ -58,7 +59,6 @@ def farewell(jobs: Sequence[JobRow]) -> str:
     return "\n".join([*lines, f"fabric tui shows {shows} again", ""])
 
 
-Severity = Literal["information", "warning", "error"]
 TICK_SECONDS: Final = 1.0
 MOST_NOTICES: Final = 3
 """So many jobs that end at once are named."""
@@ -222,6 +222,44 @@ class FabricApp(AppActions):
         opaque = bool(self._screen_stack) and self._screen_stack[-1].styles.background.a == 1
         return [] if opaque else super()._background_screens
 
+    # The actions that show what is in this package
+
+    def action_app_launch(self) -> None:
+        """Open the form where it was left, or empty."""
+        from screens.launch.draft import Draft
+        from screens.launch.form_screen import open_form
+
+        open_form(self, self.draft or Draft())
+
+    def action_app_help(self) -> None:
+        """Say what every key does here."""
+        from screens.app.palette import help_text
+
+        pane = self.screen.pane if isinstance(self.screen, BaseScreen) else ""
+        if pane:
+            shown = help_text(pane, self.key_map, readonly=self.readonly)
+            self.show_text((f"Keys {glyphs().dash} {actions.TITLES[pane]}", shown))
+
+    def action_app_command(self) -> None:
+        """Type a command."""
+        from screens.app.command import completions, obey
+
+        memory = self.memory
+
+        def typed(line: str) -> None:
+            if line:
+                memory.add_to_history("commands", line)
+                obey(self, line)
+
+        self.ask_line(":", "", [*completions(), *memory.texts("commands")], typed)
+
+    def action_app_debug(self) -> None:
+        """Say which versions run, and where everything is."""
+        from screens.app.debug import debug_text
+
+        terminal = (("size", f"{self.size.width}x{self.size.height}"), ("theme", self.theme))
+        self.aside(lambda: ("This installation", debug_text(self, terminal)), self.show_text)
+
     # What screens ask of it
 
     def news(self) -> tuple[Part, ...]:
@@ -241,10 +279,6 @@ class FabricApp(AppActions):
                 )
             )
         return tuple(said)
-
-    def tell(self, said: str, severity: Severity = "information") -> None:
-        """Say something in passing; never read as markup."""
-        self.notify(text.harmless(said), severity=severity, markup=False)
 
     def errand(self, label: str, work: Work) -> None:
         """Have something done in the background; how it went is said."""
@@ -276,6 +310,11 @@ class FabricApp(AppActions):
         for screen in self.screen_stack:
             if isinstance(screen, BaseScreen) and screen.whole:
                 screen.refresh_head()
+
+
+def _checked(app: FabricApp) -> AppProtocol:
+    """Have the type checker see that the app is what screens take it for."""
+    return app
 
 
 def run(home: Home, *, job: str | None = None, readonly: bool = False) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from textual.app import App
 from textual.content import Content
@@ -13,18 +13,20 @@ from textual.message import Message
 
 from screens.base.base import BaseScreen
 from screens.core import actions
+from screens.core.app_protocol import JumpTarget, Severity
+from screens.core.memory import Memory
 from screens.jobs.actions import Steering
-from screens.style.glyphs import glyphs
+from screens.style import text
 from screens.style.themes import OURS
-from screens.workers.reader import post
+from screens.workers.reader import Reader, post
+from screens.workers.tasks import Tasks
 from screens.workers.writes import Done
 from workbench.errors import FabricError
+from workbench.paths import Home
 from workbench.store.db.rows import JobRow
 
 if TYPE_CHECKING:
-    from screens.app.app import FabricApp
-    from screens.base.dialogs import Choice
-    from screens.launch.draft import Draft
+    pass
 
 T = TypeVar("T")
 
@@ -41,11 +43,20 @@ class Aside(Message, bubble=False):
 
 
 class AppActions(App[int]):
-    """The actions whose owner is the app."""
+    """The actions whose owner is the app; what they need of it is declared here, and set by the app itself."""
 
-    @property
-    def _fabric(self) -> FabricApp:
-        return cast("FabricApp", self)
+    home: Home
+    readonly: bool
+    coloured: bool
+    memory: Memory
+    reader: Reader
+    tasks: Tasks
+    last_job: JobRow | None
+    watched: set[str]
+
+    def tell(self, said: str, severity: Severity = "information") -> None:
+        """Say something in passing; never read as markup."""
+        self.notify(text.harmless(said), severity=severity, markup=False)
 
     async def action_perform(self, action_id: str, number: int | None = None) -> None:
         """Do what a key of the focused pane would do; for the key bar, the palette and commands."""
@@ -53,7 +64,7 @@ class AppActions(App[int]):
         screen = self.screen
         owner = screen.find_owner(action) if isinstance(screen, BaseScreen) else None
         if owner is None and action.owner == "pane":
-            self._fabric.tell(f"{action.title}: not on this screen", "warning")
+            self.tell(f"{action.title}: not on this screen", "warning")
             return
         target = action.target if number is None else f"{action.target}({number})"
         await self.run_action(target, default_namespace=owner or screen)
@@ -83,50 +94,12 @@ class AppActions(App[int]):
 
         self.push_screen(TextView(*shown))
 
-    def choose(self, title: str, choices: Sequence[Choice], then: Callable[[Choice], Any]) -> None:
-        """Offer a few things, and do one."""
-        from screens.base.dialogs import Choose
-
-        def chosen(choice: Choice | None) -> None:
-            if choice is not None:
-                then(choice)
-
-        self.push_screen(Choose(title, choices), chosen)
-
-    def confirm(self, title: str, consequence: str, verb: str, then: Callable[[], Any]) -> None:
-        """Ask for a yes."""
-        from screens.base.dialogs import Confirm, Question
-
-        def decided(yes: bool | None) -> None:
-            if yes:
-                then()
-
-        self.push_screen(Confirm(Question(title, (), consequence, verb)), decided)
-
-    def action_app_launch(self) -> None:
-        """Open the form where it was left, or empty."""
-        from screens.launch.draft import Draft
-
-        self.open_form(self._fabric.draft or Draft())
-
-    def open_form(self, draft: Draft) -> None:
-        """Open the form with a draft."""
-        if self._fabric.readonly:
-            self._fabric.tell("nothing is started here: it was started with --readonly", "warning")
-            return
-        from screens.launch.form_screen import LaunchScreen
-
-        if isinstance(self.screen, LaunchScreen):
-            self.screen.set_draft(draft)
-        else:
-            self.push_screen(LaunchScreen(draft))
-
     def action_app_upload(self) -> None:
         """Ask for a folder and a store, and copy the one into the other in the background."""
-        if self._fabric.readonly:
-            self._fabric.tell("nothing is changed here: it was started with --readonly", "warning")
+        if self.readonly:
+            self.tell("nothing is changed here: it was started with --readonly", "warning")
             return
-        known = self._fabric.memory.texts("uploads")
+        known = self.memory.texts("uploads")
         self.ask_line("upload (FOLDER, then STORE:CONTAINER)", "", known, self._upload)
 
     def _upload(self, line: str) -> None:
@@ -136,23 +109,19 @@ class AppActions(App[int]):
         try:
             words = words_of(line)
         except FabricError as error:
-            self._fabric.tell(str(error), "warning")
+            self.tell(str(error), "warning")
             return
         if len(words) < 2:
-            self._fabric.tell("say which folder, and where to: ~/mnist lab:mnist", "warning")
+            self.tell("say which folder, and where to: ~/mnist lab:mnist", "warning")
             return
-        folder, home = str(Path(words[0]).expanduser()), self._fabric.home
+        folder, home = str(Path(words[0]).expanduser()), self.home
         told = ["data", "put", folder, *words[1:]]
-        self._fabric.memory.add_to_history("uploads", line)
-        self._fabric.tasks.begin(
+        self.memory.add_to_history("uploads", line)
+        self.tasks.begin(
             f"upload {Path(folder).name}",
             lambda report: call(home, told, report, deadline_seconds=None),
-            lambda said: self._fabric.tell(said.strip() or f"{words[0]} is in {words[1]}"),
+            lambda said: self.tell(said.strip() or f"{words[0]} is in {words[1]}"),
         )
-
-    def say_started(self, job_id: str) -> None:
-        """Say that a job was started."""
-        self._fabric.tell(f"started {job_id}")
 
     def say_problem(self, error: FabricError, what: str) -> None:
         """Say in a window what went wrong; beside another one, in passing."""
@@ -161,24 +130,24 @@ class AppActions(App[int]):
         if isinstance(self.screen, BaseScreen):
             self.push_screen(Problem(error, f"{what}: it did not work"))
         else:
-            self._fabric.tell(f"{error}" + (f" ({error.hint})" if error.hint else ""), "error")
+            self.tell(f"{error}" + (f" ({error.hint})" if error.hint else ""), "error")
 
     def action_app_tasks(self) -> None:
         """Show what is done in the background."""
         from screens.base.windows import TaskList
 
-        self.push_screen(TaskList(self._fabric.tasks))
+        self.push_screen(TaskList(self.tasks))
 
     def action_app_jump(self) -> None:
         """Lay letters over what can be gone to."""
-        from screens.base.windows import Jump, Spot
+        from screens.base.windows import Jump
 
-        def go(spot: Spot | None) -> None:
-            if spot is not None:
-                spot.go()
+        def go(target: JumpTarget | None) -> None:
+            if target is not None:
+                target.go()
 
         if isinstance(self.screen, BaseScreen):
-            self.push_screen(Jump(list(self.screen.spots())), go)
+            self.push_screen(Jump(list(self.screen.jump_targets())), go)
 
     # Where one is
 
@@ -188,8 +157,8 @@ class AppActions(App[int]):
             RunScreen,  # not before it is needed: the table is to be there at once
         )
 
-        self._fabric.last_job = job
-        self._fabric.watched.add(job.id)
+        self.last_job = job
+        self.watched.add(job.id)
         screen = self.screen
         if isinstance(screen, RunScreen):
             if screen.job_id == job.id:
@@ -230,41 +199,19 @@ class AppActions(App[int]):
 
     def action_app_last(self) -> None:
         """Back to the job that was open last, or from it to the table."""
-        last = self._fabric.last_job
+        last = self.last_job
         if len(self.screen_stack) > 2:
             self.go_home()
         elif last is not None:
-            self.open_job(last, self._fabric.memory.text("tab"))
+            self.open_job(last, self.memory.text("tab"))
         else:
-            self._fabric.tell("no job was open before")
+            self.tell("no job was open before")
 
     # Windows and looks
-
-    def action_app_help(self) -> None:
-        """Say what every key does here."""
-        from screens.app.palette import help_text
-
-        pane = self.screen.pane if isinstance(self.screen, BaseScreen) else ""
-        if pane:
-            shown = help_text(pane, self._fabric.key_map, readonly=self._fabric.readonly)
-            self.show_text((f"Keys {glyphs().dash} {actions.TITLES[pane]}", shown))
 
     def action_app_palette(self) -> None:
         """Find an action by name."""
         self.action_command_palette()
-
-    def action_app_command(self) -> None:
-        """Type a command."""
-        from screens.app.command import completions, obey
-
-        memory = self._fabric.memory
-
-        def typed(line: str) -> None:
-            if line:
-                memory.add_to_history("commands", line)
-                obey(self._fabric, line)
-
-        self.ask_line(":", "", [*completions(), *memory.texts("commands")], typed)
 
     def ask_line(self, purpose: str, value: str, known: Sequence[str], then: Callable[[str], Any]) -> None:
         """Ask for a line, and go on with it."""
@@ -278,7 +225,7 @@ class AppActions(App[int]):
 
     def action_app_pause(self) -> None:
         """Hold the view still, or let it go on."""
-        reader = self._fabric.reader
+        reader = self.reader
         reader.paused = not reader.paused
         for screen in self.screen_stack:
             if isinstance(screen, BaseScreen) and screen.whole:
@@ -286,12 +233,12 @@ class AppActions(App[int]):
 
     def action_app_theme(self) -> None:
         """The next of our themes."""
-        if not self._fabric.coloured:
-            self._fabric.tell("NO_COLOR is set: there is one theme")
+        if not self.coloured:
+            self.tell("NO_COLOR is set: there is one theme")
             return
         index = OURS.index(self.theme) if self.theme in OURS else -1
         self.theme = OURS[(index + 1) % len(OURS)]
-        self._fabric.tell(f"theme {self.theme}")
+        self.tell(f"theme {self.theme}")
 
     def action_app_next_pane(self) -> None:
         """Give the next pane the focus."""
@@ -310,9 +257,3 @@ class AppActions(App[int]):
 
         if not isinstance(self.screen, PlacesScreen):
             self.push_screen(PlacesScreen())
-
-    def action_app_debug(self) -> None:
-        """Say which versions run, and where everything is."""
-        from screens.app.debug import debug_text
-
-        self.aside(lambda: ("This installation", debug_text(self._fabric)), self.show_text)

@@ -15,7 +15,7 @@ from screens.workers.reader import Answer
 from workbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from screens.app.app import FabricApp
+    from screens.app.app_actions import AppActions
 
 JOB_WORDS: Final = {"run": "overview", "open": "overview", "log": "logs", "metrics": "charts"} | {
     tab: tab for tab in TABS
@@ -36,7 +36,7 @@ def completions() -> list[str]:
     return [*(action.id for action in actions.ACTIONS), *PLAIN_WORDS, *(f"{word} " for word in JOB_WORDS)]
 
 
-def obey(app: FabricApp, line: str) -> None:
+def obey(app: AppActions, line: str) -> None:
     """Do what a line says, or say that nobody knows it."""
     word, _, rest = line.strip().partition(" ")
     rest = rest.strip()
@@ -63,7 +63,7 @@ def obey(app: FabricApp, line: str) -> None:
         app.tell(f"{word!r} is no command; ctrl+p shows what can be done", "warning")
 
 
-def _open(app: FabricApp, word: str, name: str) -> None:
+def _open(app: AppActions, word: str, name: str) -> None:
     tab = JOB_WORDS[word]
     if not name:
         job = app.job_in_view()
@@ -78,7 +78,7 @@ def _open(app: FabricApp, word: str, name: str) -> None:
 class _Opening:
     """Waits for the reader to find a job by its name, then opens it."""
 
-    def __init__(self, app: FabricApp, tab: str) -> None:
+    def __init__(self, app: AppActions, tab: str) -> None:
         self.app = app
         self.tab = tab
 
@@ -100,7 +100,7 @@ class _Opening:
             self.app.open_job(found.job, self.tab)
 
 
-def _command(app: FabricApp, line: str) -> None:
+def _command(app: AppActions, line: str) -> None:
     """Run any command of fabric's in the background and show what it prints; ``@`` is the job in view."""
     try:
         words = words_of(line)
@@ -122,7 +122,7 @@ def _command(app: FabricApp, line: str) -> None:
     app.tasks.begin(f"fabric {words[0]}", lambda report: call(app.home, told, report), show)
 
 
-def _theme(app: FabricApp, name: str) -> None:
+def _theme(app: AppActions, name: str) -> None:
     if name in app.available_themes and app.coloured:
         app.theme = name
     else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from textual import __version__ as textual_version
 from textual.content import Content
 
+from screens.core.app_protocol import AppProtocol
 from screens.style.glyphs import glyphs
 from screens.widgets.markup import facts, heading, page
 from workbench.config import load_config
@@ -18,20 +19,17 @@ from workbench.paths import config_file
 from workbench.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from screens.app.app import FabricApp
+    from collections.abc import Iterator, Sequence
 
 
-def debug_text(app: FabricApp) -> Content:
-    """Return the text; asks the controller, so it may take a moment."""
+def debug_text(app: AppProtocol, terminal: Sequence[tuple[str, str]]) -> Content:
+    """Return the text, with some facts about the terminal; asks the controller, so it may take a moment."""
     controller = status(app.home)
     found = (
         f"pid {controller.pid}, version {controller.version}"
         if controller
         else "none runs: it is started when needed"
     )
-    size = app.size
     return page(
         [
             heading("Versions"),
@@ -62,10 +60,9 @@ def debug_text(app: FabricApp) -> Content:
             heading("Terminal"),
             *facts(
                 (
-                    ("size", f"{size.width}x{size.height}"),
+                    *terminal,
                     ("TERM", os.environ.get("TERM", "")),
                     ("signs", "unicode" if glyphs().unicode else "ASCII"),
-                    ("theme", app.theme),
                     ("store", str(app.trouble) if app.trouble else "can be read"),
                 )
             ),
@@ -73,7 +70,7 @@ def debug_text(app: FabricApp) -> Content:
     )
 
 
-def _configuration(app: FabricApp) -> Iterator[tuple[str, str]]:
+def _configuration(app: AppProtocol) -> Iterator[tuple[str, str]]:
     """Say which files the configuration is from, and what of it has no effect."""
     try:
         config = load_config()
@@ -88,5 +85,5 @@ def _configuration(app: FabricApp) -> Iterator[tuple[str, str]]:
         yield "warning", said
 
 
-def _slowest(app: FabricApp) -> list[tuple[str, float]]:
+def _slowest(app: AppProtocol) -> list[tuple[str, float]]:
     return sorted(app.reader.slowest.items(), key=lambda each: -each[1])[:8]

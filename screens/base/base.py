@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, cast, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast, runtime_checkable
 
 from textual import events
 from textual.app import ComposeResult
@@ -12,13 +12,12 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from screens.core import actions
-from screens.core.app_protocol import fabric_app
+from screens.core.app_protocol import AppProtocol, JumpTarget, Part, fabric_app
 from screens.style import text
-from screens.widgets.bars import Heading, KeyBar, Part
+from screens.widgets.bars import Heading, KeyBar
 
 if TYPE_CHECKING:
-    from screens.app.app import FabricApp
-    from screens.base.windows import Spot
+    from screens.base.dialogs import Choice
 
 LEAST_WIDTH: Final = 60
 LEAST_HEIGHT: Final = 15
@@ -32,10 +31,10 @@ class Pane(Protocol):
 
 
 @runtime_checkable
-class HasSpots(Protocol):
+class HasJumpTargets(Protocol):
     """A widget with parts that one can jump to."""
 
-    def spots(self) -> Iterator[Spot]:
+    def jump_targets(self) -> Iterator[JumpTarget]:
         """Name the parts that are in view."""
 
 
@@ -57,7 +56,7 @@ class BaseScreen(Screen[None]):
         yield from ()
 
     @property
-    def fabric(self) -> FabricApp:
+    def fabric(self) -> AppProtocol:
         """The app."""
         return fabric_app(self)
 
@@ -117,6 +116,16 @@ class BaseScreen(Screen[None]):
     def refresh_head(self) -> None:
         """Say again where one is; called when what the app has to say has changed."""
 
+    def choose(self, title: str, choices: Sequence[Choice], then: Callable[[Choice], Any]) -> None:
+        """Offer a few things, and do one."""
+        from screens.base.dialogs import Choose
+
+        def chosen(choice: Choice | None) -> None:
+            if choice is not None:
+                then(choice)
+
+        self.app.push_screen(Choose(title, choices), chosen)
+
     def back(self) -> bool:
         """Undo the innermost thing (a filter, a zoom); return whether there was one."""
         return False
@@ -124,17 +133,15 @@ class BaseScreen(Screen[None]):
     def tick(self, now_us: int) -> None:
         """Draw again what depends on the time of day; called once a second."""
 
-    def spots(self) -> Iterator[Spot]:
+    def jump_targets(self) -> Iterator[JumpTarget]:
         """Name what one can jump to: every pane, and what panes and bars offer themselves."""
-        from screens.base.windows import Spot
-
         shown = [widget for widget in self.query("*") if widget.display and widget.region]
         for widget in shown:
             if isinstance(widget, Pane):
-                yield Spot(widget.region.right - 4, widget.region.y, widget.focus)
+                yield JumpTarget(widget.region.right - 4, widget.region.y, widget.focus)
         for widget in shown:
-            if isinstance(widget, HasSpots):
-                yield from widget.spots()
+            if isinstance(widget, HasJumpTargets):
+                yield from widget.jump_targets()
 
     def panes(self) -> set[str]:
         """Name the panes that are on this screen now."""

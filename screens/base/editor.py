@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from textual.app import SuspendNotSupported
 
+from screens.core.app_protocol import AppProtocol
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from screens.app.app import FabricApp
 
 
 def editor() -> list[str]:
@@ -26,7 +26,7 @@ def editor() -> list[str]:
 
 
 def lend_terminal(
-    app: FabricApp,
+    app: AppProtocol,
     argv: Sequence[str],
     *,
     environ: Mapping[str, str] | None = None,
@@ -67,7 +67,7 @@ def _unhurt_by_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def read_in_editor(app: FabricApp, shown: str) -> None:
+def read_in_editor(app: AppProtocol, shown: str) -> None:
     """Open a text in the user's editor; what is written there is not kept."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "manifest.yml"
@@ -75,7 +75,7 @@ def read_in_editor(app: FabricApp, shown: str) -> None:
         lend_terminal(app, [*editor(), str(file)])
 
 
-def edit(app: FabricApp, file: Path, then: Callable[[], None]) -> None:
+def edit(app: AppProtocol, file: Path, then: Callable[[], None]) -> None:
     """Open a file in the user's editor, and go on when that has ended well."""
     if lend_terminal(app, [*editor(), str(file)]) == 0:
         then()

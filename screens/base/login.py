@@ -14,6 +14,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from screens.core.app_protocol import AppProtocol
 from screens.widgets.markup import plain
 from screens.workers.reader import post
 from screens.workers.tasks import Report
@@ -22,7 +23,6 @@ from workbench.errors import FabricError
 if TYPE_CHECKING:
     from backends.contract.host import BackendOptions
     from backends.contract.prompts import Question
-    from screens.app.app import FabricApp
 
 NEEDS_LOGIN = "needs login"
 """What the reason of a job begins with whose place waits for a person."""
@@ -83,7 +83,7 @@ class TypeAnswer(ModalScreen[str]):
 class Logins:
     """Logs in to places, each by itself only once a session."""
 
-    def __init__(self, app: FabricApp) -> None:
+    def __init__(self, app: AppProtocol) -> None:
         self._app = app
         self._offered: set[str] = set()
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from collections.abc import Sequence
+from typing import ClassVar, Final
 
 from textual import events
 from textual.app import ComposeResult
@@ -14,6 +13,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from screens.core.app_protocol import JumpTarget
 from screens.style import text
 from screens.widgets.markup import bar, page, plain
 from screens.workers.tasks import Task, Tasks
@@ -102,46 +102,37 @@ def _task_lines(task: Task) -> list[Content]:
     return [plain(task.title, "key") + plain(f"  {took}", "dim"), plain(f"  {share}{said}", role)]
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """Something to jump to, and where it is on the screen."""
-
-    x: int
-    y: int
-    go: Callable[[], Any]
-
-
-class Jump(ModalScreen[Spot]):
+class Jump(ModalScreen[JumpTarget]):
     """A letter on everything that can be gone to; the letter goes there."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,ctrl+o", "leave", "leave")]
 
-    def __init__(self, spots: Sequence[Spot]) -> None:
+    def __init__(self, jump_targets: Sequence[JumpTarget]) -> None:
         super().__init__()
-        self.spots = dict(zip(JUMP_KEYS, _apart(spots), strict=False))
+        self.jump_targets = dict(zip(JUMP_KEYS, _apart(jump_targets), strict=False))
 
     def compose(self) -> ComposeResult:
         """Lay the letters over the screen."""
-        for key, spot in self.spots.items():
+        for key, target in self.jump_targets.items():
             label = Static(Content(f" {key} "), classes="jump")
-            label.styles.offset = spot.x, spot.y
+            label.styles.offset = target.x, target.y
             yield label
 
     def on_key(self, event: events.Key) -> None:
         """Go where the letter stands; any other ends it."""
         if event.is_printable:
             event.stop()
-            self.dismiss(self.spots.get(event.key))
+            self.dismiss(self.jump_targets.get(event.key))
 
     def action_leave(self) -> None:
         """Go nowhere."""
         self.dismiss(None)
 
 
-def _apart(spots: Sequence[Spot]) -> list[Spot]:
+def _apart(jump_targets: Sequence[JumpTarget]) -> list[JumpTarget]:
     """Leave out what would lie under another letter."""
-    kept: list[Spot] = []
-    for spot in spots:
-        if not any(spot.y == other.y and abs(spot.x - other.x) < 3 for other in kept):
-            kept.append(spot)
+    kept: list[JumpTarget] = []
+    for target in jump_targets:
+        if not any(target.y == other.y and abs(target.x - other.x) < 3 for other in kept):
+            kept.append(target)
     return kept

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from screens.style.themes import CURVE_COLOURS
 from workbench.store.db.rows import Bucket
 
 SMOOTHINGS: Final = (0.0, 0.6, 0.9, 0.97)
-COLOURS: Final = 8
-"""How many colours of curves a theme has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class Curve:
 
     label: str
     colour: int
-    """From 1 to :data:`COLOURS`."""
+    """From 1 to :data:`CURVE_COLOURS`."""
     x: Sequence[float]
     value: Sequence[float]
     low: Sequence[float]
@@ -108,7 +107,7 @@ def colours(labels: Sequence[str]) -> dict[str, int]:
     """Give each label a colour: always the same by its name, unless another of these has taken it."""
     taken: dict[str, int] = {}
     for name in sorted(set(labels)):
-        wanted = zlib.crc32(name.encode("utf-8", "replace")) % COLOURS
-        free = [c for c in range(COLOURS) if c + 1 not in taken.values()] or range(COLOURS)
-        taken[name] = min(free, key=lambda colour: (colour - wanted) % COLOURS) + 1
+        wanted = zlib.crc32(name.encode("utf-8", "replace")) % CURVE_COLOURS
+        free = [c for c in range(CURVE_COLOURS) if c + 1 not in taken.values()] or range(CURVE_COLOURS)
+        taken[name] = min(free, key=lambda colour: (colour - wanted) % CURVE_COLOURS) + 1
     return taken

@@ -14,7 +14,7 @@ from textual.strip import Strip
 
 from screens.charts.data import ChartData, ChartsPage
 from screens.charts.keys import ChartKeys
-from screens.charts.layout import Layout, lay_out
+from screens.charts.layout import lay_out
 from screens.charts.tile import Plots, tile
 from screens.core import actions
 from screens.style import text
@@ -34,9 +34,7 @@ class ChartGrid(ChartKeys, Drawn, ScrollView, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.page = ChartsPage((), {}, self.view)
         self.notice = "loading the metrics"
-        self.plan = Layout((), 1, 1, 1)
         self._tiles: dict[str, tuple[object, list[Strip]]] = {}
         self._plots = Plots()
         self._asked: tuple[object, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from textual.message import Message
 from textual.widget import Widget
@@ -11,10 +11,9 @@ from textual.widget import Widget
 from screens.charts import plot
 from screens.charts.axis import Axis
 from screens.charts.curve import SMOOTHINGS, Curve
+from screens.charts.data import ChartsPage
+from screens.charts.layout import Layout
 from screens.charts.plot import View
-
-if TYPE_CHECKING:
-    from screens.charts.grid import ChartGrid
 
 PAN = 0.25
 """Share of the view that one step to the side goes."""
@@ -29,6 +28,8 @@ class ChartKeys(Widget):
     def __init__(self, *args: Any, **options: Any) -> None:  # passed on as they are
         super().__init__(*args, **options)
         self.view = View()
+        self.page = ChartsPage((), {}, self.view)
+        self.plan = Layout((), 1, 1, 1)
         self.focused_name = ""
         self.single = False
         """Whether one chart has the whole pane."""
@@ -37,16 +38,31 @@ class ChartKeys(Widget):
         self.pinned: list[str] = []
         self.filter_text = ""
 
+    # What the grid does when a key has changed something
+
     @property
-    def _grid(self) -> ChartGrid:
-        return self  # type: ignore[return-value] # the keys of nothing else
+    def plot_width(self) -> int:
+        """How many columns one chart has."""
+        raise NotImplementedError
+
+    def rearrange(self) -> None:
+        """Lay the charts out again."""
+        raise NotImplementedError
+
+    def reveal(self, name: str) -> None:
+        """Scroll until a chart is in view."""
+        raise NotImplementedError
+
+    def changed_view(self) -> None:
+        """Draw again after the view has changed."""
+        raise NotImplementedError
 
     def _look(self, **change: Any) -> None:  # fields of View
         self.view = replace(self.view, **change)
-        self._grid.changed_view()
+        self.changed_view()
 
     def _curves(self) -> tuple[Curve, ...]:
-        data = self._grid.page.charts.get(self.focused_name)
+        data = self.page.charts.get(self.focused_name)
         return data.curves if data else ()
 
     def _axis(self) -> Axis:
@@ -55,7 +71,7 @@ class ChartKeys(Widget):
     def set_filter(self, wanted: str) -> None:
         """Show only metrics whose name holds a text."""
         self.filter_text = wanted.strip()
-        self._grid.rearrange()
+        self.rearrange()
 
     def undo(self) -> bool:
         """Take away the innermost thing that narrows the view; return whether there was one."""
@@ -72,15 +88,15 @@ class ChartKeys(Widget):
     # Which chart
 
     def _step(self, by: int) -> None:
-        order = self._grid.page.names if self.single else self._grid.plan.order
+        order = self.page.names if self.single else self.plan.order
         if not order:
             return
         index = order.index(self.focused_name) if self.focused_name in order else 0
         self.focused_name = order[max(0, min(len(order) - 1, index + by))]
         if self.single:
-            self._grid.rearrange()
+            self.rearrange()
         else:
-            self._grid.reveal(self.focused_name)
+            self.reveal(self.focused_name)
         self.refresh()
 
     def action_move_down(self) -> None:
@@ -93,11 +109,11 @@ class ChartKeys(Widget):
 
     def action_move_page_down(self) -> None:
         """A row of charts on."""
-        self._step(2 * self._grid.plan.columns)
+        self._step(2 * self.plan.columns)
 
     def action_move_page_up(self) -> None:
         """A row of charts back."""
-        self._step(-2 * self._grid.plan.columns)
+        self._step(-2 * self.plan.columns)
 
     def action_move_top(self) -> None:
         """The first chart."""
@@ -110,8 +126,8 @@ class ChartKeys(Widget):
     def action_chart_open(self) -> None:
         """Give the chart the whole pane, or show all again."""
         self.single = not self.single
-        self._grid.rearrange()
-        self._grid.reveal(self.focused_name)
+        self.rearrange()
+        self.reveal(self.focused_name)
 
     def action_chart_pin(self) -> None:
         """Keep a chart at the top, or let it go."""
@@ -119,13 +135,13 @@ class ChartKeys(Widget):
             self.pinned.remove(self.focused_name)
         elif self.focused_name:
             self.pinned.append(self.focused_name)
-        self._grid.rearrange()
-        self._grid.reveal(self.focused_name)
+        self.rearrange()
+        self.reveal(self.focused_name)
 
     def action_chart_columns(self, columns: int) -> None:
         """So many charts beside each other."""
         self.columns = columns
-        self._grid.rearrange()
+        self.rearrange()
 
     def action_chart_filter(self) -> None:
         """Ask which metrics are shown."""
@@ -144,7 +160,7 @@ class ChartKeys(Widget):
 
     def action_chart_axis(self) -> None:
         """Steps, time, epochs: what was zoomed into has no meaning on another axis."""
-        known = self._grid.page.axes
+        known = self.page.axes
         index = known.index(self.view.axis) if self.view.axis in known else -1
         self._look(axis=known[(index + 1) % len(known)], x_low=None, x_high=None, cursor=None)
 
@@ -152,7 +168,7 @@ class ChartKeys(Widget):
         """See all again."""
         self.columns = 0
         self._look(x_low=None, x_high=None, cursor=None)
-        self._grid.rearrange()
+        self.rearrange()
 
     def _zoom(self, factor: float) -> None:
         axis = self._axis()
@@ -202,8 +218,8 @@ class ChartKeys(Widget):
     def put_cursor(self, x: int) -> None:
         """Put the cursor under a column of the focused chart."""
         axis = self._axis()
-        width = self._grid.plot_width
-        margin = self._grid.plan.cell_width - width
+        width = self.plot_width
+        margin = self.plan.cell_width - width
         self._look(cursor=axis.value_at(max(0, x - margin + 1), width))
 
     def action_chart_left(self) -> None:

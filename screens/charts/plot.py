@@ -10,7 +10,7 @@ from typing import Final
 from screens.charts import axis as axes
 from screens.charts.axis import Axis
 from screens.charts.canvas import Canvas
-from screens.charts.curve import COLOURS, Curve, smoothed
+from screens.charts.curve import Curve, smoothed
 from screens.style.glyphs import glyphs
 
 PLAIN: Final = 0
@@ -161,8 +161,3 @@ def _joined(cells: Sequence[tuple[str, int]]) -> Row:
         else:
             row.append((sign, colour))
     return row
-
-
-def curve_colours() -> range:
-    """Return the colours that curves may have."""
-    return range(1, COLOURS + 1)

@@ -111,10 +111,11 @@ class Steering(Fetching):
         if self.refused():
             return
         from screens.launch.draft_sources import draft_of_job
+        from screens.launch.form_screen import open_form
 
         home = self.fabric.home
         for job in self.targets()[:1]:
-            self.fabric.aside(partial(draft_of_job, home, job.id), self.fabric.open_form)
+            self.fabric.aside(partial(draft_of_job, home, job.id), partial(open_form, self.fabric))
 
     def action_job_tags(self) -> None:
         """Ask for tags, and give them to the jobs."""
@@ -164,7 +165,7 @@ class Steering(Fetching):
             folder, job in zip(folders, jobs, strict=True))), Choice("c", "command that shows it",
             "\n".join(f"fabric show {job.id}" for job in jobs)),
         )  # fmt: skip
-        self.fabric.choose("Copy", choices, self._copied)
+        self.choose("Copy", choices, self._copied)
 
     def _copied(self, choice: Choice) -> None:
         self.app.copy_to_clipboard(choice.value)

@@ -92,7 +92,7 @@ class Fetching(BaseScreen):
         file = self.chosen_file()
         this = [Choice("f", "this file", file.path)] if file is not None else []
         choices = [*this, *(Choice(key, kind, f"all {kind} of the job") for key, kind in KINDS)]
-        self.fabric.choose("Copy here", choices, partial(self._ask_where, job))
+        self.choose("Copy here", choices, partial(self._ask_where, job))
 
     def _ask_where(self, job: JobRow, choice: Choice) -> None:
         if choice.title == "this file":
@@ -167,7 +167,7 @@ class Fetching(BaseScreen):
         served = [
             Choice(str(i), "address", f"http://127.0.0.1:{port}/") for i, port in enumerate(ports[:9], 1)
         ]
-        self.fabric.choose("Open", [folder, *served], self._open)
+        self.choose("Open", [folder, *served], self._open)
 
     def _open(self, choice: Choice) -> None:
         if choice.title == "address":

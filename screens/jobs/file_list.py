@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.segment import Segment
 from textual.geometry import Size
 from textual.strip import Strip
 
 from screens.core import actions
+from screens.core.app_protocol import JumpTarget
 from screens.jobs.files import FoundFile
 from screens.style import text
 from screens.style.themes import overlay, paint_of
 from screens.widgets.cursor_list import CursorList
-
-if TYPE_CHECKING:
-    from screens.base.windows import Spot
 
 
 class FileList(CursorList):
@@ -59,13 +57,11 @@ class FileList(CursorList):
         self.virtual_size = Size(self.room, len(files) + 1)
         self.refresh()
 
-    def spots(self) -> Iterator[Spot]:
+    def jump_targets(self) -> Iterator[JumpTarget]:
         """Name the files in view."""
-        from screens.base.windows import Spot
-
         top = self.scroll_offset.y
         for at in range(top, min(len(self.files), top + self.size.height - 1)):
-            yield Spot(self.region.x + 1, self.region.y + 1 + at - top, partial(self._move, at))
+            yield JumpTarget(self.region.x + 1, self.region.y + 1 + at - top, partial(self._move, at))
 
     # Drawing
 

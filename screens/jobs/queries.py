@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from screens.core.memory import MEMORY_KEY
 from screens.jobs.columns import Figures
 from workbench.errors import FabricError
 from workbench.job import JobId, State
@@ -27,7 +28,6 @@ from workbench.store.queries.ui_state import get_state
 
 RUNS_COUNTERS: Final = ("jobs", "series")
 JOB_COUNTERS: Final = ("jobs", "transitions", "learners", "requests", "checkpoints", "series")
-MEMORY_KEY: Final = "screens"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from rich.segment import Segment
 from rich.style import Style
@@ -15,6 +15,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from screens.core import actions
+from screens.core.app_protocol import JumpTarget
 from screens.jobs.columns import GAP, Cell, Column, Figures, Line, layout
 from screens.style import text
 from screens.style.glyphs import glyphs
@@ -22,9 +23,6 @@ from screens.style.themes import overlay, paint_of
 from screens.widgets.drawn import Drawn
 from workbench.store.db.rows import JobRow
 from workbench.store.queries.listing import Key, Listing, Window
-
-if TYPE_CHECKING:
-    from screens.base.windows import Spot
 
 
 class JobLines(Drawn, ScrollView):
@@ -233,13 +231,11 @@ class JobTable(JobLines, can_focus=True):
             self._told = job
             self.post_message(self.Moved(job))
 
-    def spots(self) -> Iterator[Spot]:
+    def jump_targets(self) -> Iterator[JumpTarget]:
         """Name the rows in view."""
-        from screens.base.windows import Spot
-
         top, total = self.scroll_offset.y, self.window.total if self.window else 0
         for rank in range(top, min(total, top + self.size.height - 1)):
-            yield Spot(self.region.x + 1, self.region.y + 1 + rank - top, partial(self._go_to, rank))
+            yield JumpTarget(self.region.x + 1, self.region.y + 1 + rank - top, partial(self._go_to, rank))
 
     def _go_to(self, rank: int) -> None:
         self.focus()

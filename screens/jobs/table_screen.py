@@ -11,6 +11,7 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from screens.core import actions
+from screens.core.app_protocol import Part
 from screens.jobs.actions import Steering
 from screens.jobs.columns import COLUMNS, layout
 from screens.jobs.preview import Preview
@@ -18,7 +19,6 @@ from screens.jobs.queries import RUNS_COUNTERS, RunsPage, runs_page
 from screens.jobs.table import JobTable
 from screens.style import text
 from screens.style.status import look
-from screens.widgets.bars import Part
 from screens.widgets.chips import Chips
 from screens.widgets.prompt import Prompt
 from screens.workers.reader import Answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol, cast
 
 from textual import on
 from textual.containers import Container
@@ -15,6 +15,7 @@ from textual.widgets import Static
 
 from screens.base.base import BaseScreen
 from screens.core import actions
+from screens.core.app_protocol import AppProtocol
 from screens.launch.draft import COMMAND, Checked, Draft, Field, check, fields_of
 from screens.launch.draft_sources import Offer, draft_of_file, draft_of_job, draft_to_edit, offers
 from screens.launch.field_list import FieldList
@@ -28,6 +29,23 @@ from workbench.errors import FabricError
 
 PAUSE_SECONDS: Final = 0.4
 """The plan is asked for when nothing was changed for so long."""
+
+
+class FormApp(AppProtocol, Protocol):
+    """The app, as the form sees it."""
+
+    draft: Draft | None
+    """A form that was left with changes."""
+
+
+def open_form(app: AppProtocol, draft: Draft) -> None:
+    """Open the form with a draft; a form that is open takes the draft."""
+    if app.readonly:
+        app.tell("nothing is started here: it was started with --readonly", "warning")
+    elif isinstance(app.screen, LaunchScreen):
+        app.screen.set_draft(draft)
+    else:
+        app.push_screen(LaunchScreen(draft))
 
 
 class LaunchScreen(BaseScreen):
@@ -73,12 +91,16 @@ class LaunchScreen(BaseScreen):
         self._places = places
         self._say_hint()
 
+    @property
+    def _form_app(self) -> FormApp:
+        return cast("FormApp", self.fabric)
+
     # Checking
 
     def set_draft(self, draft: Draft) -> None:
         """Show another draft."""
         self.draft, self._typed = draft, None
-        self.fabric.draft = draft if draft.changes else None
+        self._form_app.draft = draft if draft.changes else None
         self._check()
 
     def _tried(self) -> Draft:
@@ -264,8 +286,8 @@ class LaunchScreen(BaseScreen):
         )
 
     def _started(self, job_id: str) -> None:
-        self.fabric.draft = None
-        self.fabric.say_started(job_id)
+        self._form_app.draft = None
+        self.fabric.tell(f"started {job_id}")
         if self.app.screen is self:
             self.app.pop_screen()
 

@@ -10,11 +10,10 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from screens.charts.curve import COLOURS
 from screens.logs.document import LogLine
 from screens.style import text
 from screens.style.glyphs import glyphs
-from screens.style.themes import Paint
+from screens.style.themes import CURVE_COLOURS, Paint
 from screens.widgets.ansi import decoded, strip_of
 from workbench.logs.grep import Pattern
 from workbench.logs.levels import Level
@@ -102,7 +101,7 @@ def _wrapped(shown: Text, width: int) -> list[Text]:
 def _margin(line: LogLine, manner: Manner, paint: Paint, base: Style, marked: bool) -> Strip:
     segments = [Segment(glyphs().mark if marked else " ", base + paint.style("accent", "bold"))]
     if manner.gutter:
-        colour = (line.learner - 1) % COLOURS + 1
+        colour = (line.learner - 1) % CURVE_COLOURS + 1
         number = str(line.learner).rjust(manner.gutter)
         segments.append(Segment(f"{number} ", base + paint.style(f"curve-{colour}")))
     if manner.times != "none":

@@ -10,7 +10,7 @@ from textual.message import Message
 
 from screens.core.app_protocol import fabric_app
 from screens.logs.detail import save
-from screens.logs.feed import Found, Search
+from screens.logs.feed import Feed, Found, Search
 from screens.logs.movement import LogMoves
 from screens.logs.state import LEVELS, WINDOW_MINUTES
 from workbench.errors import FabricError, UsageError
@@ -33,55 +33,48 @@ class LogSearch(LogMoves):
             self.purpose = purpose
             self.value = value
 
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.feed = Feed(self)
+
     # Which lines
 
+    def last_time_us(self, now_us: int) -> int:
+        """Return when the job last ran: now, or when it ended."""
+        job = self.state.job
+        return job.ended_us if job is not None and job.ended_us is not None else now_us
+
     def _sift(self, **change: object) -> None:
-        view = self._view
-        view.state.sieve = replace(view.state.sieve, **change)  # type: ignore[arg-type] # fields of Sieve
-        view.state.marks.clear()
-        view.feed.sift(view.state.sieve)
+        self.state.sieve = replace(self.state.sieve, **change)  # type: ignore[arg-type] # fields of Sieve
+        self.state.marks.clear()
+        self.feed.sift(self.state.sieve)
 
     def action_log_level(self) -> None:
         """All, warnings, errors."""
-        state = self._view.state
+        state = self.state
         index = LEVELS.index(state.sieve.least_level) if state.sieve.least_level in LEVELS else 0
         self._sift(least_level=LEVELS[(index + 1) % len(LEVELS)])
 
     def action_log_window(self, window: int) -> None:
         """The last minutes, the start, or all."""
-        view = self._view
-        view.state.window = window if window > 1 else 0
+        self.state.window = window if window > 1 else 0
         if window == 1:
             self._sift(since_us=None)
             self.action_move_top()
             return
-        last = view.last_time_us(fabric_app(self).clock())
+        last = self.last_time_us(fabric_app(self).clock())
         self._sift(since_us=last - WINDOW_MINUTES[window] * 60_000_000 if window else None)
-        view.state.follow = True
-
-    def action_log_learner(self) -> None:
-        """The next learner, after the last one all again."""
-        state = self._view.state
-        if state.job is not None and state.job.learners > 1:
-            state.learner = (state.learner + 1) % (state.job.learners + 1)
-            self._view.open_log()
-
-    def action_log_attempt(self) -> None:
-        """The attempt before, after the first one the last again."""
-        state = self._view.state
-        if state.job is not None and state.job.attempt > 1:
-            state.attempt = state.attempt - 1 or state.job.attempt
-            self._view.open_log()
+        self.state.follow = True
 
     # Finding
 
     def action_log_find(self) -> None:
         """Ask what to find."""
-        self.post_message(self.PromptWanted("find", self._view.state.find_text))
+        self.post_message(self.PromptWanted("find", self.state.find_text))
 
     def action_log_filter(self) -> None:
         """Ask what to show."""
-        self.post_message(self.PromptWanted("only lines with", self._view.state.filter_text))
+        self.post_message(self.PromptWanted("only lines with", self.state.filter_text))
 
     def action_log_goto(self) -> None:
         """Ask where to go."""
@@ -91,10 +84,10 @@ class LogSearch(LogMoves):
         """Show hits while they are typed; a text that cannot be understood yet changes nothing."""
         if purpose == "find":
             try:
-                self._view.state.find = pattern_of(typed)[0]
+                self.state.find = pattern_of(typed)[0]
             except UsageError:
                 return
-            self._view.redraw()
+            self.redraw()
 
     def entered(self, purpose: str, typed: str) -> str:
         """Do what was typed; return what is wrong with it, or nothing."""
@@ -113,24 +106,23 @@ class LogSearch(LogMoves):
         return ""
 
     def _find(self, typed: str) -> None:
-        state = self._view.state
+        state = self.state
         state.find, _ = pattern_of(typed)
         state.find_text, state.note = typed, ""
         if state.find is not None:
             self._look(backward=state.follow)
-        self._view.redraw()
+        self.redraw()
 
     def _only(self, typed: str) -> None:
         wanted, invert = pattern_of(typed)
-        self._view.state.filter_text = typed
+        self.state.filter_text = typed
         self._sift(pattern=wanted, invert=invert)
 
     def _look(self, *, backward: bool) -> None:
-        view = self._view
-        if view.state.find is None:
+        if self.state.find is None:
             self.action_log_find()
             return
-        view.feed.search(Search("find", view.state.cursor, backward, view.state.find))
+        self.feed.search(Search("find", self.state.cursor, backward, self.state.find))
 
     def action_log_next(self) -> None:
         """The next hit."""
@@ -142,42 +134,39 @@ class LogSearch(LogMoves):
 
     def action_log_error(self) -> None:
         """The next error."""
-        view = self._view
-        row = -1 if view.state.follow else view.state.cursor
-        view.feed.search(Search("error", row))
+        row = -1 if self.state.follow else self.state.cursor
+        self.feed.search(Search("error", row))
 
     def action_log_error_back(self) -> None:
         """The error before."""
-        view = self._view
-        row = view.document.count if view.state.follow and view.document else view.state.cursor
-        view.feed.search(Search("error", row, backward=True))
+        row = self.document.count if self.state.follow and self.document else self.state.cursor
+        self.feed.search(Search("error", row, backward=True))
 
     def on_found(self, found: Found) -> None:
         """Go to what was found, or say that there is nothing."""
-        view = self._view
-        view.state.note = ""
+        self.state.note = ""
         if found.row is not None:
             self.stop_following()
-            view.reveal(found.row, middle=True)
+            self.reveal(found.row, middle=True)
             return
         names = {"find": "hit", "error": "error", "step": "such step"}
         where = "above" if found.backward else "below"
-        view.state.note = f"no {names.get(found.what, 'line')} {where}"
-        view.redraw()
+        self.state.note = f"no {names.get(found.what, 'line')} {where}"
+        self.redraw()
 
     def _go_to(self, typed: str) -> None:
         if step := _STEP.fullmatch(typed):
             self._go_to_step(int(step[1].replace(",", "")))
         elif typed.replace(",", "").isdigit() and ":" not in typed:
             self.stop_following()
-            self._view.reveal(int(typed.replace(",", "")) - 1, middle=True)
+            self.reveal(int(typed.replace(",", "")) - 1, middle=True)
         elif typed:
             time_us = since_us(typed, fabric_app(self).clock())
-            self._view.feed.search(Search("time", 0, time_us=time_us))
+            self.feed.search(Search("time", 0, time_us=time_us))
 
     def _go_to_step(self, step: int) -> None:
         """Go to where a step was reported, else to where the log names it."""
-        state, home = self._view.state, fabric_app(self).home
+        state, home = self.state, fabric_app(self).home
         if state.job is None:
             return
         job_id, attempt = state.job.id, state.attempt
@@ -191,27 +180,27 @@ class LogSearch(LogMoves):
             search = (
                 Search("step", -1, pattern=named) if time_us is None else Search("time", 0, time_us=time_us)
             )
-            self._view.feed.search(search)
+            self.feed.search(search)
 
         fabric_app(self).aside(look, go)
 
     def _save(self, path: str) -> None:
-        document = self._view.document
+        document = self.document
         if document is not None and path:
             fabric_app(self).aside(lambda: save(document, path), fabric_app(self).tell)
 
     def back(self) -> bool:
         """Take away what hides lines, then what was found."""
-        state = self._view.state
+        state = self.state
         if not state.sieve.open:
             state.filter_text, state.window = "", 0
             self._sift(pattern=None, invert=False, least_level=LEVELS[0], since_us=None)
         elif state.selected_from is not None:
             state.selected_from = None
-            self._view.redraw()
+            self.redraw()
         elif state.find is not None:
             state.find, state.find_text, state.note = None, "", ""
-            self._view.redraw()
+            self.redraw()
         else:
             return False
         return True

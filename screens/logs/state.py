@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from screens.core.app_protocol import Part
 from screens.logs.document import LogDocument, Sieve
 from screens.logs.render import Manner
 from screens.style import status, text
 from screens.style.glyphs import glyphs
-from screens.widgets.bars import Part
 from workbench.logs.grep import Pattern
 from workbench.logs.levels import Level
 from workbench.store.db.rows import JobRow

@@ -8,15 +8,13 @@ from typing import ClassVar, Final
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.geometry import Size
 from textual.strip import Strip
 
 from screens.core import actions
 from screens.core.app_protocol import fabric_app
 from screens.logs.detail import detail, texts
 from screens.logs.document import LogDocument
-from screens.logs.feed import Feed, Grown
-from screens.logs.lines import LogLines
+from screens.logs.feed import Grown
 from screens.logs.search import LogSearch
 from screens.style import text
 from screens.style.glyphs import glyphs
@@ -33,7 +31,7 @@ class LogKeys(LogSearch):
 
     def action_log_save(self) -> None:
         """Ask where to save."""
-        job = self._view.state.job
+        job = self.state.job
         name = re.sub(r"[^\w.-]+", "-", job.name) if job else "job"
         self.post_message(self.PromptWanted("save to", f"{name}.log"))
 
@@ -41,21 +39,21 @@ class LogKeys(LogSearch):
 
     def action_log_detail(self) -> None:
         """Show the whole line, or the whole traceback that it belongs to."""
-        view, document = self._view, self._view.document
+        document = self.document
         if document is not None and document.count:
-            row = min(view.state.cursor, document.count - 1)
+            row = min(self.state.cursor, document.count - 1)
             fabric_app(self).aside(lambda: detail(document, row), fabric_app(self).show_text)
 
     def action_log_select(self) -> None:
         """Begin a selection at the cursor, or give it up."""
-        state = self._view.state
+        state = self.state
         self.stop_following()
         state.selected_from = state.cursor if state.selected_from is None else None
-        self._view.redraw()
+        self.redraw()
 
     def action_log_copy(self) -> None:
         """Copy the lines that are selected, else the one under the cursor."""
-        state, document = self._view.state, self._view.document
+        state, document = self.state, self.document
         if document is None or not document.count:
             return
         rows = state.selection or range(min(state.cursor, document.count - 1), document.count)[:1]
@@ -66,7 +64,7 @@ class LogKeys(LogSearch):
             chosen = rows[:COPIED_MOST]
             state.selected_from = None
             fabric_app(self).aside(lambda: texts(document, chosen), self._copied)
-        self._view.redraw()
+        self.redraw()
 
     def _copied(self, lines: list[str]) -> None:
         self.app.copy_to_clipboard("\n".join(lines))
@@ -74,7 +72,7 @@ class LogKeys(LogSearch):
         fabric_app(self).tell(f"copied {what}")
 
 
-class LogView(LogKeys, LogLines, can_focus=True):
+class LogView(LogKeys, can_focus=True):
     """Rows of a document; its first line says how they are shown."""
 
     PANE: ClassVar = "logs"
@@ -82,9 +80,7 @@ class LogView(LogKeys, LogLines, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.feed = Feed(self)
         self._home: Home | None = None
-        self._epoch = -1
         self._map: list[bool] = []
         self._map_for: object = None
 
@@ -122,6 +118,20 @@ class LogView(LogKeys, LogLines, can_focus=True):
             self.feed.sift(state.sieve)
         self.redraw()
 
+    def action_log_learner(self) -> None:
+        """The next learner, after the last one all again."""
+        state = self.state
+        if state.job is not None and state.job.learners > 1:
+            state.learner = (state.learner + 1) % (state.job.learners + 1)
+            self.open_log()
+
+    def action_log_attempt(self) -> None:
+        """The attempt before, after the first one the last again."""
+        state = self.state
+        if state.job is not None and state.job.attempt > 1:
+            state.attempt = state.attempt - 1 or state.job.attempt
+            self.open_log()
+
     def rest(self, *, resting: bool) -> None:
         """Look less often for new lines while another tab is open."""
         self.feed.rest(resting=resting)
@@ -131,11 +141,6 @@ class LogView(LogKeys, LogLines, can_focus=True):
         self.feed.close()
         self.pages.close()
 
-    def last_time_us(self, now_us: int) -> int:
-        """Return when the job last ran: now, or when it ended."""
-        job = self.state.job
-        return job.ended_us if job is not None and job.ended_us is not None else now_us
-
     # Growing and scrolling
 
     def on_grown(self, grown: Grown) -> None:
@@ -143,32 +148,6 @@ class LogView(LogKeys, LogLines, can_focus=True):
         del grown
         if not fabric_app(self).reader.paused:
             self.settle()
-
-    def settle(self) -> None:
-        """Fit the scroll bar to the rows, and go to the end when following."""
-        document = self.document
-        if document is None:
-            return
-        if document.epoch != self._epoch:
-            self._epoch = document.epoch
-            self._drawn.clear()
-            self.state.cursor = min(self.state.cursor, max(0, document.count - 1))
-        end = self.last_top()
-        self._changes += 1
-        self.virtual_size = Size(self.room, end + self.size.height)
-        if (row := self.state.wanted_row) is not None and row < document.count:
-            self.state.wanted_row = None
-            self.stop_following()
-            self.reveal(row, middle=True)
-        elif self.state.follow:
-            self.state.seen = document.count
-            self.state.cursor = max(0, document.count - 1)
-            self.go_to_top(end)
-        self.refresh()
-
-    def go_to_top(self, row: int) -> None:
-        """Scroll, at once."""
-        self.scroll_to(y=row, animate=False, force=True, immediate=True)
 
     def on_mouse_scroll_up(self) -> None:
         """Stop following when the reader scrolls up."""
@@ -181,21 +160,6 @@ class LogView(LogKeys, LogLines, can_focus=True):
     def on_scroll_to(self) -> None:
         """Stop following when the scroll bar is dragged."""
         self.stop_following()
-
-    def reveal(self, row: int, *, middle: bool = False) -> None:
-        """Put the cursor on a row and scroll until it is in view."""
-        count = self.document.count if self.document else 0
-        row = max(0, min(row, count - 1))
-        self.state.cursor = row
-        above = row < self.top
-        below = row not in self.rows_in_view()
-        if above or below:
-            edge = row if above else self.top_above(row)
-            wanted = row - self.page // 3 if middle else edge
-            self.virtual_size = Size(self.room, self.last_top() + self.size.height)
-            self.go_to_top(max(0, min(wanted, self.last_top())))
-        self.leave(fabric_app(self).memory)
-        self.redraw()
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay out again."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
 NO_COLOUR_THEME: Final = "fabric-16"
+CURVE_COLOURS: Final = 8
+"""How many colours of curves a theme has."""
 
 _CURVES_DARK: Final = ("#4cc2ff", "#ffb454", "#a5e075", "#f277c0", "#b39bff", "#5fe0c8", "#e3e35f", "#d98e5f")
 _CURVES_LIGHT: Final = (

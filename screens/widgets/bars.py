@@ -10,14 +10,11 @@ from textual.reactive import reactive
 from textual.strip import Strip
 
 from screens.core import actions
-from screens.core.app_protocol import fabric_app
+from screens.core.app_protocol import Part, fabric_app
 from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.themes import paint_of
 from screens.widgets.drawn import Drawn
-
-Part = tuple[str, str]
-"""Some text and the role that colours it."""
 
 
 class Heading(Drawn):

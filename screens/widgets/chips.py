@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 from textual import events
@@ -12,12 +11,10 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
+from screens.core.app_protocol import JumpTarget
 from screens.style import text
 from screens.style.themes import paint_of
 from screens.widgets.drawn import Drawn
-
-if TYPE_CHECKING:
-    from screens.base.windows import Spot
 
 
 class Chips(Drawn):
@@ -40,13 +37,11 @@ class Chips(Drawn):
         """Be there only when there is a filter."""
         self.display = bool(terms)
 
-    def spots(self) -> Iterator[Spot]:
+    def jump_targets(self) -> Iterator[JumpTarget]:
         """Name every term: jumping to one takes it away."""
-        from screens.base.windows import Spot
-
         at = 1
         for term in self.terms:
-            yield Spot(at, self.region.y, partial(self.post_message, self.Removed(term)))
+            yield JumpTarget(at, self.region.y, partial(self.post_message, self.Removed(term)))
             at += text.cells(f" {text.harmless(term)} x ") + 1
 
     def render_line(self, y: int) -> Strip:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.segment import Segment
 from textual import events
@@ -12,12 +12,10 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
+from screens.core.app_protocol import JumpTarget
 from screens.style import text
 from screens.style.themes import paint_of
 from screens.widgets.drawn import Drawn
-
-if TYPE_CHECKING:
-    from screens.base.windows import Spot
 
 TABS: Final = ("overview", "logs", "charts", "usage", "config", "files", "events")
 """The tabs of a job."""
@@ -43,13 +41,11 @@ class TabBar(Drawn):
         """Return the tab so many places on, round and round."""
         return self.tabs[(self.tabs.index(self.active) + by) % len(self.tabs)]
 
-    def spots(self) -> Iterator[Spot]:
+    def jump_targets(self) -> Iterator[JumpTarget]:
         """Name every tab."""
-        from screens.base.windows import Spot
-
         at = 1
         for number, tab in enumerate(self.tabs, start=1):
-            yield Spot(at, self.region.y, partial(self.post_message, self.Chosen(tab)))
+            yield JumpTarget(at, self.region.y, partial(self.post_message, self.Chosen(tab)))
             at += text.cells(_label(number, tab)) + 1
 
     def render_line(self, y: int) -> Strip:

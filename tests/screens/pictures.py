@@ -18,6 +18,7 @@ os.environ["FABRIC_ASCII"] = "0"
 os.environ["TZ"] = "UTC"
 
 from screens.launch.draft_sources import draft_of_file
+from screens.launch.form_screen import open_form
 from tests.screens import seeding
 from tests.screens.support import Shown, opened
 from workbench.job import Reason, State
@@ -70,7 +71,7 @@ async def draw(home: Home, folder: Path) -> None:
         await shown.until_shown("fabric › runs")
         await shown.press("n")
         await shown.until_shown("new job")
-        shown.app.open_form(draft_of_file("examples/digits/manifest.yml").changed("params.epochs", "80"))
+        open_form(shown.app, draft_of_file("examples/digits/manifest.yml").changed("params.epochs", "80"))
         await shown.until_shown("params.epochs=80", "job       digits")
         await keep(shown, folder / "form.svg")
 

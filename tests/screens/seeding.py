@@ -283,7 +283,7 @@ def many_points(store: Store, row: JobRow, count: int, *, block: int = 100_000) 
 
 def remember_runs(store: Store) -> None:
     """Have the app open where the table of runs was left."""
-    from screens.jobs.queries import MEMORY_KEY
+    from screens.core.memory import MEMORY_KEY
     from workbench.store.queries.ui_state import set_state
 
     set_state(store, MEMORY_KEY, {"screen": "runs"})

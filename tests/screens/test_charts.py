@@ -10,10 +10,11 @@ from screens.charts import axis as axes
 from screens.charts import plot
 from screens.charts.axis import Axis
 from screens.charts.canvas import Canvas
-from screens.charts.curve import COLOURS, Curve, colours, curve, smoothed
+from screens.charts.curve import Curve, colours, curve, smoothed
 from screens.charts.layout import lay_out
 from screens.charts.plot import View
 from screens.style.glyphs import glyphs
+from screens.style.themes import CURVE_COLOURS
 from workbench.store.db.rows import Bucket
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
@@ -171,7 +172,7 @@ def test_colours_are_stable_and_collide_only_when_they_run_out() -> None:
     assert colours(["c", "b", "a"]) == few
     assert len(set(few.values())) == 3
     many = colours([f"run-{n}" for n in range(20)])
-    assert set(many.values()) == set(range(1, COLOURS + 1))
+    assert set(many.values()) == set(range(1, CURVE_COLOURS + 1))
 
 
 def bucket(seq: int, step: int | None, value: float | None, *, nans: int = 0) -> Bucket:

@@ -169,7 +169,7 @@ def test_a_terminal_that_hangs_up_ends_it_and_it_opens_again_where_it_was(termin
 
 
 def _remembered(home: Home, sort: str) -> bool:
-    from screens.jobs.queries import MEMORY_KEY
+    from screens.core.memory import MEMORY_KEY
     from workbench.store.queries.ui_state import get_state
 
     with Store.open(home) as store:

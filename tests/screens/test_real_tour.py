@@ -198,7 +198,7 @@ def _drain(terminal: int) -> None:
 
 
 def _remembered(home: Home) -> object:
-    from screens.jobs.queries import MEMORY_KEY
+    from screens.core.memory import MEMORY_KEY
     from workbench.store.queries.ui_state import get_state
 
     with Store.open(home) as store:

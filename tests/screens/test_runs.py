@@ -334,7 +334,7 @@ async def test_it_opens_again_where_it_was_left(three: Home) -> None:
 
 @journey
 async def test_garbage_in_what_was_remembered_is_harmless(three: Home) -> None:
-    from screens.jobs.queries import MEMORY_KEY
+    from screens.core.memory import MEMORY_KEY
     from workbench.store.queries.ui_state import set_state
 
     with Store.open(three) as store:

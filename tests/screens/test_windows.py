@@ -21,16 +21,16 @@ async def test_a_letter_goes_to_a_row_a_pane_or_a_tab(three: Home) -> None:
         await shown.press("ctrl+o")
         await shown.until(lambda: isinstance(shown.app.screen, Jump))
         await shown.until_shown(" a ", " s ", " d ")
-        spots = shown.app.screen.spots  # type: ignore[attr-defined] # just asked
-        assert len(spots) == 5  # two panes, three rows
-        row = next(key for key, spot in spots.items() if spot.y == 4)
+        jump_targets = shown.app.screen.jump_targets  # type: ignore[attr-defined] # just asked
+        assert len(jump_targets) == 5  # two panes, three rows
+        row = next(key for key, target in jump_targets.items() if target.y == 4)
         await shown.press(row)
         await shown.until_shown("epoch 59 loss")
         await shown.press("enter")
         await shown.until_shown("1 overview")
         await shown.press("ctrl+o")
         await shown.until(lambda: isinstance(shown.app.screen, Jump))
-        tabs = [key for key, spot in shown.app.screen.spots.items() if spot.y == 1]  # type: ignore[attr-defined] # as above
+        tabs = [key for key, target in shown.app.screen.jump_targets.items() if target.y == 1]  # type: ignore[attr-defined] # as above
         await shown.press(tabs[1])
         await shown.until_shown("60 lines")
         await shown.press("ctrl+o", "escape")

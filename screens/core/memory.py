@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from screens.jobs.queries import MEMORY_KEY
 from screens.workers.writes import Work
 from workbench.store.db.database import Store
 from workbench.store.queries.ui_state import set_state
 
+MEMORY_KEY: Final = "screens"
+"""The name of these values in the store."""
 HISTORY: Final = 50
 """So many commands and filters are remembered."""
 
