@@ -125,7 +125,7 @@ class AppActions(App[int]):
 
     def say_problem(self, error: FabricError, what: str) -> None:
         """Say in a window what went wrong; beside another one, in passing."""
-        from screens.base.windows import Problem
+        from screens.base.dialogs import Problem
 
         if isinstance(self.screen, BaseScreen):
             self.push_screen(Problem(error, f"{what}: it did not work"))
@@ -134,13 +134,13 @@ class AppActions(App[int]):
 
     def action_app_tasks(self) -> None:
         """Show what is done in the background."""
-        from screens.base.windows import TaskList
+        from screens.base.dialogs import TaskList
 
         self.push_screen(TaskList(self.tasks))
 
     def action_app_jump(self) -> None:
         """Lay letters over what can be gone to."""
-        from screens.base.windows import Jump
+        from screens.base.dialogs import Jump
 
         def go(target: JumpTarget | None) -> None:
             if target is not None:

@@ -9,8 +9,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from screens.logs.document import LogDocument, LogLine
+from screens.logs.feed import Pages
 from screens.logs.render import Manner, render
-from screens.logs.row_loader import Pages
 from screens.logs.state import LogState
 from screens.style.glyphs import glyphs
 from screens.style.themes import paint_of

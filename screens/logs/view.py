@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -12,64 +11,14 @@ from textual.strip import Strip
 
 from screens.core import actions
 from screens.core.app_protocol import fabric_app
-from screens.logs.detail import detail, texts
 from screens.logs.document import LogDocument
 from screens.logs.feed import Grown
-from screens.logs.search import LogSearch
+from screens.logs.keys import LogKeys
 from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.themes import overlay, paint_of
 from workbench.paths import Home
 from workbench.store.db.rows import JobRow
-
-COPIED_MOST: Final = 2000
-"""So many lines are copied at most: terminals take no more than some 70 kB of text."""
-
-
-class LogKeys(LogSearch):
-    """The keys of a log viewer."""
-
-    def action_log_save(self) -> None:
-        """Ask where to save."""
-        job = self.state.job
-        name = re.sub(r"[^\w.-]+", "-", job.name) if job else "job"
-        self.post_message(self.PromptWanted("save to", f"{name}.log"))
-
-    # The line under the cursor, and all of them
-
-    def action_log_detail(self) -> None:
-        """Show the whole line, or the whole traceback that it belongs to."""
-        document = self.document
-        if document is not None and document.count:
-            row = min(self.state.cursor, document.count - 1)
-            fabric_app(self).aside(lambda: detail(document, row), fabric_app(self).show_text)
-
-    def action_log_select(self) -> None:
-        """Begin a selection at the cursor, or give it up."""
-        state = self.state
-        self.stop_following()
-        state.selected_from = state.cursor if state.selected_from is None else None
-        self.redraw()
-
-    def action_log_copy(self) -> None:
-        """Copy the lines that are selected, else the one under the cursor."""
-        state, document = self.state, self.document
-        if document is None or not document.count:
-            return
-        rows = state.selection or range(min(state.cursor, document.count - 1), document.count)[:1]
-        if state.selected_from is None:
-            row = rows[0]
-            fabric_app(self).aside(lambda: [detail(document, row)[1].plain], self._copied)
-        else:
-            chosen = rows[:COPIED_MOST]
-            state.selected_from = None
-            fabric_app(self).aside(lambda: texts(document, chosen), self._copied)
-        self.redraw()
-
-    def _copied(self, lines: list[str]) -> None:
-        self.app.copy_to_clipboard("\n".join(lines))
-        what = "the line" if len(lines) == 1 else f"{len(lines):,} lines"
-        fabric_app(self).tell(f"copied {what}")
 
 
 class LogView(LogKeys, can_focus=True):

@@ -1,1 +1,3 @@
-"""workers."""
+"""What runs beside the thread that draws: reads, writes, tasks, commands.
+
+Everything above imports from here. It imports no other package of the screens."""

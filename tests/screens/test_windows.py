@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from screens.base.windows import Jump, Problem, TaskList
+from screens.base.dialogs import Jump, Problem, TaskList
 from screens.jobs.table_screen import RunsScreen
 from screens.workers.tasks import Report, percentage
 from tests.screens.support import journey, opened
