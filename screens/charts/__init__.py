@@ -1,3 +1,4 @@
 """Charts of metrics in the terminal: queries, curves, axes, layout, and the grid that draws them.
 
-The screens of jobs import the grid and the queries. It imports base and what lies below, and no other kind of screen."""
+The screens of jobs import the grid and the queries. It imports base and what lies below.
+"""
