@@ -1,9 +1,12 @@
-"""Times, sizes and counts as people read them; machines read JSON."""
+"""Times, sizes, counts and numbers as people read them, and as machines do. Pure: every module may import it."""
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 MICROSECONDS = 1_000_000
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -24,6 +27,15 @@ def duration(seconds: float) -> str:
     return f"{whole // DAY} d {whole % DAY // HOUR} h"
 
 
+def short_duration(seconds: float) -> str:
+    """Return a length of time in one unit, at most four characters wide: ``42s``, ``3m``, ``2h``, ``12d``."""
+    whole = max(0, int(seconds))
+    for length, unit in ((DAY * 365, "y"), (DAY, "d"), (HOUR, "h"), (MINUTE, "m")):
+        if whole >= length:
+            return f"{whole // length}{unit}"
+    return f"{whole}s"
+
+
 def ago(time_us: int, now_us: int) -> str:
     """Return how long ago a time was, in one unit: ``12 s ago``."""
     seconds = max(0, now_us - time_us) // MICROSECONDS
@@ -38,6 +50,27 @@ def stamp(time_us: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_us / MICROSECONDS))
 
 
+def clock_time(time_us: int, *, now_us: int | None = None) -> str:
+    """Return a local time of day, ``14:05:09``; the date with it where ``now_us`` is on another day."""
+    moment = time.localtime(time_us / MICROSECONDS)
+    today = moment if now_us is None else time.localtime(now_us / MICROSECONDS)
+    same_day = (moment.tm_year, moment.tm_yday) == (today.tm_year, today.tm_yday)
+    return time.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M", moment)
+
+
+def clock_milliseconds(time_us: int) -> str:
+    """Return a local time of day with milliseconds, 12 characters: ``14:05:09.123``."""
+    seconds, rest = divmod(time_us, MICROSECONDS)
+    return time.strftime("%H:%M:%S", time.localtime(seconds)) + f".{rest // 1000:03}"
+
+
+def since_start(span_us: int) -> str:
+    """Return a span since a start, 11 characters: ``+00:01:23.4``."""
+    sign = "-" if span_us < 0 else "+"
+    seconds, rest = divmod(abs(span_us), MICROSECONDS)
+    return f"{sign}{seconds // HOUR:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest // 100_000}"
+
+
 def iso(time_us: int | None) -> str | None:
     """Return a time as machines read it: ISO 8601 in UTC with microseconds, or None."""
     if time_us is None:
@@ -50,16 +83,16 @@ def iso(time_us: int | None) -> str | None:
 
 @cache
 def _date(day: int) -> str:
-    # Asking the system for each of 10,000 jobs' times costs more than reading them.
+    # Formatting a date for each of 10,000 jobs costs more than reading the jobs.
     return time.strftime("%Y-%m-%d", time.gmtime(day * DAY))
 
 
-def size(count: int) -> str:
+def size(count: float) -> str:
     """Return a number of bytes: ``512 B``, ``1.5 KiB``, ``8.0 GiB``."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
-            return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+            return f"{count:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
 
@@ -67,6 +100,15 @@ def size(count: int) -> str:
 def number(value: float | None) -> str:
     """Return a measured value with six significant digits; None is ``nan``."""
     return "nan" if value is None else f"{value:.6g}"
+
+
+def compact_number(value: float | None) -> str:
+    """Return a measured value in at most nine characters: ``0.1234``, ``1.2e-05``, ``12,345``; None is ``nan``."""
+    if value is None or not math.isfinite(value):
+        return number(value)
+    if value == int(value) and abs(value) < 1e6:
+        return f"{int(value):,}" if abs(value) >= 10_000 else str(int(value))
+    return f"{value:.4g}"
 
 
 def count(amount: int, noun: str, many: str = "") -> str:
@@ -80,6 +122,24 @@ def short(text: str, columns: int) -> str:
     if len(line) <= columns:
         return line
     return line[: columns - 1].rstrip() + "…" if columns > 0 else ""
+
+
+def printable(text: str) -> str:
+    """Return a text on one line, without control or direction characters that would drive the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " if c in "\n\r\t" else "�" for c in text)
+
+
+def json_value(value: Any) -> Any:  # any value that a document may hold
+    """Return a value that JSON can hold: NaN is null, infinities are ``"inf"`` and ``"-inf"``."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    if isinstance(value, Mapping):
+        return {str(key): json_value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_value(item) for item in value]
+    return value
 
 
 def milliseconds(text: str) -> int:

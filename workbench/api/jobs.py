@@ -6,13 +6,13 @@ Every call opens the store for itself, so a :class:`Job` may be kept, copied and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import FabricError, UnknownName, UsageError
-from workbench.job import TERMINAL, State, nine
+from workbench.job import TERMINAL, JobId, State, nine
 from workbench.paths import Home, default_home
+from workbench.services.inspect.job_series import Series as Series
 
 if TYPE_CHECKING:
     from workbench.services.submit.options import Words
@@ -29,23 +29,6 @@ class JobFailed(FabricError):
     def __init__(self, job: Job) -> None:
         super().__init__(f"{nine(job.id)} {job.name} {job.state.lower()}: {job.reason}", hint=job.hint)
         self.job = job
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One metric of one job: its points in their order."""
-
-    name: str
-    steps: tuple[int | None, ...]
-    values: tuple[float, ...]
-    """NaN where a point is none."""
-    times: tuple[float, ...]
-    """Seconds since 1970, UTC."""
-
-    @property
-    def last(self) -> float:
-        """The last value; NaN where there is none."""
-        return self.values[-1] if self.values else float("nan")
 
 
 class Job:
@@ -99,11 +82,10 @@ class Job:
 
     def describe(self) -> dict[str, Any]:
         """Return everything that is known of it, as ``fabric show --json``."""
-        from workbench.services.inspect.job_document import show_document
-        from workbench.store.jobs import detail
+        from workbench.services.inspect.job_document import describe
 
         with _store() as store:
-            return show_document(store, detail(store, self.id))
+            return describe(store, JobId(self.id))
 
     def wait(self, timeout: float | None = None, *, show: bool = True, check: bool = False) -> Job:
         """Wait until it has ended, and return it.
@@ -144,10 +126,10 @@ class Job:
 
     def metrics(self, *, learner: int = 1) -> dict[str, Series]:
         """Return every metric by its name, with all its points."""
-        from workbench.api.reading import series_of
+        from workbench.services.inspect.job_series import SeriesQuery, series
 
         with _store() as store:
-            return {each.name: each for each in series_of(store, self.id, learner)}
+            return dict(series(store, self.id, SeriesQuery(learner)))
 
     def results(self) -> Path:
         """Return the folder of its results."""
@@ -334,25 +316,11 @@ def jobs(where: str = "", *, sort: str = "", limit: int | None = None) -> list[J
     Raises:
         UsageError: the filter or the order cannot be read, or names a metric that no job has.
     """
-    from workbench.clock import now_us
-    from workbench.services.filters import check_metric, read_where
-    from workbench.store.queries.listing import SORTS, listed
+    from workbench.services.inspect.job_query import JobQuery, find
 
-    key = sort.lstrip("-") or "submitted"
     with _store() as store:
-        if key not in SORTS:
-            check_metric(store, key)
-        rows = listed(
-            store,
-            ["deleted_us IS NULL"],
-            {},
-            where=read_where(store, [where]),
-            sort=key,
-            descending=sort.startswith("-") if sort else True,
-            now_us=now_us(),
-            limit=limit,
-        )
-    return [Job(row.id) for row in rows]
+        query = JobQuery(where=(where,) if where else (), sort=sort or "-submitted", limit=limit)
+        return [Job(row.id) for row in find(store, query).rows]
 
 
 def _store() -> Any:  # a context manager of a Store

@@ -1,15 +1,11 @@
-"""What a job printed and measured, for the Python API."""
+"""Reads what a job printed, for the Python API."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from workbench.formats import MICROSECONDS
-
 if TYPE_CHECKING:
-    from workbench.api.jobs import Series
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
 
@@ -54,24 +50,3 @@ def _rounds(store: Store, row: JobRow, attempt: int, *, follow: bool) -> Iterato
             if ended:
                 return
             time.sleep(WAIT_SECONDS)
-
-
-def series_of(store: Store, job_id: str, learner: int) -> list[Series]:
-    """Return every metric of a learner with all its points."""
-    from workbench.api.jobs import Series
-    from workbench.metrics import points, series
-
-    found = []
-    for each in series(store, job_id, kinds=("value",)):
-        if each.learner != learner:
-            continue
-        rows = points(store, each.id)
-        found.append(
-            Series(
-                each.name,
-                tuple(point.step for point in rows),
-                tuple(math.nan if point.value is None else point.value for point in rows),
-                tuple(point.time_us / MICROSECONDS for point in rows),
-            )
-        )
-    return found

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.formats import iso
-from workbench.terminal.json_output import job_document, print_event
+from workbench.services.inspect.job_document import job_document
+from workbench.terminal.json_output import print_event
 
 if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow, SeriesRow, TransitionRow

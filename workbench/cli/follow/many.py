@@ -78,7 +78,8 @@ class _Teller:
 
     def _tell(self, row: JobRow) -> None:
         if self._json:
-            from workbench.terminal.json_output import job_document, print_event
+            from workbench.services.inspect.job_document import job_document
+            from workbench.terminal.json_output import print_event
 
             kind = "end" if is_over(row) else "state"
             print_event(kind, {**job_document(row), "schema": "fabric.event/1"})

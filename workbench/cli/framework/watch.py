@@ -49,7 +49,8 @@ def watch_list(store: Store, page: Callable[[], tuple[list[JobRow], str]], *, js
 
 
 def _watch_json(store: Store, page: Callable[[], tuple[list[JobRow], str]]) -> None:
-    from workbench.terminal.json_output import job_document, print_event
+    from workbench.services.inspect.job_document import job_document
+    from workbench.terminal.json_output import print_event
 
     told: dict[str, int] = {}
     for _ in _moments(store, None):

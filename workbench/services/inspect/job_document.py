@@ -1,44 +1,90 @@
-"""A job as ``fabric show --json`` gives it: everything that is known."""
+"""A job as a JSON document: short, as ``fabric list --json`` has it, and whole, as ``fabric show --json``.
+
+Documents carry ``schema``; fields are only ever added to them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from workbench.formats import iso
-from workbench.terminal.json_output import job_document
 
 if TYPE_CHECKING:
+    from workbench.job import JobId
     from workbench.store.db.database import Store
-    from workbench.store.db.rows import AttemptRow, JobDetail, LearnerRow, TransitionRow
+    from workbench.store.db.rows import AttemptRow, JobRow, LearnerRow, TransitionRow
+
+JOB = "fabric.job/1"
 
 
-def show_document(store: Store, whole: JobDetail) -> dict[str, Any]:
-    """Return the whole of a job."""
+def job_document(row: JobRow) -> dict[str, Any]:
+    """Return the short form: what the job's row holds."""
+    return {
+        "schema": JOB,
+        "id": row.id,
+        "name": row.name,
+        "state": row.state.value,
+        "reason": row.reason.text,
+        "reason_code": row.reason.code,
+        "hint": row.reason.hint,
+        "intent": row.intent.value,
+        "exit_code": row.exit_code,
+        "exit_by": row.exit_by,
+        "attempt": row.attempt,
+        "backend": row.place.backend,
+        "runner": row.place.runner,
+        "owner": row.owner,
+        "learners": row.learners,
+        "gpus": row.gpus,
+        "cpus": row.cpus,
+        "memory_bytes": row.memory_bytes,
+        "restarts": row.restarts,
+        "platform_restarts": row.platform_restarts,
+        "labels": dict(row.labels),
+        "tags": list(row.tags),
+        "note": row.note,
+        "parent": row.parent,
+        "trial": row.trial,
+        "submitted": iso(row.submitted_us),
+        "started": iso(row.started_us),
+        "ended": iso(row.ended_us),
+        "changed": iso(row.changed_us),
+        "seen": iso(row.seen_us),
+    }
+
+
+def describe(store: Store, job_id: JobId) -> dict[str, Any]:
+    """Return everything that is known of a job.
+
+    Raises:
+        InputMissing: the job's folder is damaged.
+    """
+    from dataclasses import asdict
+
     from workbench.data.stores.fingerprints import fingerprints
     from workbench.metrics import checkpoints, latest, progress
     from workbench.services.result_store import result_store
     from workbench.spec import spec_to_json
-    from workbench.store.jobs import attempts, transitions
+    from workbench.store.jobs import attempts, detail, transitions
     from workbench.store.queries.learners import learners
 
-    row = whole.row
-    folder = store.home.job(row.id)
-    stored = result_store(whole.spec, row.id)
+    job = detail(store, job_id)
+    folder = store.home.job(job_id)
+    stored = result_store(job.spec, job_id)
     return {
-        **job_document(row),
-        "spec": spec_to_json(whole.spec),
-        "origins": dict(whole.origins),
-        "manifest": whole.manifest_text,
-        "code_hash": whole.code_hash,
-        "recorded": dict(whole.recorded),
-        "attempts": [_attempt(each) for each in attempts(store, row.id)],
-        "learner_states": [_learner(each) for each in learners(store, row.id)],
-        "history": [_event(each) for each in transitions(store, row.id)],
-        "metrics": latest(store, row.id),
-        "checkpoints": [asdict(each) for each in checkpoints(store, row.id)],
-        "data": [asdict(each) for each in fingerprints(folder, row.attempt)],
-        "progress": [asdict(each) for each in progress(store, row.id)],
+        **job_document(job.row),
+        "spec": spec_to_json(job.spec),
+        "origins": dict(job.origins),
+        "manifest": job.manifest_text,
+        "code_hash": job.code_hash,
+        "recorded": dict(job.recorded),
+        "attempts": [_attempt(each) for each in attempts(store, job_id)],
+        "learner_states": [_learner(each) for each in learners(store, job_id)],
+        "history": [_event(each) for each in transitions(store, job_id)],
+        "metrics": latest(store, job_id),
+        "checkpoints": [asdict(each) for each in checkpoints(store, job_id)],
+        "data": [asdict(each) for each in fingerprints(folder, job.row.attempt)],
+        "progress": [asdict(each) for each in progress(store, job_id)],
         "folder": str(folder.path),
         "results": str(folder.results),
         "results_stored": stored.words if stored else "",

@@ -1,12 +1,13 @@
-"""The columns that ``fabric list`` can show: of the job, its settings, its labels, its metrics."""
+"""The columns that a list of jobs can have: of the job, its settings, its labels, its metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from workbench.formats import MICROSECONDS, ago, duration, number, size, stamp
-from workbench.job import TERMINAL, nine
+from workbench.formats import ago, duration, number, size, stamp
+from workbench.job import nine
+from workbench.services.inspect.job_times import run_seconds, unseen_seconds
 
 if TYPE_CHECKING:
     from workbench.store.db.database import Store
@@ -113,33 +114,30 @@ def _settings_of(
 ) -> dict[str, dict[str, Any]]:
     if store is None or not any(name.startswith(_SETTINGS) for name in names):
         return {}
-    from workbench.cli.commands.inspect.show import settings
     from workbench.errors import InputMissing
+    from workbench.services.inspect.settings import job_settings
     from workbench.store.jobs import detail
 
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         try:
-            found[row.id] = dict(settings(detail(store, row.id)))
+            found[row.id] = job_settings(detail(store, row.id))
         except InputMissing:
             found[row.id] = {}  # its folder is damaged; the list is of the others all the same
     return found
 
 
 def why(row: JobRow, now: int) -> str:
-    """Return a job's reason in one line, with what was asked of it and when its place was last heard of."""
+    """Return a job's reason in one line, with what was asked of it and when its backend last answered."""
     parts = [row.reason.text]
     if row.intent:
         parts.insert(0, f"{row.intent} asked for;")
-    unseen = (now - row.seen_us) / MICROSECONDS if row.seen_us else 0.0
-    if row.state not in TERMINAL and unseen > 30:
+    if (unseen := unseen_seconds(row, now)) is not None:
         parts.append(f"(last seen {duration(unseen)} ago)")
     return " ".join(part for part in parts if part)
 
 
 def took(row: JobRow, now: int) -> str:
     """Return how long a job ran, or runs."""
-    if row.started_us is None:
-        return "-"
-    end = row.ended_us if row.state in TERMINAL and row.ended_us else now
-    return duration((end - row.started_us) / MICROSECONDS)
+    seconds = run_seconds(row, now)
+    return "-" if seconds is None else duration(seconds)

@@ -109,7 +109,8 @@ def _tell(prepared: Prepared, row: JobRow, manifest: Path | None) -> None:
 def tell_detached(row: JobRow, *, json: bool, quiet: bool) -> int:
     """Print a job's id, or its document, and how to come back to it."""
     if json:
-        from workbench.terminal.json_output import job_document, print_document
+        from workbench.services.inspect.job_document import job_document
+        from workbench.terminal.json_output import print_document
 
         print_document(job_document(row))
         return 0

@@ -1,4 +1,4 @@
-"""``fabric compare``: jobs beside each other, one column each."""
+"""``fabric compare``: jobs side by side, one column each."""
 
 from __future__ import annotations
 
@@ -14,12 +14,21 @@ from workbench.cli.framework.options import Json, Where
 
 if TYPE_CHECKING:
     from workbench.paths import Home
-    from workbench.services.inspect.compare import Sheet
+    from workbench.services.inspect.comparison import (
+        ComparedMetric,
+        ComparedValue,
+        Comparison,
+        FileDifference,
+        JobRecord,
+    )
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
 
-MOST = 20
+MAX_JOBS = 20
 """More columns nobody reads."""
+
+SHOWN_RECORDED = ("git.commit", "python", "fabric", "host.name")
+"""What is shown of what was recorded, where jobs differ in it; `fabric diff` shows all of it."""
 
 SomeJobs = Annotated[
     list[str] | None,
@@ -38,116 +47,101 @@ NoCode = Annotated[bool, typer.Option("--no-code", help="Leave out how the code 
 def compare(
     jobs: SomeJobs = None, where: Where = None, all: All = False, no_code: NoCode = False, json: Json = False
 ) -> None:
-    """Lay jobs beside each other: settings, values, code.
+    """Compare jobs side by side: settings, values, code.
 
     Shown are the settings in which they differ, the last and the best value of each metric, and, of two jobs,
-    how their code differs. Whether less of a metric is better is told by its name; where it does not tell,
-    least and greatest are shown.
+    how their code differs. A metric's name says whether smaller values are better; where it does not, the least
+    and the greatest value are shown.
     """
-    from workbench.services.inspect.compare import sheet_of
+    from workbench.services.inspect.comparison import compare as compare_jobs
     from workbench.services.open_store import open_store
 
     with open_store() as store:
-        sheets = [sheet_of(store, row) for row in _rows(store, jobs or [], where)]
+        compared = compare_jobs(store, _rows(store, jobs or [], where))
         if json:
             from workbench.terminal.json_output import print_document
 
-            print_document(_document(store.home, sheets))
+            print_document(_document(store.home, compared))
         else:
-            sys.stdout.write(_text(sheets, everything=all))
+            sys.stdout.write(_text(compared, everything=all))
             if not no_code:
-                sys.stdout.write(_code(store.home, sheets))
+                sys.stdout.write(_code(store.home, compared.jobs))
 
 
 def _rows(store: Store, jobs: Sequence[str], where: list[str] | None) -> list[JobRow]:
-    from workbench.clock import now_us
     from workbench.errors import UsageError
-    from workbench.services.filters import read_where
+    from workbench.services.inspect.job_query import JobQuery, find
     from workbench.store.jobs import resolve
-    from workbench.store.queries.listing import listed
 
     rows = [resolve(store, text) for text in jobs]
     if where:
-        found = read_where(store, where)
-        rows += listed(
-            store, ["deleted_us IS NULL"], {}, where=found, now_us=now_us(), descending=False, limit=MOST + 1
-        )
+        rows += find(store, JobQuery(where=tuple(where), sort="submitted", limit=MAX_JOBS + 1)).rows
     rows = list({row.id: row for row in rows}.values())
     if len(rows) < 2:
         raise UsageError(
             f"there is {len(rows)} job to compare; name two or more" if rows else "no job fits",
             hint="fabric compare JOB JOB, or --where FILTER",
         )
-    if len(rows) > MOST:
+    if len(rows) > MAX_JOBS:
         raise UsageError(
-            f"more than {MOST} jobs do not fit beside each other",
+            f"more than {MAX_JOBS} jobs do not fit side by side",
             hint="`fabric list --columns` has one a line",
         )
     return rows
 
 
-def _text(sheets: Sequence[Sheet], *, everything: bool) -> str:
+def _text(compared: Comparison, *, everything: bool) -> str:
+    from workbench.clock import now_us
     from workbench.job import nine
+    from workbench.services.inspect.list_columns import took
     from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
-    names = [sheet.row.name for sheet in sheets]
-    titles = [
-        name if names.count(name) == 1 else nine(sheet.row.id)
-        for name, sheet in zip(names, sheets, strict=True)
-    ]
-    rows = [
-        ["id", *(nine(sheet.row.id) for sheet in sheets)],
-        ["state", *(sheet.row.state for sheet in sheets)],
-        ["time", *_times(sheets)],
-        *_setting_rows(sheets, everything=everything),
-        *_metric_rows(sheets),
+    rows = [job.row for job in compared.jobs]
+    names = [row.name for row in rows]
+    titles = [row.name if names.count(row.name) == 1 else nine(row.id) for row in rows]
+    now = now_us()
+    lines = [
+        ["id", *(nine(row.id) for row in rows)],
+        ["state", *(row.state for row in rows)],
+        ["time", *(took(row, now) for row in rows)],
+        *_setting_lines(compared, everything=everything),
+        *(line for metric in compared.metrics for line in _metric_lines(metric)),
     ]
     columns = [Column("", stretch=True), *(Column(title, stretch=True) for title in titles)]
-    return render(columns, rows, width=width(160))
+    return render(columns, lines, width=width(160))
 
 
-def _times(sheets: Sequence[Sheet]) -> Iterator[str]:
-    from workbench.clock import now_us
-    from workbench.services.inspect.list_columns import took
-
-    now = now_us()
-    for sheet in sheets:
-        yield took(sheet.row, now)
-
-
-def _setting_rows(sheets: Sequence[Sheet], *, everything: bool) -> Iterator[list[str]]:
-    from workbench.services.inspect.compare import differing, recorded_of, settings_of
-
-    settings = [settings_of(sheet) for sheet in sheets]
-    keys = list(settings[0]) if everything else differing(settings)
-    for key in keys:
-        if key != "name":
-            yield [key, *(_shown(table.get(key)) for table in settings)]
-    codes = [sheet.detail.code_hash[:12] for sheet in sheets]
+def _setting_lines(compared: Comparison, *, everything: bool) -> Iterator[list[str]]:
+    for setting in compared.settings:
+        if setting.key != "name" and (everything or setting.differs):
+            yield _line(setting)
+    codes = [job.code_hash[:12] for job in compared.jobs]
     if everything or len(set(codes)) > 1:
         yield ["code", *(code or "-" for code in codes)]
-    recorded = [recorded_of(sheet) for sheet in sheets]
-    for key in ("git.commit", "python", "fabric", "host.name"):
-        if len({repr(table.get(key)) for table in recorded}) > 1:
-            yield [key, *(_shown(table.get(key))[:40] for table in recorded)]
+    recorded = {each.key: each for each in compared.recorded}
+    for key in SHOWN_RECORDED:
+        if key in recorded and recorded[key].differs:
+            yield _line(recorded[key])
 
 
-def _metric_rows(sheets: Sequence[Sheet]) -> Iterator[list[str]]:
+def _line(value: ComparedValue) -> list[str]:
+    return [value.key, *map(_shown, value.values)]
+
+
+def _metric_lines(metric: ComparedMetric) -> Iterator[list[str]]:
     from workbench.formats import number
-    from workbench.services.inspect.compare import best_is_least
 
-    def cells(name: str, field: str) -> list[str]:
-        found = [sheet.series.get(name) for sheet in sheets]
-        return ["" if each is None else number(getattr(each, field)) for each in found]
+    def line(what: str, field: str) -> list[str]:
+        cells = ["" if each is None else number(getattr(each, field)) for each in metric.series]
+        return [f"{metric.name} {what}", *cells]
 
-    for name in dict.fromkeys(name for sheet in sheets for name in sheet.series):
-        yield [f"{name} last", *cells(name, "last")]
-        least = best_is_least(name)
-        if least is not False:
-            yield [f"{name} least" if least is None else f"{name} best", *cells(name, "minimum")]
-        if least is not True:
-            yield [f"{name} greatest" if least is None else f"{name} best", *cells(name, "maximum")]
+    yield line("last", "last")
+    if metric.smaller_is_better is None:
+        yield line("least", "minimum")
+        yield line("greatest", "maximum")
+    else:
+        yield line("best", "minimum" if metric.smaller_is_better else "maximum")
 
 
 def _shown(value: Any) -> str:
@@ -156,37 +150,47 @@ def _shown(value: Any) -> str:
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
-def _code(home: Home, sheets: Sequence[Sheet]) -> str:
+def _code(home: Home, jobs: Sequence[JobRecord]) -> str:
     from workbench.job import nine
-    from workbench.services.inspect.compare import code_differences
+    from workbench.services.inspect.comparison import code_differences
 
-    if len(sheets) != 2:
+    if len(jobs) != 2:
         return ""
-    names = (nine(sheets[0].row.id), nine(sheets[1].row.id))
-    found = code_differences(home, sheets[0].detail.code_hash, sheets[1].detail.code_hash, names)
-    return "".join("\n" + "\n".join(lines) + "\n" for _, lines in found)
+    labels = (nine(jobs[0].row.id), nine(jobs[1].row.id))
+    found = code_differences(home, jobs[0].code_hash, jobs[1].code_hash, labels)
+    return "".join("\n" + "\n".join(difference_lines(each)) + "\n" for each in found)
 
 
-def _document(home: Home, sheets: Sequence[Sheet]) -> dict[str, Any]:
-    from workbench.services.inspect.compare import code_differences, differing, settings_of
-    from workbench.terminal.json_output import job_document
+def difference_lines(difference: FileDifference) -> list[str]:
+    """Return how a file differs, as lines: the unified difference, or both sizes where it is no text."""
+    if difference.lines is not None:
+        return list(difference.lines)
+    sizes = [
+        "not there" if size is None else f"{size:,} bytes"
+        for size in (difference.before_bytes, difference.after_bytes)
+    ]
+    return [f"{difference.name} differs: {', '.join(sizes)}"]
 
-    settings = [settings_of(sheet) for sheet in sheets]
+
+def _document(home: Home, compared: Comparison) -> dict[str, Any]:
+    from workbench.services.inspect.comparison import code_differences
+    from workbench.services.inspect.job_document import job_document
+
     metrics = [
         {
             name: {"last": each.last, "least": each.minimum, "greatest": each.maximum, "step": each.last_step}
-            for name, each in sheet.series.items()
+            for name, each in job.series.items()
         }
-        for sheet in sheets
+        for job in compared.jobs
     ]
     code: dict[str, list[str]] | None = None
-    if len(sheets) == 2:
-        found = code_differences(home, sheets[0].detail.code_hash, sheets[1].detail.code_hash, ("a", "b"))
-        code = dict(found)
+    if len(compared.jobs) == 2:
+        found = code_differences(home, compared.jobs[0].code_hash, compared.jobs[1].code_hash)
+        code = {each.name: difference_lines(each) for each in found}
     return {
         "schema": "fabric.comparison/1",
-        "jobs": [job_document(sheet.row) for sheet in sheets],
-        "differing": {key: [table.get(key) for table in settings] for key in differing(settings)},
+        "jobs": [job_document(job.row) for job in compared.jobs],
+        "differing": {each.key: list(each.values) for each in compared.settings if each.differs},
         "metrics": metrics,
         "code": code,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -13,8 +13,7 @@ from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json
 
 if TYPE_CHECKING:
-    from workbench.paths import Home
-    from workbench.services.inspect.compare import Sheet
+    from workbench.services.inspect.comparison import ComparedValue, Comparison, FileDifference
 
 EXIT_DIFFERENT: Final = 1
 """As diff does."""
@@ -31,81 +30,72 @@ def diff(job: Job, other: Other, json: Json = False) -> int:
     image, seed, data, version of fabric. The exit code is 1 when something differs.
     """
     from workbench.job import nine
-    from workbench.services.inspect.compare import sheet_of
+    from workbench.services.inspect.comparison import code_differences, compare
     from workbench.services.open_store import store_with
     from workbench.store.jobs import resolve
 
     with store_with(job) as (store, row):
-        one, two = sheet_of(store, row), sheet_of(store, resolve(store, other))
-        parts = dict(_parts(one, two))
-        code = _code(store.home, one, two)
-    differs = any(parts.values()) or bool(code) or one.diff != two.diff
+        compared = compare(store, [row, resolve(store, other)])
+        one, two = compared.jobs
+        parts = _differing(compared)
+        labels = (nine(one.row.id), nine(two.row.id))
+        code = code_differences(store.home, one.code_hash, two.code_hash, labels)
+    differs = any(parts.values()) or bool(code) or one.uncommitted != two.uncommitted
     if json:
         from workbench.terminal.json_output import print_document
 
-        print_document(
-            {
-                "schema": "fabric.diff/1",
-                "ids": [one.row.id, two.row.id],
-                "differs": differs,
-                **{
-                    name: {key: list(values) for key, values in found.items()}
-                    for name, found in parts.items()
-                },
-                "code": dict(code),
-                "uncommitted": [one.diff, two.diff] if one.diff != two.diff else None,
-            }
-        )
+        print_document(_document(compared, parts, code))
     elif differs:
-        sys.stdout.write(_text(one, two, parts, code))
+        sys.stdout.write(_text(compared, parts, code))
     else:
         from workbench.terminal.console import narrate
 
-        narrate(f"nothing that is known of differs between {nine(one.row.id)} and {nine(two.row.id)}")
+        narrate(f"nothing that is known of differs between {labels[0]} and {labels[1]}")
     return EXIT_DIFFERENT if differs else 0
 
 
-Found = dict[str, tuple[Any, Any]]
+def _differing(compared: Comparison) -> dict[str, list[ComparedValue]]:
+    parts = {"settings": compared.settings, "recorded": compared.recorded, "packages": compared.packages}
+    return {name: [each for each in values if each.differs] for name, values in parts.items()}
 
 
-def _parts(one: Sheet, two: Sheet) -> Iterator[tuple[str, Found]]:
-    from workbench.services.inspect.compare import packages_of, recorded_of, settings_of
+def _document(
+    compared: Comparison, parts: dict[str, list[ComparedValue]], code: Sequence[FileDifference]
+) -> dict[str, Any]:
+    from workbench.cli.commands.inspect.compare import difference_lines
 
-    for name, read in (("settings", settings_of), ("recorded", recorded_of), ("packages", packages_of)):
-        before, after = read(one), read(two)
-        keys = dict.fromkeys((*before, *after))
-        yield (
-            name,
-            {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)},
-        )
-
-
-def _code(home: Home, one: Sheet, two: Sheet) -> list[tuple[str, list[str]]]:
-    from workbench.job import nine
-    from workbench.services.inspect.compare import code_differences
-
-    names = (nine(one.row.id), nine(two.row.id))
-    return code_differences(home, one.detail.code_hash, two.detail.code_hash, names)
+    one, two = compared.jobs
+    differs = any(parts.values()) or bool(code) or one.uncommitted != two.uncommitted
+    return {
+        "schema": "fabric.diff/1",
+        "ids": [one.row.id, two.row.id],
+        "differs": differs,
+        **{name: {each.key: list(each.values) for each in values} for name, values in parts.items()},
+        "code": {each.name: difference_lines(each) for each in code},
+        "uncommitted": [one.uncommitted, two.uncommitted] if one.uncommitted != two.uncommitted else None,
+    }
 
 
-def _text(one: Sheet, two: Sheet, parts: dict[str, Found], code: list[tuple[str, list[str]]]) -> str:
+def _text(compared: Comparison, parts: dict[str, list[ComparedValue]], code: Sequence[FileDifference]) -> str:
     import difflib
 
+    from workbench.cli.commands.inspect.compare import difference_lines
     from workbench.job import nine
     from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
+    one, two = compared.jobs
     ids = [nine(one.row.id), nine(two.row.id)]
     columns = [Column(""), Column(ids[0], stretch=True), Column(ids[1], stretch=True)]
     sections = []
-    for name, found in parts.items():
-        if found:
-            rows = [[key, *(_shown(value) for value in values)] for key, values in found.items()]
+    for name, values in parts.items():
+        if values:
+            rows = [[each.key, *map(_shown, each.values)] for each in values]
             sections.append(f"{name}\n" + render(columns, rows, width=width(160)))
-    sections += ["\n".join(lines) + "\n" for _, lines in code]
-    if one.diff != two.diff:
+    sections += ["\n".join(difference_lines(each)) + "\n" for each in code]
+    if one.uncommitted != two.uncommitted:
         names = [f"{name}/uncommitted" for name in ids]
-        before, after = one.diff.splitlines(), two.diff.splitlines()
+        before, after = one.uncommitted.splitlines(), two.uncommitted.splitlines()
         lines = difflib.unified_diff(before, after, names[0], names[1], lineterm="")
         sections.append("\n".join(lines) + "\n")
     return "\n".join(sections)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +13,7 @@ from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, Json, Where
 
 if TYPE_CHECKING:
-    from workbench.job import State
+    from workbench.services.inspect.job_query import FoundJobs, JobQuery
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
 
@@ -63,20 +62,6 @@ All = Annotated[bool, typer.Option("--all", "-a", help="All of them.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Ids only, one a line.")]
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """Which jobs are asked for, and how many of them are shown."""
-
-    states: list[State]
-    backend: str
-    text: str | None
-    label: str | None
-    where: list[str]
-    sort: str
-    columns: tuple[str, ...]
-    shown: int | None
-
-
 @command(
     "list",
     "fabric list",
@@ -104,94 +89,29 @@ def list_jobs(
     `fabric help filters` says what --where understands. --json prints an array of all that fit (with --limit
     the first N), each with id, state, reason and exit_code; with --watch a line for each job that changed.
     """
+    from workbench.services.inspect.job_query import FoundJobs, JobQuery, find, read_states
     from workbench.services.open_store import existing_store
 
     shown = limit or (None if all or json or quiet else SHOWN)
-    asked = _Asked(_states(state or []), backend, text, label, where or [], sort, _columns(columns), shown)
+    states = read_states(state or [])
+    query = JobQuery(states, backend, text or "", label or "", tuple(where or ()), sort, shown)
+    names = _columns(columns)
     with existing_store() as store:
         if watch and store is not None:
             from workbench.cli.framework.watch import watch_list
 
-            watch_list(store, lambda: _page(store, asked), json=json)
+            watch_list(store, lambda: _page(store, query, names), json=json)
             return
-        rows, total = read(store, asked)
+        found = find(store, query) if store else FoundJobs((), has_more=False)
         if json:
-            from workbench.terminal.json_output import job_document, print_document
+            from workbench.services.inspect.job_document import job_document
+            from workbench.terminal.json_output import print_document
 
-            print_document([job_document(row) for row in rows])
+            print_document([job_document(row) for row in found.rows])
         elif quiet:
-            sys.stdout.write("".join(f"{row.id}\n" for row in rows))
+            sys.stdout.write("".join(f"{row.id}\n" for row in found.rows))
         else:
-            _print_table(store, asked, rows, total)
-
-
-def read(store: Store | None, asked: _Asked) -> tuple[list[JobRow], int]:
-    """Return the jobs that are shown, and how many fit."""
-    if store is None:
-        return [], 0
-    rows = _rows(store, asked, None if asked.shown is None else asked.shown + 1)
-    if asked.shown is None or len(rows) <= asked.shown:
-        return rows, len(rows)
-    return rows[: asked.shown], _count(store, asked)
-
-
-def _rows(store: Store, asked: _Asked, limit: int | None) -> list[JobRow]:
-    if not (asked.where or asked.sort):
-        from workbench.store.jobs import list_jobs as stored
-
-        return stored(
-            store,
-            states=asked.states or None,
-            backend=asked.backend or None,
-            text=asked.text,
-            label=asked.label,
-            limit=limit,
-        )
-    from workbench.clock import now_us
-    from workbench.services.filters import check_metric, read_where
-    from workbench.store.queries.jobs import conditions
-    from workbench.store.queries.listing import SORTS, listed
-
-    key = asked.sort.lstrip("-").removeprefix("+") or "submitted"
-    if key not in SORTS:
-        check_metric(store, key)
-    descending = asked.sort.startswith("-") if asked.sort else True
-    more, values = conditions(
-        states=asked.states or None, backend=asked.backend or None, text=asked.text, label=asked.label
-    )
-    where = read_where(store, asked.where)
-    return listed(
-        store, more, values, where=where, sort=key, descending=descending, now_us=now_us(), limit=limit
-    )
-
-
-def _count(store: Store, asked: _Asked) -> int:
-    if asked.backend or asked.text or asked.label or asked.where:
-        return len(_rows(store, asked, None))
-    from workbench.store.jobs import count_jobs
-
-    states = asked.states
-    return sum(count for state, count in count_jobs(store).items() if not states or state in states)
-
-
-def _states(words: Sequence[str]) -> list[State]:
-    from workbench.errors import UnknownName
-    from workbench.job import TERMINAL, State
-
-    states: list[State] = []
-    for word in ",".join(words).replace(",", " ").split():
-        if word.lower() == "open":
-            states += [state for state in State if state not in TERMINAL]
-        elif word.upper() in State.__members__:
-            states.append(State[word.upper()])
-        else:
-            from workbench.manifest.yaml.faults import nearest
-
-            known = [*(state.lower() for state in State), "open"]
-            close = nearest(word, known)
-            hint = f"did you mean {close}?" if close else f"states are {', '.join(known)}"
-            raise UnknownName(f"there is no state '{word}'", hint=hint)
-    return states
+            _print_table(store, query, found, names)
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -204,30 +124,38 @@ def _columns(text: str) -> tuple[str, ...]:
     return tuple(name.removeprefix("+") for name in names) or USUAL
 
 
-def _print_table(store: Store | None, asked: _Asked, rows: list[JobRow], total: int) -> None:
+def _print_table(store: Store | None, query: JobQuery, found: FoundJobs, names: tuple[str, ...]) -> None:
     from workbench.terminal.console import narrate
 
-    if not rows:
-        if asked.states or asked.backend or asked.text or asked.label or asked.where:
+    if not found.rows:
+        if query.is_filtered:
             narrate("no job fits; `fabric list --all` shows all there are")
         else:
             narrate("no jobs; `fabric run MANIFEST` or `fabric run -- COMMAND` starts one")
         return
-    sys.stdout.write(_table(store, asked, rows))
-    if len(rows) < total:
-        narrate(f"showing {len(rows):,} of {total:,}; --all shows the rest")
+    sys.stdout.write(_table(store, found.rows, names))
+    if store and found.has_more:
+        narrate(f"{_cut(store, query)}; --all shows the rest")
 
 
-def _page(store: Store, asked: _Asked) -> tuple[list[JobRow], str]:
+def _cut(store: Store, query: JobQuery) -> str:
+    from workbench.services.inspect.job_query import count_found
+
+    return f"showing {query.limit or 0:,} of {count_found(store, query):,}"
+
+
+def _page(store: Store, query: JobQuery, names: tuple[str, ...]) -> tuple[list[JobRow], str]:
     """Return what is watched: the jobs, and the table of them."""
-    rows, total = read(store, asked)
-    if not rows:
-        return rows, "no job fits\n"
-    more = f"showing {len(rows):,} of {total:,}\n" if len(rows) < total else ""
-    return rows, _table(store, asked, rows) + more
+    from workbench.services.inspect.job_query import find
+
+    found = find(store, query)
+    if not found.rows:
+        return [], "no job fits\n"
+    more = f"{_cut(store, query)}\n" if found.has_more else ""
+    return list(found.rows), _table(store, found.rows, names) + more
 
 
-def _table(store: Store | None, asked: _Asked, rows: Sequence[JobRow]) -> str:
+def _table(store: Store | None, rows: Sequence[JobRow], names: tuple[str, ...]) -> str:
     from workbench.clock import now_us
     from workbench.services.inspect.list_columns import CELLS, RIGHT, STRETCHED, cells_of
     from workbench.terminal.console import state_style, width
@@ -245,6 +173,6 @@ def _table(store: Store | None, asked: _Asked, rows: Sequence[JobRow]) -> str:
             stretch=name in STRETCHED,
             paint=paint if name == "state" else None,
         )
-        for name in asked.columns
+        for name in names
     ]
-    return render(made, cells_of(store, asked.columns, rows, now_us()), width=width(120))
+    return render(made, cells_of(store, names, rows, now_us()), width=width(120))

@@ -37,7 +37,8 @@ def status(jobs: SomeJobs = None, json: Json = False) -> None:
 
 def _print(store: Store | None, rows: list[JobRow], *, json: bool) -> None:
     if json:
-        from workbench.terminal.json_output import job_document, print_document
+        from workbench.services.inspect.job_document import job_document
+        from workbench.terminal.json_output import print_document
 
         print_document([job_document(row) for row in rows])
         return

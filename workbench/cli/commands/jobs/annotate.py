@@ -50,7 +50,8 @@ def tag(job: Job, tags: Tags = None, remove: Remove = None, json: Json = False) 
             annotate(store, row.id, tags=kept, origin=ORIGIN)
         row = current(store, row.id) or row
     if json:
-        from workbench.terminal.json_output import job_document, print_document
+        from workbench.services.inspect.job_document import job_document
+        from workbench.terminal.json_output import print_document
 
         print_document(job_document(row))
     elif row.tags:
@@ -81,7 +82,8 @@ def note(
             annotate(store, row.id, note=whole, origin=ORIGIN)
             row = current(store, row.id) or row
     if json:
-        from workbench.terminal.json_output import job_document, print_document
+        from workbench.services.inspect.job_document import job_document
+        from workbench.terminal.json_output import print_document
 
         print_document(job_document(row))
     elif not said and row.note:

@@ -66,10 +66,11 @@ def resume(
     others from now on; code and all else stay.
     """
     from workbench.cli.follow.signals import policy_of
+    from workbench.services.inspect.job_document import job_document
     from workbench.services.open_store import store_with
     from workbench.services.submit.resume import ask_to_resume, wait_for_answer
     from workbench.store.jobs import job as current
-    from workbench.terminal.json_output import job_document, print_document
+    from workbench.terminal.json_output import print_document
 
     with store_with(job) as (store, row):
         request = ask_to_resume(store, row, backend=backend, runner=runner, sets=set or (), origin=ORIGIN)
@@ -89,9 +90,10 @@ def resume(
 
 def _stop(kind: Literal["halt", "kill"], names: list[str], label: str, *, wait: bool, json: bool) -> int:
     from workbench.services.follow.wait import wait_until
+    from workbench.services.inspect.job_document import job_document
     from workbench.services.open_store import chosen_jobs, open_store
     from workbench.store.jobs import job
-    from workbench.terminal.json_output import job_document, print_document
+    from workbench.terminal.json_output import print_document
 
     with open_store() as store:
         # Of many the newest first: what still waits must not begin because something before it ended.

@@ -292,7 +292,8 @@ def _line(row: JobRow, several: Several, words: Words, number: int) -> str:
 
 def _tell_detached(rows: Sequence[JobRow], several: Several, ways: Ways) -> int:
     if ways.json:
-        from workbench.terminal.json_output import job_document, print_document
+        from workbench.services.inspect.job_document import job_document
+        from workbench.terminal.json_output import print_document
 
         print_document([job_document(row) for row in rows])
         return 0

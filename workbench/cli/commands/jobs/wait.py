@@ -62,7 +62,8 @@ def wait(
         )
         ended = [row for row in rows if is_over(row)]
         if json:
-            from workbench.terminal.json_output import job_document, print_document
+            from workbench.services.inspect.job_document import job_document
+            from workbench.terminal.json_output import print_document
 
             print_document([job_document(row) for row in rows])
         else:

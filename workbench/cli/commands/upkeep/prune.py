@@ -206,7 +206,8 @@ def _remove_logs(store: Store, uses: list[Use]) -> None:
 
 
 def _print_document(uses: list[Use], things: list[Thing], rule: Rule, *, removed: bool) -> None:
-    from workbench.terminal.json_output import job_document, print_document
+    from workbench.services.inspect.job_document import job_document
+    from workbench.terminal.json_output import print_document
 
     document: dict[str, Any] = {
         "schema": "fabric.pruning/1",

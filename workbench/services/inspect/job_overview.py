@@ -1,0 +1,222 @@
+"""The overview of a job: state and times, what it runs, its code and data, its metrics, where its results are.
+
+It is a value. The command line and the screens put it into words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import FabricError
+
+if TYPE_CHECKING:
+    from workbench.data.stores.fingerprints import Fingerprint
+    from workbench.metrics import CheckpointRow, NoteRow, ProgressRow
+    from workbench.services.inspect.job_times import PhaseTime
+    from workbench.spec import JobSpec
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import AttemptRow, JobDetail, JobRow, LearnerRow, SeriesRow
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCode:
+    """The code that a job runs, and what it was submitted with; a text is empty where nothing is recorded."""
+
+    hash: str
+    """The hash of its snapshot; empty where the job has no code."""
+    source: str
+    """The folder or archive that it was taken from."""
+    commit: str
+    branch: str
+    uncommitted: bool
+    """Whether files differed from the commit."""
+    python: str
+    """The interpreter at the submission."""
+    packages: int
+    """How many packages that interpreter had."""
+    host: str
+    """The machine that submitted it."""
+    folder: str
+    """The working folder of the submission."""
+    fabric: str
+    """The version of fabric."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPaths:
+    """Where a job's files are on this machine."""
+
+    folder: Path
+    results: Path
+    checkpoints: Path
+    manifest: Path | None
+    """The manifest that was written for a command line; None for a job that had one."""
+    log: Path
+    """What the first learner of the last attempt printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOverview:
+    """One start of the job."""
+
+    row: AttemptRow
+    phases: tuple[PhaseTime, ...]
+    learners: tuple[LearnerRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobOverview:
+    """All that an overview of one job shows."""
+
+    row: JobRow
+    detail: JobDetail | None
+    """None where the job's folder is damaged."""
+    error: FabricError | None
+    """Why ``detail`` cannot be read."""
+    run_seconds: float | None
+    """How long the command has run, or ran; None before it starts."""
+    unseen_seconds: float | None
+    """For how long its backend has not answered; None while it is in sight."""
+    attempts: tuple[AttemptOverview, ...]
+    """The oldest first."""
+    metrics: tuple[SeriesRow, ...]
+    """By name; of several learners the first one's."""
+    progress: ProgressRow | None
+    notes: tuple[NoteRow, ...]
+    """The last attempt's, the oldest first."""
+    checkpoints: tuple[CheckpointRow, ...]
+    """The oldest first."""
+    data: tuple[Fingerprint, ...]
+    code: RecordedCode
+    paths: JobPaths
+    results: str
+    """Where the results are: an address in a store, or a folder here."""
+    port_forward: str
+    """The command that brings the first learner's ports here; empty for jobs without ports, or not in a cluster."""
+
+
+def overview(store: Store, job_id: str, now_us: int) -> JobOverview:
+    """Read a job's overview.
+
+    Raises:
+        UnknownName: there is no such job.
+    """
+    from workbench.errors import UnknownName
+    from workbench.metrics import checkpoints, notes, progress
+    from workbench.services.inspect.job_times import run_seconds, unseen_seconds
+    from workbench.store.jobs import detail, job
+
+    row = job(store, job_id)
+    if row is None:
+        raise UnknownName(f"there is no job {job_id}")
+    known: JobDetail | None = None
+    error: FabricError | None = None
+    try:
+        known = detail(store, row.id)
+    except FabricError as failure:
+        error = failure
+    return JobOverview(
+        row=row,
+        detail=known,
+        error=error,
+        run_seconds=run_seconds(row, now_us),
+        unseen_seconds=unseen_seconds(row, now_us),
+        attempts=_attempts(store, row, now_us),
+        metrics=_metrics(store, row),
+        progress=next(iter(progress(store, row.id)), None),
+        notes=tuple(note for note in notes(store, row.id) if note.attempt == row.attempt),
+        checkpoints=tuple(checkpoints(store, row.id)),
+        data=_data(store, row),
+        code=_code(known),
+        paths=_paths(store, row),
+        results=_results(store, row, known.spec if known else None),
+        port_forward=port_forward_command(row, known.spec) if known else "",
+    )
+
+
+def _attempts(store: Store, row: JobRow, now_us: int) -> tuple[AttemptOverview, ...]:
+    from workbench.services.inspect.job_times import phase_times
+    from workbench.store.jobs import attempts
+    from workbench.store.queries.learners import learners
+
+    return tuple(
+        AttemptOverview(each, phase_times(each, now_us), tuple(learners(store, row.id, each.attempt)))
+        for each in attempts(store, row.id)
+    )
+
+
+def _metrics(store: Store, row: JobRow) -> tuple[SeriesRow, ...]:
+    from workbench.metrics import series
+
+    found: dict[str, SeriesRow] = {}
+    for each in series(store, row.id, kinds=("value",)):
+        found.setdefault(each.name, each)
+    return tuple(found.values())
+
+
+def _data(store: Store, row: JobRow) -> tuple[Fingerprint, ...]:
+    from workbench.data.stores.fingerprints import fingerprints
+
+    return tuple(fingerprints(store.home.job(row.id), row.attempt))
+
+
+def _code(detail: JobDetail | None) -> RecordedCode:
+    recorded = detail.recorded if detail else {}
+    git, host = _mapping(recorded, "git"), _mapping(recorded, "host")
+    return RecordedCode(
+        hash=detail.code_hash if detail else "",
+        source=str(_mapping(recorded, "code").get("source") or ""),
+        commit=str(git.get("commit") or ""),
+        branch=str(git.get("branch") or ""),
+        uncommitted=bool(git.get("dirty")),
+        python=str(recorded.get("python") or ""),
+        packages=len(recorded.get("packages") or ()),
+        host=str(host.get("name") or host.get("hostname") or ""),
+        folder=str(recorded.get("cwd") or ""),
+        fabric=str(recorded.get("fabric") or ""),
+    )
+
+
+def _mapping(recorded: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = recorded.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _paths(store: Store, row: JobRow) -> JobPaths:
+    folder = store.home.job(row.id)
+    return JobPaths(
+        folder.path,
+        folder.results,
+        folder.checkpoints,
+        folder.manifest if folder.manifest.exists() else None,
+        folder.attempt(row.attempt).learner(1).output,
+    )
+
+
+def _results(store: Store, row: JobRow, spec: JobSpec | None) -> str:
+    from workbench.services.result_store import result_store
+
+    stored = result_store(spec, row.id) if spec else None
+    return stored.words if stored else str(store.home.job(row.id).results)
+
+
+def port_forward_command(row: JobRow, spec: JobSpec) -> str:
+    """Return the command that brings the first learner's ports here; empty where it has none, or is no pod."""
+    from workbench.job import attempt_stem
+
+    if not spec.ports or row.place.runner != "pod":
+        return ""
+    options = {"kubeconfig": "", "context": "", "namespace": "", **row.place.options}
+    command = ["kubectl"]
+    command += [
+        f"--{name}={options[name]}" for name in ("kubeconfig", "context", "namespace") if options[name]
+    ]
+    job = attempt_stem(row.id, row.attempt)
+    first = f"job/{job}"
+    if row.learners > 1:
+        selector = f"job-name={job},batch.kubernetes.io/job-completion-index=0"
+        first = f"$({' '.join(command)} get pod -l {selector} -o name)"
+    return " ".join([*command, "port-forward", first, *map(str, spec.ports)])

@@ -1,0 +1,122 @@
+"""Finds jobs: by state, backend, text, label and filter, in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workbench.job import State
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuery:
+    """Which jobs are meant; what is empty excludes none."""
+
+    states: tuple[State, ...] = ()
+    backend: str = ""
+    text: str = ""
+    """Part of the name, the id, or another text of the job."""
+    label: str = ""
+    """``key`` or ``key=value``."""
+    where: tuple[str, ...] = ()
+    """Filters, as ``--where`` takes them; all of them have to fit."""
+    sort: str = ""
+    """A column or a metric, ``-`` before it for the greatest first; empty: the newest job first."""
+    limit: int | None = None
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether jobs may be left out of the result, but for its limit."""
+        return bool(self.states or self.backend or self.text or self.label or self.where)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundJobs:
+    """The jobs that fit a query."""
+
+    rows: tuple[JobRow, ...]
+    """At most as many as the query's limit."""
+    has_more: bool
+    """Whether more fit; :func:`count_found` says how many."""
+
+
+def find(store: Store, query: JobQuery) -> FoundJobs:
+    """Find jobs.
+
+    Raises:
+        UsageError: a filter or the order cannot be read, or names a metric that no job has.
+    """
+    rows = _read(store, query, None if query.limit is None else query.limit + 1)
+    return FoundJobs(tuple(rows[: query.limit]), query.limit is not None and len(rows) > query.limit)
+
+
+def _read(store: Store, query: JobQuery, limit: int | None) -> list[JobRow]:
+    if not (query.where or query.sort):
+        from workbench.store.jobs import list_jobs
+
+        return list_jobs(
+            store,
+            states=query.states or None,
+            backend=query.backend or None,
+            text=query.text or None,
+            label=query.label or None,
+            limit=limit,
+        )
+    from workbench.clock import now_us
+    from workbench.services.filters import check_metric, read_where
+    from workbench.store.queries.jobs import conditions
+    from workbench.store.queries.listing import SORTS, listed
+
+    key = query.sort.lstrip("-").removeprefix("+") or "submitted"
+    if key not in SORTS:
+        check_metric(store, key)
+    descending = query.sort.startswith("-") if query.sort else True
+    more, values = conditions(
+        states=query.states or None,
+        backend=query.backend or None,
+        text=query.text or None,
+        label=query.label or None,
+    )
+    where = read_where(store, list(query.where))
+    return listed(
+        store, more, values, where=where, sort=key, descending=descending, now_us=now_us(), limit=limit
+    )
+
+
+def count_found(store: Store, query: JobQuery) -> int:
+    """Return how many jobs fit a query, whatever its limit."""
+    if replace(query, states=()).is_filtered:
+        return len(_read(store, query, None))
+    from workbench.store.jobs import count_jobs
+
+    counts = count_jobs(store).items()
+    return sum(count for state, count in counts if not query.states or state in query.states)
+
+
+def read_states(words: Sequence[str]) -> tuple[State, ...]:
+    """Read names of states, several of them with commas or blanks between; ``open`` stands for those not ended.
+
+    Raises:
+        UnknownName: a name is none of a state; the hint names the nearest.
+    """
+    from workbench.errors import UnknownName
+    from workbench.job import TERMINAL, State
+
+    states: list[State] = []
+    for word in ",".join(words).replace(",", " ").split():
+        if word.lower() == "open":
+            states += [state for state in State if state not in TERMINAL]
+        elif word.upper() in State.__members__:
+            states.append(State[word.upper()])
+        else:
+            from workbench.manifest.yaml.faults import nearest
+
+            known = [*(state.lower() for state in State), "open"]
+            close = nearest(word, known)
+            hint = f"did you mean {close}?" if close else f"states are {', '.join(known)}"
+            raise UnknownName(f"there is no state '{word}'", hint=hint)
+    return tuple(states)
