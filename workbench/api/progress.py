@@ -20,7 +20,7 @@ from workbench.services.follow.job_text import (
 )
 
 if TYPE_CHECKING:
-    from workbench.cli.follow.views import View
+    from workbench.services.follow.follower import View
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow, SeriesRow, TransitionRow
 

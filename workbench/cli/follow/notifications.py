@@ -14,8 +14,8 @@ from workbench.services.follow.job_text import VERBS, metrics_line
 from workbench.terminal.console import is_terminal
 
 if TYPE_CHECKING:
-    from workbench.cli.follow.views import View
     from workbench.metrics.conditions import Condition
+    from workbench.services.follow.follower import View
     from workbench.store.db.rows import JobRow, SeriesRow, TransitionRow
 
 BELL: Final = "\a"

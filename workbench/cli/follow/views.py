@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from workbench.clock import elapsed_seconds, now_us
 from workbench.formats import duration
@@ -20,38 +20,8 @@ from workbench.terminal.stdout import STDOUT, Prefixed, write_all
 
 if TYPE_CHECKING:
     from workbench.logs.sanitise import Sanitiser
+    from workbench.services.follow.follower import View
     from workbench.store.db.rows import JobRow, SeriesRow, TransitionRow
-
-
-class View(Protocol):
-    """What a follower tells; every call returns soon, but for output that nobody reads."""
-
-    def state(self, row: JobRow, history: Sequence[TransitionRow]) -> None:
-        """Take the job as it is now, and what happened since the last call."""
-
-    def output(self, attempt: int, learner: int, data: bytes) -> None:
-        """Take bytes that a learner printed."""
-
-    def descriptor(self, learner: int) -> int | None:
-        """Return where a learner's bytes may be copied to as they are; None: give them to ``output``."""
-
-    def finish_output(self) -> None:
-        """Take note that this attempt prints no more."""
-
-    def metrics(self, series: Sequence[SeriesRow]) -> None:
-        """Take the latest values."""
-
-    def progress(self, text: str) -> None:
-        """Take how far data or results are on their way; an empty text where they are not."""
-
-    def trouble(self, text: str) -> None:
-        """Take a sentence about what hinders the following, not the job."""
-
-    def tick(self) -> None:
-        """Take the chance to draw what depends on time alone."""
-
-    def ended(self, row: JobRow, results: str) -> None:
-        """Take the end."""
 
 
 class PlainView:

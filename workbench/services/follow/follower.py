@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from workbench.clock import elapsed_seconds
 from workbench.errors import FabricError, UnknownName
@@ -16,12 +17,11 @@ from workbench.services.follow.job_text import is_over
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from workbench.cli.follow.views import View
     from workbench.learner.platform.watch import Watcher
     from workbench.logs.journal import JournalReader
     from workbench.paths import Home
     from workbench.store.db.database import Store
-    from workbench.store.db.rows import JobRow
+    from workbench.store.db.rows import JobRow, SeriesRow, TransitionRow
 
 
 class Glances:
@@ -104,6 +104,37 @@ class Keeper:
                 self.trouble = ""
             except (FabricError, OSError) as error:
                 self.trouble = f"no controller can be started: {error}"
+
+
+class View(Protocol):
+    """What a follower tells; every call returns soon, but for output that nobody reads."""
+
+    def state(self, row: JobRow, history: Sequence[TransitionRow]) -> None:
+        """Take the job as it is now, and what happened since the last call."""
+
+    def output(self, attempt: int, learner: int, data: bytes) -> None:
+        """Take bytes that a learner printed."""
+
+    def descriptor(self, learner: int) -> int | None:
+        """Return where a learner's bytes may be copied to as they are; None: give them to ``output``."""
+
+    def finish_output(self) -> None:
+        """Take note that this attempt prints no more."""
+
+    def metrics(self, series: Sequence[SeriesRow]) -> None:
+        """Take the latest values."""
+
+    def progress(self, text: str) -> None:
+        """Take how far data or results are on their way; an empty text where they are not."""
+
+    def trouble(self, text: str) -> None:
+        """Take a sentence about what hinders the following, not the job."""
+
+    def tick(self) -> None:
+        """Take the chance to draw what depends on time alone."""
+
+    def ended(self, row: JobRow, results: str) -> None:
+        """Take the end."""
 
 
 class Follower:
