@@ -30,7 +30,7 @@ from workbench.store.db.database import Store
         (["metrics", "x", "--csv", "--json"], "--csv and --json exclude each other", ""),
         (["download", "x", "resluts"], "there is no 'resluts' to download", "code, logs"),
         (["completion", "tcsh"], "no completion for the shell 'tcsh'", "bash, zsh, fish"),
-        (["run"], "run what?", "fabric run MANIFEST"),
+        (["run"], "nothing to run", "fabric run MANIFEST"),
         (["run", "--backend", "nowhere", "--", "true"], "nowhere", "local"),
         (["run", "--runner", "magic", "--", "true"], "there is no runner 'magic'", "process"),
         (["run", "-e", "1x=2", "--", "true"], "'1x' is no name of a variable", "-e KEY"),

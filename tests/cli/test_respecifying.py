@@ -83,7 +83,7 @@ def test_a_command_of_the_command_line_has_no_params_in_it(fabric: Fabric) -> No
     )
 
     assert (
-        "was given beside the manifest"
+        "does not come from the manifest"
         in fabric("resume", "@last", "--set", "params.epochs=4", expect=64).stderr
     )
     assert fabric("resume", "@last", "--set", "params.new=4").returncode == 0

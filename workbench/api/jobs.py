@@ -15,7 +15,9 @@ from workbench.paths import Home, default_home
 from workbench.services.inspect.job_series import Series as Series
 
 if TYPE_CHECKING:
-    from workbench.services.submit.options import Words
+    from workbench.services.submit.options import RunOptions
+    from workbench.services.submit.prepare import JobSubmission
+    from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
 
 ORIGIN: Final = "python"
@@ -163,12 +165,15 @@ class Job:
             UsageError: it is not halted or failed, or cannot go on like that.
             TryAgain: the controller refused.
         """
-        from workbench.services.submit.resume import ask_to_resume, wait_for_answer
+        from workbench.services.submit.resume import JobChanges, resume, wait_for_answer
+        from workbench.terminal.console import narrate
 
         sets = _overrides(params, {f"env.{name}": value for name, value in (env or {}).items()})
         with _store() as store:
             row = self._row()
-            request = ask_to_resume(store, row, backend=backend, runner=runner, sets=sets, origin=ORIGIN)
+            request = resume(store, row, JobChanges(backend, runner, sets), origin=ORIGIN)
+            for note in request.notes:
+                narrate(f"note: {note}")
             wait_for_answer(store, row, request)
         return self
 
@@ -267,9 +272,9 @@ def run(
     """
     from workbench.config import profile as chosen
     from workbench.services.submit.prepare import prepare
-    from workbench.services.submit.submit import ControllerStart, submit
+    from workbench.services.submit.submit import ControllerStart
 
-    words = _words(
+    options = _options(
         manifest,
         code=str(code),
         backend=backend,
@@ -286,8 +291,8 @@ def run(
         templates=tuple(templates),
     )
     with chosen(profile), _store() as store, ControllerStart(store.home):
-        prepared = prepare(words, store.home, launch=True)
-        row = submit(store, prepared, keep_manifest=False, quiet=not show, origin=ORIGIN)
+        submission = prepare(options, store.home, launch=True)
+        row = _submit(store, submission, show=show)
     started = Job(row.id)
     return started.wait(show=show) if wait else started
 
@@ -323,6 +328,20 @@ def jobs(where: str = "", *, sort: str = "", limit: int | None = None) -> list[J
         return [Job(row.id) for row in find(store, query).rows]
 
 
+def _submit(store: Store, submission: JobSubmission, *, show: bool) -> JobRow:
+    from workbench.services.submit.submit import submission_lines, submit
+    from workbench.terminal.console import narrate
+    from workbench.terminal.errors import warn
+
+    for warning in submission.warnings:
+        warn(warning)
+    row = submit(store, submission, origin=ORIGIN)
+    if show:
+        for line in (*submission_lines(submission, row), *(f"note: {note}" for note in submission.notes)):
+            narrate(line)
+    return row
+
+
 def _store() -> Any:  # a context manager of a Store
     from workbench.services.open_store import open_store
 
@@ -337,21 +356,21 @@ def _overrides(params: Mapping[str, Any] | None, keys: Mapping[str, Any] | None)
     return tuple(f"{path}={json.dumps(value)}" for path, value in said.items())
 
 
-def _words(manifest: str | Path | Mapping[str, Any] | Sequence[str], **words: Any) -> Words:
-    from workbench.services.submit.options import Words
+def _options(manifest: str | Path | Mapping[str, Any] | Sequence[str], **options: Any) -> RunOptions:
+    from workbench.services.submit.options import RunOptions
 
     if isinstance(manifest, Mapping):
         import yaml
 
         text = yaml.safe_dump(dict(manifest), allow_unicode=True, sort_keys=False)
-        words["code"] = words["code"] or _working_folder(manifest)
-        return Words(manifest=SOURCE, text=text, argv=("fabric_workbench.run",), **words)
+        options["code"] = options["code"] or _working_folder(manifest)
+        return RunOptions(manifest=SOURCE, manifest_text=text, argv=("fabric_workbench.run",), **options)
     if isinstance(manifest, (str, Path)):
-        return Words(manifest=str(manifest), argv=("fabric_workbench.run",), **words)
+        return RunOptions(manifest=str(manifest), argv=("fabric_workbench.run",), **options)
     command = tuple(str(word) for word in manifest)
     if not command:
         raise UsageError("the command line is empty")
-    return Words(command=command, argv=("fabric_workbench.run",), **words)
+    return RunOptions(command=command, argv=("fabric_workbench.run",), **options)
 
 
 def _working_folder(manifest: Mapping[str, Any]) -> str:

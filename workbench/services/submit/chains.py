@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import UsageError
 from workbench.job import JobId, new_job_id
 from workbench.services.submit.dependencies import JOB_STORE, split_reference
-from workbench.services.submit.options import Words, read_manifest
+from workbench.services.submit.options import RunOptions, read_manifest
 
 if TYPE_CHECKING:
     from workbench.manifest import Loaded
@@ -20,23 +19,23 @@ if TYPE_CHECKING:
 class Link:
     """One document of a chain."""
 
-    words: Words
+    options: RunOptions
     name: str
     job_id: JobId
 
 
-def documents_of(words: Words) -> list[Words]:
-    """Return the words of each document of the manifest; of a command line, or one document, the words alone."""
-    if not words.manifest or words.text:
-        return [words]
+def documents_of(options: RunOptions) -> list[RunOptions]:
+    """Return the options of each document of the manifest; a command line counts as one document."""
+    if not options.manifest or options.manifest_text:
+        return [options]
     from workbench.manifest.yaml.compose import documents
     from workbench.manifest.yaml.source import read_manifest as text_of
 
-    texts = documents(text_of(words.manifest, None))
-    return [replace(words, text=text) for text in texts]
+    texts = documents(text_of(options.manifest, None))
+    return [replace(options, manifest_text=text) for text in texts]
 
 
-def in_order(parts: Sequence[Words]) -> list[Link]:
+def in_order(parts: Sequence[RunOptions]) -> list[Link]:
     """Return the documents in an order in which each comes after those that it names.
 
     One that says nothing of it comes after the one above it.
@@ -76,13 +75,13 @@ def _references(loaded: Loaded) -> list[str]:
     return [split_reference(text)[0] for text in loaded.spec.after] + _stores(loaded)
 
 
-def _after_the_last(parts: Sequence[Words], loaded: Sequence[Loaded], at: int) -> Words:
+def _after_the_last(parts: Sequence[RunOptions], loaded: Sequence[Loaded], at: int) -> RunOptions:
     """Have a document that says nothing of it come after the one above it."""
-    words = parts[at]
+    options = parts[at]
     if at and _says_nothing(loaded[at]):
-        return replace(words, after=(f"{loaded[at - 1].spec.name}:completed",))
+        return replace(options, after=(f"{loaded[at - 1].spec.name}:completed",))
     # What the command line says of others concerns those that begin the chain.
-    return words if not at else replace(words, after=())
+    return options if not at else replace(options, after=())
 
 
 def _sorted(before: dict[str, list[str]]) -> list[str]:
@@ -95,8 +94,3 @@ def _sorted(before: dict[str, list[str]]) -> list[str]:
         raise UsageError(
             f"the documents wait for each other: {circle}", hint="take one `after:` out"
         ) from None
-
-
-def title_of(words: Words) -> str:
-    """Return what a chain is called: its file."""
-    return Path(words.manifest).name

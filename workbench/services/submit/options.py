@@ -1,4 +1,4 @@
-"""The words of ``run`` and ``plan``: what they say, and the manifest that they come to."""
+"""The options of one run, and the manifest that they lead to."""
 
 from __future__ import annotations
 
@@ -16,19 +16,26 @@ ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", "
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """What was said on the command line."""
+class RunOptions:
+    """What a client asks for when it starts a job; an empty field leaves the choice to manifest and configuration."""
 
     manifest: str = ""
+    """A file, or ``-`` for standard input; empty where ``command`` is given."""
     code: str = ""
+    """A folder, zip or tar; empty takes the manifest's folder."""
     command: tuple[str, ...] = ()
-    """The user's own command line, after ``--``."""
+    """The user's own command line, in place of a manifest's."""
     backend: str = ""
+    """A name or an address."""
     context: str = ""
+    """A context of the kubeconfig."""
     namespace: str = ""
+    """A namespace of the cluster."""
     runner: str = ""
     overrides: tuple[str, ...] = ()
+    """``KEY=VALUE``, keys with dots."""
     environment: tuple[str, ...] = ()
+    """``KEY=VALUE``, or ``KEY`` for a secret."""
     name: str = ""
     gpus: int | None = None
     image: str = ""
@@ -37,119 +44,136 @@ class Words:
     templates: tuple[str, ...] = ()
     """Names or files, the strongest last."""
     after: tuple[str, ...] = ()
-    """Jobs that come before, each perhaps with ``:completed`` or ``:ended``."""
+    """Jobs to wait for, each optionally with ``:completed`` or ``:ended``."""
     at_most: int | None = None
-    text: str = ""
-    """What the manifest says, where it is not to be read again: one document of several."""
+    """How many jobs of the same sweep run at once."""
+    manifest_text: str = ""
+    """The manifest's text where it was read already: one document of several, or standard input."""
     data: tuple[str, ...] = ()
     """Each ``[ID=]PATH|URL``."""
     results: str = ""
+    """``PATH|URL``."""
     checkpoint: str = ""
-    """``JOB[@STEP]``: what it begins with."""
+    """``JOB[@STEP]``: the checkpoint to begin with."""
     argv: tuple[str, ...] = ()
+    """The client's command line, for the job's records."""
 
 
-def sort_out(words: Words) -> Words:
-    """Tell MANIFEST and CODE apart where a command line is given too."""
-    if not words.command:
-        if not words.manifest:
-            raise UsageError("run what?", hint="fabric run MANIFEST [CODE], or fabric run -- COMMAND")
-        return words
-    if words.manifest and not words.code and _is_code(words.manifest):
-        return replace(words, manifest="", code=words.manifest)
-    return words
+def resolve_arguments(options: RunOptions) -> RunOptions:
+    """Take the first argument as CODE where it is a folder or an archive and a command line is given too.
+
+    Raises:
+        UsageError: neither a manifest nor a command line is given.
+    """
+    if not options.command:
+        if not options.manifest:
+            raise UsageError(
+                "nothing to run: give a manifest, or a command after --",
+                hint="fabric run MANIFEST [CODE], or fabric run -- COMMAND",
+            )
+        return options
+    if options.manifest and not options.code and _is_code(options.manifest):
+        return replace(options, manifest="", code=options.manifest)
+    return options
 
 
 def _is_code(text: str) -> bool:
     return text != "-" and (Path(text).is_dir() or text.lower().endswith(ARCHIVES))
 
 
-def read_manifest(words: Words) -> Loaded:
-    """Read the manifest that was named, or make one of the command line; flags and ``--set`` lie over it."""
+def read_manifest(options: RunOptions) -> Loaded:
+    """Read the manifest, or make one of the command line; flags and ``--set`` override its keys.
+
+    Raises:
+        ManifestError: it is invalid.
+        InputMissing: the file does not exist.
+    """
     import shlex
 
     from workbench.manifest import from_command, load, load_text
 
-    flags = _flags(words)
-    if words.manifest:
-        if words.command:
-            flags["framework.command"] = shlex.join(words.command)
-        if words.data or words.results or words.text:
-            return _read_with_stores(words, flags)
-        return load(words.manifest, overrides=words.overrides, flags=flags, templates=templates_of(words))
-    if words.data or words.results:
-        flags["data_stores"] = _stores(words)
+    flags = _flags(options)
+    if options.manifest:
+        if options.command:
+            flags["framework.command"] = shlex.join(options.command)
+        if options.data or options.results or options.manifest_text:
+            return _read_with_stores(options, flags)
+        return load(
+            options.manifest, overrides=options.overrides, flags=flags, templates=templates_of(options)
+        )
+    if options.data or options.results:
+        flags["data_stores"] = _stores(options)
     # The text is kept as the job's manifest, so it says all that the flags say.
     keys = {key: value for key, value in flags.items() if key in ("env", "secrets", "data_stores")}
     text = from_command(
-        words.command, name=words.name or None, gpus=words.gpus or 0, image=words.image, keys=keys
+        options.command, name=options.name or None, gpus=options.gpus or 0, image=options.image, keys=keys
     )
     return load_text(
-        text, "command line", overrides=words.overrides, flags=flags, templates=templates_of(words)
+        text, "command line", overrides=options.overrides, flags=flags, templates=templates_of(options)
     )
 
 
-def _read_with_stores(words: Words, flags: dict[str, Any]) -> Loaded:
-    """Read a manifest twice: what its stores are must be known before others can take their place."""
+def _read_with_stores(options: RunOptions, flags: dict[str, Any]) -> Loaded:
+    """Read a manifest twice: its stores must be known before ``--data`` and ``--results`` can replace them."""
     from workbench.manifest import load_text
     from workbench.manifest.yaml.source import STDIN_NAME
     from workbench.manifest.yaml.source import read_manifest as text_of
 
-    text = words.text or text_of(words.manifest, None)
-    is_file = words.manifest != "-"
-    folder = Path(words.manifest).absolute().parent if is_file else None
+    text = options.manifest_text or text_of(options.manifest, None)
+    is_file = options.manifest != "-"
+    folder = Path(options.manifest).absolute().parent if is_file else None
 
-    def read(told: dict[str, Any]) -> Loaded:
+    def read(flags: dict[str, Any]) -> Loaded:
         return load_text(
             text,
-            words.manifest if is_file else STDIN_NAME,
-            overrides=words.overrides,
-            flags=told,
-            templates=templates_of(words),
+            options.manifest if is_file else STDIN_NAME,
+            overrides=options.overrides,
+            flags=flags,
+            templates=templates_of(options),
             folder=folder,
         )
 
-    if not (words.data or words.results):
+    if not (options.data or options.results):
         return read(flags)
-    return read({**flags, "data_stores": _stores(words, read(flags))})
+    return read({**flags, "data_stores": _stores(options, read(flags))})
 
 
-def _stores(words: Words, loaded: Loaded | None = None) -> list[dict[str, Any]]:
+def _stores(options: RunOptions, loaded: Loaded | None = None) -> list[dict[str, Any]]:
     from workbench.config import load_config
     from workbench.services.submit.data_options import stores_with
     from workbench.services.submit.store_aliases import also_named
 
     stores = loaded.spec.data_stores if loaded else ()
     kept = loaded.credentials if loaded else {}
-    return stores_with(stores, kept, words.data, words.results, config=load_config(), more=also_named())
+    return stores_with(stores, kept, options.data, options.results, config=load_config(), more=also_named())
 
 
-def templates_of(words: Words) -> list[Path]:
-    """Return the files of the templates that the words name."""
-    if not words.templates:
+def templates_of(options: RunOptions) -> list[Path]:
+    """Return the files of the templates, the strongest last."""
+    if not options.templates:
         return []
     from workbench.config.templates import find_template
 
-    return [find_template(name) for name in words.templates]
+    return [find_template(name) for name in options.templates]
 
 
-def _flags(words: Words) -> dict[str, Any]:
-    env, secrets = split_environment(words.environment)
-    said = {
-        "name": words.name,
-        "gpus": words.gpus,
-        "image": words.image,
+def _flags(options: RunOptions) -> dict[str, Any]:
+    env, secrets = split_environment(options.environment)
+    values = {
+        "name": options.name,
+        "gpus": options.gpus,
+        "image": options.image,
         "env": env,
         "secrets": secrets,
-        "labels": labels_of(words.labels),
-        "after": list(words.after),
-        "at_most": words.at_most,
+        "labels": labels_of(options.labels),
+        "after": list(options.after),
+        "at_most": options.at_most,
     }
-    return {key: value for key, value in said.items() if value or value == 0}
+    return {key: value for key, value in values.items() if value or value == 0}
 
 
 def refuse_unbuilt(loaded: Loaded, runner: str) -> None:
-    """Refuse a job that says what this version cannot do yet; no key is silently without effect.
+    """Refuse a job with keys that this version does not implement; no key is silently ignored.
 
     Raises:
         ManifestError: with a sentence for each such key.
@@ -161,14 +185,14 @@ def refuse_unbuilt(loaded: Loaded, runner: str) -> None:
         raise ManifestError([Fault(loaded.source, 0, 0, "", sentence) for sentence in sentences])
 
 
-def split_environment(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def split_environment(texts: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Return the ``KEY=VALUE`` of ``-e`` as variables and the bare ``KEY`` as names of secrets."""
     env: dict[str, str] = {}
     secrets: list[str] = []
-    for word in words:
-        name, given, value = word.partition("=")
+    for text in texts:
+        name, given, value = text.partition("=")
         if not name.isidentifier():
-            raise UsageError(f"-e {word}: '{name}' is no name of a variable", hint="-e KEY=VALUE, or -e KEY")
+            raise UsageError(f"-e {text}: '{name}' is no name of a variable", hint="-e KEY=VALUE, or -e KEY")
         if given:
             env[name] = value
         else:
@@ -176,16 +200,16 @@ def split_environment(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     return env, secrets
 
 
-def labels_of(words: Sequence[str]) -> dict[str, str]:
+def labels_of(texts: Sequence[str]) -> dict[str, str]:
     """Return the labels of ``--label KEY=VALUE``.
 
     Raises:
         UsageError: one of them is not of that form.
     """
     labels: dict[str, str] = {}
-    for word in words:
-        key, given, value = word.partition("=")
+    for text in texts:
+        key, given, value = text.partition("=")
         if not given or not key:
-            raise UsageError(f"--label takes KEY=VALUE, not '{word}'", hint="such as --label team=vision")
+            raise UsageError(f"--label takes KEY=VALUE, not '{text}'", hint="such as --label team=vision")
         labels[key] = value
     return labels

@@ -1,4 +1,4 @@
-"""From the words of ``run`` and ``plan`` to a job that only has to be submitted."""
+"""Prepares a job: reads the manifest, chooses the target, packs the code, records where it is submitted from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from workbench.errors import FabricError, InputMissing, UsageError
-from workbench.services.submit.options import Words, read_manifest, refuse_unbuilt, sort_out, templates_of
+from workbench.services.submit.options import (
+    RunOptions,
+    read_manifest,
+    refuse_unbuilt,
+    resolve_arguments,
+    templates_of,
+)
 
 if TYPE_CHECKING:
     from workbench.data.code.snapshot import Snapshot
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
 NO_CHAIN: Final[Mapping[str, Parent]] = {}
 
 
-class Code(Protocol):
+class PackedCode(Protocol):
     """Code in the home, ready for a job."""
 
     @property
@@ -50,39 +56,45 @@ class Code(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A job that only has to be submitted."""
+class JobSubmission:
+    """A job that is ready to be submitted: nothing has been started or written into the store yet."""
 
     loaded: Loaded
-    place: PlaceRef
-    snapshot: Code | None
+    target: PlaceRef
+    code: PackedCode | None
     recorded: Mapping[str, Any]
+    """Interpreter, packages, environment, machine, git and arguments at this moment."""
     secrets: Mapping[str, str] = field(repr=False)
     diff: str = ""
-    """What was not committed."""
+    """What was not committed to git."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     job_id: JobId | None = None
-    """Chosen beforehand, for a job that others come after; else the store gives it one."""
+    """Chosen beforehand for a job that others of its chain name; else the store chooses one."""
 
 
 def prepare(
-    words: Words,
+    options: RunOptions,
     home: Home,
     *,
     launch: bool = False,
     chain: Mapping[str, Parent] = NO_CHAIN,
     job_id: JobId | None = None,
-) -> Prepared:
-    """Read the manifest, find the place, snap the code, record where the command was given.
+) -> JobSubmission:
+    """Prepare one job.
 
-    ``launch`` refuses what a plan still shows: keys that are not built yet. ``chain`` names the jobs that are
-    submitted together with this one and before it; ``job_id`` then is its own id.
+    Args:
+        options: what the client asks for.
+        home: where the code is packed and other jobs are known.
+        launch: whether the job will be submitted: keys that are not implemented are refused, and result
+            containers of a store that this machine serves are made. A preview shows such a job all the same.
+        chain: by name, the jobs that are submitted together with this one and before it.
+        job_id: the job's id, where it is one of a chain.
 
     Raises:
-        UsageError: the words contradict each other.
-        ManifestError: the manifest is at fault.
-        InputMissing: the manifest, the code or a secret is not there.
+        UsageError: the options contradict each other.
+        ManifestError: the manifest is invalid.
+        InputMissing: the manifest, the code or a secret does not exist.
         UnknownName: there is no such backend or runner.
     """
     from workbench.config.secrets import find_secrets
@@ -98,73 +110,81 @@ def prepare(
     from workbench.services.submit.dependencies import check_place, with_parents
     from workbench.services.submit.store_checks import check_folders, check_stores, ready_stores
 
-    words = sort_out(words)
-    git = _GitLook(_likely_folder(words))
+    options = resolve_arguments(options)
+    git = _GitQuery(_likely_folder(options))
     git.start()
-    said_of_parents = read_manifest(words)
-    loaded, passed_on = with_parents(said_of_parents, home, chain)
-    hidden = plain_values(loaded)
-    loaded, reached = ready_stores(loaded, home)
-    loaded, said = with_values(loaded)
-    place, notes = find_place(
-        words.backend, words.runner, loaded.spec, context=words.context, namespace=words.namespace
+    manifest = read_manifest(options)
+    loaded, passed_on = with_parents(manifest, home, chain)
+    inline = plain_values(loaded)
+    loaded, alias_notes = ready_stores(loaded, home)
+    loaded, credential_warnings = with_values(loaded)
+    target, notes = find_place(
+        options.backend, options.runner, loaded.spec, context=options.context, namespace=options.namespace
     )
-    if launch and place.type == "ssh":
-        announce(home, place)
-    check_place(said_of_parents, place, home, chain)
-    check_folders([*words.data, *([words.results] if words.results else [])], place)
-    check_stores(loaded.spec, place, home, launch=launch)
+    if launch and target.type == "ssh":
+        announce(home, target)
+    check_place(manifest, target, home, chain)
+    check_folders([*options.data, *([options.results] if options.results else [])], target)
+    check_stores(loaded.spec, target, home, launch=launch)
     if launch:
-        refuse_unbuilt(loaded, place.runner)
-    code = _code_of(words, loaded)
+        refuse_unbuilt(loaded, target.runner)
+    code = _code_of(options, loaded)
     passed, proxies = submit_environment.passed_environment()
     secrets = {**proxies, **loaded.credentials, **passed_on, **find_secrets(loaded.spec.secrets)}
-    snapshot = _snap(code, home, _with_passwords(loaded, hidden, words)) if code else None
+    packed = _pack(code, home, _files_with_passwords(loaded, inline, options)) if code else None
     recorded = submit_environment.record(
-        submit_environment.active_interpreter(), struck_out(words.argv, secrets.values()), passed
+        submit_environment.active_interpreter(), struck_out(options.argv, secrets.values()), passed
     )
     recorded["seed"] = loaded.spec.seed
-    recorded |= data_limit(loaded.spec, place.backend)
-    if words.checkpoint:
+    recorded |= data_limit(loaded.spec, target.backend)
+    if options.checkpoint:
         from workbench.services.submit.initial_checkpoint import beginning
 
-        recorded["from"] = beginning(home, words.checkpoint, loaded.spec, place)
+        recorded["from"] = beginning(home, options.checkpoint, loaded.spec, target)
     recorded["git"] = described = git.of(code)
-    diff = without_credentials(str(described.pop("diff", "") or ""), hidden)
-    warnings = [*(str(fault) for fault in loaded.warnings), *said]
-    if snapshot:
-        warnings += [str(text) for text in snapshot.warnings]
-        recorded["code"] = {"source": str(code), "files": snapshot.files, "size_bytes": snapshot.size_bytes}
-    return Prepared(
-        loaded, place, snapshot, recorded, secrets, diff, (*reached, *notes), tuple(warnings), job_id
+    diff = without_credentials(str(described.pop("diff", "") or ""), inline)
+    warnings = [*(str(fault) for fault in loaded.warnings), *credential_warnings]
+    if packed:
+        warnings += [str(text) for text in packed.warnings]
+        recorded["code"] = {"source": str(code), "files": packed.files, "size_bytes": packed.size_bytes}
+    return JobSubmission(
+        loaded=loaded,
+        target=target,
+        code=packed,
+        recorded=recorded,
+        secrets=secrets,
+        diff=diff,
+        notes=(*alias_notes, *notes),
+        warnings=tuple(warnings),
+        job_id=job_id,
     )
 
 
-def _code_of(words: Words, loaded: Loaded) -> Path | None:
-    if words.code:
-        return Path(words.code)
+def _code_of(options: RunOptions, loaded: Loaded) -> Path | None:
+    if options.code:
+        return Path(options.code)
     if loaded.spec.code:
         return (loaded.folder or Path.cwd()) / loaded.spec.code
-    if words.manifest and words.manifest != "-":
+    if options.manifest and options.manifest != "-":
         return loaded.folder
     folder = Path.cwd()
-    if words.command and folder in (Path.home(), Path(folder.anchor)):
+    if options.command and folder in (Path.home(), Path(folder.anchor)):
         raise UsageError(
             f"without a manifest the working folder is the code, and {folder} is too much of it",
             hint="name the folder with the code: fabric run FOLDER -- COMMAND",
         )
-    return folder if words.command else None
+    return folder if options.command else None
 
 
-def _with_passwords(loaded: Loaded, hidden: Sequence[str], words: Words) -> list[Path]:
-    """Name the manifest's file and its templates when passwords are written out: they are no part of the code then."""
-    if not hidden:
+def _files_with_passwords(loaded: Loaded, inline: Sequence[str], options: RunOptions) -> list[Path]:
+    """Return the files of manifest and templates where they hold passwords: the code must not contain them."""
+    if not inline:
         return []
     manifest = [loaded.folder / Path(loaded.source).name] if loaded.folder else []
-    return [*manifest, *templates_of(words)]
+    return [*manifest, *templates_of(options)]
 
 
-def _snap(code: Path, home: Home, never: Sequence[Path]) -> Snapshot:
+def _pack(code: Path, home: Home, never: Sequence[Path]) -> Snapshot:
     from workbench.data.code.snapshot import snap
 
     if not code.exists():
@@ -172,14 +192,14 @@ def _snap(code: Path, home: Home, never: Sequence[Path]) -> Snapshot:
     return snap(code, home, never=never)
 
 
-def _likely_folder(words: Words) -> Path:
-    if words.code:
-        return Path(words.code)
-    return Path(words.manifest).parent if words.manifest not in ("", "-") else Path()
+def _likely_folder(options: RunOptions) -> Path:
+    if options.code:
+        return Path(options.code)
+    return Path(options.manifest).parent if options.manifest not in ("", "-") else Path()
 
 
-class _GitLook(threading.Thread):
-    """Asks git about a folder while the manifest is read: its answer takes as long."""
+class _GitQuery(threading.Thread):
+    """Asks git about a folder in a thread while the manifest is read: either takes as long."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(name="git", daemon=True)
@@ -187,12 +207,12 @@ class _GitLook(threading.Thread):
         self._described: dict[str, Any] = {}
 
     def run(self) -> None:
-        """Ask."""
+        """Describe the folder."""
         with contextlib.suppress(FabricError, OSError, ValueError):
             self._described = _describe_git(self._folder)
 
     def of(self, code: Path | None) -> dict[str, Any]:
-        """Return what git knows of the code, which most often is the folder that was asked about."""
+        """Return what git knows of the code; most often it is the folder that was asked about."""
         self.join()
         if code is None or not code.is_dir():
             return {}
@@ -208,7 +228,7 @@ def _describe_git(folder: Path) -> dict[str, Any]:
 
 
 def data_limit(spec: JobSpec, backend: str) -> dict[str, int]:
-    """Return how large a job may let the copies of data at its place grow, where the configuration says so."""
+    """Return the configured limit of the data cache at a backend as ``data_cache_bytes``; empty without one."""
     if not spec.data_stores:
         return {}
     from workbench.config import load_config

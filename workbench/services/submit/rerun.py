@@ -1,4 +1,4 @@
-"""A job once more: the same spec, code and interpreter, and in words what is not the same."""
+"""Prepares a job again with the same spec, code and interpreter, and names what differs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import InputMissing
 from workbench.job import nine
 from workbench.services.submit import submit_environment
-from workbench.services.submit.prepare import Prepared, data_limit
+from workbench.services.submit.prepare import JobSubmission, data_limit
 
 if TYPE_CHECKING:
     from workbench.store.db.database import Store
@@ -30,8 +30,8 @@ MACHINE_FACTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """Code that is there already."""
+class RecordedCode:
+    """Code of an earlier job, which the home still has."""
 
     code_hash: str
     files: int
@@ -40,62 +40,68 @@ class Again:
     warnings: tuple[str, ...] = ()
 
 
-def prepare_again(store: Store, whole: JobDetail, *, name: str, argv: Sequence[str]) -> Prepared:
-    """Make a submission of a job's own records; what interpreter and machine are like now is recorded anew.
+def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str]) -> JobSubmission:
+    """Prepare a job from an earlier one's records; packages and machine are recorded as they are now.
+
+    Args:
+        store: where the earlier job is.
+        job: the earlier job.
+        name: the new job's name; empty keeps the old one.
+        argv: the client's command line, for the job's records.
 
     Raises:
-        InputMissing: its code or its interpreter is not there any more.
+        InputMissing: its code, its interpreter or a credential of its stores no longer exists.
     """
     from workbench.config.secrets import find_secrets
     from workbench.controller.runtime.secrets import read_secrets
     from workbench.data.stores.fingerprints import recorded_data
     from workbench.manifest import Loaded
 
-    old = whole.recorded
+    old = job.recorded
     python = str(old.get("python") or submit_environment.active_interpreter())
-    if whole.row.place.type == "local" and not Path(python).exists():
+    if job.row.place.type == "local" and not Path(python).exists():
         raise InputMissing(
-            f"the interpreter of {nine(whole.row.id)} is not there any more: {python}",
+            f"the interpreter of {nine(job.row.id)} is not there any more: {python}",
             hint="`fabric run` with its manifest takes the one that is active now",
         )
-    if whole.code_hash and not store.home.snapshot(whole.code_hash).exists():
-        raise InputMissing(f"the code of {nine(whole.row.id)} is not there any more: {whole.code_hash}")
+    if job.code_hash and not store.home.snapshot(job.code_hash).exists():
+        raise InputMissing(f"the code of {nine(job.row.id)} is not there any more: {job.code_hash}")
     _, proxies = submit_environment.passed_environment()
-    # Values that the environment does not give are those that the first job was given.
-    kept_secrets = read_secrets(store.home, whole.row.id)
-    missing = [name for name in whole.spec.secrets if name not in kept_secrets or name in os.environ]
-    _see_credentials(whole, kept_secrets)
+    # Values that the environment lacks are those of the first job.
+    kept_secrets = read_secrets(store.home, job.row.id)
+    missing = [name for name in job.spec.secrets if name not in kept_secrets or name in os.environ]
+    _check_credentials(job, kept_secrets)
     recorded = submit_environment.record(python, list(argv), old.get("environment") or {})
     kept = {key: old[key] for key in ("git", "code", "seed", "cwd") if key in old}
-    data = recorded_data(store.home.job(whole.row.id), whole.row.attempt)
-    recorded |= data_limit(whole.spec, whole.row.place.backend)
-    recorded |= {**kept, "rerun_of": whole.row.id, **({"data": dict(data)} if data else {})}
+    data = recorded_data(store.home.job(job.row.id), job.row.attempt)
+    recorded |= data_limit(job.spec, job.row.place.backend)
+    recorded |= {**kept, "rerun_of": job.row.id, **({"data": dict(data)} if data else {})}
     loaded = Loaded(
-        spec=replace(whole.spec, name=name) if name else whole.spec,
-        text=whole.manifest_text,
-        origins={**whole.origins, "name": "flag --name"} if name else whole.origins,
+        spec=replace(job.spec, name=name) if name else job.spec,
+        text=job.manifest_text,
+        origins={**job.origins, "name": "flag --name"} if name else job.origins,
         warnings=(),
-        source=whole.row.id,
+        source=job.row.id,
         folder=None,
     )
-    return Prepared(
+    return JobSubmission(
         loaded=loaded,
-        place=whole.row.place,
-        snapshot=_code(whole),
+        target=job.row.place,
+        code=_code(job),
         recorded=recorded,
         secrets={**kept_secrets, **proxies, **find_secrets(missing)},
     )
 
 
-def _see_credentials(whole: JobDetail, kept: Mapping[str, str]) -> None:
-    """See that the credentials of a job's stores are still kept.
+def _check_credentials(job: JobDetail, kept: Mapping[str, str]) -> None:
+    """Check that the credentials of a job's stores are still kept.
 
     Raises:
         InputMissing: one is not.
     """
     from workbench.manifest.keys.credentials import paths_in
 
-    for store in whole.spec.data_stores:
+    for store in job.spec.data_stores:
         if lost := [
             path for text in store.connection.values() for path in paths_in(text) if path not in kept
         ]:
@@ -105,15 +111,15 @@ def _see_credentials(whole: JobDetail, kept: Mapping[str, str]) -> None:
             )
 
 
-def _code(whole: JobDetail) -> Again | None:
-    if not whole.code_hash:
+def _code(job: JobDetail) -> RecordedCode | None:
+    if not job.code_hash:
         return None
-    code = whole.recorded.get("code") or {}
-    return Again(whole.code_hash, int(code.get("files", 0)), int(code.get("size_bytes", 0)))
+    code = job.recorded.get("code") or {}
+    return RecordedCode(job.code_hash, int(code.get("files", 0)), int(code.get("size_bytes", 0)))
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Say in words what is not as it was: fabric, interpreter, packages, machine."""
+    """Return one sentence for each difference between two jobs' records: fabric, packages, machine."""
     found = []
     if old.get("fabric") != new.get("fabric"):
         found.append(f"fabric is {new.get('fabric')}, was {old.get('fabric')}")
@@ -121,7 +127,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     was, now = old.get("host") or {}, new.get("host") or {}
     for key, what in MACHINE_FACTS.items():
         if was.get(key) != now.get(key):
-            found.append(f"{what} is {_plain(now.get(key))}, was {_plain(was.get(key))}")
+            found.append(f"{what} is {_text(now.get(key))}, was {_text(was.get(key))}")
     return found
 
 
@@ -138,5 +144,5 @@ def _packages(old: set[str], new: set[str]) -> list[str]:
     return found
 
 
-def _plain(value: Any) -> str:
+def _text(value: Any) -> str:
     return "unknown" if value is None else ", ".join(value) if isinstance(value, list) else str(value)

@@ -1,128 +1,73 @@
-"""How a job goes on: looked at whether it can, where, with which params, then asked of the controller."""
+"""Resumes a job: checks whether it can go on, where and with which params, and asks the controller for it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import UsageError
 from workbench.job import nine
 from workbench.services.follow.job_text import is_over
-from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
     from workbench.spec import JobSpec
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobDetail, JobRow
 
-CHANGEABLE = ("params.", "env.")
-_FOLLOWS = ("params", "env", "framework", "setup")
-"""What may differ in the end: a command says ``${params.epochs}``."""
+CHANGEABLE: Final = ("params.", "env.")
+_DERIVED: Final = ("params", "env", "framework", "setup")
+"""Fields of a spec that may differ in the end: a command can name ``${params.epochs}``."""
 
 
-def respecified(whole: JobDetail, sets: Sequence[str]) -> dict[str, Any]:
-    """Return what is asked of the controller: the spec with these ``params.NAME=VALUE``, and where they come from.
+@dataclass(frozen=True, slots=True)
+class JobChanges:
+    """What is different from the next attempt on; an empty field keeps what the job has."""
 
-    Raises:
-        UsageError: something else would change, which a job that goes on keeps.
-        ManifestError: a value cannot be one of that key.
-    """
-    if not sets:
-        return {}
-    for text in sets:
-        if not text.startswith(CHANGEABLE):
-            raise UsageError(
-                f"--set {text}: a job that goes on can have other params and another env, nothing else",
-                hint=f"fabric run MANIFEST --from {nine(whole.row.id)} begins a new one with its checkpoint",
-            )
-    before, after = _read(whole, ()), _read(whole, sets)
-    differing = [
-        each.name for each in fields(after) if getattr(before, each.name) != getattr(after, each.name)
-    ]
-    if kept := [name for name in differing if name not in _FOLLOWS]:
-        raise UsageError(
-            f"--set {' '.join(sets)} would change {', '.join(kept)}, which a job that goes on keeps",
-            hint=f"fabric run MANIFEST --from {nine(whole.row.id)} begins a new one with its checkpoint",
-        )
-    spec = _laid_over(whole.spec, before, after, differing)
-    from workbench.spec import spec_to_json
-
-    keys = {text.partition("=")[0].strip(): "resume --set" for text in sets}
-    return {"set": list(sets), "changed": {"spec": spec_to_json(spec), "origins": {**whole.origins, **keys}}}
+    backend: str = ""
+    runner: str = ""
+    overrides: tuple[str, ...] = ()
+    """``params.NAME=VALUE`` and ``env.NAME=VALUE``."""
 
 
-def _read(whole: JobDetail, sets: Sequence[str]) -> JobSpec:
-    """Read the job's manifest once more, with the params and the env that it has, and these over them."""
-    from workbench.manifest import load_text
+@dataclass(frozen=True, slots=True)
+class ResumeRequest:
+    """A request for another attempt, as the store keeps it until the controller has answered."""
 
-    spec = whole.spec
-    has = [f"params.{name}={json.dumps(value)}" for name, value in spec.params.items()]
-    has += [f"env.{name}={json.dumps(value)}" for name, value in spec.env.items()]
-    source = f"the manifest of {nine(whole.row.id)}"
-    return load_text(whole.manifest_text, source, overrides=[*has, *sets], environ={}, defaults={}).spec
+    id: int
+    notes: tuple[str, ...] = ()
+    """How the target was chosen."""
 
 
-def _laid_over(spec: JobSpec, before: JobSpec, after: JobSpec, differing: Sequence[str]) -> JobSpec:
-    changes: dict[str, Any] = {
-        name: _joined(getattr(spec, name), getattr(after, name)) for name in ("params", "env")
-    }
-    if "framework" in differing:
-        plain = {key: value for key, value in asdict(after.framework).items() if key != "command"}
-        if {key: value for key, value in asdict(before.framework).items() if key != "command"} != plain:
-            raise UsageError("a job that goes on keeps its framework, its image and where that is")
-        _see_same("framework.command", spec.framework.command, before.framework.command)
-        changes["framework"] = replace(spec.framework, command=after.framework.command)
-    if "setup" in differing:
-        _see_same("setup", spec.setup, before.setup)
-        changes["setup"] = after.setup
-    return replace(spec, **changes)
-
-
-def _joined(has: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    return {**has, **wanted}
-
-
-def _see_same(key: str, frozen: str, read: str) -> None:
-    """See that a text is the manifest's own: in another one nobody knows where the parameter stands."""
-    if frozen != read:
-        raise UsageError(
-            f"{key} was given beside the manifest, so what it would be with other params is not known"
-        )
-
-
-def ask_to_resume(
-    store: Store, row: JobRow, *, backend: str = "", runner: str = "", sets: Sequence[str] = (), origin: str
-) -> int:
-    """Ask for another attempt of a job, and return the request's number.
+def resume(store: Store, row: JobRow, changes: JobChanges, *, origin: str) -> ResumeRequest:
+    """Ask for another attempt of a job.
 
     Args:
         store: where the job is.
         row: the job.
-        backend: where it goes on; empty for where it ran.
-        runner: another way to start it.
-        sets: ``params.NAME=VALUE`` and ``env.NAME=VALUE`` that are others from now on.
-        origin: who asks.
+        changes: what is different from now on.
+        origin: which client asks: ``cli``, ``python``, ``tui``.
 
     Raises:
-        UsageError: it is not halted or failed, or cannot go on like that.
-        InputMissing: a secret is nowhere to be found.
+        UsageError: the job is not halted or failed, or cannot go on with these changes.
+        InputMissing: a secret is not set.
     """
     from workbench.controller.runtime.client import ask, ensure_controller
     from workbench.store.queries.jobs import detail
 
     _check_resumable(row)
     _find_secrets(store, row)
-    changes = respecified(detail(store, row.id), sets) if sets else {}
-    payload = {**_moved(store, row, backend, runner), **changes}
-    request = ask(store, row.id, "resume", origin=origin, payload=payload)
+    overrides = changes.overrides
+    changed = with_overrides(detail(store, row.id), overrides) if overrides else {}
+    moved, notes = _moved(store, row, changes.backend, changes.runner)
+    request = ask(store, row.id, "resume", origin=origin, payload={**moved, **changed})
     ensure_controller(store.home)
-    return request
+    return ResumeRequest(request, tuple(notes))
 
 
-def wait_for_answer(store: Store, row: JobRow, request: int) -> None:
-    """Wait until the controller has taken or refused a request.
+def wait_for_answer(store: Store, row: JobRow, request: ResumeRequest) -> None:
+    """Wait until the controller has accepted or refused a request.
 
     Raises:
         TryAgain: it refused; the message says why.
@@ -131,14 +76,83 @@ def wait_for_answer(store: Store, row: JobRow, request: int) -> None:
     from workbench.services.follow.wait import wait_until
     from workbench.store.queries.requests import request as current
 
-    def answered(rows: list[JobRow]) -> bool:
-        found = current(store, request)
+    def is_answered(rows: list[JobRow]) -> bool:
+        found = current(store, request.id)
         return found is None or bool(found.outcome)
 
-    wait_until(store, [row], answered)
-    found = current(store, request)
+    wait_until(store, [row], is_answered)
+    found = current(store, request.id)
     if found is not None and found.outcome not in ("", "done"):
         raise TryAgain(f"{nine(row.id)}: {found.outcome}")
+
+
+def with_overrides(job: JobDetail, overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the part of the request that changes a job: the new spec, and the origin of each changed key.
+
+    Raises:
+        UsageError: something else would change, which a resumed job keeps.
+        ManifestError: a value does not fit its key.
+    """
+    for text in overrides:
+        if not text.startswith(CHANGEABLE):
+            raise UsageError(
+                f"--set {text}: a resumed job can have other params and another env, nothing else",
+                hint=f"fabric run MANIFEST --from {nine(job.row.id)} begins a new one with its checkpoint",
+            )
+    before, after = _read(job, ()), _read(job, overrides)
+    differing = [
+        each.name for each in fields(after) if getattr(before, each.name) != getattr(after, each.name)
+    ]
+    if fixed := [name for name in differing if name not in _DERIVED]:
+        raise UsageError(
+            f"--set {' '.join(overrides)} would change {', '.join(fixed)}, which a resumed job keeps",
+            hint=f"fabric run MANIFEST --from {nine(job.row.id)} begins a new one with its checkpoint",
+        )
+    spec = _changed_spec(job.spec, before, after, differing)
+    from workbench.spec import spec_to_json
+
+    keys = {text.partition("=")[0].strip(): "resume --set" for text in overrides}
+    return {
+        "set": list(overrides),
+        "changed": {"spec": spec_to_json(spec), "origins": {**job.origins, **keys}},
+    }
+
+
+def _read(job: JobDetail, overrides: Sequence[str]) -> JobSpec:
+    """Read the job's manifest again with its present params and env, and these overrides."""
+    from workbench.manifest import load_text
+
+    spec = job.spec
+    present = [f"params.{name}={json.dumps(value)}" for name, value in spec.params.items()]
+    present += [f"env.{name}={json.dumps(value)}" for name, value in spec.env.items()]
+    source = f"the manifest of {nine(job.row.id)}"
+    return load_text(
+        job.manifest_text, source, overrides=[*present, *overrides], environ={}, defaults={}
+    ).spec
+
+
+def _changed_spec(spec: JobSpec, before: JobSpec, after: JobSpec, differing: Sequence[str]) -> JobSpec:
+    changes: dict[str, Any] = {
+        name: {**getattr(spec, name), **getattr(after, name)} for name in ("params", "env")
+    }
+    if "framework" in differing:
+        rest = {key: value for key, value in asdict(after.framework).items() if key != "command"}
+        if {key: value for key, value in asdict(before.framework).items() if key != "command"} != rest:
+            raise UsageError("a resumed job keeps its framework and its image")
+        _check_same("framework.command", spec.framework.command, before.framework.command)
+        changes["framework"] = replace(spec.framework, command=after.framework.command)
+    if "setup" in differing:
+        _check_same("setup", spec.setup, before.setup)
+        changes["setup"] = after.setup
+    return replace(spec, **changes)
+
+
+def _check_same(key: str, frozen: str, read: str) -> None:
+    """Check that a text is the manifest's own: only there it is known where a parameter stands."""
+    if frozen != read:
+        raise UsageError(
+            f"{key} does not come from the manifest, so its value with other params is not known"
+        )
 
 
 def _check_resumable(row: JobRow) -> None:
@@ -157,10 +171,10 @@ def _check_resumable(row: JobRow) -> None:
 
 
 def _find_secrets(store: Store, row: JobRow) -> None:
-    """Look anew for secrets that are not here.
+    """Search again for secrets that this home lacks.
 
     Raises:
-        InputMissing: one is nowhere.
+        InputMissing: one is not set.
     """
     from workbench.controller.runtime.secrets import refusal_of
     from workbench.services.submit.secrets_refresh import find_again
@@ -170,25 +184,23 @@ def _find_secrets(store: Store, row: JobRow) -> None:
         raise refusal_of(missing)
 
 
-def _moved(store: Store, row: JobRow, backend: str, runner: str) -> dict[str, Any]:
-    """Return what says where a job goes on, nothing where it stays.
+def _moved(store: Store, row: JobRow, backend: str, runner: str) -> tuple[Mapping[str, Any], Sequence[str]]:
+    """Return the part of the request that moves a job to another target, and notes; empty where it stays.
 
     Raises:
-        UsageError: what it has made so far is only where it ran.
+        UsageError: its checkpoints exist only where it ran.
     """
     from workbench.services.backends.placement import find_place
     from workbench.store.queries.jobs import detail
 
     if not backend and not runner:
-        return {}
+        return {}, ()
     spec = detail(store, row.id).spec
-    place, notes = find_place(backend or row.place.backend, runner, spec)
-    there = (place.type, place.address) == (row.place.type, row.place.address)
-    if not there and not any(each.training_results for each in spec.data_stores):
+    target, notes = find_place(backend or row.place.backend, runner, spec)
+    stays = (target.type, target.address) == (row.place.type, row.place.address)
+    if not stays and not any(each.training_results for each in spec.data_stores):
         raise UsageError(
-            f"{nine(row.id)} has no result store: what it has made so far is only at '{row.place.backend}'",
+            f"{nine(row.id)} has no result store: its results and checkpoints are only at '{row.place.backend}'",
             hint="`fabric resume` goes on there; give the next one training_results in its data_stores",
         )
-    for note in notes:
-        narrate(f"note: {note}")
-    return {"place": asdict(place)}
+    return {"place": asdict(target)}, notes

@@ -68,12 +68,16 @@ def resume(
     from workbench.cli.follow.signals import policy_of
     from workbench.services.inspect.job_document import job_document
     from workbench.services.open_store import store_with
-    from workbench.services.submit.resume import ask_to_resume, wait_for_answer
+    from workbench.services.submit.resume import JobChanges, wait_for_answer
+    from workbench.services.submit.resume import resume as request_resume
     from workbench.store.jobs import job as current
     from workbench.terminal.json_output import print_document
 
     with store_with(job) as (store, row):
-        request = ask_to_resume(store, row, backend=backend, runner=runner, sets=set or (), origin=ORIGIN)
+        changes = JobChanges(backend, runner, tuple(set or ()))
+        request = request_resume(store, row, changes, origin=ORIGIN)
+        for note in request.notes:
+            narrate(f"note: {note}")
         if not no_wait or attach:
             wait_for_answer(store, row, request)
         row = current(store, row.id) or row

@@ -32,21 +32,22 @@ def rerun(
 
     What cannot be the same any more (packages, driver, machine) is named on stderr.
     """
+    from workbench.cli.commands.jobs.run_flow import print_detached, submit_and_narrate
     from workbench.cli.follow.attach import attach_to
     from workbench.cli.follow.signals import policy_of
     from workbench.services.open_store import store_with
-    from workbench.services.submit.rerun import differences, prepare_again
-    from workbench.services.submit.submit import ControllerStart, submit, tell_detached
+    from workbench.services.submit.rerun import differences, prepare_rerun
+    from workbench.services.submit.submit import ControllerStart
     from workbench.store.jobs import detail
 
     policy = policy_of(on_interrupt)
     with store_with(job) as (store, row), ControllerStart(store.home):
         whole = detail(store, row.id)
-        prepared = prepare_again(store, whole, name=name, argv=("fabric", *sys.argv[1:]))
-        _tell_differences(differences(whole.recorded, prepared.recorded), whole, quiet=quiet or json)
-        again = submit(store, prepared, keep_manifest=False, quiet=quiet or json)
+        submission = prepare_rerun(store, whole, name=name, argv=("fabric", *sys.argv[1:]))
+        _tell_differences(differences(whole.recorded, submission.recorded), whole, quiet=quiet or json)
+        again = submit_and_narrate(store, submission, quiet=quiet or json)
         if detach:
-            return tell_detached(again, json=json, quiet=quiet)
+            return print_detached(again, json=json, quiet=quiet)
         code = attach_to(
             store, again, policy=policy, json=json, prefix=not no_prefix, quiet=quiet, fresh=True
         )

@@ -2,89 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from workbench.cli.framework.completion import job_refs, metric_names
+from workbench.cli.framework.completion import metric_names
 from workbench.cli.framework.declare import command
-from workbench.cli.framework.options import Backend, KubeContext, Namespace, NoPrefix, Profile, Template
+from workbench.cli.framework.options import NoPrefix
+from workbench.cli.framework.run_options import takes_run_options
+from workbench.services.submit.options import RunOptions
 
-Manifest = Annotated[
-    str,
-    typer.Argument(
-        metavar="[MANIFEST]", help="A manifest, `-` for stdin; nothing where a command follows `--`."
-    ),
-]
-Code = Annotated[
-    str,
-    typer.Argument(metavar="[CODE]", help="Folder, zip or tar with the code; else the manifest's folder."),
-]
-Runner = Annotated[
-    str, typer.Option("--runner", metavar="NAME", help="The way to start it: process, container, pod.")
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Override a key of the manifest, as `params.lr=0.1` (repeatable); a list `0.1,0.01` or a range"
-        " `1..5` starts one job for each value.",
-    ),
-]
-Variable = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--env",
-        "-e",
-        metavar="KEY[=VALUE]",
-        help="Set a variable; without a value pass yours through as a secret.",
-    ),
-]
-Data = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--data",
-        metavar="[ID=]PATH|URL",
-        help="What DATA_DIR holds: a folder here, STORE:CONTAINER or s3://... (repeatable; ID: a store of the"
-        " manifest).",
-    ),
-]
-Results = Annotated[
-    str, typer.Option("--results", metavar="PATH|URL", help="Where results go: as for --data.")
-]
-From = Annotated[
-    str,
-    typer.Option(
-        "--from",
-        metavar="JOB[@STEP]",
-        help="Begin with a checkpoint of another job: its last one, or that of a step.",
-        autocompletion=job_refs,
-    ),
-]
-Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The job's name.")]
-Gpus = Annotated[int | None, typer.Option("--gpus", min=0, metavar="N", help="GPUs for each learner.")]
-Image = Annotated[str, typer.Option("--image", metavar="IMAGE", help="The image that learners run in.")]
-Labels = Annotated[
-    list[str] | None,
-    typer.Option("--label", "-l", metavar="KEY=VALUE", help="Mark the job with a label (repeatable)."),
-]
-After = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--after",
-        metavar="JOB[:completed|ended]",
-        help="Start when that job has completed, or however it ended (repeatable).",
-        autocompletion=job_refs,
-    ),
-]
-AtMost = Annotated[
-    int | None,
-    typer.Option(
-        "--at-most", min=1, metavar="N", help="Of the jobs with the same label `sweep` run N at once."
-    ),
-]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Start it, print its id, and return.")]
 AcceptLoss = Annotated[
     bool,
@@ -157,27 +84,9 @@ Json = Annotated[
     "fabric run --gpus 1 -- python train.py --lr 0.1",
     takes_command_line=True,
 )
+@takes_run_options()
 def run(
-    context: typer.Context,
-    manifest: Manifest = "",
-    code: Code = "",
-    backend: Backend = "",
-    kube_context: KubeContext = "",
-    namespace: Namespace = "",
-    runner: Runner = "",
-    template: Template = None,
-    profile: Profile = "",
-    data: Data = None,
-    results: Results = "",
-    checkpoint: From = "",
-    set: Set = None,
-    env: Variable = None,
-    name: Name = "",
-    gpus: Gpus = None,
-    image: Image = "",
-    label: Labels = None,
-    after: After = None,
-    at_most: AtMost = None,
+    options: RunOptions,
     detach: Detach = False,
     accept_loss: AcceptLoss = False,
     on_interrupt: OnInterrupt = None,
@@ -199,36 +108,10 @@ def run(
     is no terminal: then it halts the job. Several values in --set, and several documents in MANIFEST, start
     several jobs: the values as a product with one label `sweep`, the documents one after the other.
     """
-    from workbench.cli.framework.registry import PROGRAM
-    from workbench.services.submit.options import Words
-
-    words = Words(
-        manifest=manifest,
-        code=code,
-        command=tuple(context.obj or ()),
-        backend=backend,
-        context=kube_context,
-        namespace=namespace,
-        runner=runner,
-        overrides=tuple(set or ()),
-        environment=tuple(env or ()),
-        name=name,
-        gpus=gpus,
-        image=image,
-        labels=tuple(label or ()),
-        templates=tuple(template or ()),
-        after=tuple(after or ()),
-        at_most=at_most,
-        data=tuple(data or ()),
-        results=results,
-        checkpoint=checkpoint,
-        argv=(PROGRAM, *sys.argv[1:]),
-    )
-    from workbench.cli.commands.jobs.run_flow import Ways, run_words
-    from workbench.config import profile as chosen
+    from workbench.cli.commands.jobs.run_flow import Ways, start
+    from workbench.services.submit.batch import read_batch
 
     ways = Ways(
-        plan=plan,
         detach=detach or None,
         accept_loss=accept_loss,
         on_interrupt=on_interrupt,
@@ -242,5 +125,9 @@ def run(
         quiet=quiet or None,
         json=json,
     )
-    with chosen(profile):
-        return run_words(words, ways)
+    batch = read_batch(options)
+    if plan:
+        from workbench.cli.commands.manifests.plan import print_previews
+
+        return print_previews(batch, json=json)
+    return start(batch, ways)

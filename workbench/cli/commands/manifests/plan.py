@@ -1,15 +1,20 @@
-"""``fabric plan``."""
+"""``fabric plan``, and what it prints of a job that would be started."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from workbench.cli.commands.jobs import run
 from workbench.cli.framework.declare import command
-from workbench.cli.framework.options import Backend, Json, KubeContext, Namespace, Profile, Template
-from workbench.cli.framework.registry import PROGRAM
+from workbench.cli.framework.options import Json
+from workbench.cli.framework.run_options import takes_run_options
+from workbench.formats import count, size
+from workbench.services.submit.options import RunOptions
+
+if TYPE_CHECKING:
+    from workbench.services.submit.batch import JobBatch
+    from workbench.services.submit.preview import SubmissionPreview
 
 
 @command(
@@ -19,53 +24,67 @@ from workbench.cli.framework.registry import PROGRAM
     "fabric plan --gpus 2 -- python train.py",
     takes_command_line=True,
 )
-def plan(
-    context: typer.Context,
-    manifest: run.Manifest = "",
-    code: run.Code = "",
-    backend: Backend = "",
-    kube_context: KubeContext = "",
-    namespace: Namespace = "",
-    runner: run.Runner = "",
-    template: Template = None,
-    profile: Profile = "",
-    data: run.Data = None,
-    results: run.Results = "",
-    set: run.Set = None,
-    env: run.Variable = None,
-    name: run.Name = "",
-    gpus: run.Gpus = None,
-    image: run.Image = "",
-    label: run.Labels = None,
-    after: run.After = None,
-    at_most: run.AtMost = None,
-    json: Json = False,
-) -> int:
+@takes_run_options("checkpoint")
+def plan(options: RunOptions, json: Json = False) -> int:
     """Show exactly what a run would start, and start nothing."""
-    from workbench.cli.commands.jobs.run_flow import Ways, run_words
-    from workbench.config import profile as chosen
-    from workbench.services.submit.options import Words
+    from workbench.services.submit.batch import read_batch
 
-    words = Words(
-        manifest=manifest,
-        code=code,
-        command=tuple(context.obj or ()),
-        backend=backend,
-        context=kube_context,
-        namespace=namespace,
-        runner=runner,
-        overrides=tuple(set or ()),
-        environment=tuple(env or ()),
-        name=name,
-        gpus=gpus,
-        image=image,
-        labels=tuple(label or ()),
-        templates=tuple(template or ()),
-        after=tuple(after or ()),
-        at_most=at_most,
-        data=tuple(data or ()),
-        results=results,
-        argv=(PROGRAM, *sys.argv[1:]),
-    )
-    with chosen(profile):
-        return run_words(words, Ways(plan=True, json=json))
+    return print_previews(read_batch(options), json=json)
+
+
+def print_previews(batch: JobBatch, *, json: bool) -> int:
+    """Print what the jobs of a batch would start; one job as one document, several as a list."""
+    from workbench.paths import Home, default_home
+    from workbench.services.submit.preview import preview
+
+    home = Home(default_home())
+    previews = [preview(submission, home) for submission in batch.prepare(home, launch=False)]
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        documents = [each.document() for each in previews]
+        print_document(documents[0] if batch.is_single else documents)
+    else:
+        sys.stdout.write("\n".join(preview_text(each) for each in previews))
+    return 0
+
+
+def preview_text(preview: SubmissionPreview) -> str:
+    """Return a preview as people read it: the choices, then the native objects of the runner."""
+    from workbench.terminal.table import fields
+
+    submission, plan = preview.submission, preview.plan
+    spec, code = submission.loaded.spec, submission.code
+    pairs = [
+        ("job", spec.name),
+        ("place", f"{submission.target.backend}, as {plan.runner}"),
+        ("learners", str(spec.learners)),
+        ("GPUs", f"{plan.slots_per_learner} for each learner"),
+        ("CPUs", f"{plan.cpus_per_learner:g} for each learner" if plan.cpus_per_learner else "not reserved"),
+        ("memory", f"{size(spec.memory_bytes)} for each learner" if spec.memory_bytes else "not limited"),
+        ("command", spec.framework.command),
+        ("code", "none" if code is None else f"{count(code.files, 'file')}, {size(code.size_bytes)}"),
+        *(("warning", text) for text in preview.warnings),
+        *(("note", text) for text in preview.notes),
+    ]
+    if plan.objects:
+        return fields(pairs) + "\n" + _yaml(plan.objects)
+    return fields(pairs) + "".join(f"\n{each.name}\n{_indented_json(each.native)}" for each in plan.learners)
+
+
+def _yaml(objects: Sequence[Mapping[str, Any]]) -> str:
+    """Return objects as ``kubectl`` writes them."""
+    import json
+
+    import yaml
+
+    # Through JSON, so that YAML writes no value as a reference to another one.
+    plain = json.loads(json.dumps(list(objects)))
+    return "".join("---\n" + yaml.safe_dump(one, sort_keys=False, allow_unicode=True) for one in plain)
+
+
+def _indented_json(document: Mapping[str, Any]) -> str:
+    import json
+
+    text = json.dumps(document, indent=2, ensure_ascii=False, sort_keys=True)
+    return "".join(f"  {line}\n" for line in text.splitlines())

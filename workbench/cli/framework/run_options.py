@@ -1,0 +1,176 @@
+"""The options of a run, declared once for the commands that start or preview jobs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from workbench.cli.framework.completion import job_refs
+from workbench.cli.framework.options import Backend, KubeContext, Namespace, Profile, Template
+from workbench.cli.framework.registry import PROGRAM
+from workbench.services.submit.options import RunOptions
+
+Manifest = Annotated[
+    str,
+    typer.Argument(
+        metavar="[MANIFEST]", help="A manifest, `-` for stdin; nothing where a command follows `--`."
+    ),
+]
+Code = Annotated[
+    str,
+    typer.Argument(metavar="[CODE]", help="Folder, zip or tar with the code; else the manifest's folder."),
+]
+Runner = Annotated[
+    str, typer.Option("--runner", metavar="NAME", help="The way to start it: process, container, pod.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a key of the manifest, as `params.lr=0.1` (repeatable); a list `0.1,0.01` or a range"
+        " `1..5` starts one job for each value.",
+    ),
+]
+Variable = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        "-e",
+        metavar="KEY[=VALUE]",
+        help="Set a variable; without a value pass yours through as a secret.",
+    ),
+]
+Data = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data",
+        metavar="[ID=]PATH|URL",
+        help="What DATA_DIR holds: a folder here, STORE:CONTAINER or s3://... (repeatable; ID: a store of the"
+        " manifest).",
+    ),
+]
+Results = Annotated[
+    str, typer.Option("--results", metavar="PATH|URL", help="Where results go: as for --data.")
+]
+From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="JOB[@STEP]",
+        help="Begin with a checkpoint of another job: its last one, or that of a step.",
+        autocompletion=job_refs,
+    ),
+]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The job's name.")]
+Gpus = Annotated[int | None, typer.Option("--gpus", min=0, metavar="N", help="GPUs for each learner.")]
+Image = Annotated[str, typer.Option("--image", metavar="IMAGE", help="The image that learners run in.")]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", "-l", metavar="KEY=VALUE", help="Mark the job with a label (repeatable)."),
+]
+After = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--after",
+        metavar="JOB[:completed|ended]",
+        help="Start when that job has completed, or however it ended (repeatable).",
+        autocompletion=job_refs,
+    ),
+]
+AtMost = Annotated[
+    int | None,
+    typer.Option(
+        "--at-most", min=1, metavar="N", help="Of the jobs with the same label `sweep` run N at once."
+    ),
+]
+
+
+def takes_run_options(*left_out: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Declare that a command takes the options of a run, less those that are named.
+
+    The command's first parameter gets them as one :class:`RunOptions`; its other parameters are options of its
+    own, which follow in its help. The profile is in force while the command runs.
+    """
+
+    def decorate(function: Callable[..., int]) -> Callable[..., int]:
+        shared = _parameters(_run_options)
+        for name in left_out:
+            del shared[name]
+        own = _parameters(function)
+        del own[next(iter(own))]
+
+        @functools.wraps(function)
+        def command(**values: Any) -> int:
+            from workbench.config import profile as in_force
+
+            given = {name: values.pop(name) for name in shared}
+            with in_force(given.pop("profile")):
+                return function(_run_options(**given), **values)
+
+        parameters = [*shared.values(), *own.values()]
+        # Typer reads both.
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        return command
+
+    return decorate
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    hints = get_type_hints(function, include_extras=True)
+    return {
+        name: parameter.replace(annotation=hints[name])
+        for name, parameter in inspect.signature(function).parameters.items()
+    }
+
+
+def _run_options(
+    context: typer.Context,
+    manifest: Manifest = "",
+    code: Code = "",
+    backend: Backend = "",
+    kube_context: KubeContext = "",
+    namespace: Namespace = "",
+    runner: Runner = "",
+    template: Template = None,
+    profile: Profile = "",
+    data: Data = None,
+    results: Results = "",
+    checkpoint: From = "",
+    set: Set = None,
+    env: Variable = None,
+    name: Name = "",
+    gpus: Gpus = None,
+    image: Image = "",
+    label: Labels = None,
+    after: After = None,
+    at_most: AtMost = None,
+) -> RunOptions:
+    return RunOptions(
+        manifest=manifest,
+        code=code,
+        command=tuple(context.obj or ()),
+        backend=backend,
+        context=kube_context,
+        namespace=namespace,
+        runner=runner,
+        overrides=tuple(set or ()),
+        environment=tuple(env or ()),
+        name=name,
+        gpus=gpus,
+        image=image,
+        labels=tuple(label or ()),
+        templates=tuple(template or ()),
+        after=tuple(after or ()),
+        at_most=at_most,
+        data=tuple(data or ()),
+        results=results,
+        checkpoint=checkpoint,
+        argv=(PROGRAM, *sys.argv[1:]),
+    )
