@@ -30,7 +30,7 @@ MACHINE_FACTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedCode:
+class EarlierCode:
     """Code of an earlier job, which the home still has."""
 
     code_hash: str
@@ -111,11 +111,11 @@ def _check_credentials(job: JobDetail, kept: Mapping[str, str]) -> None:
             )
 
 
-def _code(job: JobDetail) -> RecordedCode | None:
+def _code(job: JobDetail) -> EarlierCode | None:
     if not job.code_hash:
         return None
     code = job.recorded.get("code") or {}
-    return RecordedCode(job.code_hash, int(code.get("files", 0)), int(code.get("size_bytes", 0)))
+    return EarlierCode(job.code_hash, int(code.get("files", 0)), int(code.get("size_bytes", 0)))
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -136,7 +136,8 @@ def submit_and_narrate(
 def print_detached(row: JobRow, *, json: bool, quiet: bool) -> int:
     """Print a job's id, or its document, and on stderr the command that follows it."""
     if json:
-        from workbench.terminal.json_output import job_document, print_document
+        from workbench.services.inspect.job_document import job_document
+        from workbench.terminal.json_output import print_document
 
         print_document(job_document(row))
         return 0
