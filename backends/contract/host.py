@@ -7,6 +7,7 @@ or another error of ours, never a foreign exception.
 
 from __future__ import annotations
 
+import os
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Protocol
 
 from backends.contract.cluster import Cluster as Cluster
+from workbench.learner.platform.files import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from workbench.errors import FabricError
@@ -379,3 +381,12 @@ class Backend(ABC):
     def why_not_gpus(self, count: int) -> FabricError | None:
         """Say why a job can never be given so many GPUs here, None where it can, or where that is not known."""
         return None
+
+
+def skip(stream: BinaryIO, count: int) -> None:
+    """Pass over the first bytes of a stream, also of one that cannot seek."""
+    if stream.seekable():
+        stream.seek(count, os.SEEK_CUR)
+        return
+    while count > 0 and (data := stream.read(min(count, CHUNK_BYTES))):
+        count -= len(data)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, ClassVar
 
 from backends.contract.errors import translated
-from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdentity, Lock
+from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdentity, Lock, skip
 from workbench.learner.host import trees
 from workbench.learner.host.operations import Place
 from workbench.learner.platform import files, leases
@@ -136,12 +135,3 @@ class LocalHost(Host):
     def close(self) -> None:
         """Give everything back."""
         self._place.close()
-
-
-def skip(stream: BinaryIO, count: int) -> None:
-    """Pass over the first bytes of a stream, also of one that cannot seek."""
-    if stream.seekable():
-        stream.seek(count, os.SEEK_CUR)
-        return
-    while count > 0 and (data := stream.read(min(count, CHUNK_BYTES))):
-        count -= len(data)

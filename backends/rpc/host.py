@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, Final
 
-from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdentity, HostStream, Lock
-from backends.local.host import skip
+from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdentity, HostStream, Lock, skip
 from backends.rpc.client import SLACK_SECONDS, FrameClient
 from backends.rpc.journal_feed import news_of
 from backends.rpc.streams import Incoming, carried

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from runners.container.engine import Engine
-from runners.container.plan import image_of
 from runners.container.pull import client_of, docker_library, not_pulled
 from runners.interface import LaunchRequest, Progress
+from runners.shared.container_defaults import image_of
 from workbench.data.code.snapshot import unpack
 from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable
 

@@ -24,7 +24,6 @@ from runners.container.plan import (
     LABEL_PLAN,
     LABEL_SLOTS,
     acts_of,
-    image_of,
     labels,
     network_name,
     ref_of_labels,
@@ -33,13 +32,14 @@ from runners.container.plan import (
 from runners.container.requirements import Building, ImageEnvironment
 from runners.container.stores import link_of, own_folders
 from runners.interface import LaunchRequest, Plan, Progress
-from runners.process.plan import ref_of
 from runners.shared.agents import Agent, bring_agent
 from runners.shared.code import bring_code
+from runners.shared.container_defaults import image_of
 from runners.shared.data_stores import data_of, folders_of
 from runners.shared.environment import gpus_seen, job_folders, marker, secrets_stem
 from runners.shared.gpu_leases import Leased, lease, lease_text
 from runners.shared.host_facts import Site
+from runners.shared.launch_document import ref_of
 from runners.shared.startup import Begin
 from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any, Final
 
 from runners.container.environment import (
@@ -23,15 +22,14 @@ from runners.container.environment import (
 from runners.container.limits import LIMITS
 from runners.container.stores import container_stores, store_mounts
 from runners.interface import AttemptRef, LaunchRequest, LearnerPlan, LearnerRef, Plan
-from runners.process.plan import USAGE_SECONDS, check_memory
+from runners.shared.container_defaults import DROPPED, SHM_BYTES, image_of
 from runners.shared.data_stores import refusals as stores_refused
 from runners.shared.environment import CHOSEN, job_folders
 from runners.shared.host_facts import Site
-from runners.shared.launch_document import metrics_document
+from runners.shared.launch_document import USAGE_SECONDS, check_memory, metrics_document
 from workbench.errors import LaunchRefused
 from workbench.job import attempt_stem, learner_name
 from workbench.manifest.builder.unsupported import not_built
-from workbench.spec import Framework
 
 _PLATFORM = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", "CHECKPOINT_DIR")
 
@@ -60,28 +58,17 @@ def notes_of(request: LaunchRequest, site: Site) -> Iterator[str]:
         yield f"python: {spec.python} is not looked at: the image's own is used"
 
 
-SHM_BYTES: Final = 4 << 30
-"""PyTorch's data loaders die on Docker's own 64 MB."""
-
 LEAST_MEMORY_BYTES: Final = 6 << 20
 """What engines refuse to go below."""
 
 LOOPBACK: Final = "127.0.0.1"
 """Where ports are published: for whoever sits at this machine."""
 
-DROPPED: Final = (
-    *("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETPCAP", "NET_RAW", "MKNOD", "SETFCAP"),
-)
-"""The capabilities that FfDL dropped."""
-
 AGENT_FILE: Final = "<agent>"
 """Stands in a plan for the agent's archive and, with ``/inside.sh``, for its program in the container."""
 
 _NOT_OUTSIDE: Final = ("LD_", "BASH_", "ENV", "PATH", "PYTHON")
 """Variables that are meant for the command alone, and would change how its agent runs."""
-
-BUILT: Final = "fabric-build"
-"""Images that were built of code, one tag a content."""
 
 LABEL_LEARNER: Final = "fabric.learner"
 LABEL_SLOTS: Final = "fabric.slots"
@@ -130,24 +117,6 @@ def make_plan(request: LaunchRequest, site: Site) -> Plan:
         warnings=tuple(warnings_of(request)),
         notes=tuple(notes_of(request, site)),
     )
-
-
-def image_of(request: LaunchRequest) -> str:
-    """Return the whole reference of a job's image, its registry included; one that is built is named by its content."""
-    if request.spec.build:
-        told = [request.code_hash, asdict(request.spec.build)]
-        content = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-        return f"{BUILT}:{content[:32] if request.code_hash else 'of-the-code'}"
-    return reference_of(request.spec.framework)
-
-
-def reference_of(framework: Framework) -> str:
-    """Return the whole reference of an image that is not built."""
-    registry = str(framework.image_location.get("registry") or "").strip("/")
-    if not registry or framework.image.startswith(f"{registry}/"):
-        return framework.image
-    namespace = str(framework.image_location.get("namespace") or "").strip("/")
-    return "/".join(part for part in (registry, namespace, framework.image) if part)
 
 
 def network_name(attempt: AttemptRef) -> str:

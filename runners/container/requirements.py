@@ -13,9 +13,10 @@ from backends.contract.host import Host
 from runners.container.engine import NOT_FOUND, Engine
 from runners.container.environment import AGENT, ENVIRONMENT, OURS
 from runners.container.permissions import is_guarded, relabelled, runs_rootless, user_of
-from runners.container.plan import bind, image_of
+from runners.container.plan import bind
 from runners.interface import LaunchRequest, Progress
 from runners.shared.agents import Agent
+from runners.shared.container_defaults import image_of
 from runners.shared.host_facts import Site
 from runners.shared.virtualenvs import lock_of, refused, tail
 from workbench.errors import LaunchRefused, RunnerError

@@ -21,7 +21,7 @@ from runners.pod.sh_agent import PlainLog, prepare_transcript
 from runners.pod.status import has_side_car_ended, is_over, is_side_car_running
 from runners.pod.stores import ANNOTATION
 from runners.pod.watch import Sightings
-from runners.process.observe import seen_of
+from runners.shared.learner_status import seen_of
 from workbench.errors import FabricError, PlaceUnreachable
 from workbench.job import LearnerPhase
 from workbench.learner.host.journals import EARLY, FILES

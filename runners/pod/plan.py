@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from runners.container.plan import image_of
 from runners.interface import LaunchRequest, LearnerPlan, Plan
 from runners.pod.names import AWAITS, claim_name, given_name, labels, secrets_name, stem_of
 from runners.pod.options import REST_BYTES, PodOptions
@@ -15,9 +14,9 @@ from runners.pod.sh_agent import plain_texts
 from runners.pod.stores import pod_refusals, pod_stores, secret_names, store_notes
 from runners.pod.template import Results, job
 from runners.pod.upload import made_before
-from runners.process.plan import USAGE_SECONDS
+from runners.shared.container_defaults import image_of
 from runners.shared.environment import CHOSEN
-from runners.shared.launch_document import metrics_document
+from runners.shared.launch_document import USAGE_SECONDS, metrics_document
 from workbench.errors import LaunchRefused
 from workbench.job import learner_name
 from workbench.learner.host.machine import INSTALLERS

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from runners.container.plan import DROPPED, SHM_BYTES, image_of
 from runners.interface import LaunchRequest
 from runners.pod.environment import pod_environment
 from runners.pod.names import (
@@ -23,6 +22,7 @@ from runners.pod.names import (
 from runners.pod.options import PodOptions, gpu_labels
 from runners.pod.stores import ANNOTATION, FETCH_ANNOTATION, RESULTS_ANNOTATION, pod_stores, secret_names
 from runners.pod.volumes import RESULTS, bound_mounts, bound_volumes, one_volume_a_claim
+from runners.shared.container_defaults import DROPPED, SHM_BYTES, image_of
 from workbench.learner.pod import config
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from backends.contract.host import Host, Lock
 from runners.interface import Plan, Progress
-from runners.process.plan import AGENT, ref_of
+from runners.process.plan import AGENT
 from runners.shared.agents import Agent, bring_agent
 from runners.shared.code import bring_code
 from runners.shared.data_stores import folders_of
@@ -21,6 +21,7 @@ from runners.shared.environment import gpus_seen, job_folders, marker, secrets_s
 from runners.shared.gpu_leases import Leased, choose_port, lease, lease_text
 from runners.shared.host_facts import Site
 from runners.shared.interpreters import find_interpreter
+from runners.shared.launch_document import ref_of
 from runners.shared.startup import Begin, submitted_file
 from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from runners.shared.virtualenvs import ensure, environment_of

@@ -13,32 +13,10 @@ from backends.contract.host import Host
 from runners.interface import AttemptRef, LearnerRef, Observation, Seen
 from runners.shared.environment import marker
 from runners.shared.host_facts import Site
+from runners.shared.learner_status import seen_of
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, Reason
 from workbench.learner.host.learners import is_dead, is_over
-
-
-def seen_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> Seen | None:
-    """Say how a learner is; None where nothing of it has begun."""
-    state = facts["state"]
-    if state is None:
-        if not facts["alive"]:
-            return None
-        return Seen(ref, LearnerPhase.STARTING, slots=tuple(facts["slots"]), node=node)
-    return Seen(
-        ref,
-        LearnerPhase(state["phase"]),
-        exit_code=state.get("exit_code"),
-        signal=state.get("signal"),
-        reason=_reason(state),
-        started_us=state.get("started_us"),
-        ended_us=state.get("ended_us"),
-        decided=bool(state.get("decided")),
-        stopped=state.get("stopped") or "",
-        slots=tuple(facts["slots"]),
-        node=node,
-        doing=str(state.get("doing") or ""),
-    )
 
 
 def lost(ref: LearnerRef, facts: Mapping[str, Any], boot_id: str, node: str) -> Seen:
@@ -60,15 +38,6 @@ def _why_lost(state: Mapping[str, Any], boot_id: str) -> Reason:
     if state["boot_id"] != boot_id:
         return Reason("the machine was restarted", "S203", "A restart of the job begins where it saved last.")
     return Reason("the learner's agent was killed, and what it kept with it", "S202")
-
-
-def _reason(state: Mapping[str, Any]) -> Reason | None:
-    if stall := state.get("stall"):
-        return Reason(str(stall), "S204")
-    said = state.get("reason")
-    if not said:
-        return None
-    return Reason(str(said.get("text", "")), str(said.get("code") or ""), str(said.get("hint") or ""))
 
 
 NEVER: Final = math.inf

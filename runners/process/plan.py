@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from runners.interface import LaunchRequest, LearnerPlan, LearnerRef, Plan
+from runners.interface import LaunchRequest, LearnerPlan, Plan
 from runners.shared.data_stores import refusals, stores_document
 from runners.shared.environment import CHOSEN, job_folders, learner_environment, promises
 from runners.shared.host_facts import Site
 from runners.shared.interpreters import Interpreter
-from runners.shared.launch_document import metrics_document
-from workbench.errors import LaunchRefused
+from runners.shared.launch_document import USAGE_SECONDS, check_memory, metrics_document
 from workbench.job import learner_name
 from workbench.manifest.builder.unsupported import not_built
 
@@ -96,9 +95,6 @@ def _named(names: list[str]) -> str:
     return ", ".join(shown) + more
 
 
-USAGE_SECONDS = 2.0
-"""How often a learner's usage is sampled."""
-
 AGENT = "<agent>"
 """Stands in a plan for the agent, whose path is its content's hash."""
 
@@ -175,29 +171,3 @@ def launch_document(
         "metrics": metrics_document(spec),
         "stores": stores,
     }
-
-
-def ref_of(plan: Plan, learner: int) -> LearnerRef:
-    """Name one learner of a plan."""
-    attempt = plan.request.attempt
-    return LearnerRef(attempt.home, attempt.job_id, attempt.attempt, learner)
-
-
-def check_memory(request: LaunchRequest, site: Site) -> None:
-    """Refuse more memory than the place has."""
-    spec = request.spec
-    wanted = (spec.memory_bytes or 0) * spec.learners
-    if wanted <= site.memory_bytes:
-        return
-    each = (
-        f" ({spec.learners} learners with {_size(spec.memory_bytes or 0)} each)" if spec.learners > 1 else ""
-    )
-    raise LaunchRefused(
-        f"The job asks for {_size(wanted)} of memory{each}; {site.name} has {_size(site.memory_bytes)}.",
-        hint="Ask for less with 'memory:' or --set memory=, or run it at another place.",
-        code="C104",
-    )
-
-
-def _size(size_bytes: int) -> str:
-    return f"{size_bytes / (1 << 30):.1f} GiB"

@@ -6,6 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from runners.interface import LaunchRequest, LearnerRef, Plan
+from runners.shared.host_facts import Site
 from workbench.errors import LaunchRefused
 from workbench.plugins import plugins
 from workbench.spec import JobSpec, spec_to_json
@@ -45,3 +47,33 @@ def _path_of(module: str) -> list[str]:
         return []
     origin = Path(spec.origin)
     return [str(origin.parents[1] if spec.submodule_search_locations else origin.parent)]
+
+
+USAGE_SECONDS = 2.0
+"""How often a learner's usage is sampled."""
+
+
+def ref_of(plan: Plan, learner: int) -> LearnerRef:
+    """Name one learner of a plan."""
+    attempt = plan.request.attempt
+    return LearnerRef(attempt.home, attempt.job_id, attempt.attempt, learner)
+
+
+def check_memory(request: LaunchRequest, site: Site) -> None:
+    """Refuse more memory than the place has."""
+    spec = request.spec
+    wanted = (spec.memory_bytes or 0) * spec.learners
+    if wanted <= site.memory_bytes:
+        return
+    each = (
+        f" ({spec.learners} learners with {_size(spec.memory_bytes or 0)} each)" if spec.learners > 1 else ""
+    )
+    raise LaunchRefused(
+        f"The job asks for {_size(wanted)} of memory{each}; {site.name} has {_size(site.memory_bytes)}.",
+        hint="Ask for less with 'memory:' or --set memory=, or run it at another place.",
+        code="C104",
+    )
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / (1 << 30):.1f} GiB"

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from backends.contract.host import Host
 from runners.interface import Plan
-from runners.process.plan import ref_of
 from runners.shared.environment import marker
 from runners.shared.host_facts import Site
+from runners.shared.launch_document import ref_of
 from workbench.errors import RunnerError
 from workbench.learner.host.learners import is_begun
 from workbench.paths import AttemptFolder, JobFolder

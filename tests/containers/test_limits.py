@@ -9,8 +9,8 @@ import subprocess
 import pytest
 
 from runners.container.limits import FILE
-from runners.container.plan import DROPPED
 from runners.container.runner import ContainerRunner
+from runners.shared.container_defaults import DROPPED
 from tests.containers.conftest import MakeJob
 from tests.containers.images import DEBIAN, USER
 from tests.containers.test_images import containers_of

@@ -13,7 +13,8 @@ import pytest
 from backends.local.host import LocalHost
 from runners.conformance.harness import Job
 from runners.interface import AttemptRef, LearnerRef
-from runners.process.observe import lost, seen_of
+from runners.process.observe import lost
+from runners.shared.learner_status import seen_of
 from tests.runners.conftest import HOME, Jobs
 from workbench.job import LearnerPhase
 from workbench.learner.host import learners

@@ -284,7 +284,7 @@ def drop_on(backend: Backend, keep_bytes: int) -> Sequence[str]:
 
 def image_at(backend: Backend) -> str:
     """Return the image of our newest job there that had data of a store; empty where there was none."""
-    from runners.container.plan import reference_of
+    from runners.shared.container_defaults import reference_of
     from workbench.data.stores.model import stores_of
     from workbench.services.open_store import existing_store
     from workbench.store.queries.jobs import detail, list_jobs

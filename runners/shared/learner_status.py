@@ -1,0 +1,41 @@
+"""What a learner's facts at a host mean: the status that a runner reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from runners.interface import LearnerRef, Seen
+from workbench.job import LearnerPhase, Reason
+
+
+def seen_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> Seen | None:
+    """Say how a learner is; None where nothing of it has begun."""
+    state = facts["state"]
+    if state is None:
+        if not facts["alive"]:
+            return None
+        return Seen(ref, LearnerPhase.STARTING, slots=tuple(facts["slots"]), node=node)
+    return Seen(
+        ref,
+        LearnerPhase(state["phase"]),
+        exit_code=state.get("exit_code"),
+        signal=state.get("signal"),
+        reason=_reason(state),
+        started_us=state.get("started_us"),
+        ended_us=state.get("ended_us"),
+        decided=bool(state.get("decided")),
+        stopped=state.get("stopped") or "",
+        slots=tuple(facts["slots"]),
+        node=node,
+        doing=str(state.get("doing") or ""),
+    )
+
+
+def _reason(state: Mapping[str, Any]) -> Reason | None:
+    if stall := state.get("stall"):
+        return Reason(str(stall), "S204")
+    said = state.get("reason")
+    if not said:
+        return None
+    return Reason(str(said.get("text", "")), str(said.get("code") or ""), str(said.get("hint") or ""))
