@@ -13,10 +13,7 @@ from backends.contract.host import Backend, BackendOptions, Finding, Host, Inven
 from backends.kubernetes.cluster import KubernetesCluster
 from backends.kubernetes.kubeconfig import Access, plugin_environment, resolve
 from backends.kubernetes.options import checked_options
-from workbench.errors import BackendError
-
-OLDEST: Final = (1, 29)
-"""The first with native side-cars, and with a back-off limit for each index."""
+from backends.kubernetes.probe import too_old
 
 ALIASES: Final = ("k8s", "kubernetes")
 
@@ -103,13 +100,3 @@ class KubernetesBackend(Backend):
     def runners(self) -> Sequence[str]:
         """Name the runners that can work there."""
         return ("pod",)
-
-
-def too_old(version: tuple[int, int]) -> BackendError | None:
-    """Say that a version is older than what is needed, None when it is not."""
-    if version >= OLDEST:
-        return None
-    return BackendError(
-        f"The cluster's Kubernetes is {version[0]}.{version[1]}, and {OLDEST[0]}.{OLDEST[1]} is the oldest that works.",
-        hint="Older ones have no native side-cars; ask for an upgrade, or use another cluster.",
-    )

@@ -8,12 +8,11 @@ from typing import Any, Final
 
 from backends.contract.cluster import Absent, Denied, Document
 from backends.contract.host import Finding, Level
-from backends.kubernetes.backend import too_old
 from backends.kubernetes.cluster import KubernetesCluster
 from backends.kubernetes.inventory import inventory
 from backends.kubernetes.rbac import Right, all_rights, rules_yaml
 from backends.kubernetes.resources import kind_of, quantity
-from workbench.errors import FabricError
+from workbench.errors import BackendError, FabricError
 
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
@@ -315,3 +314,17 @@ def _absent_namespace(cluster: KubernetesCluster) -> Finding | None:
 
 def _listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+OLDEST: Final = (1, 29)
+"""The first with native side-cars, and with a back-off limit for each index."""
+
+
+def too_old(version: tuple[int, int]) -> BackendError | None:
+    """Say that a version is older than what is needed, None when it is not."""
+    if version >= OLDEST:
+        return None
+    return BackendError(
+        f"The cluster's Kubernetes is {version[0]}.{version[1]}, and {OLDEST[0]}.{OLDEST[1]} is the oldest that works.",
+        hint="Older ones have no native side-cars; ask for an upgrade, or use another cluster.",
+    )
