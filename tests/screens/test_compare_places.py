@@ -214,7 +214,7 @@ class _Hanging(_Local):
 async def test_a_place_that_hangs_keeps_only_itself_waiting(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workbench.config.model import Config
+    from workbench.config.types import Config
 
     places: dict[str, dict[str, Any]] = {
         name: {"name": name, "type": name, "address": "", "options": {}} for name in ("good", "hanging")
@@ -246,7 +246,7 @@ class _SlowToProbe(_Local):
 async def test_what_a_place_has_is_shown_before_it_is_known_what_it_lacks(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workbench.config.model import Config
+    from workbench.config.types import Config
 
     places: dict[str, dict[str, Any]] = {
         "slow": {"name": "slow", "type": "slow", "address": "", "options": {}}

@@ -6,13 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.config.load import backend, load_config, profile, project_file, resolve_option
-from workbench.config.model import (
-    LOCAL,
-    RUN_OPTIONS,
-    SCHEMES,
-    Config,
-    type_of_address,
-)
+from workbench.config.model import LOCAL, RUN_OPTIONS, SCHEMES, type_of_address
+from workbench.config.types import Config
 
 __all__ = [
     "LOCAL",

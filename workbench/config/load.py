@@ -9,16 +9,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
 
-from workbench.config.model import (
-    CLUSTERS,
-    LOCAL,
-    RUN_OPTIONS,
-    Config,
-    Layer,
-    local_backend,
-    read_config,
-    type_of_address,
-)
+from workbench.config.model import CLUSTERS, LOCAL, RUN_OPTIONS, local_backend, read_config, type_of_address
+from workbench.config.types import Config, Layer
 from workbench.errors import UnknownName, UsageError
 from workbench.paths import config_file
 

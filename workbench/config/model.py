@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from workbench.config.types import Config
 from workbench.errors import ConfigError, Fault
 
 LOCAL: Final = "local"
@@ -41,45 +42,6 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _ADDRESS: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(\S*)")
 _BYTES_MAX: Final = 1 << 20
 _PLACE_IN_MESSAGE: Final = re.compile(r"(.*) \(at line (\d+), column (\d+)\)", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """The defaults of one part of a file, which lie over those of the layers behind it."""
-
-    origin: str
-    """``config.toml``, or ``fabric.toml, profile ci``."""
-    file: Path
-    defaults: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """What the configuration says."""
-
-    backends: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Each named backend: ``name``, ``type``, ``address`` and ``options``. ``local`` is always there."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Values of manifest keys and run options where nothing else says any."""
-    file: Path = Path()
-    warnings: tuple[Fault, ...] = ()
-    """Keys that mean nothing, each with its place and the nearest that does."""
-    retention: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of :data:`RETENTION`."""
-    stores: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Each named data store: ``type`` and what a manifest's ``connection`` says; passwords only by reference."""
-    store_alias: Mapping[str, str] = field(default_factory=dict)
-    """For an address as manifests write it another one, or the name of a store."""
-    data: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of :mod:`workbench.config.stores`."""
-    profiles: Mapping[str, Config] = field(default_factory=dict)
-    """Parts of the file that only count when they are asked for by name."""
-    layers: tuple[Layer, ...] = ()
-    """Where the defaults came from, the strongest first."""
-    origins: Mapping[str, str] = field(default_factory=dict)
-    """Where each value came from, by dotted key: ``backends.gpubox``, ``defaults.gpus``."""
-    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Keys of the screens' actions, by the action's name; whether there is such an action, the screens say."""
 
 
 def read_config(path: Path) -> Config:

@@ -12,7 +12,7 @@ from workbench.manifest.keys.store_keys import CONNECTION, STORE_TYPES
 from workbench.manifest.yaml.faults import nearest
 
 if TYPE_CHECKING:
-    from workbench.config.model import Config
+    from workbench.config.types import Config
 
 _ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://\S+")
 

@@ -19,7 +19,7 @@ from workbench.store.db.errors import write_failure
 from workbench.store.db.identity import make_home
 from workbench.store.db.setup import one_at_a_time
 from workbench.store.history.journal import catch_up
-from workbench.store.jobs import attempts
+from workbench.store.queries.jobs import attempts
 from workbench.store.queries.learners import learners
 from workbench.store.updates.deletion import bury, purge_metrics
 
