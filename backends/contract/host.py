@@ -233,10 +233,13 @@ class Host(ABC):
         """
 
     @abstractmethod
-    def put(self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600) -> None:
+    def put(
+        self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600, within: str = ""
+    ) -> None:
         """Write a file, whole or not at all (temporary name, fsync, rename); its folders are made 0700.
 
-        Resumable: with a ``sha256`` a file that is there already with that content is not sent again.
+        Resumable: with a ``sha256`` a file that is there already with that content is not sent again. ``within``
+        names a folder above it whose content is a job's to change: no link leads out of it.
         """
 
     @abstractmethod
@@ -265,8 +268,13 @@ class Host(ABC):
         """
 
     @abstractmethod
-    def fetch(self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None]) -> None:
-        """Have files of a folder sent as one tar stream, which ``receive`` reads to its end."""
+    def fetch(
+        self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None], *, within: str = ""
+    ) -> None:
+        """Have files of a folder sent as one tar stream, which ``receive`` reads to its end.
+
+        ``within`` as for :meth:`put`.
+        """
 
     @abstractmethod
     def watch(self, paths: Sequence[str], *, timeout_seconds: float) -> Sequence[str]:

@@ -68,9 +68,11 @@ class LocalHost(Host):
         with translated():
             return host_processes.spawn(argv, env, cwd, output, descriptors)
 
-    def put(self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600) -> None:
+    def put(
+        self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600, within: str = ""
+    ) -> None:
         """Write a file, whole or not at all."""
-        with translated(), Upload(path, sha256, mode) as upload:
+        with translated(), Upload(path, sha256, mode, within) as upload:
             if upload.offset < 0:
                 return
             skip(stream, upload.offset)
@@ -98,11 +100,13 @@ class LocalHost(Host):
             folder: {name: Chunk(*part) for name, part in parts.items()} for folder, parts in news.items()
         }
 
-    def fetch(self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None]) -> None:
+    def fetch(
+        self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None], *, within: str = ""
+    ) -> None:
         """Have files of a folder sent as one tar stream."""
         with tempfile.TemporaryFile() as stream:
             with translated():
-                trees.send_files(folder, paths, stream)
+                trees.send_files(folder, paths, stream, within)
             stream.seek(0)
             receive(stream)
 

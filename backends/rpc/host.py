@@ -79,9 +79,11 @@ class FrameHost(Host):
         arguments = {"argv": list(argv), "env": dict(env), "cwd": cwd, "output": output, "holding": held}
         return int(self._client.request("spawn", arguments, seconds=SLACK_SECONDS))
 
-    def put(self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600) -> None:
+    def put(
+        self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600, within: str = ""
+    ) -> None:
         """Write a file, whole or not at all, going on where an earlier try was cut off."""
-        arguments = {"path": path, "sha256": sha256, "mode": mode}
+        arguments = {"path": path, "sha256": sha256, "mode": mode, "within": within}
         call = self._client.open("put", arguments, seconds=SLACK_SECONDS)
         offset = call.hello()["offset"]
         if offset >= 0:
@@ -122,9 +124,12 @@ class FrameHost(Host):
         finally:
             call.forget()
 
-    def fetch(self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None]) -> None:
+    def fetch(
+        self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None], *, within: str = ""
+    ) -> None:
         """Have files of a folder sent as one tar stream."""
-        call = self._client.open("fetch", {"folder": folder, "paths": list(paths)}, seconds=SLACK_SECONDS)
+        arguments = {"folder": folder, "paths": list(paths), "within": within}
+        call = self._client.open("fetch", arguments, seconds=SLACK_SECONDS)
         with io.BufferedReader(Incoming(call), frames.CHUNK_BYTES) as stream:
             try:
                 receive(stream)

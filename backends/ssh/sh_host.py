@@ -86,8 +86,11 @@ class ShellHost(Host):
         )
         return int(pid)
 
-    def put(self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600) -> None:
+    def put(
+        self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600, within: str = ""
+    ) -> None:
         """Write a file, whole or not at all; one that is named by its content is not sent again."""
+        del within  # no container runs here, and a process is its user anyway
         if sha256 and path.rpartition("/")[2].startswith(sha256) and self.call("existing", paths=[path]):
             return
         self._client.write(path, _parts(stream), mode)
@@ -119,8 +122,11 @@ class ShellHost(Host):
                 return news
             wake.wait(min(POLL_SECONDS, left))
 
-    def fetch(self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None]) -> None:
+    def fetch(
+        self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None], *, within: str = ""
+    ) -> None:
         """Have files of a folder sent as one tar stream."""
+        del within
         told = quoted_all(f"./{path}" if path.startswith("-") else path for path in paths)
         data = self._client.check(f"tar -c --no-recursion -f - -C {quoted(folder)} {told}", seconds=3600.0)
         receive(io.BytesIO(data))

@@ -212,8 +212,9 @@ class ShellPlace:
         """Make the call that waits, or the next one, return at once."""
         self.waits(asker).set()
 
-    def list_tree(self, folder: str) -> dict[str, list[Any]]:
-        """Return what is in a folder, as ``host_trees`` does."""
+    def list_tree(self, folder: str, within: str = "") -> dict[str, list[Any]]:
+        """Return what is in a folder, as ``host_trees`` does; no container runs at a place without a Python."""
+        del within
         script = (
             f"cd {quoted(folder)} || exit 0; find . -mindepth 1 | while IFS= read -r f; do "
             'printf "%s/%s\\n" "$(stat -c "%f %s %Y" "$f")" "$f"; [ -L "$f" ] && readlink "$f"; done; true'
@@ -231,12 +232,13 @@ class ShellPlace:
                 found[path] = [kind, int(size) if kind == "file" else 0, modified, mode & 0o777, target]
         return found
 
-    def locate(self, folder: str, path: str) -> list[Any]:
+    def locate(self, folder: str, path: str, within: str = "") -> list[Any]:
         """Return where a relative path of a folder really is, then what :meth:`list_tree` says of it.
 
         Raises:
             BackendError: it leads out of the folder, or is neither file nor folder.
         """
+        del within
         target = f"{folder}/{path}" if path not in ("", ".") else folder
         answer = self._client.sh(f"readlink -f {quoted(folder)} && readlink -f {quoted(target)}")
         root, _, found = answer.output.decode().strip().partition("\n")

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from runners.container.stores import CHECKPOINTS_INSIDE as CHECKPOINTS
-from runners.container.stores import DATA, RESULTS, results_inside, store_folders, store_variables
+from runners.container.stores import (
+    DATA,
+    RESULTS,
+    results_inside,
+    store_folders,
+    store_variables,
+    writable_stores,
+)
 from runners.interface import LaunchRequest
 from runners.shared.environment import CHOSEN, NO_GPU, SEED_MAX, job_folders, promises
 from runners.shared.host_facts import Site
@@ -53,6 +60,12 @@ def folders(request: LaunchRequest, learner: int, site: Site) -> dict[str, str]:
         CHECKPOINTS: str(job.checkpoints),
         **({results: str(job.results)} if (results := results_inside(request)) else {}),
     }
+
+
+def writable_folders(request: LaunchRequest, learner: int, site: Site) -> list[str]:
+    """Return what a container may change of the place's files, in which nothing is to be trusted."""
+    own = {str(inside_folder(request, learner, site)), *folders(request, learner, site).values()}
+    return [*sorted(own), *writable_stores(request, site)]
 
 
 def outside(text: str, request: LaunchRequest, learner: int, site: Site) -> str:

@@ -13,7 +13,6 @@ from pathlib import PurePosixPath
 from typing import BinaryIO, Final
 from urllib.parse import quote
 
-from backends.contract.host import Host
 from runners.container.engine import NOT_FOUND, Engine
 from runners.container.environment import PROMISED
 from runners.interface import FileEntry
@@ -38,8 +37,7 @@ _OK: Final = 200
 class ContainerFiles:
     """The files of one learner."""
 
-    def __init__(self, host: Host, files: JobFiles, engine: Callable[[], Engine], name: str) -> None:
-        self._host = host
+    def __init__(self, files: JobFiles, engine: Callable[[], Engine], name: str) -> None:
         self._files = files
         self._engine = engine
         self._name = name
@@ -73,16 +71,12 @@ class ContainerFiles:
             self._put_by_engine(path, stream, mode)
             return
         try:
-            written = self._files.put(spot, stream, mode | 0o666)
+            self._files.put(spot, stream, mode | 0o666, shared=True)
         except NotAllowed:
             if spot.root == "data":
                 raise
             stream.seek(0)
             self._put_by_engine(_seen(spot), stream, mode | 0o666)
-            return
-        parts = PurePosixPath(spot.path).parts
-        above = [str(parent) for parent in PurePosixPath(written).parents[: len(parts) - 1]]
-        self._host.run(["chmod", "a+rwX", written, *above])
 
     def _by_engine(self, path: str, receive: Callable[[BinaryIO], None]) -> None:
         """Have the engine read a path in a container that is there.

@@ -35,7 +35,7 @@ from runners.interface import LaunchRequest, Plan, Progress
 from runners.shared.agents import Agent, bring_agent
 from runners.shared.code import bring_code
 from runners.shared.container_defaults import image_of
-from runners.shared.data_stores import data_of, folders_of
+from runners.shared.data_stores import data_of
 from runners.shared.environment import gpus_seen, job_folders, marker, secrets_stem
 from runners.shared.gpu_leases import Leased, lease, lease_text
 from runners.shared.host_facts import Site
@@ -156,12 +156,15 @@ class ContainerLaunching:
     def _prepare(self, waiting: Sequence[int], image: Mapping[str, Any]) -> Filling:
         request, site, attempt = self._request, self._site, self._attempt
         self._progress("brings the code", stage="preparing")
-        shared = [str(self._job.results), str(self._job.checkpoints), str(self._job.data), str(attempt.logs)]
+        state = str(attempt.job_state)
+        shared = [str(self._job.results), str(self._job.checkpoints), str(self._job.data), state]
         # Made by us, since the engine would make it its own.
         own = [str(inside_folder(request, learner, site)) for learner in waiting]
-        mountpoint = str(attempt.job_state) + MODEL.removeprefix("/job")
-        stores = [*folders_of(request, site), *self._links(waiting)]
-        self._host.call("make_folders", paths=[*shared, mountpoint, *own, *stores])
+        # Learners that run already may have put links where these are to be.
+        stores = own_folders(request, site)
+        below = {state: [attempt.logs.name, MODEL.removeprefix("/job/")], **stores}
+        paths = [*shared, *own, *stores, *self._links(waiting)]
+        self._host.call("make_folders", paths=paths, below=below)
         # FfDL's scripts meet at this file.
         self._host.call("touch", paths=[str(attempt.job_state / request.attempt.job_id)])
         pipes = [f"{path}/{end}.{act}" for path in own for end in ENDS for act in acts_of(request)]
@@ -172,9 +175,8 @@ class ContainerLaunching:
         agent = bring_agent(self._host, site, "python")
         environment = self._bring_environment(image, agent)
         trees = {path for learner in waiting for path in folders(request, learner, site).values()}
-        trees |= set(own_folders(request, site))
         files = [agent.importable, program_of(agent)]
-        open_up(self._host, [*sorted(trees), *own], files, image, user_of(self._host)[0])
+        open_up(self._host, [*sorted(trees), *own], files, image, user_of(self._host)[0], stores)
         return Filling(self._engine, agent, image, environment)
 
     def _bring_environment(self, image: Mapping[str, Any], agent: Agent) -> ImageEnvironment | None:

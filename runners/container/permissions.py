@@ -17,7 +17,12 @@ _ROOT: Final = ("", "0", "root", "0:0", "root:root")
 
 
 def open_up(
-    host: Host, trees: Sequence[str], read_only: Sequence[str], image: Mapping[str, Any], user: int
+    host: Host,
+    trees: Sequence[str],
+    read_only: Sequence[str],
+    image: Mapping[str, Any],
+    user: int,
+    below: Mapping[str, Sequence[str]],
 ) -> None:
     """Let whoever an image runs as write into these folders and read these files; the job's folder keeps others out.
 
@@ -27,11 +32,12 @@ def open_up(
         read_only: files.
         image: what is known of it.
         user: who we are at the place.
+        below: more such folders, by the one that they are relative to and that other jobs write in, too.
     """
     runs_as = str((image.get("Config") or {}).get("User") or "")
     # Root without its capability to override modes is a user like any other.
     if user != 0 or runs_as not in _ROOT:
-        host.call("let_others_in", trees=list(trees), read_only=list(read_only))
+        host.call("let_others_in", trees=list(trees), read_only=list(read_only), below=dict(below))
 
 
 def give_back(host: Host, engine: Engine, paths: Sequence[str], image: str) -> None:

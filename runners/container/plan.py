@@ -18,6 +18,7 @@ from runners.container.environment import (
     folders,
     inside_folder,
     outside,
+    writable_folders,
 )
 from runners.container.limits import LIMITS
 from runners.container.stores import container_stores, store_mounts
@@ -255,6 +256,7 @@ def launch_document(request: LaunchRequest, learner: int, site: Site) -> dict[st
         "log_dir_shared": True,
         "metrics": metrics,
         "stores": stores,
+        "writable": writable_folders(request, learner, site),
     }
 
 

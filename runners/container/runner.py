@@ -38,6 +38,7 @@ class ContainerRunner(ProcessRunner):
     capabilities: ClassVar[Capabilities] = Capabilities(
         needs="host", uses_image=True, exec=True, shell=True, copy=True, ports=True, names_resolve=True
     )
+    contained: ClassVar[bool] = True
 
     def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
         super().__init__(place, home_uuid=home_uuid)
@@ -136,10 +137,10 @@ class ContainerRunner(ProcessRunner):
 
     def _files(self, ref: LearnerRef) -> ContainerFiles:
         from runners.container.files import ContainerFiles
-        from runners.shared.job_files import JobFiles, folders_of
+        from runners.shared.job_files import JobFiles, mounted_folders_of
 
-        lying = JobFiles(self._host, folders_of(ref, self._site()))
-        return ContainerFiles(self._host, lying, self._engine, self._name(ref))
+        lying = JobFiles(self._host, mounted_folders_of(ref, self._site()))
+        return ContainerFiles(lying, self._engine, self._name(ref))
 
     def _name(self, ref: LearnerRef) -> str:
         from workbench.job import learner_name

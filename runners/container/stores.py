@@ -95,14 +95,26 @@ def container_stores(request: LaunchRequest, learner: int, site: Site) -> dict[s
     return document
 
 
-def own_folders(request: LaunchRequest, site: Site) -> list[str]:
-    """Return the folders of a bound store that are this job's own, for the image's user to write in."""
+def own_folders(request: LaunchRequest, site: Site) -> dict[str, list[str]]:
+    """Return the folders of a bound store that are this job's own, for the image's user to write in.
+
+    They are relative to the store's folder, which other jobs' containers write in, too, and which the user may
+    have made a link, as its ``/.`` says.
+    """
     results = results_of(request, site)
-    return (
-        [results.result_dir, results.checkpoint_dir]
-        if results is not None and results.store.is_folder
-        else []
-    )
+    if results is None or not results.store.is_folder:
+        return {}
+    own = (results.result_dir, results.checkpoint_dir)
+    return {
+        f"{results.bucket_dir}/.": [str(PurePosixPath(path).relative_to(results.bucket_dir)) for path in own]
+    }
+
+
+def writable_stores(request: LaunchRequest, site: Site) -> list[str]:
+    """Return the folders of bound stores that a container may write in; the user may have made each a link."""
+    data = [one.store for one in data_of(request) if one.store.is_folder and not one.store.read_only]
+    bound = {*(store.data_path for store in data), *store_folders(request, site).values()}
+    return [f"{path}/." for path in sorted(bound)]
 
 
 def store_folders(request: LaunchRequest, site: Site) -> dict[str, str]:

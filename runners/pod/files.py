@@ -15,7 +15,7 @@ from runners.pod.container_host import open_host
 from runners.pod.names import LEARNER, SIDE_CAR, ref_of, selector
 from runners.pod.sh_files import PlainFiles
 from runners.pod.status import is_learner_running, is_side_car_running
-from runners.shared.job_files import ROOTS, WORKING, JobFiles, Spot, split
+from runners.shared.job_files import ROOTS, WORKING, JobFiles, JobRoot, Spot, split
 from workbench.errors import NotAllowed, PlaceUnreachable, RunnerError, UsageError
 from workbench.learner.pod import config
 from workbench.learner.pod.config import NO_PYTHON
@@ -96,7 +96,7 @@ class PodFiles:
             if files is None and spot.root in KEPT and not writes:
                 from backends.local.host import LocalHost
 
-                files = JobFiles(LocalHost(), self._home())
+                files = JobFiles(LocalHost(), _plain(self._home()))
             if files is None:
                 hint = "" if writes else f"What is kept begins with {', '.join(KEPT)}"
                 raise RunnerError(f"{path} is not there: the learner's pod does not run.", hint=hint)
@@ -114,7 +114,7 @@ class PodFiles:
                 host = open_host(self._cluster, name, container=container)
                 stack.callback(host.close)
                 host.call("existing", paths=[])  # one that is just ending does not answer any more
-                return JobFiles(host, folders)
+                return JobFiles(host, _plain(folders))
             except (PlaceUnreachable, Absent, Invalid) as error:
                 if NO_PYTHON in error.message:
                     return _Plain(PlainFiles(self._cluster, name, container), folders)
@@ -133,6 +133,10 @@ class PodFiles:
         logs = job.attempt(self._ref.attempt).logs
         own = logs if self._ref.learner == 1 else logs.with_name(f"logs-{self._ref.learner}")
         return {"results": str(job.results), "checkpoints": str(job.checkpoints), "logs": str(own)}
+
+
+def _plain(folders: Mapping[str, str]) -> dict[str, JobRoot]:
+    return {root: JobRoot(path) for root, path in folders.items()}
 
 
 class _Plain:

@@ -80,6 +80,8 @@ class ProcessRunner(Runner):
 
     name: ClassVar[str] = "process"
     capabilities: ClassVar[Capabilities] = Capabilities(needs="host", exec=True, shell=True, copy=True)
+    contained: ClassVar[bool] = False
+    """Whether learners run in containers, and may not reach the place's files by links of theirs."""
 
     def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
         super().__init__(place, home_uuid=home_uuid)
@@ -152,13 +154,16 @@ class ProcessRunner(Runner):
         """Copy what an attempt made into the job's folder here."""
         from runners.shared.download import bring_home
 
-        bring_home(self._host, self._site().home.job(attempt.job_id), job, attempt.attempt)
+        there = self._site().home.job(attempt.job_id)
+        bring_home(self._host, there, job, attempt.attempt, contained=self.contained)
 
     def bring_folder(self, folder: str, target: Path) -> None:
         """Copy a folder of the place into one here."""
         from runners.shared.download import bring_folder
 
-        bring_folder(self._host, folder, target)
+        # Others may write in the store's folder, which the user may have made a link.
+        above = f"{folder.rpartition('/')[0]}/."
+        bring_folder(self._host, folder, target, within=above if self.contained else "")
 
     def store_again(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
         """Store what the learners of an attempt that is over could not store."""

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final
 
 from backends.contract.host import Host
-from workbench.data.code.links import stays_inside
 from workbench.errors import BackendError, CannotWrite
+from workbench.learner.platform.chains import kept
 from workbench.paths import JobFolder
 
 ROUNDS: Final = 3
@@ -34,34 +34,44 @@ class _Entry:
     target: str
 
 
-def bring_home(host: Host, there: JobFolder, here: JobFolder, attempt: int) -> None:
+def bring_home(
+    host: Host, there: JobFolder, here: JobFolder, attempt: int, *, contained: bool = False
+) -> None:
     """Bring a job's folders home, each file whole or not at all.
+
+    Where it was ``contained`` its links lead nowhere but to what its container had mounted.
 
     Raises:
         BackendError: files go on changing, or the place sends what it was not asked for.
         CannotWrite: the disk here takes no more.
     """
-    pairs = [
-        (there.results, here.results),
-        (there.checkpoints, here.checkpoints),
-        (there.attempt(attempt).logs, here.attempt(attempt).logs),
+    ran = there.attempt(attempt)
+    triples = [
+        (there.results, there.results, here.results),
+        (there.checkpoints, there.checkpoints, here.checkpoints),
+        (ran.logs, ran.job_state, here.attempt(attempt).logs),
     ]
     try:
-        for source, target in pairs:
-            bring_folder(host, str(source), target)
+        for source, within, target in triples:
+            bring_folder(host, str(source), target, within=str(within) if contained else "")
         _bring_small_files(host, there.attempt(attempt).path, here.attempt(attempt).path)
     except OSError as error:
         raise CannotWrite(f"what the job made cannot be brought home: {error.strerror or error}") from error
 
 
-def bring_folder(host: Host, source: str, target: Path) -> None:
-    """Make a folder here have what a folder at the place has; what is only here stays."""
+def bring_folder(host: Host, source: str, target: Path, *, within: str = "") -> None:
+    """Make a folder here have what a folder at the place has; what is only here stays.
+
+    ``within`` names the folder there that a container could change, if it is one's: no link leads out of it.
+    """
     for _ in range(ROUNDS):
-        entries = {path: _Entry(*told) for path, told in host.call("list_tree", folder=source).items()}
+        listed = host.call("list_tree", folder=source, within=within)
+        entries = {path: _Entry(*told) for path, told in listed.items()}
         _make_folders(target, entries)
         missing = [path for path, entry in entries.items() if not _is_here(target, path, entry)]
         if missing:
-            host.fetch(source, missing, _Receiver(target, {path: entries[path] for path in missing}).receive)
+            wanted = {path: entries[path] for path in missing}
+            host.fetch(source, missing, _Receiver(target, wanted).receive, within=within)
         _make_links(target, entries)
         if not missing:
             return
@@ -149,10 +159,12 @@ def _make_folders(target: Path, entries: Mapping[str, _Entry]) -> None:
 
 def _make_links(target: Path, entries: Mapping[str, _Entry]) -> None:
     """Make the links that stay within the folder; others would mean something else here."""
-    for name in _of_kind(entries, "link"):
-        path, leads_to = inside(target, name), entries[name].target
-        if not stays_inside(name, leads_to):
-            continue
+    wanted = {name: entries[name].target for name in _of_kind(entries, "link")}
+    there = _links_here(target) if wanted else {}
+    for name in sorted(kept(wanted, {path: says for path, says in there.items() if path not in wanted})):
+        path, leads_to = inside(target, name), wanted[name]
+        _clear_way(target, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_symlink() and str(path.readlink()) == leads_to:
             continue
         if os.path.lexists(path):
@@ -160,6 +172,16 @@ def _make_links(target: Path, entries: Mapping[str, _Entry]) -> None:
                 continue
             path.unlink()
         path.symlink_to(leads_to)
+
+
+def _links_here(target: Path) -> dict[str, str]:
+    """Return what the links say that are in a folder already."""
+    found = {}
+    for parent, folders, names in os.walk(target):
+        for path in (Path(parent, name) for name in (*folders, *names)):
+            if path.is_symlink():
+                found[path.relative_to(target).as_posix()] = str(path.readlink())
+    return found
 
 
 def _clear_way(target: Path, path: Path) -> None:

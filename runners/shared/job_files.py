@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, Final
 
@@ -18,6 +18,16 @@ ROOTS: Final = ("results", "checkpoints", "logs", "data", "job", WORKING)
 
 _READ_ONLY: Final = ("data",)
 """What several jobs may share."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRoot:
+    """A folder of a job at its place."""
+
+    path: str
+    within: str = ""
+    """The folder above it, or itself, that a container may have mounted: links lead out of neither. Empty where
+    nobody but the place's user writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +63,34 @@ def split(path: str, roots: Mapping[str, str]) -> Spot | None:
     return Spot(parts[0], "/".join(parts[1:]))
 
 
-def folders_of(learner: LearnerRef, site: Site) -> dict[str, str]:
+def folders_of(learner: LearnerRef, site: Site) -> dict[str, JobRoot]:
     """Return where each root of a learner lies at the place."""
     job = site.home.job(learner.job_id)
     attempt = job.attempt(learner.attempt)
     return {
-        "results": str(job.results),
-        "checkpoints": str(job.checkpoints),
-        "logs": str(attempt.logs),
-        "data": str(job.data),
-        "job": str(attempt.job_state),
-        WORKING: str(attempt.model(learner.learner)),
+        "results": JobRoot(str(job.results)),
+        "checkpoints": JobRoot(str(job.checkpoints)),
+        "logs": JobRoot(str(attempt.logs)),
+        "data": JobRoot(str(job.data)),
+        "job": JobRoot(str(attempt.job_state)),
+        WORKING: JobRoot(str(attempt.model(learner.learner))),
+    }
+
+
+def mounted_folders_of(learner: LearnerRef, site: Site) -> dict[str, JobRoot]:
+    """Return the same for a container, which has all of them mounted, the logs within its job's state."""
+    folders = folders_of(learner, site)
+    state = folders["job"].path
+    return {
+        root: replace(folder, within=state if root == "logs" else folder.path)
+        for root, folder in folders.items()
     }
 
 
 class JobFiles:
     """The files of one learner at a host."""
 
-    def __init__(self, host: Host, folders: Mapping[str, str]) -> None:
+    def __init__(self, host: Host, folders: Mapping[str, JobRoot]) -> None:
         self._host = host
         self._folders = folders
 
@@ -82,7 +102,7 @@ class JobFiles:
         itself = _entry("", found[1:])
         if itself.kind == "file":
             return (itself,)
-        tree = self._host.call("list_tree", folder=found[0])
+        tree = self._tree(spot, found[0])
         return (itself, *(_entry(path, tree[path]) for path in sorted(tree)))
 
     def fetch(self, spot: Spot, receive: Callable[[BinaryIO], None]) -> None:
@@ -94,14 +114,14 @@ class JobFiles:
         found = self._locate(spot)
         if not found:
             raise InputMissing(f"there is no {spot.root}/{spot.path}".rstrip("/"))
-        where = PurePosixPath(found[0])
+        where, within = PurePosixPath(found[0]), self._folders[spot.root].within
         if found[1] == "file":
-            self._host.fetch(str(where.parent), [where.name], receive)
+            self._host.fetch(str(where.parent), [where.name], receive, within=within)
         else:
-            self._host.fetch(str(where), sorted(self._host.call("list_tree", folder=str(where))), receive)
+            self._host.fetch(str(where), sorted(self._tree(spot, str(where))), receive, within=within)
 
-    def put(self, spot: Spot, stream: BinaryIO, mode: int) -> str:
-        """Write a file and return where it is.
+    def put(self, spot: Spot, stream: BinaryIO, mode: int, *, shared: bool = False) -> None:
+        """Write a file; where it is ``shared`` whoever a container runs as may change and reach it.
 
         Raises:
             NotAllowed: nothing is written there.
@@ -117,13 +137,22 @@ class JobFiles:
             raise UsageError(f"{spot.root}/{spot.path} is a folder".replace("/ ", " "))
         # Through no link: the folder above is looked at as it really is.
         parent = self._locate(Spot(spot.root, str(PurePosixPath(spot.path).parent)))
-        folder = parent[0] if parent else f"{self._folders[spot.root]}/{PurePosixPath(spot.path).parent}"
+        root = self._folders[spot.root]
+        folder = parent[0] if parent else f"{root.path}/{PurePosixPath(spot.path).parent}"
         path = f"{folder}/{PurePosixPath(spot.path).name}"
-        self._host.put(stream, path, mode=mode)
-        return path
+        self._host.put(stream, path, mode=mode, within=root.within)
+        if shared:
+            self._host.call("let_others_reach", path=path, within=root.within)
 
     def _locate(self, spot: Spot) -> Sequence[Any]:
-        found: Sequence[Any] = self._host.call("locate", folder=self._folders[spot.root], path=spot.path)
+        root = self._folders[spot.root]
+        found: Sequence[Any] = self._host.call("locate", folder=root.path, path=spot.path, within=root.within)
+        return found
+
+    def _tree(self, spot: Spot, folder: str) -> Mapping[str, Sequence[Any]]:
+        found: Mapping[str, Sequence[Any]] = self._host.call(
+            "list_tree", folder=folder, within=self._folders[spot.root].within
+        )
         return found
 
 
@@ -132,13 +161,13 @@ def _entry(path: str, told: Sequence[Any]) -> FileEntry:
     return FileEntry(path, kind, size, modified_ns // 1000, mode, target)
 
 
-def spot_of(path: str, roots: Mapping[str, str]) -> Spot:
+def spot_of(path: str, folders: Mapping[str, JobRoot]) -> Spot:
     """Say what a path means, where nothing but the job's folders can be reached.
 
     Raises:
         UsageError: it is none of the job's.
     """
-    found = split(path, roots)
+    found = split(path, {root: folder.path for root, folder in folders.items()})
     if found is None:
         raise UsageError(f"{path} is none of the job's", hint=f"a path begins with {', '.join(ROOTS)}")
     return found

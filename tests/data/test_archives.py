@@ -164,6 +164,20 @@ ESCAPES: list[tuple[str, Callable[[Path], Path], str]] = [
         "absolute",
     ),
     (
+        "tar chain of links out",
+        lambda folder: tar_of(
+            folder / "c.tar",
+            ("a/b/c", tarfile.SYMTYPE, b"", "../.."),
+            ("l", tarfile.SYMTYPE, b"", "a/b/c/.."),
+        ),
+        "l is a link to a/b/c/.., which is outside",
+    ),
+    (
+        "zip chain of links out",
+        lambda folder: zip_of(folder / "c.zip", link("a/b/c", "../.."), link("l", "a/b/c/..")),
+        "l is a link to a/b/c/.., which is outside",
+    ),
+    (
         "tar link out",
         lambda folder: tar_of(folder / "c.tar", ("l", tarfile.SYMTYPE, b"", "../x")),
         "which is outside",

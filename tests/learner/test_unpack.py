@@ -41,6 +41,10 @@ def pack(path: Path, members: list[Member]) -> str:
         [("link", "sym:/etc/passwd", b"")],
         [("link", "hard:../outside", b"")],
         [("deep/a/b/c", "sym:../../..", b""), ("link", "sym:deep/a/b/c/../..", b"")],
+        [("a/b/c", "sym:../..", b""), ("l", "sym:a/b/c/..", b""), ("l/../outside", "hard:good", b"")],
+        [("a/b/c", "sym:../..", b""), ("l", "sym:a/b/c/..", b""), ("l/outside", "hard:good", b"")],
+        [("a/b/c", "sym:../..", b""), ("l", "sym:a/b/c/..", b""), ("l/outside", "sym:good", b"")],
+        [("folder/f", "file", b"x"), ("l", "sym:folder", b""), ("l/g", "file", b"x")],
         [("pipe", "fifo", b"")],
     ],
 )

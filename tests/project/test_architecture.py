@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -57,3 +58,8 @@ def test_every_module_says_its_one_job() -> None:
     ]
 
     assert silent == []
+
+
+def test_the_agent_is_python_3_8() -> None:
+    for path in (ROOT / "workbench" / "learner").rglob("*.py"):
+        ast.parse(path.read_text(), filename=str(path), feature_version=(3, 8))

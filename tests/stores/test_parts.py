@@ -20,7 +20,9 @@ from workbench.learner.stores.config import REMOTES, Stores, credentials_of
 from workbench.learner.stores.errors import StoreTrouble, explain
 from workbench.learner.stores.listing import Listing
 from workbench.learner.stores.progress import Teller
+from workbench.learner.stores.restore import Landing, copy_local
 from workbench.learner.stores.sources import Item, Source, Stored, canonical, listed
+from workbench.learner.stores.upload import HeldFiles
 
 
 @pytest.mark.parametrize(
@@ -259,6 +261,102 @@ def test_last_and_best_are_kept_and_what_lies_elsewhere_is_never_touched(tmp_pat
     assert forgotten == ["s2"]
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["s1", "s3", "s9"]
     assert list(outside.iterdir()) == []
+
+
+def test_a_mark_is_written_and_a_checkpoint_removed_through_no_link_of_a_container(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "w").write_text("theirs")
+    journal = tmp_path / "job" / "attempt-1" / "learner-1"
+    stores = stores_of(tmp_path, keep={"last": 1})
+    stores.launch.writable = [str(tmp_path / "checkpoints")]
+    report(tmp_path, 1, 2)
+    first = tmp_path / "checkpoints" / "s1"
+    (first / "metadata.json").symlink_to(outside / "mark")
+    (first / "l").symlink_to(outside / "w")
+    os.mkfifo(first / "pipe")
+    keeping = Keeping(str(journal), stores, lambda: None)
+
+    keeping.mark()
+    marks = json.loads((first / "fabric-metadata.json").read_text())
+    (first / "w").unlink()
+    (first / "fabric-metadata.json").unlink()
+    first.rename(tmp_path / "moved")
+    first.symlink_to(outside)
+    keeping.drop(lambda _: None)
+
+    assert set(marks["files"]) == {"w"}
+    assert [path.name for path in outside.iterdir()] == ["w"]
+    assert not first.is_symlink()
+
+
+def test_what_goes_to_a_store_is_read_by_what_was_opened(tmp_path: Path) -> None:
+    results, outside = tmp_path / "results", tmp_path / "outside"
+    (results / "a").mkdir(parents=True)
+    outside.mkdir()
+    for folder, text in ((results / "a", "ours"), (outside, "theirs")):
+        (folder / "f").write_text(text)
+    (results / "out").symlink_to(outside)
+    os.mkfifo(results / "pipe")
+    source = Source(str(results), "bucket/job", writable=[str(results)])
+    items = list(source.items())
+
+    with HeldFiles(str(tmp_path / "held"), source, items) as held:
+        (results / "a").rename(results / "b")
+        (results / "a").symlink_to(outside)
+        found = {item.name: tmp_path / "held" / item.path for item in held}
+        text = found["a/f"].read_text()
+        link = found["out.rclonelink"].readlink()
+    with HeldFiles(str(tmp_path / "held"), source, items) as again:
+        names = [item.name for item in again]
+
+    assert {item.name for item in items} == {"a/f", "out.rclonelink"}
+    assert (text, link) == ("ours", outside)
+    assert names == ["out.rclonelink"]
+    assert not (tmp_path / "held").exists()
+
+
+def test_what_comes_from_a_store_is_written_through_no_link(tmp_path: Path) -> None:
+    outside, target = tmp_path / "outside", tmp_path / "checkpoints"
+    outside.mkdir()
+    stores = stores_of(tmp_path)
+    stores.launch.writable = [str(target)]
+    (target / "l").symlink_to(outside)
+    (target / "newer").write_text("here")
+    landing = Landing(stores, str(target), update=True)
+    for name, text in (("f", "came"), ("newer", "came"), ("l", "came"), ("m.rclonelink", "f")):
+        Path(landing.path, name).write_text(text)
+    os.utime(Path(landing.path, "newer"), (1, 1))
+
+    landing.move()
+
+    assert {path.name: path.read_text() for path in target.iterdir()} == {
+        "f": "came",
+        "newer": "here",
+        "l": "came",
+        "m": "came",
+    }
+    assert (target / "m").is_symlink()
+    assert list(outside.iterdir()) == []
+    assert not Path(landing.path).exists()
+
+
+def test_a_checkpoint_to_begin_with_is_copied_through_no_link(tmp_path: Path) -> None:
+    outside, theirs = tmp_path / "outside", tmp_path / "theirs"
+    for folder in (outside, theirs / "s1"):
+        folder.mkdir(parents=True)
+    (outside / "w").write_text("secret")
+    (theirs / "s1" / "w").write_text("weights")
+    (theirs / "s2").symlink_to(outside)
+    stores = stores_of(tmp_path)
+    stores.launch.writable = [str(tmp_path / "checkpoints")]
+
+    copy_local(str(theirs / "s1"), "s1", stores)
+    with pytest.raises(StoreTrouble, match="out of its folder"):
+        copy_local(str(theirs / "s2"), "s2", stores)
+
+    assert (tmp_path / "checkpoints" / "s1" / "w").read_text() == "weights"
+    assert not (tmp_path / "checkpoints" / "s2").exists()
 
 
 def test_progress_says_percent_bytes_rate_and_time_left() -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from workbench.data.code.links import stays_inside
 from workbench.errors import CannotWrite, InputMissing
+from workbench.learner.platform.chains import leading_out, through_links
 
 _COPY_BYTES: Final = 1 << 20
 _MEMBERS_MAX: Final = 1_000_000
@@ -141,7 +141,7 @@ def _tar_opener(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Callable[[],
 def _refuse_escapes(archive: Path, members: Iterable[Member]) -> None:
     """Refuse an archive with any member that would be written, or would lead, outside the folder."""
     wrong: list[str] = []
-    links: set[str] = set()
+    links: dict[str, str] = {}
     paths: list[str] = []
     for member in members:
         path = _normal(member.name)
@@ -152,14 +152,11 @@ def _refuse_escapes(archive: Path, members: Iterable[Member]) -> None:
             continue
         paths.append(path)
         if member.kind == "link":
-            links.add(path)
-            if not stays_inside(path, member.target):
-                wrong.append(f"{member.name} is a link to {member.target}, which is outside")
+            links[path] = member.target
         elif member.kind == "copy" and _normal(member.target) is None:
             wrong.append(f"{member.name} is a link to {member.target}, which is outside")
-    wrong += [
-        f"{path} goes through a link" for path in paths if any(above in links for above in _above(path))
-    ]
+    wrong += [f"{path} is a link to {links[path]}, which is outside" for path in sorted(leading_out(links))]
+    wrong += [f"{path} goes through a link" for path in through_links(paths, links)]
     if wrong:
         more = f" and {len(wrong) - _NAMED_MAX} more" if len(wrong) > _NAMED_MAX else ""
         raise InputMissing(
@@ -178,12 +175,6 @@ def _normal(name: str) -> str | None:
     if _is_absolute(name) or ".." in parts or "\0" in name:
         return None
     return "/".join(parts)
-
-
-def _above(path: str) -> Iterator[str]:
-    while "/" in path:
-        path = path.rpartition("/")[0]
-        yield path
 
 
 def _refuse_too_large(archive: Path, members: list[Member], place: Path) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 from workbench.data.code.ignore import Rules, rules_of
-from workbench.data.code.links import link_target
 from workbench.data.code.scan_cache import FileFacts, Remembered
 from workbench.errors import InputMissing
 
@@ -184,7 +183,7 @@ class _Scanner:
 
     def _take_link(self, entry: os.DirEntry[str], path: str) -> None:
         written = os.readlink(entry.path)  # noqa: PTH115 - its bytes as they are
-        target = link_target(self._root, self._real_root, path, written)
+        target = _link_target(self._root, self._real_root, path, written)
         if target is None:
             self.scan.outward.append(f"{path} -> {written}")
         else:
@@ -210,3 +209,37 @@ def file_digest(path: str) -> tuple[str, int]:
             digest.update(chunk)
             size += len(chunk)
     return digest.hexdigest(), size
+
+
+def _link_target(root: str, real_root: str, path: str, written: str) -> str | None:
+    """Return what a link is to say in a snapshot; None when it leads out of the tree.
+
+    Args:
+        root: the tree's folder.
+        real_root: the same without symbolic links.
+        path: the link, relative to the tree.
+        written: what it says.
+    """
+    resolved = os.path.realpath(f"{root}/{path}")
+    if resolved != real_root and not resolved.startswith(real_root.rstrip("/") + "/"):
+        return None
+    if _stays_inside(path, written):
+        return written
+    # Absolute, or out and in again by the folder's own name, which is another one at the place.
+    here = os.path.realpath(f"{root}/{os.path.dirname(path)}")  # noqa: PTH120 - text, as bytes may be no UTF-8
+    return os.path.relpath(resolved, here)
+
+
+def _stays_inside(path: str, target: str) -> bool:
+    """Say whether a link at a path of a tree stays in it, by its own names alone: others may be on its way."""
+    if not target or target.startswith("/") or "\0" in target:
+        return False
+    depth = path.count("/")
+    for part in target.split("/"):
+        if part == "..":
+            depth -= 1
+        elif part not in ("", "."):
+            depth += 1
+        if depth < 0:
+            return False
+    return True

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import Any, Dict, List, Mapping, NamedTuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
 from workbench.learner.collectors.lines import LineCutter
 
@@ -43,6 +43,8 @@ class Context(NamedTuple):
     """What the command sees; ``in:`` is expanded with it."""
     owns_log_dir: bool
     """Whether files under ``log_dir`` are this learner's to collect: a shared one is learner 1's alone."""
+    writable: Tuple[str, ...] = ()
+    """Folders that the command's container writes in: no link in them is to lead out of them."""
 
     @classmethod
     def from_launch(cls, launch: Mapping[str, Any], learner_dir: str) -> Context:
@@ -57,6 +59,7 @@ class Context(NamedTuple):
             learner=learner,
             environment=environment,
             owns_log_dir=learner == 1 or not launch.get("log_dir_shared"),
+            writable=tuple(launch.get("writable") or ()),
         )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from typing import Callable, Iterator, Mapping, Tuple
 
 from workbench.learner.collectors.interface import Context
+from workbench.learner.platform import beneath
 
 OWN_OUTPUT_NAMES = ("training-log.txt", "latest-log")
 """Files in which FfDL kept what a learner prints; here that is its own output."""
@@ -53,21 +55,31 @@ def walk(
     Name and folder are below LOG_DIR, or below what is walked where that lies elsewhere. ``folder`` may be
     a file, which is then the only one, wanted or not. Links to folders are not followed.
     """
-    if os.path.isfile(folder):
+    if _is_file(folder, context):
         name = os.path.relpath(folder, _base(os.path.dirname(folder), context))
         yield folder, name, os.path.dirname(name)
         return
     base = _base(folder, context)
-    levels = folder.rstrip(os.sep).count(os.sep)
-    for here, folders, files in os.walk(folder):
-        folders.sort()
-        if here.count(os.sep) - levels >= depth:
-            folders[:] = []
-        below = os.path.relpath(here, base)
-        below = "" if below == os.curdir else below
-        for file in sorted(files):
-            if wanted(file):
-                yield os.path.join(here, file), os.path.join(below, file), below
+    # There may be nothing yet, or it leads out.
+    with contextlib.suppress(OSError), beneath.opened(folder, context.writable) as (root, inside):
+        for path, _, folders, files in root.walk(inside):
+            if len(path.split(os.sep)) - (not path) >= depth:
+                folders[:] = []
+            here = os.path.normpath(os.path.join(folder, path))
+            below = os.path.relpath(here, base)
+            below = "" if below == os.curdir else below
+            for file in files:
+                if wanted(file):
+                    yield os.path.join(here, file), os.path.join(below, file), below
+
+
+def _is_file(path: str, context: Context) -> bool:
+    """Say whether a path is a file rather than a folder; only for what to call it, not for what to read."""
+    try:
+        os.close(beneath.open_plainly(path, context.writable))
+        return True
+    except OSError:
+        return False
 
 
 def _base(folder: str, context: Context) -> str:

@@ -12,6 +12,7 @@ from workbench.learner.collectors.batches import Batches, Position, note
 from workbench.learner.collectors.blocks import BLOCK_POINTS, Blocks
 from workbench.learner.collectors.interface import Collector, Context, Record
 from workbench.learner.collectors.lines import LineCutter
+from workbench.learner.platform import beneath
 
 OUTPUT = ""
 """The key of the learner's own output among the streams."""
@@ -218,18 +219,22 @@ class StreamCollector(Collector):
 
     def _read_some(self, key: str, source: Source, now_us: int) -> int:
         try:
-            status = os.stat(source.path)
+            # Only a hint, which costs less than to open it: the way there may be another one by then.
+            size = os.stat(source.path).st_size
         except OSError:
             return 0
         stream = self._stream(key, source)
-        if status.st_size < stream.read_offset:
-            self._begin_again(key, source, now_us)
-            stream = self._stream(key, source)
-        count = stream.pending_bytes(status.st_size - stream.read_offset)
-        if count <= 0:
+        if size == stream.read_offset:
             return 0
         try:
-            with open(source.path, "rb", buffering=0) as file:
+            with open(beneath.open_plainly(source.path, self.context.writable), "rb", buffering=0) as file:
+                status = os.fstat(file.fileno())
+                if status.st_size < stream.read_offset:
+                    self._begin_again(key, source, now_us)
+                    stream = self._stream(key, source)
+                count = stream.pending_bytes(status.st_size - stream.read_offset)
+                if count <= 0:
+                    return 0
                 file.seek(stream.read_offset)
                 data = file.read(count)
         except OSError as error:

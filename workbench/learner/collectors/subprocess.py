@@ -45,9 +45,8 @@ class Apart(Collector):
         self._end = weakref.finalize(self, _end, self._process)
         self._received = b""
         self._says: Mapping[str, Any] = {}
-        self._ask(
-            "make", kind, dict(metrics), [*context[:4], dict(context.environment), context.owns_log_dir]
-        )
+        environment, (owns_log_dir, writable) = dict(context.environment), context[5:]
+        self._ask("make", kind, dict(metrics), [*context[:4], environment, owns_log_dir, list(writable)])
         self.name = self._says["name"]
         self.wants_output = self._says["wants_output"]
 

@@ -6,13 +6,14 @@ The learner's guard, outside, keeps it like any command. Named pipes join it to 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import select
 import signal
 
-from workbench.learner.platform import system
+from workbench.learner.platform import beneath, system
 from workbench.learner.platform.engine_client import Asked, EngineRefused, ask, connected
 from workbench.learner.platform.process_table import FILE, processes_file
 
@@ -38,8 +39,16 @@ def main(folder: str, act: str) -> int:
     """Run one act (``setup`` or ``command``) of a learner's container and return its exit code."""
     with open(os.path.join(folder, DOCUMENT), "rb") as file:
         told = json.loads(file.read())
-    contained = Contained(folder, told, act)
-    return contained.run(start=act == told["acts"][0])
+    try:
+        contained = Contained(folder, told, act)
+        return contained.run(start=act == told["acts"][0])
+    except PipeReplaced as error:
+        say(folder, str(error), "C201")
+        return EXIT_NOT_STARTED
+
+
+class PipeReplaced(Exception):
+    """What ran in the container has put something else where a pipe of its agent was."""
 
 
 class Contained:
@@ -49,10 +58,11 @@ class Contained:
         self._folder = folder
         self._told = told
         self._act = act
-        self._inside = os.path.join(folder, "inside")
-        # Both ways where that keeps this side from waiting.
-        self._output = self._open("output", os.O_RDONLY | os.O_NONBLOCK)
-        self._result = self._open("result", os.O_RDWR | os.O_NONBLOCK)
+        # The container may put there what it likes: only pipes are opened, and nothing waits for it.
+        self._inside = beneath.Root(os.path.join(folder, "inside"))
+        self._output = self._open("output", os.O_RDONLY)
+        # Both ways, so that it has no end before there is a writer.
+        self._result = self._open("result", os.O_RDWR)
         self._control = -1
         self._woken, wake = os.pipe()
         for descriptor in (self._woken, wake):
@@ -83,11 +93,16 @@ class Contained:
         elif code and told:
             self._say("the container was stopped from outside, by hand or with its engine", "S200")
         if self._act != "command" and code == 0:
-            os.write(self._control, b"over\n")
+            self._control_it(b"over\n")
         return code
 
     def _open(self, name: str, flags: int) -> int:
-        return system.enlarged(os.open(os.path.join(self._inside, "%s.%s" % (name, self._act)), flags))
+        pipe = "%s.%s" % (name, self._act)
+        try:
+            return system.enlarged(self._inside.open_pipe(pipe, flags))
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise PipeReplaced("what ran before in the container replaced %s: %s" % (pipe, why)) from error
 
     def _start(self) -> bool:
         engine, name = self._told["engine"], self._told["name"]
@@ -175,9 +190,14 @@ class Contained:
     def _pass_signals(self) -> None:
         heard = os.read(self._woken, 4096)
         if signal.SIGTERM in heard or signal.SIGINT in heard:
-            # should_stop() looks for this file.
-            os.close(os.open(os.path.join(self._inside, "stop"), os.O_WRONLY | os.O_CREAT, 0o644))
-            os.write(self._control, b"TERM\n")
+            with contextlib.suppress(OSError):  # a full disk, or a container that wants no such file
+                self._inside.create("stop")  # should_stop() looks for it
+            self._control_it(b"TERM\n")
+
+    def _control_it(self, word: bytes) -> None:
+        """Tell the first process in there; who filled the pipe, so that it hears nothing, is ended later."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._control, word)
 
     def _move(self) -> bool:
         """Move some output on; False when there is none, or its reader takes none now."""
@@ -215,10 +235,15 @@ class Contained:
         )
 
     def _say(self, text: str, code: str, hint: str = "", stopped: str = "") -> None:
-        path = os.path.join(self._folder, REASON)
-        with open(path + ".new", "w", encoding="utf-8") as file:
-            json.dump({"text": text, "code": code, "hint": hint, "stopped": stopped}, file)
-        os.rename(path + ".new", path)
+        say(self._folder, text, code, hint, stopped)
+
+
+def say(folder: str, text: str, code: str, hint: str = "", stopped: str = "") -> None:
+    """Leave for the guard why a command ended."""
+    path = os.path.join(folder, REASON)
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        json.dump({"text": text, "code": code, "hint": hint, "stopped": stopped}, file)
+    os.rename(path + ".new", path)
 
 
 def _memory(most_bytes: int, limit_bytes: int | None) -> tuple[str, str, str]:

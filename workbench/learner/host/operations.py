@@ -44,6 +44,7 @@ class Place:
             "touch": host_files.touch,
             "make_pipes": host_files.make_pipes,
             "let_others_in": host_files.let_others_in,
+            "let_others_reach": _let_others_reach,
             "is_foreign": host_files.is_foreign,
             "remove": host_files.remove,
             "existing": host_files.existing,
@@ -124,16 +125,22 @@ def _unpack(archive: str, folder: str) -> bool:
     return unpack(archive, folder)
 
 
-def _list_tree(folder: str) -> Dict[str, List[Any]]:
+def _list_tree(folder: str, within: str = "") -> Dict[str, List[Any]]:
     from workbench.learner.host.trees import list_tree
 
-    return list_tree(folder)
+    return list_tree(folder, within)
 
 
-def _locate(folder: str, path: str) -> List[Any]:
+def _locate(folder: str, path: str, within: str = "") -> List[Any]:
     from workbench.learner.host.trees import locate
 
-    return locate(folder, path)
+    return locate(folder, path, within)
+
+
+def _let_others_reach(path: str, within: str) -> None:
+    from workbench.learner.host.trees import let_others_reach
+
+    let_others_reach(path, within)
 
 
 def _end_marked(marker: str, grace_seconds: float) -> List[int]:

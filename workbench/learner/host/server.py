@@ -142,7 +142,9 @@ class Server:
         from workbench.learner.host.trees import send_files
 
         with io.BufferedWriter(_Outgoing(call, self._channel), frames.CHUNK_BYTES) as stream:
-            send_files(call.arguments["folder"], call.arguments["paths"], stream)
+            send_files(
+                call.arguments["folder"], call.arguments["paths"], stream, call.arguments.get("within", "")
+            )
         return None, b""
 
     def _lock(self, call: _Call) -> Answer:

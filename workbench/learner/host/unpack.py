@@ -8,7 +8,9 @@ import shutil
 import tarfile
 import tempfile
 import zlib
+from typing import Dict
 
+from workbench.learner.platform.chains import leading_out, through_links
 from workbench.learner.platform.errors import Failure
 from workbench.learner.platform.files import make_folders, remove
 
@@ -48,29 +50,33 @@ def _put_in_place(beside: str, folder: str) -> bool:
 
 
 def _extract(archive: str, folder: str) -> None:
+    links: Dict[str, str] = {}
+    copies: Dict[str, str] = {}
     with tarfile.open(archive, "r:*") as tar:
-        links = []
+        paths = []
         for member in tar:
             path = _inside(folder, member.name)
+            paths.append(os.path.relpath(path, folder))
             if member.isdir():
                 os.makedirs(path, exist_ok=True)
             elif member.isreg():
                 _write_member(tar, member, path)
-            elif member.issym() or member.islnk():
-                _check_link(folder, path, member)
-                links.append((member, path))
+            elif member.issym():
+                links[paths[-1]] = member.linkname
+            elif member.islnk():
+                copies[path] = _inside(folder, member.linkname)
             else:
                 raise Failure("bad_input", f"The archive {archive} holds a device or pipe, {member.name!r}.")
-        # Links last: nothing is ever written through one.
-        for member, path in links:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            if member.issym():
-                os.symlink(member.linkname, path)
-            else:
-                shutil.copy2(_inside(folder, member.linkname), path, follow_symlinks=False)
-        # Each link may be innocent and two together not.
-        for member, path in links:
-            _check_inside(folder, os.path.realpath(path), member)
+    for path in [*leading_out(links), *through_links(paths, links)]:
+        raise Failure("bad_input", f"The archive holds a link out of its folder, {path!r}.")
+    # Links last: nothing is ever read or written through one.
+    for path, source in copies.items():
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        shutil.copy2(source, path, follow_symlinks=False)
+    for name, target in links.items():
+        path = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.symlink(target, path)
 
 
 def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> None:
@@ -88,13 +94,3 @@ def _inside(folder: str, name: str) -> str:
     if os.path.isabs(name) or not (path + os.sep).startswith(folder + os.sep):
         raise Failure("bad_input", f"The archive holds {name!r}, which would land outside its folder.")
     return path
-
-
-def _check_link(folder: str, path: str, member: tarfile.TarInfo) -> None:
-    start = os.path.dirname(path) if member.issym() else folder
-    _check_inside(folder, os.path.normpath(os.path.join(start, member.linkname)), member)
-
-
-def _check_inside(folder: str, target: str, member: tarfile.TarInfo) -> None:
-    if not (target + os.sep).startswith(folder + os.sep):
-        raise Failure("bad_input", f"The archive holds a link out of its folder, {member.name!r}.")

@@ -39,6 +39,7 @@ class Launch:
         "slots",
         "stores",
         "usage_seconds",
+        "writable",
     )
 
     def __init__(self, document: Mapping[str, Any]) -> None:
@@ -69,6 +70,8 @@ class Launch:
         self.log_dir_shared = bool(get("log_dir_shared"))
         self.metrics: dict[str, Any] | None = get("metrics")
         self.stores: dict[str, Any] | None = get("stores")
+        self.writable: list[str] = list(get("writable") or ())
+        """Folders that the command's container writes in: what is in them is reached through ``beneath`` alone."""
 
     @property
     def marker(self) -> str:

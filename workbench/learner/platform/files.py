@@ -8,13 +8,14 @@ import fcntl
 import hashlib
 import os
 import shutil
-import stat
 import struct
-import tempfile
 from io import FileIO
+from types import MappingProxyType
 from typing import BinaryIO, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from workbench.learner.platform.beneath import Root, relative
 from workbench.learner.platform.errors import Failure
+from workbench.learner.platform.open_files import add_mode, beside_name, give_back
 
 _INDEX_ENTRY = 24
 _INDEX_HEADER = 24
@@ -24,8 +25,20 @@ Read = Tuple[bytes, int, int]
 """Bytes, where they begin, and the published end of their file."""
 
 
-def make_folders(paths: Iterable[str]) -> None:
+Below = Mapping[str, Sequence[str]]
+"""Paths by the folder that they are relative to, whose content a job may change: no link leads out of it."""
+
+
+def make_folders(paths: Iterable[str], below: Below = MappingProxyType({})) -> None:
     """Make folders and those on the way, 0700 each; what is there is left as it is."""
+    _make_folders(paths)
+    for root, inner in below.items():
+        with Root(root) as opened:
+            for path in inner:
+                os.close(opened.make_folder(path))
+
+
+def _make_folders(paths: Iterable[str]) -> None:
     for path in paths:
         missing = []
         while not os.path.isdir(path):
@@ -45,17 +58,20 @@ def runnable(paths: Iterable[str]) -> Sequence[str]:
 
 
 def touch(paths: Iterable[str]) -> None:
-    """Make empty files where there are none; what is there is left as it is."""
+    """Make empty files where there is nothing; what is there, a link too, is left as it is."""
     for path in paths:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        folder, name = os.path.split(path)
+        with Root(folder) as root:
+            root.create(name, 0o600)
 
 
 def make_pipes(paths: Iterable[str]) -> None:
     """Make named pipes that anybody may use who gets as far as their folder; what is there is left as it is."""
     for path in paths:
-        with contextlib.suppress(FileExistsError):
-            os.mkfifo(path)
-            os.chmod(path, 0o666)
+        folder, name = os.path.split(path)
+        with contextlib.suppress(FileExistsError), Root(folder) as root:
+            os.mkfifo(name, dir_fd=root.descriptor)
+            add_mode(root.descriptor, name, 0o666)
 
 
 def remove(paths: Iterable[str]) -> None:
@@ -63,23 +79,39 @@ def remove(paths: Iterable[str]) -> None:
     for path in paths:
         if os.path.isdir(path) and not os.path.islink(path):
             _open_up(path)
-            shutil.rmtree(path)
+            shutil.rmtree(path)  # it holds the folders that it is in: a link in their place is not followed
         else:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
 
 
-def let_others_in(trees: Iterable[str], read_only: Iterable[str]) -> None:
+def let_others_in(
+    trees: Iterable[str], read_only: Iterable[str], below: Below = MappingProxyType({})
+) -> None:
     """Let everybody who gets as far as these change whole trees, and read files; links are not followed."""
     for path in trees:
-        _add_mode(path, 0o777 if os.path.isdir(path) else 0o666)
-        for parent, folders, names in os.walk(path):
-            for name, mode in [(one, 0o777) for one in folders] + [(one, 0o666) for one in names]:
-                # Another launch may be putting its files in place just now.
-                with contextlib.suppress(FileNotFoundError):
-                    _add_mode(os.path.join(parent, name), mode)
+        with Root(path) as root:
+            _let_in(root, "")
+    for folder, inner in below.items():
+        with Root(folder) as root:
+            for path in inner:
+                _let_in(root, path)
     for path in read_only:
-        _add_mode(path, 0o444)
+        folder, name = os.path.split(path)
+        with Root(folder, follow=True) as root:
+            root.stat(name, follow=False)
+            add_mode(root.descriptor, name, 0o444)
+
+
+def _let_in(root: Root, tree: str) -> None:
+    folder = root.open_folder(tree)
+    try:
+        add_mode(folder, ".", 0o777)
+    finally:
+        os.close(folder)
+    for _, folder, folders, names in root.walk(tree):
+        for name, bits in [(one, 0o777) for one in folders] + [(one, 0o666) for one in names]:
+            add_mode(folder, name, bits)
 
 
 def is_foreign(paths: Iterable[str], uid: int) -> bool:
@@ -88,12 +120,18 @@ def is_foreign(paths: Iterable[str], uid: int) -> bool:
     for path in paths:
         if os.path.lexists(path) and os.lstat(path).st_uid != uid:
             return True
-        for parent, folders, names in os.walk(path, onerror=unseen.append):
-            for name in (*folders, *names):
-                with contextlib.suppress(FileNotFoundError):  # a job's last words
-                    if os.lstat(os.path.join(parent, name)).st_uid != uid:
-                        return True
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), Root(path) as root:
+            for _, folder, folders, names in root.walk(onerror=unseen.append):
+                if any(_owner(folder, name, uid) != uid for name in (*folders, *names)):
+                    return True
     return any(not isinstance(error, (FileNotFoundError, NotADirectoryError)) for error in unseen)
+
+
+def _owner(folder: int, name: str, default: int) -> int:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid
+    except FileNotFoundError:  # a job's last words
+        return default
 
 
 def existing(paths: Iterable[str]) -> Sequence[str]:
@@ -160,26 +198,15 @@ def _last_line_end(stream: BinaryIO, size: int) -> int:
     return 0
 
 
-def _add_mode(path: str, bits: int) -> None:
-    """Add bits to a mode; who may execute a file may be anybody then. What is somebody else's stays as it is."""
-    mode = os.lstat(path).st_mode
-    if stat.S_ISLNK(mode):
-        return
-    bits |= 0o111 if mode & 0o111 else 0
-    if mode & bits != bits:
-        os.chmod(path, stat.S_IMODE(mode) | bits)
-
-
 def _open_up(folder: str) -> None:
     """Give ourselves the right to remove what a job has locked away."""
     with contextlib.suppress(PermissionError):
         os.chmod(folder, 0o700)
-    for path, folders, _ in os.walk(folder):
-        for name in folders:
-            inner = os.path.join(path, name)
-            if not os.path.islink(inner) and os.stat(inner).st_mode & 0o700 != 0o700:
-                with contextlib.suppress(PermissionError):
-                    os.chmod(inner, 0o700)
+    with Root(folder) as root:
+        for _, descriptor, folders, _ in root.walk():
+            for name in folders:
+                with contextlib.suppress(OSError):  # somebody else's, or gone
+                    give_back(descriptor, name)
 
 
 CHUNK_BYTES = 256 * 1024
@@ -197,21 +224,27 @@ class Upload:
     """A file that is being written beside its place, and goes there by rename when it is whole.
 
     With a ``sha256`` what an interrupted upload left is kept: :attr:`offset` says where to go on (-1: it
-    is there).
+    is there). With ``within`` the way to the file is walked below that folder, whose content others may change;
+    nothing is gone on with there.
     """
 
-    def __init__(self, path: str, sha256: str, mode: int = 0o600) -> None:
+    def __init__(self, path: str, sha256: str, mode: int = 0o600, within: str = "") -> None:
         self._path = path
-        self._sha256 = sha256
+        self._sha256 = "" if within else sha256
         self._digest = hashlib.sha256()
         self._stream: Optional[FileIO] = None
         self.offset = 0
-        if sha256 and _is_there(path, sha256):
+        if self._sha256 and _is_there(path, self._sha256):
             self.offset = -1
             return
-        make_folders([os.path.dirname(path)])
-        self._stream, self._beside = self._begin(mode)
-        if sha256:
+        folder, self._name = os.path.split(path)
+        self._folder = _folder_of(folder, within)
+        try:
+            self._stream, self._beside = self._begin(mode)
+        except BaseException:
+            os.close(self._folder)
+            raise
+        if self._sha256:
             self._read_what_is_there()
 
     def write(self, data: bytes) -> None:
@@ -233,9 +266,8 @@ class Upload:
             raise Failure("bad_input", f"What arrived of {self._path} is not what was sent.", "Try again.")
         if durable:
             os.fsync(self._stream.fileno())
-        os.rename(self._beside, self._path)
-        self._stream.close()
-        self._stream = None
+        os.rename(self._beside, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        self._close()
 
     def __enter__(self) -> Upload:
         return self
@@ -244,26 +276,28 @@ class Upload:
         if self._stream is None:
             return
         if self._sha256:
-            self._stream.close()  # what is there is kept, for the next try to go on from
-            self._stream = None
+            self._close()  # what is there is kept, for the next try to go on from
         else:
             self._drop()
 
     def _begin(self, mode: int) -> Tuple[FileIO, str]:
-        folder, name = os.path.split(self._path)
         if self._sha256:
-            beside = os.path.join(folder, f".{name}.{self._sha256[:16]}.part")
-            stream = open(beside, "a+b", buffering=0)  # noqa: SIM115 - closed when the upload is
+            beside = f".{self._name}.{self._sha256[:16]}.part"
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            descriptor = os.open(beside, flags, 0o600, dir_fd=self._folder)
+            stream = open(descriptor, "a+b", buffering=0)  # noqa: SIM115 - closed when the upload is
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # It may have been finished, and renamed, between the open and the lock.
-                if os.path.exists(beside) and os.path.samestat(os.fstat(stream.fileno()), os.stat(beside)):
+                if os.path.samestat(os.fstat(stream.fileno()), os.stat(beside, dir_fd=self._folder)):
                     os.fchmod(stream.fileno(), mode)
                     return stream, beside
-            except BlockingIOError:
-                pass  # somebody else is sending the same
+            except (BlockingIOError, FileNotFoundError):
+                pass  # somebody else is sending the same, or has just done so
             stream.close()
-        descriptor, beside = tempfile.mkstemp(prefix=f".{name[:100]}.", suffix=".part", dir=folder)
+        beside = beside_name(self._name)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(beside, flags, 0o600, dir_fd=self._folder)
         os.fchmod(descriptor, mode)
         return open(descriptor, "w+b", buffering=0), beside
 
@@ -278,11 +312,24 @@ class Upload:
         self.offset = self._stream.tell()
 
     def _drop(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._beside, dir_fd=self._folder)
+        self._close()
+
+    def _close(self) -> None:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._beside)
+            os.close(self._folder)
+
+
+def _folder_of(folder: str, within: str) -> int:
+    """Open the folder that a file goes into; it is made where there is none."""
+    if within:
+        with Root(within) as root:
+            return root.make_folder(relative(folder, within))
+    make_folders([folder])
+    return os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _is_there(path: str, sha256: str) -> bool:

@@ -73,13 +73,13 @@ def become_subreaper() -> bool:
     """Become the process that orphans of our tree are given to; False where that cannot be had."""
     if not LINUX:
         return False
-    library = _libc()
+    library = libc()
     return library is not None and library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
 def die_with_parent() -> None:
     """Be asked to end (SIGTERM) when the process that made us ends; nothing where that cannot be had."""
-    library = _libc() if LINUX else None
+    library = libc() if LINUX else None
     if library is not None:
         library.prctl(_PR_SET_PDEATHSIG, 15, 0, 0, 0)
 
@@ -167,7 +167,7 @@ def _splice(source: int, target: int, count: int) -> int:
     nonblock = 2
     if hasattr(os, "splice"):
         return os.splice(source, target, count, flags=nonblock)
-    library = _libc()
+    library = libc()
     if library is None or not LINUX:
         raise OSError(errno.ENOSYS, "no splice here")
     return int(library.splice(source, None, target, None, count, nonblock))
@@ -198,7 +198,9 @@ def read_bytes(path: str) -> bytes:
     return b"".join(parts)
 
 
-def _libc() -> Any:  # a ctypes library has no narrower type
+def libc() -> Any:  # a ctypes library has no narrower type
+    """Return the C library; None where it cannot be called."""
+    """Return the C library; None where it cannot be called."""
     global _library
     if _library is None:
         try:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
+import stat
 
-from workbench.learner.platform import system
+from workbench.learner.platform import beneath, system
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, ContextManager
 
     from workbench.learner.stores.config import Stores
     from workbench.learner.stores.rclone import Look
@@ -43,13 +43,10 @@ class Keeping:
         """Mark the checkpoints that were reported since the last call; return records of them, with what is in them."""
         marked = []
         for said in self._reported():
-            path = self._outside(str(said.get("path") or ""))
-            if not path or not os.path.exists(path):
+            name = self._name(str(said.get("path") or ""))
+            document = self._marked(name, said) if name else None
+            if document is None:
                 continue
-            document = self._document(path, said)
-            if _is_marked(path, document):
-                continue
-            _write(_mark_of(path), document)
             marked.append(
                 {
                     **said,
@@ -61,8 +58,25 @@ class Keeping:
                     },
                 }
             )
-            self._enter(path, document)
+            self._enter(name, document)
         return marked
+
+    def _marked(self, name: str, said: dict[str, Any]) -> dict[str, Any] | None:
+        """Mark a checkpoint; return what its mark says, None where it is there already or there is nothing."""
+        with self._opened() as (root, below):
+            path = os.path.join(below, name)
+            try:
+                root.stat(path)
+            except OSError:
+                return None
+            document = self._document(root, path, said)
+            if _is_marked(root, path, document):
+                return None
+            root.write(_mark_of(root, path), _encoded(document), 0o644)
+            return document
+
+    def _opened(self) -> ContextManager[tuple[beneath.Root, str]]:
+        return beneath.opened(self._stores.checkpoint_dir, self._stores.launch.writable)
 
     def drop(self, forget: Callable[[str], None]) -> list[str]:
         """Remove the checkpoints that the policy does not keep, here and by ``forget`` in the store; return them."""
@@ -73,14 +87,12 @@ class Keeping:
         kept = _kept(entries, keep)
         dropped = [entry for entry in entries if entry["path"] not in kept]
         for entry in dropped:
-            path = os.path.join(self._stores.checkpoint_dir, entry["path"])
             forget(str(entry["path"]))
-            # The mark goes first: what is half removed does not exist.
-            for part in (_mark_of(path), path + "." + MARK, path):
-                if os.path.isdir(part) and not os.path.islink(part):
-                    shutil.rmtree(part, ignore_errors=True)
-                elif os.path.lexists(part):
-                    os.unlink(part)
+            with self._opened() as (root, below):
+                path = os.path.join(below, entry["path"])
+                # The mark goes first: what is half removed does not exist.
+                for part in (_mark_of(root, path), path + "." + MARK, path):
+                    root.remove(part)
         if dropped:
             _write(
                 self._ledger, {"format": 1, "checkpoints": [one for one in entries if one["path"] in kept]}
@@ -109,20 +121,20 @@ class Keeping:
                 found[str(said.get("path"))] = said
         return list(found.values())
 
-    def _outside(self, path: str) -> str:
-        """Return a path as this side of a container has it; empty for one that lies elsewhere."""
+    def _name(self, path: str) -> str:
+        """Return a checkpoint's path below the folder for them; empty for one that lies elsewhere."""
         for there, here in self._stores.inside.items():
             if path == there or path.startswith(there + "/"):
                 path = here + path[len(there) :]
                 break
-        folder = os.path.realpath(self._stores.checkpoint_dir)
-        # A link must not make us read or remove what is not the job's.
-        return path if folder and os.path.realpath(path).startswith(folder + "/") else ""
+        folder, real = os.path.realpath(self._stores.checkpoint_dir), os.path.realpath(path)
+        # It says only what the checkpoint is called: it is walked to from the folder.
+        return os.path.relpath(real, folder) if folder and real.startswith(folder + "/") else ""
 
-    def _document(self, path: str, said: dict[str, Any]) -> dict[str, Any]:
+    def _document(self, root: beneath.Root, path: str, said: dict[str, Any]) -> dict[str, Any]:
         files, total, digest = {}, 0, hashlib.sha256()
-        for name, full in sorted(_files(path)):
-            checksum, size = self._checksum(full)
+        for name, full in sorted(_files(root, path)):
+            checksum, size = self._checksum(root, full)
             files[name] = {"size_bytes": size, "sha256": checksum}
             digest.update(("%s\0%s\n" % (name, checksum)).encode("utf-8", "surrogateescape"))
             total += size
@@ -142,9 +154,9 @@ class Keeping:
             **self._stores.about,
         }
 
-    def _checksum(self, path: str) -> tuple[str, int]:
+    def _checksum(self, root: beneath.Root, path: str) -> tuple[str, int]:
         digest, size = hashlib.sha256(), 0
-        with open(path, "rb") as file:
+        with open(root.open_file(path), "rb") as file:
             while True:
                 data = file.read(_CHUNK_BYTES)
                 if not data:
@@ -154,10 +166,9 @@ class Keeping:
                 self._look()
 
     def _enter(self, path: str, document: dict[str, Any]) -> None:
-        name = os.path.relpath(os.path.realpath(path), os.path.realpath(self._stores.checkpoint_dir))
         entry = {name: document[name] for name in ("step", "metrics", "size_bytes", "sha256", "time_us")}
-        others = [known for known in self._entries() if known["path"] != name]
-        _write(self._ledger, {"format": 1, "checkpoints": [*others, {"path": name, **entry}]})
+        others = [known for known in self._entries() if known["path"] != path]
+        _write(self._ledger, {"format": 1, "checkpoints": [*others, {"path": path, **entry}]})
 
     def _entries(self) -> list[dict[str, Any]]:
         try:
@@ -180,46 +191,63 @@ def _kept(entries: list[dict[str, Any]], keep: dict[str, Any]) -> set[str]:
     return kept | {str(entry["path"]) for entry in newest[:1]}
 
 
-def _files(path: str) -> list[tuple[str, str]]:
-    if os.path.isfile(path):
+def _files(root: beneath.Root, path: str) -> list[tuple[str, str]]:
+    """Return names and paths of a checkpoint's files; without our mark, and what is no regular file."""
+    if stat.S_ISREG(root.stat(path).st_mode):
         return [(os.path.basename(path), path)]
     found = []
-    for folder, _, names in os.walk(path):
+    for below, folder, _, names in root.walk(path):
         for name in names:
-            full = os.path.join(folder, name)
-            if os.path.isfile(full) and not os.path.islink(full) and name not in (OTHER_MARK,):
-                found.append((os.path.relpath(full, path), full))
-    return [one for one in found if one[0] != MARK or not _is_ours(one[1])]
+            about = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISREG(about.st_mode) and name != OTHER_MARK:
+                inside = os.path.join(below, name)
+                found.append((inside, os.path.join(path, inside)))
+    return [one for one in found if one[0] != MARK or not _is_ours(root, one[1])]
 
 
-def _mark_of(path: str) -> str:
-    if not os.path.isdir(path):
+def _mark_of(root: beneath.Root, path: str) -> str:
+    try:
+        is_folder = stat.S_ISDIR(root.stat(path).st_mode)
+    except OSError:
+        is_folder = False
+    if not is_folder:
         return path + "." + MARK
     mark = os.path.join(path, MARK)
-    return os.path.join(path, OTHER_MARK) if os.path.exists(mark) and not _is_ours(mark) else mark
+    return os.path.join(path, OTHER_MARK) if _is_there(root, mark) and not _is_ours(root, mark) else mark
 
 
-def _is_ours(mark: str) -> bool:
+def _is_there(root: beneath.Root, path: str) -> bool:
     try:
-        with open(mark, "rb") as file:
-            document = json.loads(file.read())
+        root.stat(path, follow=False)
+    except OSError:
+        return False
+    return True
+
+
+def _is_ours(root: beneath.Root, mark: str) -> bool:
+    return {"format", "job", "sha256", "files"} <= set(_read(root, mark))
+
+
+def _is_marked(root: beneath.Root, path: str, document: dict[str, Any]) -> bool:
+    return bool(_read(root, _mark_of(root, path)).get("sha256") == document["sha256"])
+
+
+def _read(root: beneath.Root, path: str) -> dict[str, Any]:
+    try:
+        document = json.loads(root.read(path))
     except (OSError, ValueError):
-        return False
-    return isinstance(document, dict) and {"format", "job", "sha256", "files"} <= set(document)
-
-
-def _is_marked(path: str, document: dict[str, Any]) -> bool:
-    try:
-        with open(_mark_of(path), "rb") as file:
-            return bool(json.loads(file.read()).get("sha256") == document["sha256"])
-    except (OSError, ValueError, AttributeError):
-        return False
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _write(path: str, document: dict[str, Any]) -> None:
     new = "%s.new-%d" % (path, os.getpid())
-    with open(new, "w", encoding="utf-8", errors="surrogateescape") as file:
-        json.dump(document, file)
+    with open(new, "wb") as file:
+        file.write(_encoded(document))
         file.flush()
         os.fsync(file.fileno())
     os.rename(new, path)
+
+
+def _encoded(document: dict[str, Any]) -> bytes:
+    return json.dumps(document).encode("utf-8", "surrogateescape")

@@ -1,16 +1,24 @@
-"""Brings back what attempts before have stored, so that a job goes on anywhere from where it was."""
+"""Brings back what attempts before have stored, so that a job goes on anywhere from where it was.
+
+What writes by names does so beside a folder that a container may change, and we move it in.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import os
+import shutil
+import stat
 import time
 
+from workbench.learner.platform import beneath, open_files
 from workbench.learner.stores.checkpoints import MARK, OTHER_MARK
 from workbench.learner.stores.errors import StoreTrouble, explain, is_missing
 from workbench.learner.stores.listing import list_store
 from workbench.learner.stores.rclone import TRIES
-from workbench.learner.stores.sources import Stored
+from workbench.learner.stores.sources import LINK_SUFFIX, Stored
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
@@ -57,14 +65,16 @@ def _bring(
     results = stores.results
     assert results is not None
     teller.begin("brings back what is in %s" % source)
-    arguments = ["copy", "%s:%s" % (results["remote"], source), target, "--links", "--update", "--fast-list"]
-    arguments += ["--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS)]
-    arguments += TRIES
+    arguments = ["--fast-list", "--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS), *TRIES]
     for pattern in but:
         arguments += ["--exclude", pattern]
+    landing = Landing(stores, target, update=True)
+    origin = "%s:%s" % (results["remote"], source)
+    arguments = ["copy", origin, landing.path, *landing.options, *arguments]
     done = rclone.run(arguments, look=look, on_statistics=teller.take)
     if done.code and not is_missing(done.messages):  # nothing was stored yet
         raise explain(done.messages, store=results["id"], address=results["address"])
+    landing.move()
 
 
 def begin_with(stores: Stores, rclone: Rclone, teller: Teller, look: Look) -> None:
@@ -73,28 +83,39 @@ def begin_with(stores: Stores, rclone: Rclone, teller: Teller, look: Look) -> No
     Raises:
         StoreTrouble: it cannot be had.
     """
-    origin = stores.origin
-    target = os.path.join(stores.checkpoint_dir, str(origin["name"]))
+    origin, name = stores.origin, str(stores.origin["name"])
     lock = _locked(os.path.join(stores.job_folder, "storing.lock"), look)
     try:
-        if origin["name"] and os.path.lexists(target):
+        if name and os.path.lexists(os.path.join(stores.checkpoint_dir, name)):
             return
-        teller.begin("brings the checkpoint %s of %s" % (origin["name"], origin["job"]))
-        source = str(origin.get("local") or "")
-        if not source:
-            assert stores.results is not None
-            source = "%s:%s" % (stores.results["remote"], origin["path"])
-        copied = rclone.run(["copy", source, target, "--links", *TRIES], look=look, on_statistics=teller.take)
-        if copied.code:
-            # A file, with its mark beside it.
-            done = rclone.run(["copyto", source, target, "--links", *TRIES], look=look)
-            if done.code:
-                told = stores.results or {"id": str(origin["job"]), "address": source}
-                raise explain(done.messages, store=told["id"], address=told["address"])
-            mark = "." + MARK
-            rclone.run(["copyto", source + mark, target + mark, *TRIES], look=look)
+        teller.begin("brings the checkpoint %s of %s" % (name, origin["job"]))
+        if origin.get("local"):
+            copy_local(str(origin["local"]), name, stores)
+            return
+        assert stores.results is not None
+        source = "%s:%s" % (stores.results["remote"], origin["path"])
+        landing = Landing(stores, stores.checkpoint_dir, update=False)
+        _bring_one(
+            source, os.path.join(landing.path, name), [*landing.options, *TRIES], stores, rclone, teller, look
+        )
+        landing.move()
     finally:
         os.close(lock)
+
+
+def _bring_one(
+    source: str, place: str, options: list[str], stores: Stores, rclone: Rclone, teller: Teller, look: Look
+) -> None:
+    copied = rclone.run(["copy", source, place, *options], look=look, on_statistics=teller.take)
+    if not copied.code:
+        return
+    # A file, with its mark beside it.
+    done = rclone.run(["copyto", source, place, *options], look=look)
+    if done.code:
+        told = stores.results or {}
+        raise explain(done.messages, store=str(told.get("id")), address=str(told.get("address")))
+    mark = "." + MARK
+    rclone.run(["copyto", source + mark, place + mark, *TRIES], look=look)
 
 
 def _unmarked(stores: Stores, rclone: Rclone, look: Look) -> tuple[str, ...]:
@@ -127,3 +148,122 @@ def _locked(path: str, look: Look) -> int:
         except OSError:
             look()
             time.sleep(_LOOK_SECONDS)
+
+
+class Landing:
+    """Where rclone writes what goes into a folder, which may be the folder itself where nobody else writes.
+
+    It goes through any link that it meets. So links come as files that say where they lead, and what has landed is
+    moved from the folder's own descriptor on.
+
+    Args:
+        stores: of the learner.
+        target: the folder.
+        update: whether what is newer there stays; else it is replaced.
+    """
+
+    def __init__(self, stores: Stores, target: str, *, update: bool) -> None:
+        self._target = target
+        self._writable = stores.launch.writable
+        self._update = update
+        self._is_direct = not beneath.root_of(target, self._writable)
+        self.path = target
+        """Where to write."""
+        self.options = ["--links", "--update"] if update else ["--links"]
+        if not self._is_direct:
+            self.path = os.path.join(stores.job_folder, "landing-%d" % stores.launch.learner)
+            # What is there already is only compared.
+            self.options = ["--compare-dest", target] if update else []
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.mkdir(self.path, 0o700)
+
+    def move(self) -> None:
+        """Move what has landed to where it belongs."""
+        if self._is_direct:
+            return
+        with beneath.Root(self.path) as landed, beneath.opened(self._target, self._writable) as (root, below):
+            for path, folder, _, names in landed.walk():
+                if names:
+                    into = root.make_folder(os.path.join(below, path), 0o755)
+                    try:
+                        for name in names:
+                            self._move_one(folder, name, into)
+                    finally:
+                        os.close(into)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _move_one(self, folder: int, name: str, into: int) -> None:
+        to = name[: -len(LINK_SUFFIX)] if name.endswith(LINK_SUFFIX) else name
+        there = _look(into, to)
+        if there is not None:
+            landed = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISDIR(there.st_mode) or (self._update and there.st_mtime_ns > landed.st_mtime_ns):
+                return
+        if to != name:
+            _make_link(folder, name, into, to)
+            return
+        try:
+            os.rename(name, to, src_dir_fd=folder, dst_dir_fd=into)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            open_files.copy_file(folder, name, into, to)
+
+
+def copy_local(source: str, name: str, stores: Stores) -> None:
+    """Copy a checkpoint of another job of this machine, whose container may have put links into the way to it.
+
+    Args:
+        source: the checkpoint.
+        name: what it is called below the folder for checkpoints; empty where it is that folder.
+        stores: of the learner.
+
+    Raises:
+        StoreTrouble: it cannot be had.
+    """
+    folder = source[: -len(name)] if name and source.endswith("/" + name) else source
+    try:
+        ours = beneath.opened(stores.checkpoint_dir, stores.launch.writable)
+        with beneath.Root(os.path.join(folder, ".")) as theirs, ours as (root, below):
+            into = os.path.join(below, name)
+            if stat.S_ISDIR(theirs.stat(name).st_mode):
+                beneath.copy_tree(theirs, name, root, into)
+            else:
+                _copy_file(theirs, name, root, into)
+    except OSError as error:
+        text = "the checkpoint %s cannot be copied: %s" % (source, error.strerror or error)
+        raise StoreTrouble(text, "S101") from error
+
+
+def _copy_file(theirs: beneath.Root, name: str, root: beneath.Root, into: str) -> None:
+    """Copy a checkpoint that is a file, with its mark, if it has one."""
+    above = root.make_folder(os.path.dirname(into), 0o755)
+    try:
+        for suffix in ("", "." + MARK):
+            try:
+                descriptor = theirs.open_file(name + suffix)
+            except FileNotFoundError:
+                if not suffix:
+                    raise
+                continue
+            try:
+                open_files.copy_open(descriptor, above, os.path.basename(into) + suffix)
+            finally:
+                os.close(descriptor)
+    finally:
+        os.close(above)
+
+
+def _make_link(folder: int, name: str, into: int, to: str) -> None:
+    with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder), "rb") as file:
+        says = file.read()
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(to, dir_fd=into)
+    os.symlink(says, os.fsencode(to), dir_fd=into)
+
+
+def _look(folder: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,10 +10,11 @@ import stat
 import time
 
 from workbench.learner.journal import output
+from workbench.learner.platform import beneath
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from typing import Any, ContextManager, Iterator, Sequence
 
     from workbench.learner.stores.config import Stores
 
@@ -44,14 +46,21 @@ LINK_SUFFIX = ".rclonelink"
 class Item:
     """One file that is to be stored."""
 
-    __slots__ = ("name", "signature", "size")
+    __slots__ = ("name", "path", "signature", "size")
 
-    def __init__(self, name: str, size: int, signature: int) -> None:
-        self.name = canonical(name)
+    def __init__(self, path: str, size: int, signature: int, suffix: str = "") -> None:
+        self.path = path
+        """As it lies in its folder."""
+        self.name = canonical(path + suffix)
         """As rclone writes it."""
         self.size = size
         self.signature = signature
         """What changes with the file: its time of change in nanoseconds."""
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it is a link, which is stored as what it says."""
+        return self.name != canonical(self.path)
 
     @property
     def is_marker(self) -> bool:
@@ -63,11 +72,23 @@ class Item:
 class Source:
     """A folder at the place, and where in the store what is in it goes."""
 
-    def __init__(self, root: str, target: str, names: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, root: str, target: str, names: tuple[str, ...] = (), writable: Sequence[str] = ()
+    ) -> None:
         self.root = root
         self.target = target
         self.names = names
         """The only files that are meant; empty for all."""
+        self._writable = writable
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether nobody but its owner can put links into the way to its files."""
+        return not beneath.root_of(self.root, self._writable)
+
+    def opened(self) -> ContextManager[tuple[beneath.Root, str]]:
+        """Open the root that it is in, with its path in there."""
+        return beneath.opened(self.root, self._writable)
 
     def items(self) -> Iterator[Item]:
         """Give what is there now. Links go as links, so that nothing outside is read through one."""
@@ -75,20 +96,10 @@ class Source:
             for name in self.names:
                 yield from _item(os.path.join(self.root, name), name)
             return
-        waiting = [""]
-        while waiting:
-            below = waiting.pop()
-            try:
-                inside = sorted(os.listdir(os.path.join(self.root, below)))
-            except OSError:
-                continue
-            for name in inside:
-                path = os.path.join(below, name)
-                full = os.path.join(self.root, path)
-                if os.path.isdir(full) and not os.path.islink(full):
-                    waiting.append(path)
-                else:
-                    yield from _item(full, path)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self.opened() as (root, below):
+            for path, folder, _, names in root.walk(below):
+                for name in names:
+                    yield from _item(name, os.path.join(path, name), folder)
 
 
 def sources_of(folder: str, stores: Stores) -> list[Source]:
@@ -99,12 +110,13 @@ def sources_of(folder: str, stores: Stores) -> list[Source]:
     path = str(results["path"])
     found = []
     if stores.result_dir and not results.get("bound"):
-        found.append(Source(stores.result_dir, path))
+        found.append(Source(stores.result_dir, path, writable=stores.launch.writable))
     if stores.checkpoint_dir and stores.checkpoints and not results.get("bound"):
-        found.append(Source(stores.checkpoint_dir, stores.checkpoints))
+        found.append(Source(stores.checkpoint_dir, stores.checkpoints, writable=stores.launch.writable))
     launch = stores.launch
     if launch.log_dir and (launch.learner == 1 or not launch.log_dir_shared):
-        found.append(Source(launch.log_dir, "%s/%s/logs" % (path, stores.learner_path)))
+        target = "%s/%s/logs" % (path, stores.learner_path)
+        found.append(Source(launch.log_dir, target, writable=launch.writable))
     return found
 
 
@@ -214,14 +226,14 @@ def published_sizes(folder: str) -> dict[str, int]:
     }
 
 
-def _item(full: str, name: str) -> Iterator[Item]:
+def _item(name: str, path: str, folder: int | None = None) -> Iterator[Item]:
     try:
-        found = os.lstat(full)
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISLNK(found.st_mode):
-            target = os.readlink(full)
-            yield Item(name + LINK_SUFFIX, len(os.fsencode(target)), found.st_mtime_ns)
+            target = os.readlink(name, dir_fd=folder)
+            yield Item(path, len(os.fsencode(target)), found.st_mtime_ns, LINK_SUFFIX)
         elif stat.S_ISREG(found.st_mode):
-            yield Item(name, found.st_size, found.st_mtime_ns)
+            yield Item(path, found.st_size, found.st_mtime_ns)
     except OSError:
         return  # removed meanwhile
 

@@ -14,7 +14,7 @@ import shutil
 import time
 
 from workbench.learner.journal import state
-from workbench.learner.platform import system
+from workbench.learner.platform import beneath, open_files, system
 from workbench.learner.stores import sources
 from workbench.learner.stores.checkpoints import MARK, Keeping
 from workbench.learner.stores.errors import StoreTrouble, explain, is_missing
@@ -251,19 +251,34 @@ class Storing:
 
     def _upload(self, source: Source, items: list[Item]) -> None:
         self._teller.begin("stores results", sum(item.size for item in items))
-        options = ["--links", *TRIES, "--no-traverse"]
+        options = [*TRIES, "--no-traverse"]
         options += ["--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS)]
         if source.names:
             options.append("--local-no-check-updated")  # output that is still printed only grows
         if not self._doubts.about(source.target) and not self._stores.compares:
             options.append("--no-check-dest")  # what is known to be there is not sent at all
-        target = "%s:%s" % (self._results["remote"], source.target)
-        names = "\n".join(item.name for item in items).encode("utf-8", "surrogateescape")
         self._doubts.begin(source.target)
-        self._run(["copy", source.root, target, "--files-from-raw", "-", *options], names)
+        if source.is_trusted:
+            self._copy(source.root, source.target, items, ["--links", *options])
+        else:
+            self._copy_held(source, items, options)
         self._doubts.end(source.target)
         for item in items:
             self._stored.note(source, item)
+
+    def _copy(self, root: str, below: str, items: list[Item], options: list[str]) -> None:
+        target = "%s:%s" % (self._results["remote"], below)
+        names = "\n".join(item.name for item in items).encode("utf-8", "surrogateescape")
+        self._run(["copy", root, target, "--files-from-raw", "-", *options], names)
+
+    def _copy_held(self, source: Source, items: list[Item], options: list[str]) -> None:
+        """Store files of a folder that a container may change: rclone is given what was opened, and no way to it."""
+        held = os.path.join(self._folder, "uploading")
+        for kind, follows in (("--copy-links", False), ("--links", True)):
+            some = [item for item in items if item.is_link == follows]
+            for begin in range(0, len(some), HELD):
+                with HeldFiles(held, source, some[begin : begin + HELD]) as there:
+                    self._copy(held, source.target, there, [kind, *options])
 
     def _run(self, arguments: list[str], stdin: bytes = b"") -> None:
         done = self._rclone.run(arguments, stdin=stdin, look=self._look, on_statistics=self._teller.take)
@@ -380,3 +395,64 @@ def _copy_start(path: str, copy: str, count: int) -> None:
                 break
             target.write(data)
             left -= len(data)
+
+
+HELD = 256
+"""How many files are held at once: each takes a descriptor, and many systems give a process no more than 1024."""
+
+
+class HeldFiles:
+    """A folder of ours that looks like another one, with some of its files; as a context it gives those.
+
+    Each file is a link to the descriptor that it was opened by, so whatever becomes of the way to it, no other file
+    is read. A file that is gone, or leads out of its folder, is left out.
+    """
+
+    def __init__(self, folder: str, source: Source, items: list[Item]) -> None:
+        self._folder = folder
+        self._source = source
+        self._items = items
+        self._descriptors: list[int] = []
+
+    def __enter__(self) -> list[Item]:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os.mkdir(self._folder, 0o700)
+        try:
+            with self._source.opened() as (root, below), beneath.Root(self._folder) as ours:
+                return [item for item in self._items if self._hold(root, below, ours, item)]
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors = []
+
+    def _hold(self, root: beneath.Root, below: str, ours: beneath.Root, item: Item) -> bool:
+        path = os.path.join(below, item.path)
+        folder, name = os.path.split(item.path)
+        above = ours.make_folder(folder)
+        try:
+            if item.is_link:
+                about = root.stat(path, follow=False)
+                os.symlink(root.read_link(path), name, dir_fd=above)
+                times = (about.st_atime_ns, about.st_mtime_ns)
+                os.utime(name, ns=times, dir_fd=above, follow_symlinks=False)
+                return True
+            descriptor = root.open_file(path, follow=False)
+            self._descriptors.append(descriptor)
+            if system.LINUX:
+                os.symlink("/proc/%d/fd/%d" % (os.getpid(), descriptor), name, dir_fd=above)
+            else:
+                open_files.copy_open(descriptor, above, name)
+            return True
+        except PermissionError:
+            # rclone is to meet what we met, and to say so.
+            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o000, dir_fd=above))
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(above)

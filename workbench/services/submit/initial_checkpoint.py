@@ -72,7 +72,7 @@ def _checkpoint(store: Store, row: JobRow, step: int | None) -> str:
 
 def _name(path: str, job_id: str) -> str:
     for mark in (f"/{job_id}/checkpoints/", f"/{job_id}/_checkpoints/", "/_wml_checkpoints/", f"{INSIDE}/"):
-        if mark in path:
+        if mark in path and ".." not in path.split("/"):
             return path.rpartition(mark)[2]
     return path.rpartition("/")[2]
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from backends.contract.errors import translated
 from workbench.errors import FabricError, UnknownName
 from workbench.formats import iso, number, size, stamp
 from workbench.job import TERMINAL, nine
+from workbench.learner.platform.beneath import Root, relative
 from workbench.terminal.console import narrate, width
 
 if TYPE_CHECKING:
@@ -54,8 +56,7 @@ def known(store: Store, row: JobRow) -> list[Known]:
     in_store = _names_in_store(store, stored)
     found: dict[str, Known] = {}
     for each in checkpoints(store, row.id):
-        match = _FOLDER.fullmatch(each.path)
-        name = match[1] if match else Path(each.path).name
+        name = name_of(each.path)
         size_bytes = each.metadata.get("size_bytes")
         found[name] = Known(
             name=name,
@@ -68,6 +69,14 @@ def known(store: Store, row: JobRow) -> list[Known]:
             where=_where(store, row, stored, name, in_store),
         )
     return sorted(found.values(), key=lambda each: (each.time_us, each.step or 0))
+
+
+def name_of(path: str) -> str:
+    """Return what a checkpoint is called below the folder for them, by the path that training code told."""
+    match = _FOLDER.fullmatch(path)
+    if match and ".." not in Path(match[1]).parts:
+        return match[1]
+    return Path(path).name
 
 
 def _names_in_store(store: Store, stored: ResultStore | None) -> list[str]:
@@ -121,16 +130,17 @@ def remove(store: Store, row: JobRow, picked: Sequence[Known]) -> None:
     stored = result_store(detail(store, row.id).spec, row.id)
     moving = stored.moving(store.home) if stored and any(IN_STORE in each.where for each in picked) else None
     folder = _folder(store, row, stored)
+    is_bound = folder != store.home.job(row.id).checkpoints
     for each in picked:
         if moving is not None and stored is not None and IN_STORE in each.where:
             # The mark first: what is half removed does not exist.
             moving.remove(f"{stored.checkpoints}/{each.name}.metadata.json")
             moving.remove(f"{stored.checkpoints}/{each.name}")
-        for path in (folder / f"{each.name}.metadata.json", folder / each.name):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+        # A container may have put links into the way to it; where it mounts more than that, from there on.
+        above = str(stored.store.results_path()) if is_bound and stored is not None else str(folder)
+        with translated(), contextlib.suppress(FileNotFoundError), Root(above, follow=True) as root:
+            for name in (f"{each.name}.metadata.json", each.name):
+                root.remove(relative(str(folder / name), above))
 
 
 def document_of(each: Known) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def _fetch_files(store: Store, row: JobRow, kind: str, target: Path, wanted: Wan
     stored = result_store(whole.spec, row.id)
     here = _here(store, whole, stored, kind)
     if here is not None:
-        return copy_folder(here, target, force=wanted.force, include=wanted.include)
+        return copy_folder(here, target, force=wanted.force, include=wanted.include, within=_within(stored))
     troubles: list[FabricError] = []
     for write, going_on in _sources(store, row, stored, kind, wanted):
         try:
@@ -107,6 +107,13 @@ def _here(store: Store, whole: JobDetail, stored: ResultStore | None, kind: str)
     if is_local and (has_some or (stored is None and path.is_dir())):
         return path
     return path if has_some and row.state in TERMINAL else None
+
+
+def _within(stored: ResultStore | None) -> Path | None:
+    """Return the folder of a bound store, which other jobs' containers write in, too."""
+    if stored is None or not stored.store.is_folder:
+        return None
+    return Path(stored.store.results_path())
 
 
 def _from_store(store: Store, stored: ResultStore, kind: str, place: Path, wanted: Wanted) -> None:
@@ -187,7 +194,7 @@ def _logs_of(store: Store, row: JobRow, wanted: Wanted) -> Write | None:
 def _write_logs(store: Store, row: JobRow, place: Path, wanted: Wanted) -> None:
     import shutil
 
-    from workbench.services.transfer.extract import copy_into, fits
+    from workbench.services.transfer.extract import copy_into, fits, has_some
 
     for attempt in range(1, row.attempt + 1):
         folder = store.home.job(row.id).attempt(attempt)
@@ -197,8 +204,10 @@ def _write_logs(store: Store, row: JobRow, place: Path, wanted: Wanted) -> None:
             output, name = folder.learner(learner).output, f"learner-{learner}.log"
             if output.exists() and (not wanted.include or fits(name, wanted.include)):
                 shutil.copyfile(output, into / name)
-        if folder.logs.is_dir() and any(folder.logs.iterdir()):
-            copy_into(folder.logs, into / "log-dir", wanted.include)
+        within = folder.job_state if row.place.runner == "container" else None
+        if has_some(folder.logs, within):
+            (into / "log-dir").mkdir(exist_ok=True)
+            copy_into(folder.logs, into / "log-dir", wanted.include, within)
 
 
 def download_zips(

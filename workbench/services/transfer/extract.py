@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from runners.shared.download import inside
-from workbench.data.code.links import stays_inside
 from workbench.errors import BackendError, CannotWrite
+from workbench.learner.platform.beneath import Root, copy_tree, relative
+from workbench.learner.platform.chains import kept
 
 _COPY_BYTES: Final = 1 << 20
 
@@ -53,7 +54,7 @@ def receive_folder(stream: BinaryIO, folder: Path) -> Received:
         BackendError: the place names something outside of the folder.
     """
     received = Received()
-    links: dict[Path, str] = {}
+    links: dict[str, str] = {}
     with tarfile.open(fileobj=stream, mode="r|", bufsize=_COPY_BYTES) as tar:
         for member in tar:
             if member.name == ".":
@@ -69,19 +70,23 @@ def receive_folder(stream: BinaryIO, folder: Path) -> Received:
                 received.size_bytes += member.size
             elif member.isdir():
                 path.mkdir(exist_ok=True)
-            elif member.issym() and stays_inside(member.name, member.linkname):
-                links[path] = member.linkname
+            elif member.issym():
+                links[path.relative_to(folder).as_posix()] = member.linkname
             else:
                 received.left_out.append(member.name)
-    # Last, so that nothing was written through one.
-    for path, target in links.items():
-        path.symlink_to(target)
+    # Last, so that nothing was written through one; and not where something else has come by the same name.
+    made = {name for name in kept(links, {}) if not os.path.lexists(folder / name)}
+    for name in sorted(made):
+        (folder / name).symlink_to(links[name])
+    received.left_out += sorted(links.keys() - made)
     return received
 
 
-def copy_folder(source: Path, target: Path, *, force: bool, include: Sequence[str] = ()) -> Path:
+def copy_folder(
+    source: Path, target: Path, *, force: bool, include: Sequence[str] = (), within: Path | None = None
+) -> Path:
     """Copy a folder, or the files of it that fit a pattern, to ``target``; links stay links. Return ``target``."""
-    return write_folder(target, lambda place: copy_into(source, place, include), force=force)
+    return write_folder(target, lambda place: copy_into(source, place, include, within), force=force)
 
 
 def write_folder(target: Path, write: Callable[[Path], object], *, force: bool, going_on: str = "") -> Path:
@@ -127,17 +132,26 @@ def _beside(target: Path, going_on: str) -> Path:
     return beside
 
 
-def copy_into(source: Path, place: Path, include: Sequence[str] = ()) -> None:
-    """Copy what a folder holds, or the files of it that fit a pattern, into another one."""
-    if not include:
-        shutil.copytree(source, place, symlinks=True, dirs_exist_ok=True)
-        return
-    for path in sorted(source.rglob("*")):
-        name = path.relative_to(source)
-        if (path.is_file() or path.is_symlink()) and fits(name.as_posix(), include):
-            to = place / name
-            to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, to, follow_symlinks=False)
+def copy_into(source: Path, place: Path, include: Sequence[str] = (), within: Path | None = None) -> None:
+    """Copy what a folder holds, or the files of it that fit a pattern, into another one; links stay links.
+
+    A job may change the folder meanwhile: no link in it, or on the way to it from ``within``, leads out of that.
+    """
+    root = within or source
+    wanted = (lambda name: fits(name, include)) if include else None
+    # The roots themselves are out of every job's reach.
+    with Root(str(root), follow=True) as theirs, Root(str(place), follow=True) as ours:
+        copy_tree(theirs, relative(str(source), str(root)), ours, wanted=wanted)
+
+
+def has_some(folder: Path, within: Path | None = None) -> bool:
+    """Say whether a folder that a job may change is there, and holds anything."""
+    above = str(within or folder)
+    try:
+        with Root(above, follow=True) as root:
+            return any(names or folders for _, _, folders, names in root.walk(relative(str(folder), above)))
+    except OSError:
+        return False
 
 
 def fits(name: str, patterns: Sequence[str]) -> bool:
