@@ -6,6 +6,7 @@ Every call opens the store for itself, so a :class:`Job` may be kept, copied and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -342,10 +343,15 @@ def _submit(store: Store, submission: JobSubmission, *, show: bool) -> JobRow:
     return row
 
 
-def _store() -> Any:  # a context manager of a Store
+@contextmanager
+def _store() -> Iterator[Store]:
+    from workbench.services.backends import prompts
     from workbench.services.open_store import open_store
+    from workbench.terminal.prompts import type_answer
 
-    return open_store()
+    prompts.answer_by(type_answer)
+    with open_store() as store:
+        yield store
 
 
 def _overrides(params: Mapping[str, Any] | None, keys: Mapping[str, Any] | None) -> tuple[str, ...]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.cli.framework import registry
+
+if TYPE_CHECKING:
+    from backends.contract.prompts import Question
 
 EXIT_USAGE = 64
 
@@ -27,6 +30,9 @@ def invoke(entry: registry.Entry, args: list[str]) -> int:
     import typer
     from typer.main import get_command
 
+    from workbench.services.backends import prompts
+
+    prompts.answer_by(_type_answer)
     own, after = target.split(args)
     command = get_command(target.app())
     try:
@@ -39,6 +45,13 @@ def invoke(entry: registry.Entry, args: list[str]) -> int:
     except typer.TyperException as complaint:
         return _usage(complaint, entry.name)
     return outcome if isinstance(outcome, int) else 0
+
+
+def _type_answer(question: Question) -> str | None:
+    """Ask at the terminal; the import waits until a backend asks something."""
+    from workbench.terminal.prompts import type_answer
+
+    return type_answer(question)
 
 
 def unknown_command(name: str, *, more: tuple[str, ...] = ()) -> int:

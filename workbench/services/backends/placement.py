@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
-    from backends.contract.host import Backend, BackendOptions, Finding
+    from backends.contract.host import Backend, BackendOptions
     from workbench.errors import FabricError
     from workbench.spec import JobSpec
     from workbench.store.db.rows import PlaceRef
@@ -92,7 +92,7 @@ def backend_options(name: str = "", *, context: str = "", namespace: str = "") -
 
 
 def open_backend(options: BackendOptions) -> Backend:
-    """Load the backend that these options name; nothing is reached yet. It may ask who sits at the terminal."""
+    """Load the backend that these options name; nothing is connected yet. It may ask a person."""
     if options.type == DEFAULT:
         from backends.registry import load_backend
 
@@ -100,9 +100,9 @@ def open_backend(options: BackendOptions) -> Backend:
     from workbench.controller.runtime.login_client import with_person
     from workbench.controller.runtime.session_borrower import load_place
     from workbench.paths import Home, default_home
-    from workbench.services.backends.setup import type_answer
+    from workbench.services.backends import prompts
 
-    with_person(Home(default_home()), type_answer)
+    with_person(Home(default_home()), prompts.answer)
     return load_place(options)
 
 
@@ -163,14 +163,3 @@ def known_backends() -> list[str]:
     from workbench.config import load_config
 
     return list(dict.fromkeys((DEFAULT, *load_config().backends)))
-
-
-def probe(options: BackendOptions) -> list[Finding]:
-    """Ask a place what is there; a place that cannot be reached is a finding, too."""
-    from backends.contract.host import Finding
-    from workbench.errors import FabricError
-
-    try:
-        return list(open_backend(options).probe())
-    except FabricError as error:
-        return [Finding("reach", error.message, "wrong", "no job can run there", error.hint)]

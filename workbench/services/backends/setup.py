@@ -1,101 +1,145 @@
-"""Reaches a place for the first time, where a person can be asked, and leaves one for good."""
+"""Sets up a backend: its settings, the login, the role that a cluster's jobs need, and what to remove in the end."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
-from workbench.errors import ConfigError, FabricError, NotAllowed, TryAgain
-from workbench.terminal.console import confirm, is_terminal, narrate, person_present
+from workbench.errors import ConfigError, PlaceUnreachable, TryAgain, UnknownName, UsageError
 
 if TYPE_CHECKING:
-    from backends.contract.host import BackendOptions, Finding, Host
-    from backends.contract.prompts import Question
+    from backends.contract.host import Ask, BackendOptions, Host
+    from backends.contract.prompts import Answerer
+    from backends.kubernetes.backend import KubernetesBackend
 
-UNREACHABLE: Final = 69
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """What came of trying a place."""
-
-    findings: tuple[Finding, ...]
-    exit_code: int
-
-    @property
-    def usable(self) -> bool:
-        """Whether jobs can run there."""
-        return not any(each.level == "wrong" for each in self.findings)
+UNKNOWN_USER: Final = "YOU"
+"""Stands for a user whose name the cluster does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """Asks whether a place that nobody here knows is the right one; its key may have been named beforehand."""
+class RoleGrant:
+    """The Role and RoleBinding that jobs in a cluster's namespace need."""
 
-    accepted: str = ""
+    namespace: str
+    user: str
+    """:data:`UNKNOWN_USER` where neither the caller nor the cluster named one."""
+    error: PlaceUnreachable | None = None
+    """Why the cluster could not be asked for the user's name."""
 
-    def __call__(self, what: str, fingerprint: str) -> bool:
-        """Return whether the key is accepted."""
-        if self.accepted:
-            return self.accepted == fingerprint
-        if not (person_present() and sys.stdin is not None and is_terminal(sys.stdin)):
-            return False
-        narrate(f"{what} is not known here. It shows the key {fingerprint}")
-        return confirm("Is that what its owner says it is?", yes=False)
+    def document(self) -> dict[str, Any]:
+        """Return both objects as ``--json`` gives them, schema ``fabric.role/1``."""
+        from backends.kubernetes.rbac import binding_document, role_document
 
+        objects = [role_document(self.namespace), binding_document(self.namespace, self.user)]
+        return {"schema": "fabric.role/1", "objects": objects}
 
-def type_answer(question: Question) -> str | None:
-    """Ask for what a place wants typed; None where nobody sits at a terminal."""
-    if not (person_present() and sys.stdin is not None and is_terminal(sys.stdin)):
-        return None
-    if question.shown:
-        sys.stderr.write(f"{question.text}: ")
-        sys.stderr.flush()
-        return sys.stdin.readline().rstrip("\n") or None
-    from getpass import getpass
+    def yaml(self) -> str:
+        """Return both objects as ``kubectl apply -f -`` takes them."""
+        from backends.kubernetes.rbac import role_yaml
 
-    return getpass(f"{question.text}: ", stream=sys.stderr) or None
+        return role_yaml(self.namespace, self.user)
 
 
-def reach(options: BackendOptions, accept_key: str = "") -> list[Finding]:
-    """Reach a place and return what was found there.
+def parse_settings(texts: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of ``--option KEY=VALUE`` over given ones; ``TABLE.KEY=VALUE`` sets a key of a table.
 
     Raises:
-        FabricError: it cannot be reached, and why.
+        UsageError: a text is not of that form.
     """
-    from workbench.controller.runtime.login_client import hand_over
+    settings = dict(given)
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--option {text}: a setting is KEY=VALUE")
+        table, _, inner = key.partition(".")
+        if not inner:
+            settings[key] = value
+        elif not isinstance(settings.get(table, {}), dict):
+            raise UsageError(f"--option {text}: {table} has a value of its own")
+        else:
+            settings.setdefault(table, {})[inner] = value
+    return settings
+
+
+def new_backend(name: str, address: str, settings: Mapping[str, Any]) -> BackendOptions:
+    """Return the options of a backend that is not configured yet.
+
+    Raises:
+        UnknownName: nothing that is installed reaches that kind of address.
+    """
+    from backends.registry import backend_types
+    from workbench.services.backends.placement import backend_options
+
+    options = replace(backend_options(address), name=name, options=settings)
+    if options.type not in backend_types():
+        raise UnknownName(
+            f"nothing that is installed reaches '{address}'",
+            hint=f"installed are {', '.join(backend_types())}",
+        )
+    return options
+
+
+def log_in(name: str, answer: Answerer, accept: Ask) -> None:
+    """Log in to a backend; the controller keeps what was typed in its memory.
+
+    Args:
+        name: a name or an address.
+        answer: asks for a password or a code; None gives up.
+        accept: asks whether an unknown host key is accepted.
+
+    Raises:
+        NotAllowed: the backend refuses the login.
+        PlaceUnreachable: it does not answer.
+    """
+    from workbench.controller.runtime import login_client
     from workbench.paths import Home, default_home
+    from workbench.services.backends.placement import backend_options
+    from workbench.store.db.identity import make_home
+
+    home = Home(default_home())
+    make_home(home)
+    login_client.log_in(home, backend_options(name), answer, accept)
+
+
+def role(options: BackendOptions, user: str = "") -> RoleGrant:
+    """Return the role that jobs in a cluster's namespace need, for a user or for whoever asks.
+
+    Raises:
+        UsageError: the backend is no cluster.
+        ConfigError: there is no kubeconfig.
+    """
+    from backends.kubernetes.backend import KubernetesBackend
     from workbench.services.backends.placement import open_backend
 
     backend = open_backend(options)
-    backend.introduce(Asking(accept_key))
-    found = list(backend.probe())
-    hand_over(Home(default_home()))
-    return found
-
-
-def try_place(options: BackendOptions, accept_key: str = "") -> Tried:
-    """Try a place; that it cannot be reached is a finding, too."""
-    from backends.contract.host import Finding
-
+    if not isinstance(backend, KubernetesBackend):
+        raise UsageError(
+            f"'{options.name}' is no cluster and needs no role", hint="such as k8s://context/namespace"
+        )
+    namespace = backend.access().namespace
+    if user:
+        return RoleGrant(namespace, user)
     try:
-        found = reach(options, accept_key)
-    except FabricError as error:
-        lack = Finding("reach", error.message, "wrong", "no job can run there", error.hint)
-        return Tried((lack,), error.exit_code)
-    wrong = {each.subject for each in found if each.level == "wrong"}
-    code = 0 if not wrong else NotAllowed.exit_code if wrong == {"rights"} else UNREACHABLE
-    return Tried(tuple(found), code)
+        return RoleGrant(namespace, _user_of(backend) or UNKNOWN_USER)
+    except PlaceUnreachable as error:
+        return RoleGrant(namespace, UNKNOWN_USER, error)
+
+
+def _user_of(backend: KubernetesBackend) -> str:
+    from backends.kubernetes.probe import whoami
+
+    with closing(backend.reach()) as cluster:
+        return whoami(cluster)
 
 
 def purge(options: BackendOptions) -> None:
-    """Remove all that this home has at a place; its jobs keep what came home.
+    """Remove all that this home keeps at a backend; files that were downloaded stay.
 
     Raises:
         TryAgain: jobs of this home run there.
-        ConfigError: the place keeps nothing of ours but jobs.
+        ConfigError: the backend is this machine.
     """
     from backends.contract.host import Host
     from workbench.paths import Home, default_home
@@ -104,23 +148,23 @@ def purge(options: BackendOptions) -> None:
 
     if options.type == "local":
         raise ConfigError("this machine keeps the home itself, which is not removed", hint="see fabric gc")
-    with closing(open_backend(options).open()) as place:
-        if isinstance(place, Host):
-            _purge(place, home_uuid(Home(default_home())), options.name)
+    with closing(open_backend(options).open()) as opened:
+        if isinstance(opened, Host):
+            _purge(opened, home_uuid(Home(default_home())), options.name)
 
 
-def _purge(host: Host, ours: str, name: str) -> None:
+def _purge(host: Host, uuid: str, name: str) -> None:
     from pathlib import PurePosixPath
 
-    running = sorted({text.split("/")[1] for text in host.call("markers") if text.startswith(f"{ours}/")})
+    running = sorted({text.split("/")[1] for text in host.call("markers") if text.startswith(f"{uuid}/")})
     if running:
         raise TryAgain(
             f"{name} still runs {', '.join(running)}",
             hint="halt or kill what runs there, or leave --purge out",
         )
-    folder = PurePosixPath(host.folder(ours))
+    folder = PurePosixPath(host.folder(uuid))
     secrets = host.call("secret_folder")
     host.call("remove", paths=[str(folder)])
-    # Each only if nobody else has anything in it: another home of the same person, another machine.
+    # Only where they are empty: another home or machine of the same user may keep files there.
     for empty in (folder.parent, folder.parent.parent, PurePosixPath(secrets)):
         host.run(["rmdir", str(empty)])

@@ -247,9 +247,10 @@ def _terminal(home: Home) -> Iterator[Finding]:
 
 
 def _place(home: Home) -> Iterator[Finding]:
-    from workbench.services.backends.placement import backend_options, probe
+    from workbench.services.backends.placement import backend_options
+    from workbench.services.backends.probe import probe
 
-    yield from probe(backend_options("local"))
+    yield from probe(backend_options("local")).findings
 
 
 def _clusters(home: Home) -> Iterator[Finding]:

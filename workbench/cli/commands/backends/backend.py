@@ -3,63 +3,19 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from workbench.cli.framework.completion import backend_names
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Json, KubeContext, Namespace
-from workbench.errors import PlaceUnreachable, UsageError
 from workbench.terminal.console import narrate, style
 
 if TYPE_CHECKING:
-    from backends.contract.host import BackendOptions, Finding
-    from backends.kubernetes.backend import KubernetesBackend
+    from collections.abc import Sequence
 
-UNKNOWN: Final = "YOU"
-
-
-def print_role(options: BackendOptions, user: str, *, json: bool) -> None:
-    """Print Role and RoleBinding as YAML that ``kubectl apply -f -`` takes, or as one document.
-
-    Raises:
-        UsageError: the place is no cluster.
-        ConfigError: there is no kubeconfig.
-    """
-    from backends.kubernetes.backend import KubernetesBackend
-    from backends.kubernetes.rbac import binding_document, role_document, role_yaml
-    from workbench.services.backends.placement import open_backend
-
-    backend = open_backend(options)
-    if not isinstance(backend, KubernetesBackend):
-        raise UsageError(
-            f"'{options.name}' is no cluster and needs no role", hint="such as k8s://context/namespace"
-        )
-    namespace = backend.access().namespace
-    named = user or _asked(backend) or UNKNOWN
-    if json:
-        from workbench.terminal.json_output import print_document
-
-        objects = [role_document(namespace), binding_document(namespace, named)]
-        print_document({"schema": "fabric.role/1", "objects": objects})
-    else:
-        sys.stdout.write(role_yaml(namespace, named))
-    if named == UNKNOWN:
-        narrate("the cluster does not say who you are: put your name in the place of YOU, or give --user")
-
-
-def _asked(backend: KubernetesBackend) -> str:
-    from backends.kubernetes.probe import whoami
-
-    with closing(backend.reach()) as cluster:
-        try:
-            return whoami(cluster)
-        except PlaceUnreachable as error:
-            narrate(f"{error}")
-            return ""
-
+    from backends.contract.host import Finding
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", autocompletion=backend_names)]
 Place = Annotated[
@@ -155,39 +111,17 @@ def add(
 
     It is reached first, and what was found there is told. A key that is not known is shown and asked for.
     """
-    from dataclasses import replace
-
-    from backends.registry import backend_types
     from workbench.config import add_backend
-    from workbench.errors import UnknownName, UsageError
-    from workbench.services.backends.placement import backend_options
+    from workbench.services.backends.setup import new_backend, parse_settings
 
-    settings: dict[str, Any] = {
-        key: text for key, text in (("context", kube_context), ("namespace", namespace)) if text
-    }
-    for word in option or []:
-        key, given, value = word.partition("=")
-        if not given or not key:
-            raise UsageError(f"--option {word}: a setting is KEY=VALUE")
-        table, _, inner = key.partition(".")
-        if inner:
-            if not isinstance(settings.get(table, {}), dict):
-                raise UsageError(f"--option {word}: {table} has a value of its own")
-            settings.setdefault(table, {})[inner] = value
-        else:
-            settings[key] = value
-    place = replace(backend_options(address), name=name, options=settings)
-    kind = place.type
-    if kind not in backend_types():
-        raise UnknownName(
-            f"nothing that is installed reaches '{address}'",
-            hint=f"installed are {', '.join(backend_types())}",
-        )
+    within = {key: text for key, text in (("context", kube_context), ("namespace", namespace)) if text}
+    options = new_backend(name, address, parse_settings(option or [], within))
     if not untested:
-        from workbench.services.backends.setup import reach
+        from workbench.services.backends.probe import reach
+        from workbench.terminal.prompts import HostKeyPrompt
 
-        print_findings(reach(place, accept_key))
-    add_backend(name, kind, address, settings)
+        print_findings(reach(options, HostKeyPrompt(accept_key)))
+    add_backend(name, options.type, address, dict(options.options))
     narrate(f"added {name}; `fabric backend test {name}` tries it, `fabric run --backend {name}` uses it")
 
 
@@ -202,9 +136,9 @@ def remove(name: Name, purge: Purge = False) -> None:
 
     if purge:
         from workbench.services.backends.placement import backend_options
-        from workbench.services.backends.setup import purge as leave
+        from workbench.services.backends.setup import purge as remove_all
 
-        leave(backend_options(name))
+        remove_all(backend_options(name))
     remove_backend(name)
     narrate(f"removed {name}")
 
@@ -228,13 +162,13 @@ def test(
     When one of them cannot be used the exit code says why: 69 not reached, 77 not let in, 78 not known.
     """
     from workbench.services.backends.placement import CLUSTER, backend_options, known_backends
-    from workbench.services.backends.setup import try_place
+    from workbench.services.backends.probe import probe
+    from workbench.terminal.prompts import HostKeyPrompt
 
-    wanted = names or ([CLUSTER] if kube_context or namespace else known_backends())
-    results = {}
-    for name in wanted:
-        place = backend_options(name, context=kube_context, namespace=namespace)
-        results[name] = try_place(place, accept_key)
+    reports = {}
+    for name in names or ([CLUSTER] if kube_context or namespace else known_backends()):
+        options = backend_options(name, context=kube_context, namespace=namespace)
+        reports[name] = probe(options, HostKeyPrompt(accept_key))
     if json:
         from workbench.terminal.json_output import print_document
 
@@ -243,17 +177,17 @@ def test(
                 {
                     "schema": "fabric.backend-test/1",
                     "name": name,
-                    "usable": tried.usable,
-                    "findings": [finding_document(each) for each in tried.findings],
+                    "usable": report.usable,
+                    "findings": [finding_document(each) for each in report.findings],
                 }
-                for name, tried in results.items()
+                for name, report in reports.items()
             ]
         )
     else:
-        for name, tried in results.items():
-            print(f"{name}: {'usable' if tried.usable else 'cannot be used'}")
-            print_findings(list(tried.findings))
-    return next((tried.exit_code for tried in results.values() if tried.exit_code), 0)
+        for name, report in reports.items():
+            print(f"{name}: {'usable' if report.usable else 'cannot be used'}")
+            print_findings(report.findings)
+    return next((report.exit_code for report in reports.values() if report.exit_code), 0)
 
 
 @command(
@@ -273,8 +207,20 @@ def role(
     The cluster is asked who you are, unless --user says it.
     """
     from workbench.services.backends.placement import backend_options
+    from workbench.services.backends.setup import UNKNOWN_USER
+    from workbench.services.backends.setup import role as grant_of
 
-    print_role(backend_options(place, context=kube_context, namespace=namespace), user, json=json)
+    grant = grant_of(backend_options(place, context=kube_context, namespace=namespace), user)
+    if grant.error is not None:
+        narrate(f"{grant.error}")
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(grant.document())
+    else:
+        sys.stdout.write(grant.yaml())
+    if grant.user == UNKNOWN_USER:
+        narrate("the cluster does not say who you are: put your name in the place of YOU, or give --user")
 
 
 @command("login", "fabric backend login gpubox", "fabric backend login ssh://me@gpubox")
@@ -283,15 +229,10 @@ def login(name: Place) -> None:
 
     It is asked for once and kept in the controller's memory alone; jobs that wait for it go on.
     """
-    from workbench.controller.runtime.login_client import log_in
-    from workbench.paths import Home, default_home
-    from workbench.services.backends.placement import backend_options
-    from workbench.services.backends.setup import Asking, type_answer
-    from workbench.store.db.identity import make_home
+    from workbench.services.backends.setup import log_in
+    from workbench.terminal.prompts import HostKeyPrompt, type_answer
 
-    home = Home(default_home())
-    make_home(home)
-    log_in(home, backend_options(name), type_answer, Asking())
+    log_in(name, type_answer, HostKeyPrompt())
     narrate(f"{name} lets you in")
 
 
@@ -306,7 +247,7 @@ def finding_document(finding: Finding) -> dict[str, str]:
     }
 
 
-def print_findings(findings: list[Finding]) -> None:
+def print_findings(findings: Sequence[Finding]) -> None:
     """Print findings one a line, each lack with what follows from it and what to do."""
     marks = {"ok": ("ok   ", "green"), "lack": ("lack ", "yellow"), "wrong": ("wrong", "red")}
     wide = max((len(each.subject) for each in findings), default=0)

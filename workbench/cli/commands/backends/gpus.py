@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, Json, KubeContext, Namespace
-from workbench.errors import FabricError
 from workbench.formats import size
 from workbench.terminal.console import narrate, width
 
 if TYPE_CHECKING:
     from backends.contract.host import Inventory, Slot
+    from workbench.services.backends.inventory import BackendInventory
 
 All = Annotated[bool, typer.Option("--all", "-a", help="Of every place that the configuration names.")]
 
@@ -28,45 +28,28 @@ def gpus(
     json: Json = False,
 ) -> int:
     """Show GPUs, their use and who holds them."""
-    from workbench.services.backends.placement import backend_options, known_backends, open_backend
+    from workbench.services.backends.inventory import inventories
+    from workbench.services.backends.placement import backend_options, known_backends
 
     if all:
-        places = [backend_options(name) for name in known_backends()]
+        backends = [backend_options(name) for name in known_backends()]
     else:
-        places = [backend_options(backend, context=kube_context, namespace=namespace)]
-    found: dict[str, Inventory] = {}
-    for place in places:
-        try:
-            found[place.name] = open_backend(place).inventory()
-        except FabricError as error:
-            if len(places) == 1:
-                raise
-            narrate(f"{place.name}: {error}")
+        backends = [backend_options(backend, context=kube_context, namespace=namespace)]
+    found: list[BackendInventory] = []
+    for each in inventories(backends):
+        if each.error is None:
+            found.append(each)
+        elif len(backends) == 1:
+            raise each.error
+        else:
+            narrate(f"{each.backend}: {each.error}")
     if json:
         from workbench.terminal.json_output import print_document
 
-        print_document([_document(name, inventory) for name, inventory in found.items()])
+        print_document([each.document() for each in found])
     else:
-        _print_table(found)
+        _print_table({each.backend: each.inventory for each in found if each.inventory is not None})
     return 0
-
-
-def _document(name: str, inventory: Inventory) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from workbench.formats import iso
-
-    nodes = [
-        {**asdict(node), "slots": [{**asdict(slot), "free": slot.free} for slot in node.slots]}
-        for node in inventory.nodes
-    ]
-    return {
-        "schema": "fabric.inventory/1",
-        "backend": name,
-        "time": iso(inventory.time_us),
-        "nodes": nodes,
-        "note": inventory.note,
-    }
 
 
 def _print_table(found: dict[str, Inventory]) -> None:

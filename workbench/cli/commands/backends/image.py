@@ -21,19 +21,9 @@ Image = Annotated[str, typer.Argument(metavar="IMAGE", help="Its name in the eng
 @command("load", "fabric image load image.tar", "fabric image load image.tar --json")
 def load(file: File, backend: Where = "local", json: Json = False) -> int:
     """Bring the images of a file into a place's container engine, and print their names."""
-    from contextlib import closing
+    from workbench.services.backends.images import load_images
 
-    from backends.contract.host import Host
-    from runners.container.engine import engine_at
-    from runners.container.image_transfer import load as load_into
-    from workbench.errors import UsageError
-    from workbench.services.backends.placement import backend_options, open_backend
-
-    reached = open_backend(backend_options(backend)).open()
-    with closing(reached):
-        if not isinstance(reached, Host):
-            raise UsageError(f"'{backend}' is a cluster: its images come from a registry")
-        names = load_into(engine_at(reached, reached.call("survey")["environment"]), file)
+    names = load_images(backend, file)
     if json:
         from workbench.terminal.json_output import print_document
 
@@ -46,24 +36,11 @@ def load(file: File, backend: Where = "local", json: Json = False) -> int:
 @command("send", "fabric image send gpubox my-image:latest", "fabric image send gpubox my-image --json")
 def send(place: Place, image: Image, json: Json = False) -> int:
     """Bring an image of this machine's engine to a place's, without a registry: only layers that it lacks."""
-    from contextlib import closing
-
-    from backends.contract.host import BackendOptions, Host
-    from runners.container.engine import engine_at
-    from runners.container.image_transfer import send as send_to
-    from workbench.errors import UsageError
     from workbench.formats import size
-    from workbench.services.backends.placement import backend_options, open_backend
+    from workbench.services.backends.images import send_image
     from workbench.terminal.console import narrate
 
-    with (
-        closing(open_backend(BackendOptions("local", "local")).open()) as ours,
-        closing(open_backend(backend_options(place)).open()) as reached,
-    ):
-        if not isinstance(reached, Host) or not isinstance(ours, Host):
-            raise UsageError(f"'{place}' is a cluster: its images come from a registry")
-        here, there = (engine_at(host, host.call("survey")["environment"]) for host in (ours, reached))
-        sent = send_to(here, there, image, narrate)
+    sent = send_image(place, image, narrate)
     if json:
         from workbench.terminal.json_output import print_document
 

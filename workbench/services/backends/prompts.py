@@ -1,0 +1,21 @@
+"""Who answers when a backend asks for a password or a code: a front end names that once for its process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from backends.contract.prompts import Answerer, Question
+
+_answerer: Answerer | None = None
+
+
+def answer_by(ask: Answerer) -> None:
+    """Let a function answer all later questions of backends; it returns None when nobody answers."""
+    global _answerer
+    _answerer = ask
+
+
+def answer(question: Question) -> str | None:
+    """Ask whoever the front end has named; None where there is nobody."""
+    return None if _answerer is None else _answerer(question)
