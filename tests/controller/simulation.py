@@ -9,26 +9,26 @@ from runners.interface import LearnerRef, Seen
 from tests.controller.values import GO, HOME, JOB, row, spec
 from workbench.controller.decide.model import (
     Action,
+    BackendTrouble,
     CancelLaunch,
     CleanUp,
-    Close,
-    Doing,
     Drain,
     Finish,
-    Forget,
-    Launch,
-    Look,
-    LookAtPrevious,
+    Operation,
+    Probe,
+    ProbePrevious,
+    Purge,
     Remove,
-    Say,
-    Step,
+    SetReason,
+    StartLaunch,
     Stop,
     StopSent,
-    Trouble,
+    Transition,
+    Untrack,
 )
 from workbench.controller.decide.reconcile import decide
 from workbench.controller.decide.requests import Hurry, Intend, Keep, Resume, answer
-from workbench.controller.loop.job_state import Tracked
+from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import TERMINAL, LearnerPhase, Reason, State, may_step
 from workbench.spec import JobSpec
 from workbench.store.db.rows import JobRow, LearnerRow
@@ -115,7 +115,7 @@ class Simulation:
     def start_controller(self) -> None:
         """Begin with what the store has, and nothing else."""
         known = list(self.rows.get(self.row.attempt, {}).values())
-        self.tracked = Tracked.load(self.row, self.spec, HOME, known)
+        self.tracked = TrackedJob.load(self.row, self.spec, HOME, known)
         self.pending: list[tuple[int, Callable[[str], None]]] = []
         self.closed = False
         self.settle()
@@ -149,7 +149,7 @@ class Simulation:
 
     def launch_one(self, number: int) -> None:
         """The launch that is under way gets as far as this learner."""
-        if self.tracked.doing is Doing.LAUNCH and number <= self.spec.learners:
+        if self.tracked.doing is Operation.LAUNCH and number <= self.spec.learners:
             self.place.spawn(self.row.attempt, number)
 
     def pass_time(self, seconds: float) -> None:
@@ -198,40 +198,40 @@ class Simulation:
     def _do(self, action: Action) -> None:
         tracked, place, attempt = self.tracked, self.place, self.row.attempt
         match action:
-            case Step(state, reason):
+            case Transition(state, reason):
                 self._step(state, reason)
-            case Say(reason):
+            case SetReason(reason):
                 self.row = tracked.row = replace(self.row, reason=reason)
                 tracked.said_at = self.now
-            case Launch():
+            case StartLaunch():
                 assert self.row.state is not State.QUEUED
                 assert not [key for key in place.alive() if key[0] != attempt], "the last attempt still runs"
-                self._call(Doing.LAUNCH, lambda how: self._launched(attempt, how))
+                self._call(Operation.LAUNCH, lambda how: self._launched(attempt, how))
             case CancelLaunch():
                 tracked.calling_off = True
             case Stop(kind, _):
-                self._call(Doing.STOP, lambda how: self._stopped(attempt, kind, how))
-            case Look():
-                self._call(Doing.LOOK, lambda how: self._looked(attempt, how))
-            case LookAtPrevious(end):
-                self._call(Doing.LOOK, lambda how: self._looked_back(attempt - 1, end, how))
+                self._call(Operation.STOP, lambda how: self._stopped(attempt, kind, how))
+            case Probe():
+                self._call(Operation.LOOK, lambda how: self._looked(attempt, how))
+            case ProbePrevious(end):
+                self._call(Operation.LOOK, lambda how: self._looked_back(attempt - 1, end, how))
             case Drain():
                 tracked.draining_since = self.now
                 tracked.drained = True
             case CleanUp():
-                self._call(Doing.REMOVE, lambda how: self._cleaned(attempt, how))
+                self._call(Operation.REMOVE, lambda how: self._cleaned(attempt, how))
             case Finish():
                 self._finish(action)
             case Remove():
                 assert not place.alive(), "removed while it runs"
-                self._call(Doing.REMOVE, self._removed)
-            case Forget():
+                self._call(Operation.REMOVE, self._removed)
+            case Purge():
                 self.forgotten = True
-            case Close():
+            case Untrack():
                 assert self.row.state in TERMINAL
                 self.closed = True
 
-    def _call(self, doing: Doing, ends: Callable[[str], None]) -> None:
+    def _call(self, doing: Operation, ends: Callable[[str], None]) -> None:
         assert not [at for at, _ in self.pending if at == self.row.attempt], (
             "two calls for one attempt at once"
         )
@@ -242,7 +242,7 @@ class Simulation:
         kind = how if how in ("unreachable", "busy", "fault", "refused") else ""
         if kind == "":
             return False
-        trouble = Trouble(kind, Reason(kind, "S101"), started)  # type: ignore[arg-type] # one of the four
+        trouble = BackendTrouble(kind, Reason(kind, "S101"), started)  # type: ignore[arg-type] # one of the four
         self.tracked.call_failed(trouble, self.now)
         return True
 

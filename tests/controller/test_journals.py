@@ -17,7 +17,7 @@ from tests.controller.waiting import wait_for
 from workbench.controller.decide.messages import Drained, Event
 from workbench.controller.runtime.log import Log
 from workbench.controller.runtime.secrets import write_secrets
-from workbench.controller.targets.ingest import Journals
+from workbench.controller.targets.ingest import JournalIngestion
 from workbench.job import State
 from workbench.learner.boot.sh_launch import agent_script, guard_argv, render, render_secrets
 from workbench.learner.journal.output import published_end
@@ -41,7 +41,7 @@ class Desk:
         )
         self.told: SimpleQueue[Event] = SimpleQueue()
         self.log = Log(home.controller_log)
-        self.journals = Journals(home, self.told.put, self.log, threading.Lock())
+        self.journals = JournalIngestion(home, self.told.put, self.log, threading.Lock())
         self.journals.start()
         self.learner(1).path.mkdir(parents=True)
 

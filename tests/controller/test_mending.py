@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.store.building import add_job
-from workbench.controller.loop.removal import SAID, put_right
+from workbench.controller.loop.removal import SAID, correct_outcome
 from workbench.job import JobId, LearnerPhase, Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -42,7 +42,7 @@ def ended(store: Store, state: State, why: Reason, *, exit_code: int, learner: R
 def test_a_job_that_failed_for_its_results_alone_has_completed(store: Store) -> None:
     job_id = ended(store, State.FAILED, Reason(UNSTORED, "S303", "retry"), exit_code=75)
 
-    assert put_right(store, detail(store, job_id), "cli") is State.COMPLETED
+    assert correct_outcome(store, detail(store, job_id), "cli") is State.COMPLETED
     row = job(store, job_id)
     assert row is not None
     assert (row.state, row.reason.code, row.exit_code, row.exit_by) == (State.COMPLETED, "", 0, "job")
@@ -57,7 +57,7 @@ def test_a_command_that_failed_has_failed_all_the_same(store: Store) -> None:
     why = Reason(f"the command ended with exit code 3; {UNSTORED}", "C201", "fabric logs")
     job_id = ended(store, State.FAILED, why, exit_code=3)
 
-    assert put_right(store, detail(store, job_id), "cli") is State.FAILED
+    assert correct_outcome(store, detail(store, job_id), "cli") is State.FAILED
     row = job(store, job_id)
     assert row is not None
     assert row.reason == Reason("the command ended with exit code 3", "C201", "fabric logs")
@@ -70,7 +70,7 @@ def test_a_job_that_was_halted_stays_so_and_may_go_on(store: Store) -> None:
         store, State.HALTED, Reason(told, hint="retry"), exit_code=143, learner=Reason(told, "S303")
     )
 
-    assert put_right(store, detail(store, job_id), "cli") is State.HALTED
+    assert correct_outcome(store, detail(store, job_id), "cli") is State.HALTED
     row = job(store, job_id)
     assert row is not None
     assert (row.reason.text, row.exit_code) == ("halted by me@box", 143)
@@ -81,5 +81,5 @@ def test_nothing_is_written_of_a_job_that_lacked_nothing(store: Store) -> None:
     job_id = ended(store, State.FAILED, Reason("the command ended with exit code 3", "C201"), exit_code=3)
     before = store.home.job(job_id).events.read_bytes()
 
-    assert put_right(store, detail(store, job_id), "cli") is State.FAILED
+    assert correct_outcome(store, detail(store, job_id), "cli") is State.FAILED
     assert store.home.job(job_id).events.read_bytes() == before

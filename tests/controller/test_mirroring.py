@@ -19,7 +19,7 @@ from backends.rpc.subprocess_host import PipeHost
 from runners.interface import AttemptRef, LearnerRef
 from runners.process.runner import ProcessRunner
 from tests.controller.waiting import wait_for
-from workbench.controller.targets.mirror import LearnerMirror, Mirroring, Mirrors, bring_all, learners_of
+from workbench.controller.targets.mirror import LearnerMirror, Mirrors, MirrorWorker, bring_all, learners_of
 from workbench.errors import InputMissing
 from workbench.learner.boot import archive
 from workbench.learner.host import journals as host_journals
@@ -265,7 +265,7 @@ def test_a_thread_mirrors_what_comes_and_goes_on_after_its_connection_is_cut(els
     runner = elsewhere.runner()
     journals = [Journal(elsewhere.folder(runner, ref)) for ref in refs]
     mirrors = Mirrors(elsewhere.home)
-    mirroring = Mirroring("elsewhere", mirrors, elsewhere.runner)
+    mirroring = MirrorWorker("elsewhere", mirrors, elsewhere.runner)
     mirroring.want([attempt])
     draw = random.Random(1)
     try:

@@ -8,35 +8,35 @@ import pytest
 
 from tests.controller.values import exited, learner, lost, those, view
 from workbench.controller.decide.model import (
+    BackendTrouble,
     CancelLaunch,
     CleanUp,
-    Close,
     Decision,
-    Doing,
     Drain,
     Finish,
-    Forget,
-    Launch,
-    Look,
-    LookAtPrevious,
+    JobSnapshot,
+    Operation,
     Preparing,
+    Probe,
+    ProbePrevious,
+    Purge,
     Remove,
-    Say,
-    Step,
+    SetReason,
+    StartLaunch,
     Stop,
     StopSent,
-    Trouble,
-    View,
+    Transition,
+    Untrack,
 )
 from workbench.controller.decide.reconcile import SEEN_WITHIN_SECONDS, decide
 from workbench.controller.decide.scheduling import Verdict
 from workbench.job import Intent, LearnerPhase, Reason, State
 
 NOW = 1000.0
-BUSY = Trouble("busy", Reason("GPU 0 is held by training-x"))
-AWAY = Trouble("unreachable", Reason("gpubox does not answer", "S200"))
-RAISED = Trouble("fault", Reason("KeyError: 'image'", "S101"), started=True)
-REFUSED = Trouble("refused", Reason("asks for 64 GiB, there are 24 GiB", "C104"))
+BUSY = BackendTrouble("busy", Reason("GPU 0 is held by training-x"))
+AWAY = BackendTrouble("unreachable", Reason("gpubox does not answer", "S200"))
+RAISED = BackendTrouble("fault", Reason("KeyError: 'image'", "S101"), started=True)
+REFUSED = BackendTrouble("refused", Reason("asks for 64 GiB, there are 24 GiB", "C104"))
 
 
 def finish_of(decision: Decision) -> Finish:
@@ -45,19 +45,22 @@ def finish_of(decision: Decision) -> Finish:
 
 
 def test_a_queued_job_that_may_start_is_written_down_before_it_is_launched() -> None:
-    assert decide(view(State.QUEUED)).actions == (Step(State.PENDING, Reason("is being started")), Launch())
+    assert decide(view(State.QUEUED)).actions == (
+        Transition(State.PENDING, Reason("is being started")),
+        StartLaunch(),
+    )
 
 
 def test_a_queued_job_that_may_not_start_says_why_and_says_it_once() -> None:
     waiting = Verdict(False, "waits for 1 CPU")
 
-    assert decide(view(State.QUEUED, verdict=waiting)).actions == (Say(Reason("waits for 1 CPU")),)
+    assert decide(view(State.QUEUED, verdict=waiting)).actions == (SetReason(Reason("waits for 1 CPU")),)
     assert decide(view(State.QUEUED, verdict=waiting, reason=Reason("waits for 1 CPU"))).actions == ()
 
 
 def test_the_next_attempt_waits_until_the_place_confirms_that_the_last_one_is_gone() -> None:
-    assert decide(view(State.QUEUED, previous_gone=None)).actions == (LookAtPrevious(end=False),)
-    assert decide(view(State.QUEUED, previous_gone=False)).actions == (LookAtPrevious(end=True),)
+    assert decide(view(State.QUEUED, previous_gone=None)).actions == (ProbePrevious(end=False),)
+    assert decide(view(State.QUEUED, previous_gone=False)).actions == (ProbePrevious(end=True),)
 
 
 def test_a_restart_waits_for_its_time() -> None:
@@ -75,32 +78,34 @@ def test_stopping_a_queued_job_ends_it_at_once_even_while_its_place_is_away(
 
 def test_after_a_restart_of_the_controller_a_pending_job_is_looked_at_before_it_is_launched() -> None:
     assert decide(view(State.PENDING, looked=False)).actions == ()
-    assert decide(view(State.PENDING, looked=True)).actions == (Launch(),)
+    assert decide(view(State.PENDING, looked=True)).actions == (StartLaunch(),)
 
 
 def test_a_learner_that_is_there_already_is_adopted() -> None:
     found = decide(view(State.PENDING, seen=those(learner(1))))
 
-    assert found.actions == (Step(State.PROCESSING, Reason("the command runs")),)
+    assert found.actions == (Transition(State.PROCESSING, Reason("the command runs")),)
 
 
 def test_a_launch_that_was_cut_off_between_two_learners_is_made_again() -> None:
-    assert decide(view(State.PENDING, learners=2, seen=those(learner(1)))).actions == (Launch(),)
+    assert decide(view(State.PENDING, learners=2, seen=those(learner(1)))).actions == (StartLaunch(),)
 
 
 def test_a_learner_that_fell_before_its_first_word_is_launched_again_by_who_did_not_launch_it() -> None:
     fallen = those(lost(1, started_us=None))
 
-    assert decide(view(State.PENDING, seen=fallen)).actions == (Launch(),)
+    assert decide(view(State.PENDING, seen=fallen)).actions == (StartLaunch(),)
     assert decide(view(State.PENDING, seen=fallen, launches=1, launched_at=NOW)).actions == (Drain(),)
 
 
 def test_a_learner_that_waits_for_what_its_launch_brings_is_launched_again_by_who_did_not_launch_it() -> None:
     waiting = those(learner(1, LearnerPhase.STARTING, cut_off=True))
 
-    assert decide(view(State.PENDING, seen=waiting)).actions == (Launch(),)
-    assert Launch() not in decide(view(State.PENDING, seen=waiting, launches=1, launched_at=NOW)).actions
-    assert decide(view(State.PENDING, seen=waiting, launches=1, launched_at=NOW - 60)).actions == (Launch(),)
+    assert decide(view(State.PENDING, seen=waiting)).actions == (StartLaunch(),)
+    assert StartLaunch() not in decide(view(State.PENDING, seen=waiting, launches=1, launched_at=NOW)).actions
+    assert decide(view(State.PENDING, seen=waiting, launches=1, launched_at=NOW - 60)).actions == (
+        StartLaunch(),
+    )
     assert decide(view(State.PENDING, seen=waiting, trouble=AWAY, not_before=NOW + 9)).until == NOW + 9
 
 
@@ -108,30 +113,34 @@ def test_the_setup_command_is_shown_as_downloading() -> None:
     starting = those(learner(1, LearnerPhase.SETUP))
 
     assert decide(view(State.PENDING, seen=starting)).actions == (
-        Step(State.DOWNLOADING, Reason("the setup command runs")),
+        Transition(State.DOWNLOADING, Reason("the setup command runs")),
     )
 
 
 def test_a_launch_that_takes_long_shows_what_it_does_and_a_short_one_costs_no_state() -> None:
     at = NOW - 5
-    long = view(State.PENDING, doing=Doing.LAUNCH, preparing=Preparing("unpacks the code", "preparing", at))
-    short = view(State.PENDING, doing=Doing.LAUNCH, preparing=Preparing("unpacks the code", "preparing", NOW))
+    long = view(
+        State.PENDING, doing=Operation.LAUNCH, preparing=Preparing("unpacks the code", "preparing", at)
+    )
+    short = view(
+        State.PENDING, doing=Operation.LAUNCH, preparing=Preparing("unpacks the code", "preparing", NOW)
+    )
 
-    assert decide(long).actions == (Step(State.DOWNLOADING, Reason("unpacks the code")),)
+    assert decide(long).actions == (Transition(State.DOWNLOADING, Reason("unpacks the code")),)
     assert decide(short) == Decision(until=NOW + 0.1)
 
 
 def test_the_words_of_a_launch_are_not_written_more_than_once_a_second() -> None:
-    def says(text: str, said_at: float) -> View:
+    def says(text: str, said_at: float) -> JobSnapshot:
         doing = Preparing(text, "preparing", NOW - 9)
-        return view(State.DOWNLOADING, doing=Doing.LAUNCH, preparing=doing, said_at=said_at)
+        return view(State.DOWNLOADING, doing=Operation.LAUNCH, preparing=doing, said_at=said_at)
 
     assert decide(says("50 %", NOW - 0.25)) == Decision(until=NOW + 0.75)
-    assert decide(says("50 %", NOW - 2)).actions == (Say(Reason("50 %")),)
+    assert decide(says("50 %", NOW - 2)).actions == (SetReason(Reason("50 %")),)
 
 
 def test_a_launch_that_found_the_slots_taken_goes_back_to_the_queue() -> None:
-    assert decide(view(State.PENDING, trouble=BUSY)).actions == (Step(State.QUEUED, BUSY.reason),)
+    assert decide(view(State.PENDING, trouble=BUSY)).actions == (Transition(State.QUEUED, BUSY.reason),)
 
 
 def test_a_launch_that_was_refused_fails_at_once_and_for_good() -> None:
@@ -154,13 +163,13 @@ def test_a_launch_that_raised_ends_what_it_started_before_it_fails_with_the_sent
 
 def test_a_place_that_is_away_is_tried_again_later_and_the_reason_says_so() -> None:
     assert decide(view(State.PENDING, trouble=AWAY, not_before=NOW + 3)) == Decision(
-        (Say(AWAY.reason),), NOW + 3
+        (SetReason(AWAY.reason),), NOW + 3
     )
-    assert decide(view(State.PENDING, trouble=AWAY, not_before=NOW)).actions == (Launch(),)
+    assert decide(view(State.PENDING, trouble=AWAY, not_before=NOW)).actions == (StartLaunch(),)
 
 
 def test_an_attempt_that_a_place_could_not_even_be_asked_for_waits_as_one_never_launched() -> None:
-    waits = (Step(State.QUEUED, AWAY.reason),)
+    waits = (Transition(State.QUEUED, AWAY.reason),)
 
     assert decide(view(State.PENDING, trouble=AWAY, unbegun=True)).actions == waits
     assert decide(view(State.PENDING, trouble=AWAY, unbegun=True, intent=Intent.KILL)).actions == waits
@@ -170,13 +179,13 @@ def test_a_place_that_goes_while_a_learner_is_being_started_is_said() -> None:
     for phase in (LearnerPhase.STARTING, LearnerPhase.SETUP):
         away = view(State.PENDING, seen=those(learner(1, phase)), unreachable="gpubox does not answer")
 
-        assert decide(away).actions == (Say(Reason("gpubox does not answer", "S200")),)
+        assert decide(away).actions == (SetReason(Reason("gpubox does not answer", "S200")),)
 
 
 def test_a_place_that_is_away_leaves_the_state_of_a_running_job_alone() -> None:
     away = view(seen=those(learner(1)), unreachable="gpubox does not answer")
 
-    assert decide(away).actions == (Say(Reason("gpubox does not answer", "S200")),)
+    assert decide(away).actions == (SetReason(Reason("gpubox does not answer", "S200")),)
 
 
 def test_a_launched_learner_that_is_not_seen_is_launched_again_three_times_and_then_given_up() -> None:
@@ -186,7 +195,7 @@ def test_a_launched_learner_that_is_not_seen_is_launched_again_three_times_and_t
     }
 
     assert decide(view(State.PENDING, launches=1, launched_at=NOW)).actions == ()
-    assert decide(view(State.PENDING, launches=1, **launched)).actions == (Launch(),)
+    assert decide(view(State.PENDING, launches=1, **launched)).actions == (StartLaunch(),)
     assert decide(view(State.PENDING, launches=3, **launched)).actions == (Stop("kill", 0.0),)
 
 
@@ -196,7 +205,7 @@ def test_a_halt_gives_the_grace_period_and_a_kill_none() -> None:
     kill = decide(view(seen=running, intent=Intent.KILL))
 
     words = Reason("is being halted by me@box: it has 12 s to end by itself")
-    assert halt.actions == (Say(words), Stop("halt", 12.0))
+    assert halt.actions == (SetReason(words), Stop("halt", 12.0))
     assert kill.actions[-1] == Stop("kill", 0.0)
 
 
@@ -218,8 +227,10 @@ def test_a_kill_overtakes_a_halt_that_is_under_way() -> None:
 
 
 def test_a_halt_calls_off_a_launch_and_says_so_once() -> None:
-    halting = decide(view(State.PENDING, doing=Doing.LAUNCH, intent=Intent.HALT))
-    told = view(State.PENDING, doing=Doing.LAUNCH, calling_off=True, intent=Intent.HALT, reason=Reason("x"))
+    halting = decide(view(State.PENDING, doing=Operation.LAUNCH, intent=Intent.HALT))
+    told = view(
+        State.PENDING, doing=Operation.LAUNCH, calling_off=True, intent=Intent.HALT, reason=Reason("x")
+    )
 
     assert halting.actions[0] == CancelLaunch()
     assert CancelLaunch() not in decide(told).actions
@@ -238,7 +249,7 @@ def test_the_end_waits_until_all_records_are_in_the_store() -> None:
     assert decide(view(**over)).actions == (Drain(),)
     assert decide(view(**over, draining_since=NOW)) == Decision(until=NOW + 0.1)
     assert decide(view(**over, draining_since=NOW - 1)).actions == (
-        Step(State.STORING, Reason("results and logs are put away")),
+        Transition(State.STORING, Reason("results and logs are put away")),
     )
     assert finish_of(decide(view(**over, drained=True))).outcome.state is State.COMPLETED
 
@@ -276,24 +287,24 @@ def test_the_agents_have_their_time_to_settle_before_the_controller_steps_in() -
 def test_all_waits_for_all_without_impatience() -> None:
     waiting = view(learners=2, ends_when="all", seen=those(exited(1), learner(2)), decided_since=None)
 
-    assert decide(waiting) == Decision((Say(Reason("the command runs")),))
+    assert decide(waiting) == Decision((SetReason(Reason("the command runs")),))
 
 
 def test_why_output_waits_is_shown() -> None:
     full = Reason("the disk is full: output waits", "S204")
 
-    assert decide(view(seen=those(learner(1, reason=full)))).actions == (Say(full),)
+    assert decide(view(seen=those(learner(1, reason=full)))).actions == (SetReason(full),)
 
 
 def test_a_learner_that_should_be_there_and_is_not_is_looked_for_once_more() -> None:
-    assert decide(view(seen=those(learner(1)), doubt=True)).actions == (Look(),)
+    assert decide(view(seen=those(learner(1)), doubt=True)).actions == (Probe(),)
 
 
 def test_an_attempt_of_which_a_learner_vanished_is_cleaned_up_before_it_ends() -> None:
     gone: dict[str, Any] = {"seen": those(lost(1)), "vanished": True, "drained": True}
 
     assert decide(view(**gone)).actions == (CleanUp(),)
-    assert decide(view(**gone, doing=Doing.REMOVE)).actions == ()
+    assert decide(view(**gone, doing=Operation.REMOVE)).actions == ()
     assert decide(view(**gone, trouble=AWAY, not_before=NOW + 2)).until == NOW + 2
     assert finish_of(decide(view(**gone, cleaned=True))).outcome.exit_code == 75
 
@@ -302,11 +313,11 @@ def test_deleting_removes_at_the_place_first_and_forgets_last() -> None:
     deleted: dict[str, Any] = {"state": State.HALTED, "intent": Intent.DELETE}
 
     assert decide(view(**deleted)).actions == (Remove(),)
-    assert decide(view(**deleted, doing=Doing.REMOVE)).actions == ()
+    assert decide(view(**deleted, doing=Operation.REMOVE)).actions == ()
     assert decide(view(**deleted, trouble=AWAY, not_before=NOW + 5)).until == NOW + 5
-    assert decide(view(**deleted, removed=True)).actions == (Forget(),)
+    assert decide(view(**deleted, removed=True)).actions == (Purge(),)
 
 
 @pytest.mark.parametrize("state", [State.COMPLETED, State.FAILED, State.HALTED])
 def test_nothing_is_left_to_do_for_what_has_ended(state: State) -> None:
-    assert decide(view(state)).actions == (Close(),)
+    assert decide(view(state)).actions == (Untrack(),)

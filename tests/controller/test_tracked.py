@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from tests.controller.values import HOME, learner, lost, row, spec, those
-from workbench.controller.decide.model import Doing, Launch
+from workbench.controller.decide.model import Operation, StartLaunch
 from workbench.controller.decide.reconcile import decide
-from workbench.controller.loop.job_state import Tracked
+from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import LearnerPhase, State
 
 
 def test_a_learner_that_is_launched_again_is_not_over_when_its_news_come_after_the_end_of_the_launch() -> (
     None
 ):
-    tracked = Tracked.load(row(State.PENDING), spec(), HOME)
+    tracked = TrackedJob.load(row(State.PENDING), spec(), HOME)
     tracked.observed([lost(1, started_us=None)], whole=True)
-    assert decide(tracked.view(0.0)).actions == (Launch(),)
+    assert decide(tracked.view(0.0)).actions == (StartLaunch(),)
 
-    tracked.call(Doing.LAUNCH)
+    tracked.call(Operation.LAUNCH)
     assert tracked.launched(1.0), "a place that has told already that one is lost does not tell it again"
 
     assert decide(tracked.view(1.0)).actions == ()
@@ -25,9 +25,9 @@ def test_a_learner_that_is_launched_again_is_not_over_when_its_news_come_after_t
 
 
 def test_a_learner_that_falls_during_its_launch_is_lost() -> None:
-    tracked = Tracked.load(row(State.PENDING), spec(), HOME)
+    tracked = TrackedJob.load(row(State.PENDING), spec(), HOME)
     tracked.observed([], whole=True)
-    tracked.call(Doing.LAUNCH)
+    tracked.call(Operation.LAUNCH)
     tracked.observed([lost(1, started_us=None)], whole=False)
 
     assert not tracked.launched(1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runners.interface import LearnerRef, Seen
-from workbench.controller.decide.model import View
+from workbench.controller.decide.model import JobSnapshot
 from workbench.controller.decide.scheduling import Verdict
 from workbench.job import Intent, JobId, LearnerPhase, Reason, State
 from workbench.spec import Framework, JobSpec
@@ -44,7 +44,7 @@ def spec(**keys: Any) -> JobSpec:
     return JobSpec(name="test", framework=Framework(command="true"), **keys)
 
 
-def view(state: State = State.PROCESSING, **how: Any) -> View:
+def view(state: State = State.PROCESSING, **how: Any) -> JobSnapshot:
     """A job that runs and was looked at, but for what is said otherwise."""
     keys = {key: how.pop(key) for key in list(how) if key in JobSpec.__dataclass_fields__}
     how.setdefault("spec", spec(**keys))
@@ -53,7 +53,7 @@ def view(state: State = State.PROCESSING, **how: Any) -> View:
     how.setdefault("verdict", GO)
     how.setdefault("now", 1000.0)
     how.setdefault("reason", Reason(""))
-    return View(job_id=JOB, state=state, attempt=1, **how)
+    return JobSnapshot(job_id=JOB, state=state, attempt=1, **how)
 
 
 def row(state: State = State.PROCESSING, intent: Intent = Intent.NONE, **how: Any) -> JobRow:

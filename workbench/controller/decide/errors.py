@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from workbench.controller.decide.model import Trouble
+from workbench.controller.decide.model import BackendTrouble
 from workbench.errors import (
     BackendError,
     CannotWrite,
@@ -28,7 +28,7 @@ NEEDS_LOGIN: Final = "needs login"
 """How a place that waits for a person begins its reason."""
 
 
-def trouble_of(error: BaseException, *, started: bool, secrets: Iterable[str] = ()) -> Trouble:
+def trouble_of(error: BaseException, *, started: bool, secrets: Iterable[str] = ()) -> BackendTrouble:
     """Say what an error means; ``started`` is whether something may have been started before it came.
 
     An error that no plug-in should let out becomes a sentence, too. Values of secrets are struck out: the
@@ -37,27 +37,27 @@ def trouble_of(error: BaseException, *, started: bool, secrets: Iterable[str] = 
     text, hint = mask(sentence(error), secrets), mask(getattr(error, "hint", ""), secrets)
     match error:
         case SlotsBusy():
-            return Trouble("busy", Reason(text, "", hint))
+            return BackendTrouble("busy", Reason(text, "", hint))
         case LaunchRefused():
-            return Trouble("refused", Reason(text, error.code, hint), started)
+            return BackendTrouble("refused", Reason(text, error.code, hint), started)
         case NeedsLogin():
             # It waits for a person, not for the job to be given again.
-            return Trouble("unreachable", Reason(text, "S200", hint), started)
+            return BackendTrouble("unreachable", Reason(text, "S200", hint), started)
         case PlaceUnreachable() | TryAgain():
-            return Trouble("unreachable", Reason(text, "S200", hint), started)
+            return BackendTrouble("unreachable", Reason(text, "S200", hint), started)
         case CannotWrite():
-            return Trouble("unreachable", Reason(text, "S204", hint), started)
+            return BackendTrouble("unreachable", Reason(text, "S204", hint), started)
         case InputMissing():
-            return Trouble("refused", Reason(text, "S301", hint), started)
+            return BackendTrouble("refused", Reason(text, "S301", hint), started)
         case NotAllowed():
-            return Trouble("refused", Reason(text, "C103", hint), started)
+            return BackendTrouble("refused", Reason(text, "C103", hint), started)
         case ManifestError() | UsageError() | ConfigError():
-            return Trouble("refused", Reason(text, "C101", hint), started)
+            return BackendTrouble("refused", Reason(text, "C101", hint), started)
         case RunnerError():
-            return Trouble("fault", Reason(text, "S101", hint), started)
+            return BackendTrouble("fault", Reason(text, "S101", hint), started)
         case BackendError():
-            return Trouble("fault", Reason(text, "S200", hint), started)
-    return Trouble("fault", Reason(text, "S101", hint), started)
+            return BackendTrouble("fault", Reason(text, "S200", hint), started)
+    return BackendTrouble("fault", Reason(text, "S101", hint), started)
 
 
 def sentence(error: BaseException) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from runners.interface import AttemptRef, LearnerRef, Seen
-from workbench.controller.decide.model import Doing, Trouble
+from workbench.controller.decide.model import BackendTrouble, Operation
 from workbench.controller.decide.scheduling import Capacity
 
 
@@ -65,7 +65,7 @@ class Progressed:
 class Called:
     """A call at a place went through."""
 
-    doing: Doing
+    doing: Operation
     attempt: AttemptRef
     notes: tuple[str, ...] = ()
 
@@ -81,9 +81,9 @@ class CalledOff:
 class CallFailed:
     """A call at a place did not go through."""
 
-    doing: Doing
+    doing: Operation
     attempt: AttemptRef
-    trouble: Trouble
+    trouble: BackendTrouble
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from workbench.job import Intent, Reason, State
 from workbench.spec import JobSpec
 
 
-class Doing(StrEnum):
+class Operation(StrEnum):
     """The call that is under way at the place for one job; there is at most one."""
 
     NOTHING = ""
@@ -26,7 +26,7 @@ class Doing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class BackendTrouble:
     """Why a call at the place failed."""
 
     kind: Literal["refused", "busy", "unreachable", "fault"]
@@ -57,7 +57,7 @@ class Preparing:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class JobSnapshot:
     """One job as the controller sees it now. Times are seconds on the clock that cannot jump."""
 
     job_id: str
@@ -81,15 +81,15 @@ class View:
     """Whether the place has shown all and a learner that should be there was not."""
     previous_gone: bool | None = None
     """Whether the place confirms that the learners before are gone; None when it was not asked."""
-    doing: Doing = Doing.NOTHING
+    doing: Operation = Operation.NOTHING
     calling_off: bool = False
     """Whether the launch under way was told to end."""
     launches: int = 0
     """How often this controller has launched this attempt to the end."""
     launched_at: float | None = None
-    fault: Trouble | None = None
+    fault: BackendTrouble | None = None
     """Why launching this attempt failed for good."""
-    trouble: Trouble | None = None
+    trouble: BackendTrouble | None = None
     """Why the last call has to be made again; None when it went well."""
     not_before: float | None = None
     """When the next call is due after one that failed, or the next attempt of a job that did."""
@@ -118,7 +118,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Transition:
     """Go to a state that is not the end."""
 
     state: State
@@ -126,14 +126,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class SetReason:
     """Keep the state, change its reason."""
 
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class StartLaunch:
     """Launch the attempt, or launch it again."""
 
 
@@ -151,12 +151,12 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Probe:
     """Ask the place once more what there is of this attempt: a learner that is not there then is lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class LookAtPrevious:
+class ProbePrevious:
     """Ask the place whether anything of the attempt before this one is left, ending it if so."""
 
     end: bool
@@ -186,29 +186,29 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class Purge:
     """Write the tombstone, then remove the folder."""
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class Untrack:
     """Nothing is left to do for this job."""
 
 
 Action = (
-    Step
-    | Say
-    | Launch
+    Transition
+    | SetReason
+    | StartLaunch
     | CancelLaunch
     | Stop
-    | Look
-    | LookAtPrevious
+    | Probe
+    | ProbePrevious
     | Drain
     | CleanUp
     | Finish
     | Remove
-    | Forget
-    | Close
+    | Purge
+    | Untrack
 )
 
 

@@ -13,23 +13,23 @@ from typing import Final, Literal
 
 from runners.interface import Seen
 from workbench.controller.decide.model import (
+    BackendTrouble,
     CancelLaunch,
     CleanUp,
-    Close,
     Decision,
-    Doing,
     Drain,
     Finish,
-    Forget,
-    Launch,
-    Look,
-    LookAtPrevious,
+    JobSnapshot,
+    Operation,
+    Probe,
+    ProbePrevious,
+    Purge,
     Remove,
-    Say,
-    Step,
+    SetReason,
+    StartLaunch,
     Stop,
-    Trouble,
-    View,
+    Transition,
+    Untrack,
 )
 from workbench.controller.decide.outcome import EXIT_REFUSED, OVER, Outcome, decider, failed, judge
 from workbench.controller.decide.restarts import Restart, next_attempt
@@ -55,9 +55,9 @@ HALT_AGAIN_SECONDS: Final = 5.0
 """A stop is asked for again after this, a halt after this and its grace period."""
 
 
-def decide(view: View) -> Decision:
+def decide(view: JobSnapshot) -> Decision:
     """Say what to do next for a job."""
-    if view.doing is Doing.LAUNCH:
+    if view.doing is Operation.LAUNCH:
         return _launching(view)
     if view.state in TERMINAL:
         return _closed(view)
@@ -65,10 +65,10 @@ def decide(view: View) -> Decision:
         return _queued(view)
     if _over(view):
         return _ending(view)
-    if view.doing is not Doing.NOTHING:
+    if view.doing is not Operation.NOTHING:
         return Decision()
     if view.unbegun and view.trouble is not None:
-        return Decision((Step(State.QUEUED, view.trouble.reason),))
+        return Decision((Transition(State.QUEUED, view.trouble.reason),))
     if _is_storing(view):
         return _storing(view)
     if view.intent is not Intent.NONE:
@@ -88,7 +88,7 @@ def never_began(learner: Seen) -> bool:
     return learner.phase is LearnerPhase.LOST and learner.started_us is None
 
 
-def is_decided(view: View) -> bool:
+def is_decided(view: JobSnapshot) -> bool:
     """Say whether some learner's end decides the job, though others may still run."""
     own = decider(view.seen.values(), ends_when=view.spec.ends_when, intent=view.intent)
     if own is None:
@@ -102,7 +102,7 @@ def is_decided(view: View) -> bool:
     return successes >= min(needed, view.spec.learners)
 
 
-def _launching(view: View) -> Decision:
+def _launching(view: JobSnapshot) -> Decision:
     if view.intent is not Intent.NONE:
         call_off = () if view.calling_off else (CancelLaunch(),)
         return Decision((*call_off, *_say(view, _asked_to_stop(view))))
@@ -112,35 +112,35 @@ def _launching(view: View) -> Decision:
     if view.now < doing.since + SHOWN_AFTER_SECONDS:
         return Decision(until=doing.since + SHOWN_AFTER_SECONDS)
     if doing.stage == "preparing" and view.state is State.PENDING:
-        return Decision((Step(State.DOWNLOADING, Reason(doing.text)),))
+        return Decision((Transition(State.DOWNLOADING, Reason(doing.text)),))
     if doing.text == view.reason.text:
         return Decision()
     if view.said_at is not None and view.now < view.said_at + SAID_EVERY_SECONDS:
         return Decision(until=view.said_at + SAID_EVERY_SECONDS)
-    return Decision((Say(Reason(doing.text)),))
+    return Decision((SetReason(Reason(doing.text)),))
 
 
-def _closed(view: View) -> Decision:
+def _closed(view: JobSnapshot) -> Decision:
     if view.intent is not Intent.DELETE:
-        return Decision((Close(),))
-    if view.doing is not Doing.NOTHING:
+        return Decision((Untrack(),))
+    if view.doing is not Operation.NOTHING:
         return Decision()
     if view.removed:
-        return Decision((Forget(),))
+        return Decision((Purge(),))
     if _too_early(view):
         return Decision(_say_trouble(view), until=view.not_before)
     return Decision((Remove(),))
 
 
-def _queued(view: View) -> Decision:
+def _queued(view: JobSnapshot) -> Decision:
     if view.intent is not Intent.NONE:
         return Decision((Finish(_verdict(view)),))
-    if view.doing is not Doing.NOTHING:
+    if view.doing is not Operation.NOTHING:
         return Decision()
     if _too_early(view):
         return Decision(_say_trouble(view), until=view.not_before)
     if not view.previous_gone:
-        return Decision((LookAtPrevious(end=view.previous_gone is False),))
+        return Decision((ProbePrevious(end=view.previous_gone is False),))
     if view.verdict is None:
         return Decision(_unreachable(view))
     if view.verdict.never:
@@ -148,10 +148,10 @@ def _queued(view: View) -> Decision:
         return Decision((Finish(Outcome(State.FAILED, reason, EXIT_REFUSED, "", final=True)),))
     if not view.verdict.start:
         return Decision(_say(view, Reason(view.verdict.reason)))
-    return Decision((Step(State.PENDING, Reason("is being started")), Launch()))
+    return Decision((Transition(State.PENDING, Reason("is being started")), StartLaunch()))
 
 
-def _over(view: View) -> bool:
+def _over(view: JobSnapshot) -> bool:
     """Say whether every learner is known to be over, or never to have started."""
     if any(is_alive(learner) for learner in view.seen.values()):
         return False
@@ -163,7 +163,7 @@ def _over(view: View) -> bool:
     return not _missing(view)
 
 
-def _missing(view: View) -> list[int]:
+def _missing(view: JobSnapshot) -> list[int]:
     """List the learners that are still to be launched."""
     starting = view.state in (State.PENDING, State.DOWNLOADING)
 
@@ -179,7 +179,7 @@ def _missing(view: View) -> list[int]:
     return [number for number in range(1, view.spec.learners + 1) if absent(number)]
 
 
-def _ending(view: View) -> Decision:
+def _ending(view: JobSnapshot) -> Decision:
     if view.drained or not view.seen:
         if _is_unclear(view) and not view.cleaned:
             return _clean_up(view)
@@ -194,10 +194,10 @@ def _ending(view: View) -> Decision:
     shown = view.draining_since + SHOWN_AFTER_SECONDS
     if view.now < shown:
         return Decision(until=shown)
-    return Decision((Step(State.STORING, Reason("results and logs are put away")),))
+    return Decision((Transition(State.STORING, Reason("results and logs are put away")),))
 
 
-def _is_unclear(view: View) -> bool:
+def _is_unclear(view: JobSnapshot) -> bool:
     """Say whether something of the attempt may be left though nothing of it is seen."""
     fault = _fault(view)
     if fault is not None and not fault.started:
@@ -205,29 +205,29 @@ def _is_unclear(view: View) -> bool:
     return view.vanished or len(view.seen) < view.spec.learners
 
 
-def _clean_up(view: View) -> Decision:
-    if view.doing is not Doing.NOTHING:
+def _clean_up(view: JobSnapshot) -> Decision:
+    if view.doing is not Operation.NOTHING:
         return Decision()
     if _too_early(view):
         return Decision(_say_trouble(view), until=view.not_before)
     return Decision((CleanUp(),))
 
 
-def _verdict(view: View) -> Outcome:
+def _verdict(view: JobSnapshot) -> Outcome:
     fault = _fault(view)
     if fault is not None and view.intent is Intent.NONE:
         return _never_started(fault)
     return judge(view.seen, ends_when=view.spec.ends_when, intent=view.intent, asked_by=view.asked_by)
 
 
-def _never_started(fault: Trouble) -> Outcome:
+def _never_started(fault: BackendTrouble) -> Outcome:
     refused = fault.kind == "refused"
     if fault.reason.fault is Fault.USER:
         return Outcome(State.FAILED, fault.reason, EXIT_REFUSED, "", final=refused)
     return Outcome(State.FAILED, fault.reason, EXIT_LOST, "lost", final=refused)
 
 
-def _restart(view: View, outcome: Outcome) -> Restart | None:
+def _restart(view: JobSnapshot, outcome: Outcome) -> Restart | None:
     return next_attempt(
         outcome,
         restarts=view.restarts,
@@ -238,7 +238,7 @@ def _restart(view: View, outcome: Outcome) -> Restart | None:
     )
 
 
-def _fault(view: View) -> Trouble | None:
+def _fault(view: JobSnapshot) -> BackendTrouble | None:
     """Return why the launch failed for good: as it said, or since nothing comes of it however often."""
     if view.fault is not None:
         return view.fault
@@ -247,35 +247,35 @@ def _fault(view: View) -> Trouble | None:
     if view.launched_at is None or view.now < view.launched_at + SEEN_WITHIN_SECONDS or not _missing(view):
         return None
     text = f"was started {view.launches} times, but is not to be seen at the place"
-    return Trouble("fault", Reason(text, "S101"), started=True)
+    return BackendTrouble("fault", Reason(text, "S101"), started=True)
 
 
-def _starting(view: View) -> Decision:
+def _starting(view: JobSnapshot) -> Decision:
     if _fault(view) is not None:
         return _stop(view, "kill")
     if view.trouble is not None and view.trouble.kind == "busy":
-        return Decision((Step(State.QUEUED, view.trouble.reason),))
+        return Decision((Transition(State.QUEUED, view.trouble.reason),))
     if _too_early(view):
         return Decision(_say_trouble(view), until=view.not_before)
     if not view.looked:
         return Decision(_unreachable(view))
     if _missing(view):
         due = None if view.launched_at is None else view.launched_at + SEEN_WITHIN_SECONDS
-        return Decision((Launch(),)) if due is None or view.now >= due else Decision(until=due)
+        return Decision((StartLaunch(),)) if due is None or view.now >= due else Decision(until=due)
     phases = {learner.phase for learner in view.seen.values()}
     if phases - {LearnerPhase.STARTING, LearnerPhase.DOWNLOADING, LearnerPhase.SETUP}:
-        return Decision((Step(State.PROCESSING, _runs(view)),))
+        return Decision((Transition(State.PROCESSING, _runs(view)),))
     if view.unreachable:
         return Decision(_unreachable(view))
     if not phases & {LearnerPhase.DOWNLOADING, LearnerPhase.SETUP}:
         return Decision(_say(view, _waits(view)))
     doing = Reason(_doing(view, LearnerPhase.DOWNLOADING) or "the setup command runs")
     if view.state is State.PENDING:
-        return Decision((Step(State.DOWNLOADING, doing),))
+        return Decision((Transition(State.DOWNLOADING, doing),))
     return Decision(_say(view, doing))
 
 
-def _is_storing(view: View) -> bool:
+def _is_storing(view: JobSnapshot) -> bool:
     """Say whether all that still lives of a job puts its results away, and nobody wants it to end at once."""
     alive = {learner.phase for learner in view.seen.values() if is_alive(learner)}
     return (
@@ -287,23 +287,23 @@ def _is_storing(view: View) -> bool:
     )
 
 
-def _storing(view: View) -> Decision:
+def _storing(view: JobSnapshot) -> Decision:
     doing = Reason(_doing(view, LearnerPhase.STORING) or "results and logs are put away")
     if view.state is not State.STORING:
-        return Decision((Step(State.STORING, doing),))
+        return Decision((Transition(State.STORING, doing),))
     return Decision(_say(view, doing))
 
 
-def _doing(view: View, phase: LearnerPhase) -> str:
+def _doing(view: JobSnapshot, phase: LearnerPhase) -> str:
     """Return what the first learner that is in a phase does."""
     return next((one.doing for _, one in sorted(view.seen.items()) if one.phase is phase and one.doing), "")
 
 
-def _running(view: View) -> Decision:
+def _running(view: JobSnapshot) -> Decision:
     if view.unreachable:
         return Decision(_unreachable(view))
     if view.doubt:
-        return Decision((Look(),))
+        return Decision((Probe(),))
     if _missing(view):
         return Decision()
     ended = [learner for learner in view.seen.values() if not is_alive(learner)]
@@ -323,7 +323,7 @@ def _running(view: View) -> Decision:
     return Decision(_say(view, _settling(view, success)), until=due)
 
 
-def _stop(view: View, kind: Literal["halt", "kill"]) -> Decision:
+def _stop(view: JobSnapshot, kind: Literal["halt", "kill"]) -> Decision:
     """Ask for a stop, and again until the place confirms that it is over."""
     grace = view.spec.grace_seconds if kind == "halt" else 0.0
     sent = view.stop_sent
@@ -339,21 +339,21 @@ def _stop(view: View, kind: Literal["halt", "kill"]) -> Decision:
     return Decision(words, until=due)
 
 
-def _asked_to_stop(view: View) -> Reason:
+def _asked_to_stop(view: JobSnapshot) -> Reason:
     by = f" by {view.asked_by}" if view.asked_by else ""
     if view.intent is Intent.HALT:
         return Reason(f"is being halted{by}: it has {view.spec.grace_seconds:g} s to end by itself")
     return Reason(f"is being killed{by}" + (", to be deleted" if view.intent is Intent.DELETE else ""))
 
 
-def _runs(view: View) -> Reason:
+def _runs(view: JobSnapshot) -> Reason:
     for learner in view.seen.values():
         if is_alive(learner) and learner.reason is not None:
             return learner.reason  # why its output waits
     return Reason("the command runs" + (f"; {view.note}" if view.note else ""))
 
 
-def _waits(view: View) -> Reason:
+def _waits(view: JobSnapshot) -> Reason:
     """Say why learners that were launched do not run yet: as their place says it, where it says anything."""
     for learner in view.seen.values():
         if learner.phase is LearnerPhase.STARTING and learner.reason is not None:
@@ -361,7 +361,7 @@ def _waits(view: View) -> Reason:
     return Reason("is being started")
 
 
-def _settling(view: View, success: bool) -> Reason:
+def _settling(view: JobSnapshot, success: bool) -> Reason:
     own = decider(view.seen.values(), ends_when=view.spec.ends_when, intent=view.intent)
     who = f"learner {own.ref.learner}" if own is not None else "a learner"
     if success:
@@ -371,18 +371,18 @@ def _settling(view: View, success: bool) -> Reason:
     return Reason(f"{who} has failed; the others are being stopped")
 
 
-def _unreachable(view: View) -> tuple[Say, ...]:
+def _unreachable(view: JobSnapshot) -> tuple[SetReason, ...]:
     return _say(view, Reason(view.unreachable, "S200")) if view.unreachable else ()
 
 
-def _too_early(view: View) -> bool:
+def _too_early(view: JobSnapshot) -> bool:
     return view.not_before is not None and view.now < view.not_before
 
 
-def _say_trouble(view: View) -> tuple[Say, ...]:
+def _say_trouble(view: JobSnapshot) -> tuple[SetReason, ...]:
     return _say(view, view.trouble.reason) if view.trouble is not None else ()
 
 
-def _say(view: View, reason: Reason) -> tuple[Say, ...]:
+def _say(view: JobSnapshot, reason: Reason) -> tuple[SetReason, ...]:
     """Change the reason, unless it says so already."""
-    return () if reason.text == view.reason.text else (Say(reason),)
+    return () if reason.text == view.reason.text else (SetReason(reason),)

@@ -14,39 +14,39 @@ from workbench.controller.decide.model import (
     Action,
     CancelLaunch,
     CleanUp,
-    Close,
-    Doing,
     Drain,
     Finish,
-    Forget,
-    Launch,
-    Look,
-    LookAtPrevious,
+    Operation,
+    Probe,
+    ProbePrevious,
+    Purge,
     Remove,
-    Say,
-    Step,
+    SetReason,
+    StartLaunch,
     Stop,
     StopSent,
+    Transition,
+    Untrack,
 )
 from workbench.controller.decide.restarts import Restart
-from workbench.controller.loop.context import AwaitedLook, Board
-from workbench.controller.loop.job_state import Tracked
-from workbench.controller.loop.removal import forget
+from workbench.controller.loop.context import AwaitedProbe, ControllerContext
+from workbench.controller.loop.job_state import TrackedJob
+from workbench.controller.loop.removal import purge
 from workbench.controller.runtime.secrets import all_secrets
-from workbench.controller.targets.place import LaunchOrder, Place
+from workbench.controller.targets.place import BackendWorker, LaunchOrder
 from workbench.errors import FabricError
 from workbench.job import Intent, Reason, State
 from workbench.store.jobs import NextAttempt, detail, job, set_intent, set_reason, step
 from workbench.store.queries.learners import save_learner
 
 
-class Acting:
+class ActionExecutor:
     """Carries actions out on the board."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: ControllerContext) -> None:
         self._board = board
 
-    def do(self, tracked: Tracked, action: Action) -> None:
+    def do(self, tracked: TrackedJob, action: Action) -> None:
         """Carry one action out.
 
         Raises:
@@ -54,14 +54,14 @@ class Acting:
         """
         board = self._board
         match action:
-            case Step(state, reason):
+            case Transition(state, reason):
                 self._step(tracked, state, reason)
-            case Say(reason):
+            case SetReason(reason):
                 with board.atomic():
                     set_reason(board.store, tracked.row.id, reason)
                 self._refresh(tracked)
                 tracked.said_at = board.now()
-            case Launch():
+            case StartLaunch():
                 self._launch(tracked)
             case CancelLaunch():
                 tracked.calling_off = True
@@ -69,42 +69,42 @@ class Acting:
                     order.called_off.set()
             case Stop(kind, grace):
                 self._stop(tracked, kind, grace)
-            case Look():
-                tracked.call(Doing.LOOK)
+            case Probe():
+                tracked.call(Operation.LOOK)
                 self.look(tracked, tracked.attempt)
-            case LookAtPrevious(end):
+            case ProbePrevious(end):
                 self._look_back(tracked, end=end)
             case Drain():
                 tracked.draining_since = board.now()
                 self._drain(tracked.attempt, self._place(tracked))
             case CleanUp():
-                tracked.call(Doing.REMOVE)
+                tracked.call(Operation.REMOVE)
                 self._place(tracked).remove([tracked.attempt], deleted=False)
             case Finish():
                 self._finish(tracked, action)
             case Remove():
                 self._remove(tracked)
-            case Forget():
+            case Purge():
                 self._forget(tracked)
-            case Close():
+            case Untrack():
                 self._close(tracked)
 
-    def save_learners(self, tracked: Tracked) -> None:
+    def save_learners(self, tracked: TrackedJob) -> None:
         """Write down how learners were seen that have started."""
         if tracked.unsaved():
             with self._board.atomic():
                 self._save(tracked)
             tracked.saved_all()
 
-    def look(self, tracked: Tracked, attempt: AttemptRef, stopped: StopSent | None = None) -> None:
+    def look(self, tracked: TrackedJob, attempt: AttemptRef, stopped: StopSent | None = None) -> None:
         """Ask the place for a look at an attempt."""
         board = self._board
-        board.looks[tracked.row.id] = AwaitedLook(-1, attempt.attempt, stopped)
+        board.looks[tracked.row.id] = AwaitedProbe(-1, attempt.attempt, stopped)
         board.watch(tracked)
         serial = self._place(tracked).look()
-        board.looks[tracked.row.id] = AwaitedLook(serial, attempt.attempt, stopped)
+        board.looks[tracked.row.id] = AwaitedProbe(serial, attempt.attempt, stopped)
 
-    def _step(self, tracked: Tracked, state: State, reason: Reason) -> None:
+    def _step(self, tracked: TrackedJob, state: State, reason: Reason) -> None:
         board = self._board
         with board.atomic():
             self._save(tracked)
@@ -128,7 +128,7 @@ class Acting:
             board.jobs_changed()  # what it held may be had
         board.watch(tracked)
 
-    def _finish(self, tracked: Tracked, finish: Finish) -> None:
+    def _finish(self, tracked: TrackedJob, finish: Finish) -> None:
         board, row, outcome, restart = self._board, tracked.row, finish.outcome, finish.restart
         ends = [one.ended_us for one in tracked.seen.values() if one.ended_us is not None]
         starts = [one.started_us for one in tracked.seen.values() if one.started_us is not None]
@@ -164,14 +164,14 @@ class Acting:
         board.watch(tracked)
         board.jobs_changed()
 
-    def _launch(self, tracked: Tracked) -> None:
+    def _launch(self, tracked: TrackedJob) -> None:
         board = self._board
         attempt, job_id = tracked.attempt, tracked.row.id
-        tracked.call(Doing.LAUNCH)
+        tracked.call(Operation.LAUNCH)
         try:
             found = detail(board.store, job_id)
         except FabricError as error:
-            board.post(CallFailed(Doing.LAUNCH, attempt, trouble_of(error, started=False)))
+            board.post(CallFailed(Operation.LAUNCH, attempt, trouble_of(error, started=False)))
             return
         home, row, code = board.home, tracked.row, found.code_hash
 
@@ -190,40 +190,40 @@ class Acting:
         self._place(tracked).launch(order)
         board.journals.follow(job_id, attempt.attempt, attempt.learners)
 
-    def _drain(self, attempt: AttemptRef, place: Place) -> None:
+    def _drain(self, attempt: AttemptRef, place: BackendWorker) -> None:
         journals = self._board.journals
         place.collect(attempt, lambda: journals.drain(attempt.job_id, attempt.attempt, attempt.learners))
 
-    def _stop(self, tracked: Tracked, kind: Literal["halt", "kill"], grace_seconds: float) -> None:
-        tracked.call(Doing.STOP)
+    def _stop(self, tracked: TrackedJob, kind: Literal["halt", "kill"], grace_seconds: float) -> None:
+        tracked.call(Operation.STOP)
         tracked.stopping = kind
         request = StopRequest(kind, grace_seconds, by=tracked.asked_by or "the controller")
         self._place(tracked).stop(tracked.attempt, request)
 
-    def _look_back(self, tracked: Tracked, *, end: bool) -> None:
+    def _look_back(self, tracked: TrackedJob, *, end: bool) -> None:
         before = tracked.attempt_before
         if end:
-            tracked.call(Doing.STOP, before)
+            tracked.call(Operation.STOP, before)
             self._place(tracked).stop(before, StopRequest("kill", 0.0, by="the controller"))
         else:
-            tracked.call(Doing.LOOK, before)
+            tracked.call(Operation.LOOK, before)
             self.look(tracked, before)
 
-    def _remove(self, tracked: Tracked) -> None:
-        tracked.call(Doing.REMOVE)
+    def _remove(self, tracked: TrackedJob) -> None:
+        tracked.call(Operation.REMOVE)
         last = tracked.attempt
         attempts = [
             AttemptRef(last.home, last.job_id, number, last.learners) for number in range(1, last.attempt + 1)
         ]
         self._place(tracked).remove(attempts, deleted=True)
 
-    def _forget(self, tracked: Tracked) -> None:
+    def _forget(self, tracked: TrackedJob) -> None:
         board = self._board
-        tracked.call(Doing.REMOVE)
+        tracked.call(Operation.REMOVE)
         arguments = (board.home, tracked.row.id, tracked.asked_by, board.post)
-        threading.Thread(target=forget, args=arguments, name="forget", daemon=True).start()
+        threading.Thread(target=purge, args=arguments, name="forget", daemon=True).start()
 
-    def _close(self, tracked: Tracked) -> None:
+    def _close(self, tracked: TrackedJob) -> None:
         board = self._board
         if tracked.row.intent is not Intent.NONE:
             with board.atomic():
@@ -231,16 +231,16 @@ class Acting:
         board.drop(tracked)
         board.jobs_changed()
 
-    def _save(self, tracked: Tracked) -> None:
+    def _save(self, tracked: TrackedJob) -> None:
         for row in tracked.unsaved():
             save_learner(self._board.store, row)
 
-    def _refresh(self, tracked: Tracked) -> None:
+    def _refresh(self, tracked: TrackedJob) -> None:
         row = job(self._board.store, tracked.row.id)
         assert row is not None
         tracked.stepped(row)
 
-    def _place(self, tracked: Tracked) -> Place:
+    def _place(self, tracked: TrackedJob) -> BackendWorker:
         return self._board.place(tracked.row.place)
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from workbench.clock import elapsed_seconds
 from workbench.controller.decide.model import StopSent
-from workbench.controller.loop.job_state import Tracked
+from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.runtime.log import Log
-from workbench.controller.targets.ingest import Journals
+from workbench.controller.targets.ingest import JournalIngestion
 from workbench.controller.targets.opener import Opener
-from workbench.controller.targets.place import LaunchOrder, Place
+from workbench.controller.targets.place import BackendWorker, LaunchOrder
 from workbench.controller.targets.worker_pool import Post
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -22,7 +22,7 @@ from workbench.store.db.rows import PlaceRef
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitedLook:
+class AwaitedProbe:
     """A look that was asked for on behalf of one job."""
 
     serial: int
@@ -33,7 +33,7 @@ class AwaitedLook:
 
 
 @dataclass(slots=True)
-class Board:
+class ControllerContext:
     """The state of the loop. Only the loop's own thread touches it."""
 
     home: Home
@@ -42,15 +42,15 @@ class Board:
     log: Log
     post: Post
     open_place: Opener
-    journals: Journals
+    journals: JournalIngestion
     writing: threading.Lock
-    jobs: dict[str, Tracked] = field(default_factory=dict)
-    at: dict[str, dict[str, Tracked]] = field(default_factory=dict)
+    jobs: dict[str, TrackedJob] = field(default_factory=dict)
+    at: dict[str, dict[str, TrackedJob]] = field(default_factory=dict)
     """The same jobs by the key of their place."""
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, BackendWorker] = field(default_factory=dict)
     orders: dict[str, LaunchOrder] = field(default_factory=dict)
     """Launches under way, by job."""
-    looks: dict[str, AwaitedLook] = field(default_factory=dict)
+    looks: dict[str, AwaitedProbe] = field(default_factory=dict)
     """Looks that are awaited, by job."""
     stirred: bool = False
     """Whether a job ended or went: others may have waited for what it held, and people for its end."""
@@ -63,23 +63,25 @@ class Board:
         with self.writing, self.store.atomic():
             yield
 
-    def place(self, ref: PlaceRef) -> Place:
+    def place(self, ref: PlaceRef) -> BackendWorker:
         """Return the place of a job; nothing is reached before it is asked something."""
-        key = place_key(ref)
+        key = target_key(ref)
         if key not in self.places:
-            self.places[key] = Place(key, ref, self.home, ref.home(self.uuid), self.post, self.open_place)
+            self.places[key] = BackendWorker(
+                key, ref, self.home, ref.home(self.uuid), self.post, self.open_place
+            )
         return self.places[key]
 
-    def jobs_at(self, place: str) -> list[Tracked]:
+    def jobs_at(self, place: str) -> list[TrackedJob]:
         """List the open jobs at a place."""
         return list(self.at.get(place, {}).values())
 
-    def add(self, tracked: Tracked) -> None:
+    def add(self, tracked: TrackedJob) -> None:
         """Look after a job from now on."""
         self.jobs[tracked.row.id] = tracked
-        self.at.setdefault(place_key(tracked.row.place), {})[tracked.row.id] = tracked
+        self.at.setdefault(target_key(tracked.row.place), {})[tracked.row.id] = tracked
 
-    def watch(self, tracked: Tracked) -> None:
+    def watch(self, tracked: TrackedJob) -> None:
         """Tell the place of a job which of its learners matter now."""
         attempts = set()
         if tracked.is_launched:
@@ -89,10 +91,10 @@ class Board:
             attempts.add(tracked.attempt_before)
         self.place(tracked.row.place).watch(tracked.row.id, attempts)
 
-    def drop(self, tracked: Tracked) -> None:
+    def drop(self, tracked: TrackedJob) -> None:
         """Forget an open job; the store still has it."""
         job_id = tracked.row.id
-        for kept in (self.jobs, self.orders, self.looks, self.at.get(place_key(tracked.row.place), {})):
+        for kept in (self.jobs, self.orders, self.looks, self.at.get(target_key(tracked.row.place), {})):
             kept.pop(job_id, None)
         self.journals.drop(job_id)
         self.place(tracked.row.place).watch(job_id, set())
@@ -106,7 +108,7 @@ class Board:
         return elapsed_seconds()
 
 
-def place_key(ref: PlaceRef) -> str:
+def target_key(ref: PlaceRef) -> str:
     """Name a place and way: jobs with the same share threads, connections and a queue."""
     if ref.type == "local" and not ref.options:
         return f"{ref.backend} {ref.runner}"

@@ -20,20 +20,20 @@ from workbench.controller.decide.messages import (
     Progressed,
     Unreachable,
 )
-from workbench.controller.decide.model import Doing, StopSent, Trouble
+from workbench.controller.decide.model import BackendTrouble, Operation, StopSent
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS
-from workbench.controller.loop.actions import Acting
-from workbench.controller.loop.context import AwaitedLook, Board
-from workbench.controller.loop.job_state import Tracked
+from workbench.controller.loop.actions import ActionExecutor
+from workbench.controller.loop.context import AwaitedProbe, ControllerContext
+from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import TERMINAL, Reason, State
 from workbench.store.jobs import add_note, job, mark_seen, transitions
 from workbench.store.queries.learners import learners
 
 
-class Hearing:
+class EventHandler:
     """Says of each piece of news which jobs are to be decided on again."""
 
-    def __init__(self, board: Board, acting: Acting) -> None:
+    def __init__(self, board: ControllerContext, acting: ActionExecutor) -> None:
         self._board = board
         self._acting = acting
         self._away: set[str] = set()
@@ -51,7 +51,7 @@ class Hearing:
             case Called():
                 return self._called(event)
             case CalledOff(attempt):
-                return self._with(attempt, Tracked.called_off)
+                return self._with(attempt, TrackedJob.called_off)
             case CallFailed():
                 return self._failed(event)
             case LeftBehind():
@@ -91,7 +91,7 @@ class Hearing:
                     touched.add(tracked.row.id)
         return touched
 
-    def _looked(self, tracked: Tracked, look: AwaitedLook, shown: list[Seen]) -> None:
+    def _looked(self, tracked: TrackedJob, look: AwaitedProbe, shown: list[Seen]) -> None:
         if look.attempt == tracked.row.attempt:
             tracked.looked_at(shown, stopped=look.stopped)
         elif look.attempt == tracked.row.attempt - 1:
@@ -128,29 +128,29 @@ class Hearing:
         if tracked is None:
             return set()
         match event.doing:
-            case Doing.LAUNCH:
+            case Operation.LAUNCH:
                 self._note(tracked, event.notes)
                 if tracked.launched(self._board.now()):
                     self._board.place(tracked.row.place).look()
                 self._board.orders.pop(tracked.row.id, None)
-            case Doing.STOP if event.attempt == tracked.attempt:
+            case Operation.STOP if event.attempt == tracked.attempt:
                 times = 1 if tracked.stop_sent is None else tracked.stop_sent.times + 1
                 sent = StopSent(tracked.stopping, self._board.now(), times)
                 self._acting.look(tracked, tracked.attempt, sent)
-            case Doing.STOP:
+            case Operation.STOP:
                 self._acting.look(tracked, event.attempt)
-            case Doing.REMOVE:
+            case Operation.REMOVE:
                 tracked.removed_all()
         return {tracked.row.id}
 
-    def _caller(self, event: Called | CallFailed) -> Tracked | None:
+    def _caller(self, event: Called | CallFailed) -> TrackedJob | None:
         """Return the job that waits for this; None when it has gone on without it."""
         tracked = self._board.jobs.get(event.attempt.job_id)
         if tracked is None or (tracked.doing, tracked.calling) != (event.doing, event.attempt):
             return None
         return tracked
 
-    def _note(self, tracked: Tracked, notes: tuple[str, ...]) -> None:
+    def _note(self, tracked: TrackedJob, notes: tuple[str, ...]) -> None:
         """Keep in the job's history what its plan had to say, once."""
         if notes and not tracked.launches:
             with self._board.atomic():
@@ -168,13 +168,13 @@ class Hearing:
             trouble = replace(trouble, reason=replace(trouble.reason, text=said))
         if tracked.trouble is None or tracked.trouble.reason.text != trouble.reason.text:
             self._board.log.say(f"{tracked.row.id}: {event.doing}: {trouble.reason.text}")
-        if event.doing is Doing.REMOVE and self._left_nothing(tracked, trouble):
+        if event.doing is Operation.REMOVE and self._left_nothing(tracked, trouble):
             tracked.removed_all()
         else:
             tracked.call_failed(trouble, self._board.now())
         return {tracked.row.id}
 
-    def _left_nothing(self, tracked: Tracked, trouble: Trouble) -> bool:
+    def _left_nothing(self, tracked: TrackedJob, trouble: BackendTrouble) -> bool:
         """Say whether a job that cannot be removed at its place has nothing there."""
         row = tracked.row
         if trouble.kind == "refused":
@@ -195,7 +195,7 @@ class Hearing:
             self._board.jobs_changed()
             return set()
         self._board.log.say(f"{event.job_id} is not removed yet: {event.failure}")
-        tracked.call_failed(Trouble("unreachable", Reason(event.failure, "S200")), self._board.now())
+        tracked.call_failed(BackendTrouble("unreachable", Reason(event.failure, "S200")), self._board.now())
         return {event.job_id}
 
     def _left_behind(self, event: LeftBehind) -> None:
@@ -219,15 +219,15 @@ class Hearing:
             if row.deleted_us is not None:
                 place.remove([attempt], deleted=True)
 
-    def _with(self, attempt: AttemptRef, tell: Callable[[Tracked], None]) -> set[str]:
+    def _with(self, attempt: AttemptRef, tell: Callable[[TrackedJob], None]) -> set[str]:
         tracked = self._board.jobs.get(attempt.job_id)
-        if tracked is None or tracked.attempt != attempt or tracked.doing is not Doing.LAUNCH:
+        if tracked is None or tracked.attempt != attempt or tracked.doing is not Operation.LAUNCH:
             return set()
         tell(tracked)
         return {attempt.job_id}
 
 
-def _away(tracked: Tracked, why: str) -> str:
+def _away(tracked: TrackedJob, why: str) -> str:
     """Say that a place does not answer, why, and when it is tried again."""
     if why.startswith(NEEDS_LOGIN):
         return why

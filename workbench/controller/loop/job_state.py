@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from runners.interface import AttemptRef, LearnerRef, Seen
-from workbench.controller.decide.model import Doing, Preparing, StopSent, Trouble, View
+from workbench.controller.decide.model import BackendTrouble, JobSnapshot, Operation, Preparing, StopSent
 from workbench.controller.decide.observations import absent, lost, merge, row_of, seen_of
 from workbench.controller.decide.reconcile import is_alive, is_decided, never_began
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
@@ -18,7 +18,7 @@ from workbench.store.db.rows import JobRow, LearnerRow
 
 
 @dataclass(slots=True)
-class Tracked:
+class TrackedJob:
     """One open job. Times are seconds on the clock that cannot jump."""
 
     row: JobRow
@@ -33,7 +33,7 @@ class Tracked:
     looked: bool = False
     doubt: bool = False
     previous_gone: bool | None = None
-    doing: Doing = Doing.NOTHING
+    doing: Operation = Operation.NOTHING
     calling: AttemptRef | None = None
     """Which attempt that call concerns: this one, or the one before."""
     calling_off: bool = False
@@ -43,8 +43,8 @@ class Tracked:
     launched_at: float | None = None
     look_after_launch: bool = False
     """Whether it was forgotten that learners were lost, since they are launched again."""
-    fault: Trouble | None = None
-    trouble: Trouble | None = None
+    fault: BackendTrouble | None = None
+    trouble: BackendTrouble | None = None
     tries: int = 0
     """How many calls in a row have failed."""
     not_before: float | None = None
@@ -69,7 +69,7 @@ class Tracked:
     """Whether some launch of this attempt may have started something."""
 
     @classmethod
-    def load(cls, row: JobRow, spec: JobSpec, home: str, known: Sequence[LearnerRow] = ()) -> Tracked:
+    def load(cls, row: JobRow, spec: JobSpec, home: str, known: Sequence[LearnerRow] = ()) -> TrackedJob:
         """Begin with what the store has of a job and of its last attempt's learners."""
         tracked = cls(row, spec, home)
         tracked.begin(row, known)
@@ -79,7 +79,7 @@ class Tracked:
         self, row: JobRow, known: Sequence[LearnerRow] = (), *, previous_gone: bool | None = None
     ) -> None:
         """Turn to an attempt, as if the controller had just been started."""
-        fresh = Tracked(row, self.spec, self.home, draw=self.draw, asked_by=self.asked_by)
+        fresh = TrackedJob(row, self.spec, self.home, draw=self.draw, asked_by=self.asked_by)
         for name in self.__slots__:
             setattr(self, name, getattr(fresh, name))
         self.saved = {one.learner: replace(one, records_offset=0) for one in known}
@@ -102,15 +102,15 @@ class Tracked:
         """Whether something of the attempt may be at the place."""
         return self.row.state is not State.QUEUED and self.row.state not in TERMINAL
 
-    def view(self, now: float) -> View:
+    def view(self, now: float) -> JobSnapshot:
         """Return what a decision is made from."""
         if self.decided_since is None and self.seen and is_decided(self._view(now)):
             self.decided_since = now
         return self._view(now)
 
-    def _view(self, now: float) -> View:
+    def _view(self, now: float) -> JobSnapshot:
         row = self.row
-        return View(
+        return JobSnapshot(
             job_id=row.id,
             state=row.state,
             reason=row.reason,
@@ -177,20 +177,20 @@ class Tracked:
         if row.intent is not Intent.NONE:
             self.not_before = None
 
-    def call(self, doing: Doing, attempt: AttemptRef | None = None) -> None:
+    def call(self, doing: Operation, attempt: AttemptRef | None = None) -> None:
         """Note that a call at the place begins, for the current attempt or another one."""
         self.doing, self.calling = doing, attempt or self.attempt
-        if doing is Doing.LAUNCH:
+        if doing is Operation.LAUNCH:
             # They are launched again: that they are lost must not be taken for the end of what this launch begins.
             kept = {number: seen for number, seen in self.seen.items() if not never_began(seen)}
             self.look_after_launch |= len(kept) < len(self.seen)
             self.seen = kept
         self.preparing, self.calling_off = None, False
 
-    def call_failed(self, trouble: Trouble, now: float) -> None:
+    def call_failed(self, trouble: BackendTrouble, now: float) -> None:
         """Note that the call failed. A launch may fail for good; all else is tried again, ever later."""
-        launching = self.doing is Doing.LAUNCH
-        self.doing, self.preparing = Doing.NOTHING, None
+        launching = self.doing is Operation.LAUNCH
+        self.doing, self.preparing = Operation.NOTHING, None
         if launching and trouble.kind in ("refused", "fault"):
             self.fault = trouble
             return
@@ -227,7 +227,7 @@ class Tracked:
 
     def called_off(self) -> None:
         """Note that a launch ended because it was called off."""
-        self.doing, self.preparing = Doing.NOTHING, None
+        self.doing, self.preparing = Operation.NOTHING, None
 
     def prepares(self, text: str, stage: Literal["preparing", "waiting", "starting"], now: float) -> None:
         """Note what a launch says that it does."""
@@ -276,7 +276,7 @@ class Tracked:
             self.cleaned = True
 
     def _worked(self) -> None:
-        self.doing, self.preparing = Doing.NOTHING, None
+        self.doing, self.preparing = Operation.NOTHING, None
         self.trouble, self.tries, self.not_before = None, 0, None
 
     def _ref(self, learner: int) -> LearnerRef:

@@ -19,18 +19,18 @@ from workbench.controller.decide.messages import (
     Unreachable,
     Woken,
 )
-from workbench.controller.decide.model import Close, Forget
+from workbench.controller.decide.model import Purge, Untrack
 from workbench.controller.decide.reconcile import decide
 from workbench.controller.decide.restarts import backoff_seconds
-from workbench.controller.loop.actions import Acting, random_share
-from workbench.controller.loop.context import Board
-from workbench.controller.loop.event_handler import Hearing
-from workbench.controller.loop.job_state import Tracked
-from workbench.controller.loop.queue import Queueing
+from workbench.controller.loop.actions import ActionExecutor, random_share
+from workbench.controller.loop.context import ControllerContext
+from workbench.controller.loop.event_handler import EventHandler
+from workbench.controller.loop.job_state import TrackedJob
+from workbench.controller.loop.queue import JobQueue
 from workbench.controller.loop.removal import tidy_up
-from workbench.controller.loop.request_handler import Asking
+from workbench.controller.loop.request_handler import RequestHandler
 from workbench.controller.runtime.log import Log
-from workbench.controller.targets.ingest import Journals
+from workbench.controller.targets.ingest import JournalIngestion
 from workbench.controller.targets.opener import OpenedPlace, Opener
 from workbench.controller.targets.worker_pool import drain
 from workbench.errors import FabricError
@@ -83,20 +83,20 @@ class Loop:
         self._log = log
         self._mailbox: SimpleQueue[Event] = SimpleQueue()
         writing = threading.Lock()
-        self._board = Board(
+        self._board = ControllerContext(
             home=home,
             uuid=home_uuid(home),
             store=store,
             log=log,
             post=self.post,
             open_place=self._settings.open_place,
-            journals=Journals(home, self.post, log, writing),
+            journals=JournalIngestion(home, self.post, log, writing),
             writing=writing,
         )
-        self._acting = Acting(self._board)
-        self._asking = Asking(self._board, self._track)
-        self._queueing = Queueing(self._board)
-        self._hearing = Hearing(self._board, self._acting)
+        self._acting = ActionExecutor(self._board)
+        self._asking = RequestHandler(self._board, self._track)
+        self._queueing = JobQueue(self._board)
+        self._hearing = EventHandler(self._board, self._acting)
         self._due: dict[str, float] = {}
         self._queue_at: float | None = None
         self._requests_at: float | None = 0.0
@@ -249,19 +249,19 @@ class Loop:
         if again is not None and job_id in self._board.jobs:
             self._due[job_id] = again
 
-    def _act(self, tracked: Tracked) -> float | None:
+    def _act(self, tracked: TrackedJob) -> float | None:
         for _ in range(STEPS):
             decision = decide(tracked.view(self._board.now()))
             for action in decision.actions:
                 self._acting.do(tracked, action)
-                if isinstance(action, Close | Forget):
+                if isinstance(action, Untrack | Purge):
                     return None
             if not decision.actions:
                 self._acting.save_learners(tracked)
                 return decision.until
         raise RuntimeError(f"no rest after {STEPS} steps: {decision}")
 
-    def _check(self, tracked: Tracked) -> set[str]:
+    def _check(self, tracked: TrackedJob) -> set[str]:
         """Begin anew with a job whose row is not what it was taken for: a rebuilt store, a history that was ahead."""
         row = job(self._board.store, tracked.row.id)
         if row is None or row.deleted_us is not None:
@@ -272,7 +272,7 @@ class Loop:
             self._board.place(row.place).look()
         return set()
 
-    def _track(self, row: JobRow) -> Tracked:
+    def _track(self, row: JobRow) -> TrackedJob:
         board = self._board
         try:
             spec = detail(board.store, row.id).spec
@@ -281,7 +281,7 @@ class Loop:
             self._log.say(f"{row.id}: {error}")
             spec = JobSpec(name=row.name, learners=row.learners, gpus=row.gpus, cpus=row.cpus)
         known = learners(board.store, row.id, row.attempt)
-        tracked = Tracked.load(row, spec, row.place.home(board.uuid), known)
+        tracked = TrackedJob.load(row, spec, row.place.home(board.uuid), known)
         tracked.draw = random_share()
         if row.next_try_us is not None:
             # A clock that jumped must not make it wait for ever.

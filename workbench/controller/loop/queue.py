@@ -8,9 +8,9 @@ from typing import Final
 from workbench.controller.decide.messages import Measured, Unmeasured
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
 from workbench.controller.decide.scheduling import Verdict, schedule
-from workbench.controller.loop.context import Board
-from workbench.controller.loop.job_state import Tracked
-from workbench.controller.targets.place import Place
+from workbench.controller.loop.context import ControllerContext
+from workbench.controller.loop.job_state import TrackedJob
+from workbench.controller.targets.place import BackendWorker
 from workbench.job import TERMINAL, State, nine
 from workbench.spec import SWEEP_LABEL
 from workbench.store.db.rows import JobRow
@@ -22,16 +22,16 @@ ENDED: Final = ":ended"
 class Gates:
     """Looks at the jobs that wait, oldest first, once for each look at the queues."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: ControllerContext) -> None:
         self._board = board
 
-    def hold(self, waiting: Sequence[Tracked]) -> list[Tracked]:
+    def hold(self, waiting: Sequence[TrackedJob]) -> list[TrackedJob]:
         """Give those that are held back their verdict; return the others, which may queue."""
         under_way: dict[str, int] = {}
         for tracked in self._board.jobs.values():
             if tracked.is_launched and (sweep := _sweep(tracked)):
                 under_way[sweep] = under_way.get(sweep, 0) + 1
-        free: list[Tracked] = []
+        free: list[TrackedJob] = []
         for tracked in sorted(waiting, key=lambda one: one.row.seq):
             verdict = self._behind_others(tracked) or self._over_the_limit(tracked, under_way)
             if verdict is None:
@@ -42,7 +42,7 @@ class Gates:
                 tracked.verdict = verdict
         return free
 
-    def _behind_others(self, tracked: Tracked) -> Verdict | None:
+    def _behind_others(self, tracked: TrackedJob) -> Verdict | None:
         for wanted in tracked.spec.after:
             job_id, _, mode = wanted.partition(":")
             known = self._board.jobs.get(job_id)
@@ -51,14 +51,14 @@ class Gates:
                 return verdict
         return None
 
-    def _over_the_limit(self, tracked: Tracked, under_way: dict[str, int]) -> Verdict | None:
+    def _over_the_limit(self, tracked: TrackedJob, under_way: dict[str, int]) -> Verdict | None:
         most, sweep = tracked.spec.at_most, _sweep(tracked)
         if most is None or not sweep or under_way.get(sweep, 0) < most:
             return None
         return Verdict(False, f"waits: {most} of its sweep may run at once")
 
 
-def _sweep(tracked: Tracked) -> str:
+def _sweep(tracked: TrackedJob) -> str:
     return tracked.row.labels.get(SWEEP_LABEL, "")
 
 
@@ -83,10 +83,10 @@ BUSY_LONGEST_SECONDS: Final = 30.0
 """How long slots that others hold are left alone at most before they are looked at again."""
 
 
-class Queueing:
+class JobQueue:
     """The queues of all places. A machine that is reached in two ways is one queue."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: ControllerContext) -> None:
         self._board = board
         self._gates = Gates(board)
         self._measured: dict[str, Measured] = {}
@@ -96,8 +96,8 @@ class Queueing:
 
     def look(self) -> float | None:
         """Give every job that waits its verdict; return when to look again though nothing happens."""
-        waiting: dict[str, list[Tracked]] = {}
-        running: dict[str, list[Tracked]] = {}
+        waiting: dict[str, list[TrackedJob]] = {}
+        running: dict[str, list[TrackedJob]] = {}
         queued = [one for one in self._board.jobs.values() if one.row.state is State.QUEUED]
         for tracked in self._gates.hold(queued):
             waiting.setdefault(_machine(tracked), []).append(tracked)
@@ -141,7 +141,7 @@ class Queueing:
             if tracked.busy and (known is None or known.capacity is not None):
                 tracked.busy_until = self._board.now()
 
-    def _queue(self, waiting: list[Tracked], running: list[Tracked]) -> float | None:
+    def _queue(self, waiting: list[TrackedJob], running: list[TrackedJob]) -> float | None:
         now = self._board.now()
         wishing, times = [], []
         for tracked in waiting:
@@ -177,7 +177,7 @@ class Queueing:
                 tracked.verdict = verdicts[tracked.row.id]
         return min((at for at in times if at > now), default=None)
 
-    def _measure(self, place: Place) -> float:
+    def _measure(self, place: BackendWorker) -> float:
         now = self._board.now()
         asked = self._asked.get(place.key)
         if asked is None or now >= asked + MEASURE_AGAIN_SECONDS:
@@ -185,7 +185,7 @@ class Queueing:
             place.measure()
         return asked + MEASURE_AGAIN_SECONDS
 
-    def _still_busy(self, tracked: Tracked, found: Measured, wanted: int) -> None:
+    def _still_busy(self, tracked: TrackedJob, found: Measured, wanted: int) -> None:
         tracked.tries += 1
         pause = min(backoff_seconds(tracked.tries, tracked.draw), BUSY_LONGEST_SECONDS)
         tracked.busy_until = self._board.now() + pause
@@ -194,13 +194,13 @@ class Queueing:
             tracked.busy = f"waits for {count}: {found.holders}"
 
 
-def _sent_back(tracked: Tracked, now: float) -> Verdict:
+def _sent_back(tracked: TrackedJob, now: float) -> Verdict:
     """Say whether a job may go to a place that queues by itself: one that it sent back waits a while of its own."""
     if tracked.busy and tracked.busy_until is not None and now < tracked.busy_until:
         return Verdict(False, tracked.busy)
     return Verdict(True)
 
 
-def _machine(tracked: Tracked) -> str:
+def _machine(tracked: TrackedJob) -> str:
     place = tracked.row.place
     return f"{place.type} {place.address or place.backend}"

@@ -29,7 +29,7 @@ TRIES = 5
 TRY_AGAIN_SECONDS = 0.2
 
 
-def forget(home: Home, job_id: str, who: str, post: Post) -> None:
+def purge(home: Home, job_id: str, who: str, post: Post) -> None:
     """Remove all that there is of a deleted job but its tombstone, and tell so. For a thread of its own."""
     try:
         with Store.open(home) as store:
@@ -108,7 +108,7 @@ def remove_folder(folder: Path) -> None:
 SAID = "its results are in the store after all"
 
 
-def put_right(store: Store, whole: JobDetail, origin: str) -> State:
+def correct_outcome(store: Store, whole: JobDetail, origin: str) -> State:
     """Take out of a job's end that its results were not stored; return the state that it has now.
 
     One that failed for that alone has the state of its command's own exit. Nothing is written where nothing was said.

@@ -6,21 +6,21 @@ from collections.abc import Callable
 
 from workbench.controller.decide.messages import Ended
 from workbench.controller.decide.requests import DONE, Hurry, Intend, Resume, Settle, answer
-from workbench.controller.loop.context import Board
-from workbench.controller.loop.job_state import Tracked
+from workbench.controller.loop.context import ControllerContext
+from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import Intent, Reason
 from workbench.store.db.rows import JobRow, PlaceRef, RequestRow
 from workbench.store.jobs import job, new_attempt, set_intent
 from workbench.store.queries.requests import pending_requests, settle_request
 
-Track = Callable[[JobRow], Tracked]
+Track = Callable[[JobRow], TrackedJob]
 """Opens a job on the board."""
 
 
-class Asking:
+class RequestHandler:
     """The open requests."""
 
-    def __init__(self, board: Board, track: Track) -> None:
+    def __init__(self, board: ControllerContext, track: Track) -> None:
         self._board = board
         self._track = track
 

@@ -32,7 +32,7 @@ PEEK_BYTES: Final = 1 << 13
 
 
 @dataclass(slots=True)
-class Followed:
+class FollowedJournal:
     """The records of one learner, from when it was first followed. Times are of the monotonic clock."""
 
     job_id: str
@@ -111,7 +111,7 @@ CHUNK_BYTES: Final = 1 << 19
 """What one transaction takes in: the loop waits for it at most."""
 
 
-class Journals:
+class JournalIngestion:
     """The thread. Methods may be called from any other; ``writing`` is held around each transaction."""
 
     def __init__(self, home: Home, post: Post, log: Log, writing: threading.Lock) -> None:
@@ -121,8 +121,8 @@ class Journals:
         self._writing = writing
         self._inbox: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._watcher = Watcher()
-        self._followed: dict[tuple[str, int, int], Followed] = {}
-        self._by_path: dict[str, Followed] = {}
+        self._followed: dict[tuple[str, int, int], FollowedJournal] = {}
+        self._by_path: dict[str, FollowedJournal] = {}
         self._draining: dict[tuple[str, int], float] = {}
         """Attempts that are over, and when they are to be tried."""
         self._lazy_at = 0.0
@@ -201,7 +201,7 @@ class Journals:
         except Empty:
             return
 
-    def _due(self, now: float) -> list[Followed]:
+    def _due(self, now: float) -> list[FollowedJournal]:
         return [
             one
             for one in self._followed.values()
@@ -236,7 +236,7 @@ class Journals:
         self._draining.pop((job_id, attempt), None)
         self._post(Drained(job_id, attempt))
 
-    def _transcribe(self, one: Followed, *, finish: bool = False) -> None:
+    def _transcribe(self, one: FollowedJournal, *, finish: bool = False) -> None:
         """Make records of what a learner left whose agent makes none, as soon as that is known of it."""
         if one.given_up:
             return
@@ -255,11 +255,11 @@ class Journals:
             self._log.say(f"no records can be made of {one.folder.path}: {error}")
             one.given_up = True
 
-    def _ingest_chunk(self, store: Store, one: Followed) -> bool:
+    def _ingest_chunk(self, store: Store, one: FollowedJournal) -> bool:
         with self._writing:
             return self._ingest(store, one)
 
-    def _ingest(self, store: Store, one: Followed) -> bool:
+    def _ingest(self, store: Store, one: FollowedJournal) -> bool:
         """Take in a part of what a learner recorded; return whether there may be more."""
         from workbench.metrics.ingestion import ingest
 
@@ -290,11 +290,13 @@ class Journals:
         for learner in range(1, learners + 1):
             if (job_id, attempt, learner) not in self._followed:
                 folder = self._home.job(job_id).attempt(attempt).learner(learner)
-                one = self._followed[job_id, attempt, learner] = Followed(job_id, attempt, learner, folder)
+                one = self._followed[job_id, attempt, learner] = FollowedJournal(
+                    job_id, attempt, learner, folder
+                )
                 self._watch(one, folder.records)
                 self._watch(one, folder.launch_sh)
 
-    def _watch(self, one: Followed, file: Path) -> None:
+    def _watch(self, one: FollowedJournal, file: Path) -> None:
         path = str(file.absolute())
         self._by_path[path] = one
         self._watcher.add(path)
@@ -309,7 +311,7 @@ class Journals:
         for key in [key for key in self._draining if key[0] == job_id]:
             del self._draining[key]
 
-    def _unfollow(self, one: Followed) -> None:
+    def _unfollow(self, one: FollowedJournal) -> None:
         for path in [path for path, other in self._by_path.items() if other is one]:
             self._watcher.remove(path)
             del self._by_path[path]

@@ -229,7 +229,7 @@ def learners_of(attempts: Iterable[AttemptRef]) -> list[LearnerRef]:
     ]
 
 
-class Mirroring:
+class MirrorWorker:
     """The thread that mirrors a place while its learners run."""
 
     def __init__(self, place: str, mirrors: Mirrors, make_runner: Callable[[], Runner]) -> None:

@@ -23,8 +23,8 @@ from workbench.controller.decide.messages import (
     Unmeasured,
     Unreachable,
 )
-from workbench.controller.decide.model import Doing, Trouble
-from workbench.controller.targets.mirror import Mirroring, Mirrors, bring_all, fetch_stored
+from workbench.controller.decide.model import BackendTrouble, Operation
+from workbench.controller.targets.mirror import Mirrors, MirrorWorker, bring_all, fetch_stored
 from workbench.controller.targets.observer import Observing
 from workbench.controller.targets.on_demand import OnDemand
 from workbench.controller.targets.opener import Opened, Opener
@@ -65,7 +65,7 @@ class LaunchOrder:
     called_off: threading.Event = field(default_factory=threading.Event)
 
 
-class Place:
+class BackendWorker:
     """One place and one way of starting learners there."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Place:
         self._mirrors = Mirrors(home)
         self._on_demand = _on_demand(ref, post)
         # This machine's journals are the jobs' own folders, and there is no thread for nothing.
-        self._mirroring = None if ref.type == "local" else Mirroring(key, self._mirrors, self._make_runner)
+        self._mirroring = None if ref.type == "local" else MirrorWorker(key, self._mirrors, self._make_runner)
 
     def watch(self, job_id: str, attempts: set[AttemptRef]) -> None:
         """Say which attempts of a job have learners that matter from now on."""
@@ -112,7 +112,7 @@ class Place:
     def launch(self, order: LaunchOrder) -> None:
         """Plan and launch an attempt."""
         call = self._call(
-            Doing.LAUNCH,
+            Operation.LAUNCH,
             order.attempt,
             lambda: self._launch(order, call),
             LAUNCH_SILENCE_SECONDS,
@@ -146,23 +146,23 @@ class Place:
 
         def run() -> Event:
             self._runner().stop(attempt, request)
-            return Called(Doing.STOP, attempt)
+            return Called(Operation.STOP, attempt)
 
-        self._control.submit(self._call(Doing.STOP, attempt, run, STOP_SECONDS))
+        self._control.submit(self._call(Operation.STOP, attempt, run, STOP_SECONDS))
 
     def remove(self, attempts: Sequence[AttemptRef], *, deleted: bool) -> None:
         """Remove all that these attempts of one job left, and of a deleted one the rest; told by the last of them."""
 
         def run() -> Event:
             if self.ref.options.get(WATCHED):
-                return Called(Doing.REMOVE, attempts[-1])  # it belongs to another laptop
+                return Called(Operation.REMOVE, attempts[-1])  # it belongs to another laptop
             for attempt in attempts:
                 self._runner().remove(attempt)
             if deleted:
                 self._runner().remove_job(attempts[-1].job_id)
-            return Called(Doing.REMOVE, attempts[-1])
+            return Called(Operation.REMOVE, attempts[-1])
 
-        self._control.submit(self._call(Doing.REMOVE, attempts[-1], run, REMOVE_SECONDS))
+        self._control.submit(self._call(Operation.REMOVE, attempts[-1], run, REMOVE_SECONDS))
 
     def measure(self) -> None:
         """Find out what the place has."""
@@ -261,12 +261,12 @@ class Place:
         except BaseException as error:
             # Whatever a plug-in raises is a sentence in the job's reason, and nobody else's business.
             trouble = trouble_of(error, started=started, secrets=secrets.values())
-            return CallFailed(Doing.LAUNCH, order.attempt, trouble)
-        return Called(Doing.LAUNCH, order.attempt, plan.notes)
+            return CallFailed(Operation.LAUNCH, order.attempt, trouble)
+        return Called(Operation.LAUNCH, order.attempt, plan.notes)
 
     def _call(
         self,
-        doing: Doing,
+        doing: Operation,
         attempt: AttemptRef,
         run: Callable[[], Event],
         deadline_seconds: float,
@@ -282,7 +282,7 @@ class Place:
         def overdue() -> Event:
             self._let_go()
             text = f"{self.ref.backend} has not answered for {deadline_seconds:.0f} s"
-            return CallFailed(doing, attempt, Trouble("unreachable", Reason(text, "S200"), started))
+            return CallFailed(doing, attempt, BackendTrouble("unreachable", Reason(text, "S200"), started))
 
         return Call(guarded, overdue, deadline_seconds)
 

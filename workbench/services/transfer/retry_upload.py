@@ -28,7 +28,7 @@ def retry(store: Store, job_id: str, *, json: bool) -> int:
         UsageError: the job runs, or has no result store.
         InputMissing: its results are neither at its place nor here.
     """
-    from workbench.controller.loop.removal import put_right
+    from workbench.controller.loop.removal import correct_outcome
     from workbench.services.result_store import result_store
     from workbench.services.submit.secrets_refresh import renew_credentials
     from workbench.store.jobs import detail
@@ -47,7 +47,7 @@ def retry(store: Store, job_id: str, *, json: bool) -> int:
     reasons = [str(each["reason"]["text"]) for each in summaries if each.get("reason")]
     files = max(int(each.get("files") or 0) for each in summaries)
     size_bytes = max(int(each.get("bytes") or 0) for each in summaries)
-    state = whole.row.state if missing or reasons else put_right(store, whole, ORIGIN)
+    state = whole.row.state if missing or reasons else correct_outcome(store, whole, ORIGIN)
     if json:
         from workbench.terminal.json_output import print_document
 
