@@ -10,10 +10,10 @@ import pytest
 
 from tests.controller.memory_place import MemoryPlace
 from tests.controller.waiting import wait_for
-from workbench.controller.decide.messages import Ended, Woken
+from workbench.controller.decide.messages import EndRequested, Woken
 from workbench.controller.loop.loop import Loop, Settings
 from workbench.controller.runtime.client import Submission, ask, submit
-from workbench.controller.runtime.log import Log
+from workbench.controller.runtime.log import ControllerLog
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
 from workbench.spec import Framework, JobSpec
@@ -41,7 +41,7 @@ class Bench:
         ready = threading.Event()
 
         def work() -> None:
-            log = Log(self.home.controller_log)
+            log = ControllerLog(self.home.controller_log)
             with Store.open(self.home) as store:
                 self.loop = Loop(self.home, store, log, Settings(**settings))
                 ready.set()
@@ -55,7 +55,7 @@ class Bench:
     def stop(self) -> None:
         """End the loop, as a signal would."""
         if self.loop is not None and self._thread is not None:
-            self.loop.post(Ended("the test is over"))
+            self.loop.post(EndRequested("the test is over"))
             self._thread.join(10)
             assert not self._thread.is_alive()
             self.loop = None

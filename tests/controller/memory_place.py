@@ -23,9 +23,9 @@ from runners.interface import (
     Seen,
     StopRequest,
 )
-from workbench.controller.decide.messages import Measured
+from workbench.controller.decide.messages import CapacityMeasured
 from workbench.controller.decide.scheduling import Capacity
-from workbench.controller.targets.opener import Opened
+from workbench.controller.targets.opener import OpenedTarget
 from workbench.errors import RunnerError
 from workbench.job import LearnerPhase, Reason, learner_name
 from workbench.store.db.rows import PlaceRef
@@ -56,7 +56,7 @@ class MemoryPlace:
         self.leftovers: list[LearnerRef] = []
         self.free_slots: int | None = None
 
-    def open(self, ref: PlaceRef, home_uuid: str) -> Opened:
+    def open(self, ref: PlaceRef, home_uuid: str) -> OpenedTarget:
         """Reach it; what the loop is given as its opener."""
         if self.open_failure is not None:
             raise self.open_failure
@@ -129,10 +129,10 @@ class _OpenMemory:
     def in_use(self) -> str:
         return ""
 
-    def measure(self, place: str) -> Measured:
+    def measure(self, place: str) -> CapacityMeasured:
         found = self._place
         free = found.slots if found.free_slots is None else found.free_slots
-        return Measured(place, Capacity(found.cpus, found.slots), free, "GPU 0 by somebody else")
+        return CapacityMeasured(place, Capacity(found.cpus, found.slots), free, "GPU 0 by somebody else")
 
     def close(self) -> None:
         return

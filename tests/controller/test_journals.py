@@ -14,8 +14,8 @@ import pytest
 
 from tests.controller.values import JOB, row, spec
 from tests.controller.waiting import wait_for
-from workbench.controller.decide.messages import Drained, Event
-from workbench.controller.runtime.log import Log
+from workbench.controller.decide.messages import Event, JournalsDrained
+from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.secrets import write_secrets
 from workbench.controller.targets.ingest import JournalIngestion
 from workbench.job import State
@@ -40,7 +40,7 @@ class Desk:
             JobDetail(row=queued, spec=spec(), manifest_text="", origins={}, code_hash="", recorded={}),
         )
         self.told: SimpleQueue[Event] = SimpleQueue()
-        self.log = Log(home.controller_log)
+        self.log = ControllerLog(home.controller_log)
         self.journals = JournalIngestion(home, self.told.put, self.log, threading.Lock())
         self.journals.start()
         self.learner(1).path.mkdir(parents=True)
@@ -104,7 +104,7 @@ def test_draining_takes_all_there_is_and_tells_so_also_where_there_is_nothing(de
     desk.record({"format": 1}, *(loss(n, *[float(n)] * 50) for n in range(1, 2001)), usage(2001))
     desk.journals.drain(JOB, 1, 2)
 
-    assert desk.told.get(timeout=20) == Drained(JOB, 1)
+    assert desk.told.get(timeout=20) == JournalsDrained(JOB, 1)
     assert len(desk.values("loss")) == 100_000
 
 
@@ -126,7 +126,7 @@ def test_records_of_a_newer_format_hold_up_nobody(desk: Desk) -> None:
     desk.record({"format": 99}, loss(1, 0.5))
     desk.journals.drain(JOB, 1, 1)
 
-    assert desk.told.get(timeout=20) == Drained(JOB, 1)
+    assert desk.told.get(timeout=20) == JournalsDrained(JOB, 1)
     assert "left alone" in desk.home.controller_log.read_text()
 
 
@@ -138,7 +138,7 @@ def test_what_is_dropped_is_followed_no_more(desk: Desk) -> None:
     shutil.rmtree(desk.home.job(JOB).path)
     desk.journals.drain("training-bcdefghjk", 1, 1)
 
-    assert desk.told.get(timeout=20) == Drained("training-bcdefghjk", 1)
+    assert desk.told.get(timeout=20) == JournalsDrained("training-bcdefghjk", 1)
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_the_journal_of_an_sh_agents_learner_is_made_here_secrets_struck_out(
     wait_for(lambda: desk.values("g/loss") == [0.5, 0.25], lambda: desk.home.controller_log.read_text())
     desk.journals.drain(JOB, 1, 1)
 
-    assert desk.told.get(timeout=20) == Drained(JOB, 1)
+    assert desk.told.get(timeout=20) == JournalsDrained(JOB, 1)
     assert sh_learner.output.read_text() == "loss 0.5\ntoken ***************\nloss 0.25\n"
     assert published_end(str(sh_learner.index)) == sh_learner.output.stat().st_size
     assert b"hunter2" not in b"".join(

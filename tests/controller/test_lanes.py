@@ -6,8 +6,8 @@ import threading
 from queue import SimpleQueue
 
 from tests.controller.waiting import wait_for
-from workbench.controller.decide.messages import Event, Noted
-from workbench.controller.targets.worker_pool import Call, Lane
+from workbench.controller.decide.messages import Event, LaunchNoted
+from workbench.controller.targets.worker_pool import Call, WorkerPool
 
 NEVER = 3600.0
 
@@ -31,20 +31,20 @@ def call_of(text: str, until: threading.Event | None = None, deadline_seconds: f
     def run() -> Event:
         if until is not None:
             until.wait()
-        return Noted(text)
+        return LaunchNoted(text)
 
-    return Call(run, lambda: Noted(f"{text} hangs"), deadline_seconds)
+    return Call(run, lambda: LaunchNoted(f"{text} hangs"), deadline_seconds)
 
 
 def told_by(lane_told: SimpleQueue[Event], count: int) -> list[str]:
     """Wait until so many calls have told something; return that, sorted."""
     events = [lane_told.get(timeout=20) for _ in range(count)]
-    return sorted(event.text for event in events if isinstance(event, Noted))
+    return sorted(event.text for event in events if isinstance(event, LaunchNoted))
 
 
 def test_a_call_does_not_wait_for_one_that_another_thread_has_just_taken() -> None:
     told: SimpleQueue[Event] = SimpleQueue()
-    lane, queue = Lane("test", told.put, width=2), QueueThatPauses()
+    lane, queue = WorkerPool("test", told.put, width=2), QueueThatPauses()
     lane._queue = queue
     lane.submit(call_of("first"))
     queue.taken.wait()
@@ -58,7 +58,7 @@ def test_a_call_does_not_wait_for_one_that_another_thread_has_just_taken() -> No
 
 def test_what_waits_behind_a_call_that_hangs_is_made_by_another_thread() -> None:
     told: SimpleQueue[Event] = SimpleQueue()
-    lane, until = Lane("test", told.put), threading.Event()
+    lane, until = WorkerPool("test", told.put), threading.Event()
     lane.submit(call_of("first", until, deadline_seconds=0.0))
     lane.submit(call_of("second"))
     wait_for(lambda: lane.check(0.0) is not None)  # the first has begun
@@ -73,7 +73,7 @@ def test_what_waits_behind_a_call_that_hangs_is_made_by_another_thread() -> None
 
 def test_no_more_threads_than_its_width_make_calls() -> None:
     told: SimpleQueue[Event] = SimpleQueue()
-    lane, until = Lane("test", told.put, width=2), threading.Event()
+    lane, until = WorkerPool("test", told.put, width=2), threading.Event()
     for number in range(5):
         lane.submit(call_of(str(number), until))
 

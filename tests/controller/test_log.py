@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from workbench.controller.runtime.log import Log
+from workbench.controller.runtime.log import ControllerLog
 
 
 def test_lines_carry_time_and_process(tmp_path: Path) -> None:
-    log = Log(tmp_path / "controller.log")
+    log = ControllerLog(tmp_path / "controller.log")
     log.say("hello")
     log.close()
 
@@ -23,7 +23,7 @@ def test_lines_carry_time_and_process(tmp_path: Path) -> None:
 
 def test_it_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.controller.runtime.log.ROTATE_BYTES", 1000)
-    log = Log(tmp_path / "controller.log")
+    log = ControllerLog(tmp_path / "controller.log")
     for number in range(100):
         log.say(f"line {number}")
     log.close()
@@ -36,7 +36,7 @@ def test_it_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_folder_that_is_gone_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.controller.runtime.log.ROTATE_BYTES", 100)
     (tmp_path / "home").mkdir()
-    log = Log(tmp_path / "home" / "controller.log")
+    log = ControllerLog(tmp_path / "home" / "controller.log")
     shutil.rmtree(tmp_path / "home")
     for _ in range(10):
         log.say("is anybody there?")
@@ -46,7 +46,7 @@ def test_a_folder_that_is_gone_stops_nobody(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_defect_is_told_with_its_place_and_without_values(tmp_path: Path) -> None:
-    log = Log(tmp_path / "controller.log")
+    log = ControllerLog(tmp_path / "controller.log")
     secret = "hunter2"
     try:
         {}[len(secret)]  # type: ignore[index] # raises on purpose

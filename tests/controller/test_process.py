@@ -19,7 +19,7 @@ from tests.controller.processes import alive, answers, controller, end_all, kill
 from tests.controller.waiting import wait_for
 from workbench.controller.runtime.client import ensure_controller, status, stop_controller, wake
 from workbench.controller.runtime.lock import ControllerLock, read_lock
-from workbench.controller.runtime.server import Server, socket_path
+from workbench.controller.runtime.server import ControllerServer, socket_path
 from workbench.errors import NotAllowed
 from workbench.paths import Home, runtime_folder
 from workbench.store.db.database import Store, home_uuid
@@ -188,7 +188,7 @@ def test_its_socket_is_for_its_owner_alone_and_its_path_never_too_long(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = socket_path("u" * 36)
-    server = Server(path, lambda what: {"ok": True})
+    server = ControllerServer(path, lambda what: {"ok": True})
     server.start()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(runtime_folder().stat().st_mode) == 0o700

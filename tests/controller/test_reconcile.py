@@ -29,7 +29,7 @@ from workbench.controller.decide.model import (
     Untrack,
 )
 from workbench.controller.decide.reconcile import SEEN_WITHIN_SECONDS, decide
-from workbench.controller.decide.scheduling import Verdict
+from workbench.controller.decide.scheduling import QueueVerdict
 from workbench.job import Intent, LearnerPhase, Reason, State
 
 NOW = 1000.0
@@ -52,7 +52,7 @@ def test_a_queued_job_that_may_start_is_written_down_before_it_is_launched() -> 
 
 
 def test_a_queued_job_that_may_not_start_says_why_and_says_it_once() -> None:
-    waiting = Verdict(False, "waits for 1 CPU")
+    waiting = QueueVerdict(False, "waits for 1 CPU")
 
     assert decide(view(State.QUEUED, verdict=waiting)).actions == (SetReason(Reason("waits for 1 CPU")),)
     assert decide(view(State.QUEUED, verdict=waiting, reason=Reason("waits for 1 CPU"))).actions == ()

@@ -16,8 +16,8 @@ from tests.controller.processes import alive, log_of
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from workbench.controller.loop.removal import tidy_up
-from workbench.controller.runtime.log import Log
-from workbench.controller.targets.opener import OpenedPlace
+from workbench.controller.runtime.log import ControllerLog
+from workbench.controller.targets.opener import RegistryTarget
 from workbench.errors import PlaceUnreachable
 from workbench.job import TERMINAL, LearnerPhase, Reason, State
 from workbench.paths import Home
@@ -49,7 +49,7 @@ def hanging() -> Iterator[Hanging]:
 def test_a_stop_that_hangs_is_left_behind_and_asked_for_again(
     bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.controller.targets.place.STOP_SECONDS", 0.2)
+    monkeypatch.setattr("workbench.controller.targets.backend_worker.STOP_SECONDS", 0.2)
 
     def stop(attempt: AttemptRef, request: StopRequest) -> None:
         hanging.once()
@@ -82,7 +82,7 @@ def test_a_watch_that_hangs_is_begun_anew(
 def test_a_launch_that_hangs_is_made_again_and_starts_nothing_twice(
     bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.controller.targets.place.LAUNCH_SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("workbench.controller.targets.backend_worker.LAUNCH_SILENCE_SECONDS", 0.2)
     bench.place.on_launch = lambda plan, progress: hanging.once()
     job_id = bench.submit()
     bench.says(job_id, "has not answered for")
@@ -119,7 +119,7 @@ def test_a_learner_that_fell_before_it_began_and_stays_so_is_lost_as_soon_as_its
 def test_a_launch_that_was_given_up_does_not_go_on_when_it_comes_back(
     bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.controller.targets.place.LAUNCH_SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("workbench.controller.targets.backend_worker.LAUNCH_SILENCE_SECONDS", 0.2)
 
     def launch(plan: Plan, progress: Progress) -> None:
         hanging.once()
@@ -139,7 +139,7 @@ def test_a_launch_that_was_given_up_does_not_go_on_when_it_comes_back(
 def test_a_place_whose_opening_hangs_is_given_up_and_opened_anew(
     bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.controller.targets.place.LAUNCH_SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("workbench.controller.targets.backend_worker.LAUNCH_SILENCE_SECONDS", 0.2)
     monkeypatch.setattr("workbench.controller.targets.observer.LONG_SECONDS", 0.1)
     monkeypatch.setattr("workbench.controller.targets.observer.DEADLINE_SECONDS", 0.2)
     opened = bench.place.open
@@ -175,7 +175,7 @@ def test_a_real_job_whose_folder_is_removed_leaves_no_process(
 ) -> None:
     monkeypatch.setattr("workbench.controller.targets.observer.WHOLE_SECONDS", 0.2)
     bench.stop()
-    bench.start(open_place=OpenedPlace)
+    bench.start(open_place=RegistryTarget)
     ground = Ground(bench.home)
     job_id = ground.write("echo ready; sleep 600")
     bench.wake()
@@ -315,7 +315,7 @@ def test_a_job_that_only_its_history_knew_has_its_turn_once_it_is_found(
     loop = bench.loop
     assert loop is not None
     wait_for(lambda: loop.open_jobs() == 0)
-    log = Log(bench.home.controller_log)
+    log = ControllerLog(bench.home.controller_log)
     tidy_up(bench.home, log, loop.post)
     log.close()
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from runners.interface import LearnerRef, Seen
 from workbench.controller.decide.model import JobSnapshot
-from workbench.controller.decide.scheduling import Verdict
+from workbench.controller.decide.scheduling import QueueVerdict
 from workbench.job import Intent, JobId, LearnerPhase, Reason, State
 from workbench.spec import Framework, JobSpec
 from workbench.store.db.rows import JobRow, PlaceRef
 
 JOB = JobId("training-abcdefghj")
 HOME = "home-uuid"
-GO = Verdict(True)
+GO = QueueVerdict(True)
 LOCAL = PlaceRef(backend="local", type="local", runner="process")
 
 

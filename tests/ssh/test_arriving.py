@@ -20,7 +20,7 @@ from backends.ssh import bootstrap
 from backends.ssh.bootstrap import HERE, Wanted, arrive
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import wait_until
-from workbench.controller.runtime.connections import SHARED, SharedPlaces
+from workbench.controller.runtime.connections import SHARED, SharedConnections
 from workbench.controller.runtime.prewarm import expect
 from workbench.errors import NotAllowed, PlaceUnreachable
 from workbench.learner.host.remote_loader import GREETING
@@ -195,7 +195,7 @@ def test_an_expected_host_is_open_when_its_job_comes(box: Box) -> None:
 
 def test_who_waits_for_a_host_that_lets_nobody_in_does_not_knock_again(box: Box) -> None:
     (box.daemon.folder / "keys" / box.user.name).write_text("")
-    places, refused = SharedPlaces(), []
+    places, refused = SharedConnections(), []
     ref = PlaceRef("box", "ssh", "process", address=box.address)
     backend = box.backend()
 

@@ -17,10 +17,10 @@ from backends.contract.prompts import ANSWERS
 from workbench.clock import now_us
 from workbench.controller.runtime.connect import status
 from workbench.controller.runtime.lock import RETRY_SECONDS, ControllerLock
-from workbench.controller.runtime.log import Log
+from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.login_server import LOGINS
 from workbench.controller.runtime.prewarm import expect
-from workbench.controller.runtime.server import Server, socket_path
+from workbench.controller.runtime.server import ControllerServer, socket_path
 from workbench.controller.runtime.session_lender import lend
 from workbench.errors import CannotWrite, FabricError, TryAgain, UsageError
 from workbench.paths import Home, default_home
@@ -125,7 +125,7 @@ def main(arguments: Sequence[str]) -> int:
         return error.exit_code
     if lock is None:
         return 0
-    log = Log(home.controller_log)
+    log = ControllerLog(home.controller_log)
     try:
         return _run(home, uuid, lock, log)
     except FabricError as error:
@@ -154,10 +154,10 @@ def _take_lock(home: Home, *, waits: bool) -> ControllerLock | None:
         time.sleep(RETRY_SECONDS)
 
 
-def _run(home: Home, uuid: str, lock: ControllerLock, log: Log) -> int:
+def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int:
     process = Process(uuid)
     # Clients that write after this can wake us; what they wrote before is read when the store is opened.
-    server = Server(socket_path(uuid), process.answer, {"lend": lend})
+    server = ControllerServer(socket_path(uuid), process.answer, {"lend": lend})
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, _: process.end(f"{signal.Signals(number).name} came"))
@@ -198,7 +198,7 @@ def _warm(home: Home) -> None:
         threading.Thread(target=load_paramiko, name="warm", daemon=True).start()
 
 
-def _open(home: Home, process: Process, log: Log) -> Store | None:
+def _open(home: Home, process: Process, log: ControllerLog) -> Store | None:
     """Open and upgrade the store; None when told to end while the disk is full or the store locked."""
     from workbench.store.db.database import Store
 

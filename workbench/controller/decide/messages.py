@@ -16,7 +16,7 @@ class Woken:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndRequested:
     """The controller is asked to end, by a signal or a client."""
 
     why: str
@@ -46,14 +46,14 @@ class Unreachable:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class LaunchNoted:
     """Something for the controller's log."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Progressed:
+class LaunchProgressed:
     """A launch says what it does."""
 
     attempt: AttemptRef
@@ -62,7 +62,7 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class CallFinished:
     """A call at a place went through."""
 
     doing: Operation
@@ -71,7 +71,7 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True)
-class CalledOff:
+class CallCancelled:
     """A launch ended since it was called off."""
 
     attempt: AttemptRef
@@ -87,7 +87,7 @@ class CallFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class CapacityMeasured:
     """What a place has; None where it does its own queueing."""
 
     place: str
@@ -98,14 +98,14 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Unmeasured:
+class CapacityUnknown:
     """A place will never say what it has, for a reason that asking again cannot mend."""
 
     place: str
 
 
 @dataclass(frozen=True, slots=True)
-class LeftBehind:
+class LeftoversFound:
     """Learners of this home that a place has, to be compared with what should be there."""
 
     place: str
@@ -118,7 +118,7 @@ class TidiedUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
+class JournalsDrained:
     """All that an attempt recorded is in the store."""
 
     job_id: str
@@ -126,7 +126,7 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class JobPurged:
     """A deleted job's rows and folder are gone, or ``failure`` says why they are not yet."""
 
     job_id: str
@@ -135,18 +135,18 @@ class Forgotten:
 
 Event = (
     Woken
-    | Ended
+    | EndRequested
     | Observed
     | Unreachable
-    | Noted
-    | Progressed
-    | Called
-    | CalledOff
+    | LaunchNoted
+    | LaunchProgressed
+    | CallFinished
+    | CallCancelled
     | CallFailed
-    | Measured
-    | Unmeasured
-    | LeftBehind
+    | CapacityMeasured
+    | CapacityUnknown
+    | LeftoversFound
     | TidiedUp
-    | Drained
-    | Forgotten
+    | JournalsDrained
+    | JobPurged
 )

@@ -10,7 +10,7 @@ from typing import Literal
 from runners.interface import Seen
 from workbench.controller.decide.outcome import Outcome
 from workbench.controller.decide.restarts import Restart
-from workbench.controller.decide.scheduling import Verdict
+from workbench.controller.decide.scheduling import QueueVerdict
 from workbench.job import Intent, Reason, State
 from workbench.spec import JobSpec
 
@@ -93,7 +93,7 @@ class JobSnapshot:
     """Why the last call has to be made again; None when it went well."""
     not_before: float | None = None
     """When the next call is due after one that failed, or the next attempt of a job that did."""
-    verdict: Verdict | None = None
+    verdict: QueueVerdict | None = None
     """What the queue says; None when it was not asked."""
     note: str = ""
     """What is worth saying aloud while it runs."""

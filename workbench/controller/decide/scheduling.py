@@ -16,7 +16,7 @@ NAMED_HOLDERS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SlotRequest:
     """What one job wants of its place, all learners together."""
 
     job_id: str
@@ -37,7 +37,7 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class QueueVerdict:
     """Whether a job may start now, and why not."""
 
     start: bool
@@ -48,11 +48,13 @@ class Verdict:
     """Why it can never start, in words; it has failed then."""
 
 
-def schedule(capacity: Capacity, running: Sequence[Wish], waiting: Sequence[Wish]) -> Mapping[str, Verdict]:
+def schedule(
+    capacity: Capacity, running: Sequence[SlotRequest], waiting: Sequence[SlotRequest]
+) -> Mapping[str, QueueVerdict]:
     """Say of every waiting job whether it may start now; one that may counts as running for the next."""
     holders = list(running)
-    verdicts: dict[str, Verdict] = {}
-    ahead: dict[str, Wish] = {}
+    verdicts: dict[str, QueueVerdict] = {}
+    ahead: dict[str, SlotRequest] = {}
     for wish in sorted(waiting, key=lambda one: one.seq):
         verdict = _verdict(capacity, holders, ahead, wish)
         verdicts[wish.job_id] = verdict
@@ -64,32 +66,36 @@ def schedule(capacity: Capacity, running: Sequence[Wish], waiting: Sequence[Wish
     return verdicts
 
 
-def _verdict(capacity: Capacity, holders: Sequence[Wish], ahead: Mapping[str, Wish], wish: Wish) -> Verdict:
+def _verdict(
+    capacity: Capacity, holders: Sequence[SlotRequest], ahead: Mapping[str, SlotRequest], wish: SlotRequest
+) -> QueueVerdict:
     for kind in _kinds(wish):
         if kind in ahead:
-            return Verdict(False, f"waits behind {ahead[kind].job_id}, which came first")
+            return QueueVerdict(False, f"waits behind {ahead[kind].job_id}, which came first")
     if wish.slots:
         held = sum(one.slots for one in holders)
         # More slots than there are: launching it says so, and at once.
         if wish.slots <= capacity.slots < held + wish.slots:
             have = f"{held} of {_count(capacity.slots, 'GPU')}"
-            return Verdict(False, f"waits for {_count(wish.slots, 'GPU')}: {_named(holders, 'slots', have)}")
+            return QueueVerdict(
+                False, f"waits for {_count(wish.slots, 'GPU')}: {_named(holders, 'slots', have)}"
+            )
         if wish.busy:
-            return Verdict(False, wish.busy)
+            return QueueVerdict(False, wish.busy)
     if wish.cpus:
         held_cpus = sum(min(one.cpus, capacity.cpus) for one in holders)
         needed = min(wish.cpus, capacity.cpus)
         if held_cpus and held_cpus + needed > capacity.cpus:
             have = f"{_number(held_cpus)} of {_count(capacity.cpus, 'CPU')}"
-            return Verdict(False, f"waits for {_count(needed, 'CPU')}: {_named(holders, 'cpus', have)}")
-    return Verdict(True, note=_note(capacity, wish))
+            return QueueVerdict(False, f"waits for {_count(needed, 'CPU')}: {_named(holders, 'cpus', have)}")
+    return QueueVerdict(True, note=_note(capacity, wish))
 
 
-def _kinds(wish: Wish) -> tuple[str, ...]:
+def _kinds(wish: SlotRequest) -> tuple[str, ...]:
     return tuple(kind for kind in ("slots", "cpus") if getattr(wish, kind))
 
 
-def _named(holders: Sequence[Wish], kind: str, have: str) -> str:
+def _named(holders: Sequence[SlotRequest], kind: str, have: str) -> str:
     names = [one.job_id for one in holders if getattr(one, kind)]
     if len(names) == 1:
         return f"{names[0]} holds {have}"
@@ -98,7 +104,7 @@ def _named(holders: Sequence[Wish], kind: str, have: str) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]} hold {have}"
 
 
-def _note(capacity: Capacity, wish: Wish) -> str:
+def _note(capacity: Capacity, wish: SlotRequest) -> str:
     if wish.cpus <= capacity.cpus:
         return ""
     return f"asks for {_count(wish.cpus, 'CPU')} and gets the {_number(capacity.cpus)} that there are"

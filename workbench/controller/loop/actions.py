@@ -33,7 +33,7 @@ from workbench.controller.loop.context import AwaitedProbe, ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.loop.removal import purge
 from workbench.controller.runtime.secrets import all_secrets
-from workbench.controller.targets.place import BackendWorker, LaunchOrder
+from workbench.controller.targets.backend_worker import BackendWorker, LaunchOrder
 from workbench.errors import FabricError
 from workbench.job import Intent, Reason, State
 from workbench.store.jobs import NextAttempt, detail, job, set_intent, set_reason, step

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from workbench.clock import elapsed_seconds
 from workbench.controller.decide.model import StopSent
 from workbench.controller.loop.job_state import TrackedJob
-from workbench.controller.runtime.log import Log
+from workbench.controller.runtime.log import ControllerLog
+from workbench.controller.targets.backend_worker import BackendWorker, LaunchOrder
 from workbench.controller.targets.ingest import JournalIngestion
 from workbench.controller.targets.opener import Opener
-from workbench.controller.targets.place import BackendWorker, LaunchOrder
 from workbench.controller.targets.worker_pool import Post
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -39,7 +39,7 @@ class ControllerContext:
     home: Home
     uuid: str
     store: Store
-    log: Log
+    log: ControllerLog
     post: Post
     open_place: Opener
     journals: JournalIngestion

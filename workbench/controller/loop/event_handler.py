@@ -8,16 +8,16 @@ from dataclasses import replace
 from runners.interface import AttemptRef, Seen, StopRequest
 from workbench.controller.decide.errors import NEEDS_LOGIN
 from workbench.controller.decide.messages import (
-    Called,
-    CalledOff,
+    CallCancelled,
     CallFailed,
-    Drained,
+    CallFinished,
     Event,
-    Forgotten,
-    LeftBehind,
-    Noted,
+    JobPurged,
+    JournalsDrained,
+    LaunchNoted,
+    LaunchProgressed,
+    LeftoversFound,
     Observed,
-    Progressed,
     Unreachable,
 )
 from workbench.controller.decide.model import BackendTrouble, Operation, StopSent
@@ -46,24 +46,24 @@ class EventHandler:
                 return self._observed(event)
             case Unreachable():
                 return self._unreachable(event)
-            case Progressed(attempt, text, stage):
+            case LaunchProgressed(attempt, text, stage):
                 return self._with(attempt, lambda job: job.prepares(text, stage, self._board.now()))
-            case Called():
+            case CallFinished():
                 return self._called(event)
-            case CalledOff(attempt):
+            case CallCancelled(attempt):
                 return self._with(attempt, TrackedJob.called_off)
             case CallFailed():
                 return self._failed(event)
-            case LeftBehind():
+            case LeftoversFound():
                 self._left_behind(event)
-            case Drained(job_id, number):
+            case JournalsDrained(job_id, number):
                 tracked = self._board.jobs.get(job_id)
                 if tracked is not None and tracked.row.attempt == number:
                     tracked.drained = True
                     return {job_id}
-            case Forgotten():
+            case JobPurged():
                 return self._forgotten(event)
-            case Noted(text):
+            case LaunchNoted(text):
                 self._board.log.say(text)
         return set()
 
@@ -123,7 +123,7 @@ class EventHandler:
                 touched.add(tracked.row.id)
         return touched
 
-    def _called(self, event: Called) -> set[str]:
+    def _called(self, event: CallFinished) -> set[str]:
         tracked = self._caller(event)
         if tracked is None:
             return set()
@@ -143,7 +143,7 @@ class EventHandler:
                 tracked.removed_all()
         return {tracked.row.id}
 
-    def _caller(self, event: Called | CallFailed) -> TrackedJob | None:
+    def _caller(self, event: CallFinished | CallFailed) -> TrackedJob | None:
         """Return the job that waits for this; None when it has gone on without it."""
         tracked = self._board.jobs.get(event.attempt.job_id)
         if tracked is None or (tracked.doing, tracked.calling) != (event.doing, event.attempt):
@@ -186,7 +186,7 @@ class EventHandler:
         states = [one.state for one in transitions(self._board.store, row.id) if one.kind == "state"]
         return row.state in TERMINAL and states[-2:-1] == [State.QUEUED]
 
-    def _forgotten(self, event: Forgotten) -> set[str]:
+    def _forgotten(self, event: JobPurged) -> set[str]:
         tracked = self._board.jobs.get(event.job_id)
         if tracked is None:
             return set()
@@ -198,7 +198,7 @@ class EventHandler:
         tracked.call_failed(BackendTrouble("unreachable", Reason(event.failure, "S200")), self._board.now())
         return {event.job_id}
 
-    def _left_behind(self, event: LeftBehind) -> None:
+    def _left_behind(self, event: LeftoversFound) -> None:
         """End learners that should not be there: of deleted jobs, and of attempts that are over.
 
         Of what the store does not know nothing is touched: it may be new, or have been rebuilt.

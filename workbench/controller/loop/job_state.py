@@ -11,7 +11,7 @@ from workbench.controller.decide.model import BackendTrouble, JobSnapshot, Opera
 from workbench.controller.decide.observations import absent, lost, merge, row_of, seen_of
 from workbench.controller.decide.reconcile import is_alive, is_decided, never_began
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
-from workbench.controller.decide.scheduling import Verdict, Wish
+from workbench.controller.decide.scheduling import QueueVerdict, SlotRequest
 from workbench.job import TERMINAL, Intent, LearnerPhase, State
 from workbench.spec import JobSpec
 from workbench.store.db.rows import JobRow, LearnerRow
@@ -51,7 +51,7 @@ class TrackedJob:
     busy: str = ""
     """Why its slots were not to be had, until they are known to be free."""
     busy_until: float | None = None
-    verdict: Verdict | None = None
+    verdict: QueueVerdict | None = None
     note: str = ""
     preparing: Preparing | None = None
     said_at: float | None = None
@@ -148,11 +148,11 @@ class TrackedJob:
             unbegun=self.away and not self.begun,
         )
 
-    def wish(self) -> Wish:
+    def wish(self) -> SlotRequest:
         """Return what the job wants of its place: nothing once its commands are over and it stores its results."""
         count = 0 if self.row.state is State.STORING else self.spec.learners
         cpus, slots = (self.spec.cpus or 0.0) * count, self.spec.gpus * count
-        return Wish(self.row.id, self.row.seq, cpus, slots, self.busy)
+        return SlotRequest(self.row.id, self.row.seq, cpus, slots, self.busy)
 
     def unsaved(self) -> list[LearnerRow]:
         """List the learners of whom the store does not know what it should."""

@@ -11,11 +11,11 @@ from typing import Final
 
 from workbench.clock import now_us
 from workbench.controller.decide.messages import (
-    Ended,
+    CapacityMeasured,
+    CapacityUnknown,
+    EndRequested,
     Event,
-    Measured,
     TidiedUp,
-    Unmeasured,
     Unreachable,
     Woken,
 )
@@ -29,9 +29,9 @@ from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.loop.queue import JobQueue
 from workbench.controller.loop.removal import tidy_up
 from workbench.controller.loop.request_handler import RequestHandler
-from workbench.controller.runtime.log import Log
+from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.targets.ingest import JournalIngestion
-from workbench.controller.targets.opener import OpenedPlace, Opener
+from workbench.controller.targets.opener import RegistryTarget, Opener
 from workbench.controller.targets.worker_pool import drain
 from workbench.errors import FabricError
 from workbench.job import State
@@ -66,7 +66,7 @@ SWEEP_AFTER_SECONDS: Final = 2.0
 class Settings:
     """What a test or a caller may want otherwise."""
 
-    open_place: Opener = OpenedPlace
+    open_place: Opener = RegistryTarget
     linger: Callable[[], float] = field(default=lambda: 60.0)
     """How many seconds to stay with nothing to do."""
     door: Callable[[bool], None] = field(default=lambda is_open: None)
@@ -78,7 +78,9 @@ class Settings:
 class Loop:
     """One home's controller, in the thread that calls :meth:`run`."""
 
-    def __init__(self, home: Home, store: Store, log: Log, settings: Settings | None = None) -> None:
+    def __init__(
+        self, home: Home, store: Store, log: ControllerLog, settings: Settings | None = None
+    ) -> None:
         self._settings = settings or Settings()
         self._log = log
         self._mailbox: SimpleQueue[Event] = SimpleQueue()
@@ -121,7 +123,7 @@ class Loop:
 
     def end(self, why: str) -> None:
         """Have it end, leaving everything as it is."""
-        self.post(Ended(why))
+        self.post(EndRequested(why))
 
     def open_jobs(self) -> int:
         """Return how many jobs it looks after."""
@@ -170,14 +172,14 @@ class Loop:
             case TidiedUp():
                 self._woken, self._load_at = True, 0.0
                 return set()
-            case Ended(why):
+            case EndRequested(why):
                 self._ended = why
                 return set()
-            case Unmeasured():
+            case CapacityUnknown():
                 self._queueing.unmeasured(event)
                 self._board.queue_stale = True
                 return set()
-            case Measured():
+            case CapacityMeasured():
                 self._queueing.measured(event)
                 self._board.queue_stale = True
                 return self._hearing.back(event.place)

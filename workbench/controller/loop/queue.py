@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from workbench.controller.decide.messages import Measured, Unmeasured
+from workbench.controller.decide.messages import CapacityMeasured, CapacityUnknown
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
-from workbench.controller.decide.scheduling import Verdict, schedule
+from workbench.controller.decide.scheduling import QueueVerdict, schedule
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
-from workbench.controller.targets.place import BackendWorker
+from workbench.controller.targets.backend_worker import BackendWorker
 from workbench.job import TERMINAL, State, nine
 from workbench.spec import SWEEP_LABEL
 from workbench.store.db.rows import JobRow
@@ -42,7 +42,7 @@ class Gates:
                 tracked.verdict = verdict
         return free
 
-    def _behind_others(self, tracked: TrackedJob) -> Verdict | None:
+    def _behind_others(self, tracked: TrackedJob) -> QueueVerdict | None:
         for wanted in tracked.spec.after:
             job_id, _, mode = wanted.partition(":")
             known = self._board.jobs.get(job_id)
@@ -51,29 +51,33 @@ class Gates:
                 return verdict
         return None
 
-    def _over_the_limit(self, tracked: TrackedJob, under_way: dict[str, int]) -> Verdict | None:
+    def _over_the_limit(self, tracked: TrackedJob, under_way: dict[str, int]) -> QueueVerdict | None:
         most, sweep = tracked.spec.at_most, _sweep(tracked)
         if most is None or not sweep or under_way.get(sweep, 0) < most:
             return None
-        return Verdict(False, f"waits: {most} of its sweep may run at once")
+        return QueueVerdict(False, f"waits: {most} of its sweep may run at once")
 
 
 def _sweep(tracked: TrackedJob) -> str:
     return tracked.row.labels.get(SWEEP_LABEL, "")
 
 
-def _verdict(job_id: str, row: JobRow | None, *, may_fail: bool) -> Verdict | None:
+def _verdict(job_id: str, row: JobRow | None, *, may_fail: bool) -> QueueVerdict | None:
     """Say what a job that comes before means; None where it holds nobody back."""
     if row is None or row.deleted_us is not None:
-        return None if may_fail else Verdict(False, never=f"it comes after {nine(job_id)}, which was deleted")
+        return (
+            None
+            if may_fail
+            else QueueVerdict(False, never=f"it comes after {nine(job_id)}, which was deleted")
+        )
     who = f"{nine(row.id)} {row.name}"
     if row.state not in TERMINAL or row.next_try_us is not None or row.intent:
-        return Verdict(False, f"waits for {who} to {'end' if may_fail else 'complete'}")
+        return QueueVerdict(False, f"waits for {who} to {'end' if may_fail else 'complete'}")
     if row.state is State.COMPLETED or may_fail:
         return None
     how = "was halted" if row.state is State.HALTED else "failed"
     why = f": {row.reason.text}" if row.reason.text else ""
-    return Verdict(False, never=f"it comes after {who}, which {how}{why}")
+    return QueueVerdict(False, never=f"it comes after {who}, which {how}{why}")
 
 
 MEASURE_AGAIN_SECONDS: Final = 10.0
@@ -89,7 +93,7 @@ class JobQueue:
     def __init__(self, board: ControllerContext) -> None:
         self._board = board
         self._gates = Gates(board)
-        self._measured: dict[str, Measured] = {}
+        self._measured: dict[str, CapacityMeasured] = {}
         self._asked: dict[str, float] = {}
         self._refusing: set[str] = set()
         """Machines that will not say what they have."""
@@ -107,7 +111,7 @@ class JobQueue:
         times = [self._queue(jobs, running.get(machine, [])) for machine, jobs in waiting.items()]
         return min((at for at in times if at is not None), default=None)
 
-    def measured(self, found: Measured) -> None:
+    def measured(self, found: CapacityMeasured) -> None:
         """Take in what a place has. Slots that others held may be free now."""
         board = self._board
         self._asked.pop(found.place, None)
@@ -122,7 +126,7 @@ class JobQueue:
                 else:
                     self._still_busy(tracked, found, wanted)
 
-    def unmeasured(self, event: Unmeasured) -> None:
+    def unmeasured(self, event: CapacityUnknown) -> None:
         """Take in that a place will not say what it has: a launch there is tried, and says why."""
         for tracked in self._board.jobs_at(event.place):
             tracked.place_answers()
@@ -185,7 +189,7 @@ class JobQueue:
             place.measure()
         return asked + MEASURE_AGAIN_SECONDS
 
-    def _still_busy(self, tracked: TrackedJob, found: Measured, wanted: int) -> None:
+    def _still_busy(self, tracked: TrackedJob, found: CapacityMeasured, wanted: int) -> None:
         tracked.tries += 1
         pause = min(backoff_seconds(tracked.tries, tracked.draw), BUSY_LONGEST_SECONDS)
         tracked.busy_until = self._board.now() + pause
@@ -194,11 +198,11 @@ class JobQueue:
             tracked.busy = f"waits for {count}: {found.holders}"
 
 
-def _sent_back(tracked: TrackedJob, now: float) -> Verdict:
+def _sent_back(tracked: TrackedJob, now: float) -> QueueVerdict:
     """Say whether a job may go to a place that queues by itself: one that it sent back waits a while of its own."""
     if tracked.busy and tracked.busy_until is not None and now < tracked.busy_until:
-        return Verdict(False, tracked.busy)
-    return Verdict(True)
+        return QueueVerdict(False, tracked.busy)
+    return QueueVerdict(True)
 
 
 def _machine(tracked: TrackedJob) -> str:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from workbench.controller.decide.errors import sentence
-from workbench.controller.decide.messages import Forgotten, TidiedUp
+from workbench.controller.decide.messages import JobPurged, TidiedUp
 from workbench.controller.decide.observations import seen_of
 from workbench.controller.decide.outcome import RESUMES, UNSTORED, judge
-from workbench.controller.runtime.log import Log
+from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.secrets import forget_secrets
 from workbench.controller.targets.worker_pool import Post
 from workbench.job import Intent, Reason, State
@@ -37,12 +37,12 @@ def purge(home: Home, job_id: str, who: str, post: Post) -> None:
         forget_secrets(home, job_id)
         remove_folder(home.job(job_id).path)
     except Exception as error:
-        post(Forgotten(job_id, sentence(error)))
+        post(JobPurged(job_id, sentence(error)))
         return
-    post(Forgotten(job_id))
+    post(JobPurged(job_id))
 
 
-def tidy_up(home: Home, log: Log, post: Post) -> None:
+def tidy_up(home: Home, log: ControllerLog, post: Post) -> None:
     """Bring in order what crashes left: histories ahead of rows, folders of deleted jobs. For a thread of its own."""
     from workbench.store.updates.rebuild import reconcile
 

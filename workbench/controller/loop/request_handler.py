@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workbench.controller.decide.messages import Ended
+from workbench.controller.decide.messages import EndRequested
 from workbench.controller.decide.requests import DONE, Hurry, Intend, Resume, Settle, answer
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
@@ -44,7 +44,7 @@ class RequestHandler:
         if request.kind == "restart_controller":
             with board.atomic():
                 settle_request(store, request.id, DONE)
-            board.post(Ended(f"{request.who} asked for another one"))
+            board.post(EndRequested(f"{request.who} asked for another one"))
             return False
         row = job(store, job_id) if job_id else None
         found = answer(request.kind, row, later)

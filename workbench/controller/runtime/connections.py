@@ -17,7 +17,7 @@ _OF_NO_CONNECTION: Final = frozenset({"engine", "agent"})
 
 
 @dataclass(slots=True)
-class Shared:
+class SharedConnection:
     """One open place, and how many use it."""
 
     key: str
@@ -31,16 +31,16 @@ class Shared:
 
 
 @dataclass(slots=True)
-class SharedPlaces:
+class SharedConnections:
     """What is open in this process. Threads may use it at once."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _opening: dict[str, threading.Lock] = field(default_factory=dict)
-    _open: dict[str, Shared] = field(default_factory=dict)
+    _open: dict[str, SharedConnection] = field(default_factory=dict)
     _failed: dict[str, tuple[float, FabricError]] = field(default_factory=dict)
     """When a place could not be opened last, and why."""
 
-    def open(self, ref: PlaceRef, backend: Backend) -> Shared:
+    def open(self, ref: PlaceRef, backend: Backend) -> SharedConnection:
         """Return the place, reached anew unless it is open and answers.
 
         Who waited while another could not open it is told the same: each try is a login that the host counts.
@@ -67,12 +67,12 @@ class SharedPlaces:
             except FabricError as error:
                 self._failed[key] = (elapsed_seconds(), error)
                 raise
-            opened = Shared(key, place)
+            opened = SharedConnection(key, place)
             with self._lock:
                 self._open[key] = opened
             return opened
 
-    def close(self, shared: Shared) -> None:
+    def close(self, shared: SharedConnection) -> None:
         """Give a place back; the last who does closes it."""
         with self._lock:
             shared.users -= 1
@@ -83,7 +83,7 @@ class SharedPlaces:
         shared.place.close()
 
 
-SHARED: Final = SharedPlaces()
+SHARED: Final = SharedConnections()
 """This process's."""
 
 

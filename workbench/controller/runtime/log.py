@@ -16,7 +16,7 @@ ROTATE_BYTES: Final = 1 << 20
 """At this size the file becomes ``controller.log.1``, and the one of that name before it is gone."""
 
 
-class Log:
+class ControllerLog:
     """Writes lines to a file; a disk that takes no more is no reason to stop. Safe from all threads."""
 
     def __init__(self, file: Path) -> None:

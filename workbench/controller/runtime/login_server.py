@@ -18,14 +18,14 @@ from workbench.errors import FabricError
 from workbench.store.db.rows import PlaceRef
 
 if TYPE_CHECKING:
-    from workbench.controller.runtime.connections import Shared
+    from workbench.controller.runtime.connections import SharedConnection
 
 LOOKS_IN_WITHIN_SECONDS: Final = 300.0
 """How long a question waits for its answer; the place gives up sooner, as a rule."""
 
 
 @dataclass(slots=True)
-class Login:
+class LoginAttempt:
     """One login that is under way, or over."""
 
     question: Question | None = None
@@ -75,20 +75,20 @@ class _Kept:
 
     connection: tuple[str, str, str]
     """What it is called by who would borrow it."""
-    shared: Shared
+    shared: SharedConnection
 
 
-class Logins:
+class LoginSessions:
     """All logins of a controller, and the connections that came of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._logins: dict[str, Login] = {}
+        self._logins: dict[str, LoginAttempt] = {}
         self._kept: list[_Kept] = []
 
     def begin(self, name: str, place: Mapping[str, Any], done: Callable[[], None]) -> None:
         """Log in to a place; ``name`` is how the client looks in, ``done`` is called once it lets us in."""
-        login, ref = Login(), PlaceRef(**place)
+        login, ref = LoginAttempt(), PlaceRef(**place)
         with self._lock:
             self._logins[name] = login
         threading.Thread(target=self._work, args=(login, ref, done), name="login", daemon=True).start()
@@ -122,7 +122,7 @@ class Logins:
             found = (one.shared for one in self._kept if one.connection == connection)
             return next((shared.place for shared in found if not shared.is_lost), None)
 
-    def _work(self, login: Login, ref: PlaceRef, done: Callable[[], None]) -> None:
+    def _work(self, login: LoginAttempt, ref: PlaceRef, done: Callable[[], None]) -> None:
         from backends.registry import load_backend
         from workbench.controller.runtime.connections import SHARED
 
@@ -145,5 +145,5 @@ class Logins:
             done()
 
 
-LOGINS: Final = Logins()
+LOGINS: Final = LoginSessions()
 """This process's."""

@@ -56,7 +56,7 @@ Keep = Callable[[Mapping[str, Any], socket.socket], None]
 """Answers such a document for as long as it likes; its end is the connection's."""
 
 
-class Server:
+class ControllerServer:
     """Answers clients in a thread of its own. Only the holder of the controller lock makes one.
 
     Args:

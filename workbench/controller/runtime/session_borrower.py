@@ -21,12 +21,12 @@ def load_place(options: BackendOptions) -> Backend:
     """Load a backend in a client's process; nothing is reached yet."""
     from backends.registry import load_backend
 
-    BORROWING.lend_by(ControllerLends(Home(default_home())))
+    BORROWING.lend_by(SharedSessionOffer(Home(default_home())))
     return load_backend(options)
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerLends:
+class SharedSessionOffer:
     """Sessions on the connections that a home's controller has logged in to."""
 
     home: Home

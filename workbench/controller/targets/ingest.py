@@ -14,8 +14,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from workbench.controller.decide.messages import Drained
-from workbench.controller.runtime.log import Log
+from workbench.controller.decide.messages import JournalsDrained
+from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.secrets import read_secrets
 from workbench.controller.targets.transcripts import Transcript
 from workbench.controller.targets.worker_pool import Post
@@ -114,7 +114,7 @@ CHUNK_BYTES: Final = 1 << 19
 class JournalIngestion:
     """The thread. Methods may be called from any other; ``writing`` is held around each transaction."""
 
-    def __init__(self, home: Home, post: Post, log: Log, writing: threading.Lock) -> None:
+    def __init__(self, home: Home, post: Post, log: ControllerLog, writing: threading.Lock) -> None:
         self._home = home
         self._post = post
         self._log = log
@@ -234,7 +234,7 @@ class JournalIngestion:
                     pass
                 self._unfollow(one)
         self._draining.pop((job_id, attempt), None)
-        self._post(Drained(job_id, attempt))
+        self._post(JournalsDrained(job_id, attempt))
 
     def _transcribe(self, one: FollowedJournal, *, finish: bool = False) -> None:
         """Make records of what a learner left whose agent makes none, as soon as that is known of it."""

@@ -27,7 +27,7 @@ DEADLINE_SECONDS: Final = 30.0
 """How much longer than it may a call may take before the place counts as hanging."""
 
 
-class Observing:
+class TargetObserver:
     """The watch over a place. It alone tells how learners are, so no news is older than the news before."""
 
     def __init__(self, place: str, make_runner: Callable[[], Runner], post: Post) -> None:
@@ -76,9 +76,9 @@ class Observing:
             self._ended = True
             self._nudge()
 
-    def successor(self, make_runner: Callable[[], Runner]) -> Observing:
+    def successor(self, make_runner: Callable[[], Runner]) -> TargetObserver:
         """Begin anew where this one hangs: same attempts, another thread."""
-        after = Observing(self._place, make_runner, self._post)
+        after = TargetObserver(self._place, make_runner, self._post)
         after._serial = self._serial
         after._answered_us = self._answered_us
         self._post(Unreachable(self._place, "the place does not answer", self._answered_us))

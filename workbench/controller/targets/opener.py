@@ -7,13 +7,13 @@ from typing import Protocol
 
 from backends.contract.host import BackendOptions, Host, Inventory
 from runners.interface import Runner
-from workbench.controller.decide.messages import Measured
+from workbench.controller.decide.messages import CapacityMeasured
 from workbench.controller.decide.scheduling import Capacity
 from workbench.controller.runtime.connections import SHARED
 from workbench.store.db.rows import PlaceRef
 
 
-class Opened(Protocol):
+class OpenedTarget(Protocol):
     """A place that was reached."""
 
     @property
@@ -23,7 +23,7 @@ class Opened(Protocol):
     def runner(self) -> Runner:
         """Make a runner; each thread has its own."""
 
-    def measure(self, place: str) -> Measured:
+    def measure(self, place: str) -> CapacityMeasured:
         """Say what the place has."""
 
     def in_use(self) -> str:
@@ -33,11 +33,11 @@ class Opened(Protocol):
         """Give it back."""
 
 
-Opener = Callable[[PlaceRef, str], Opened]
+Opener = Callable[[PlaceRef, str], OpenedTarget]
 """Reaches a place for the home with this uuid; raises errors of ours."""
 
 
-class OpenedPlace:
+class RegistryTarget:
     """A place as the installed backends and runners have it."""
 
     def __init__(self, ref: PlaceRef, home_uuid: str) -> None:
@@ -59,10 +59,10 @@ class OpenedPlace:
         """Make a runner at the place."""
         return self._kind(self._place, home_uuid=self._home_uuid)
 
-    def measure(self, place: str) -> Measured:
+    def measure(self, place: str) -> CapacityMeasured:
         """Say what the place has; a cluster queues by itself."""
         if self._kind.capabilities.needs == "cluster":
-            return Measured(place, None, 0, "")
+            return CapacityMeasured(place, None, 0, "")
         return measured(place, self._backend.inventory_of(self._place))
 
     def in_use(self) -> str:
@@ -78,10 +78,10 @@ class OpenedPlace:
         SHARED.close(self._shared)
 
 
-def measured(place: str, inventory: Inventory) -> Measured:
+def measured(place: str, inventory: Inventory) -> CapacityMeasured:
     """Sum up what a place has."""
     slots = [slot for node in inventory.nodes for slot in node.slots]
     cpus = sum(node.cpus for node in inventory.nodes)
     taken = [f"GPU {slot.index} by {slot.holder or slot.foreign}" for slot in slots if not slot.free]
     holders = ", ".join(taken)
-    return Measured(place, Capacity(cpus, len(slots)), sum(1 for slot in slots if slot.free), holders)
+    return CapacityMeasured(place, Capacity(cpus, len(slots)), sum(1 for slot in slots if slot.free), holders)

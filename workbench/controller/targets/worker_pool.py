@@ -36,7 +36,7 @@ class Call:
         self.alive_at = elapsed_seconds()
 
 
-class Lane:
+class WorkerPool:
     """Calls are made by ``width`` threads at most, which are started when there is something to do."""
 
     def __init__(self, name: str, post: Post, *, width: int = 1) -> None:

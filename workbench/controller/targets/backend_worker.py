@@ -13,22 +13,22 @@ from runners.interface import AttemptRef, LaunchRequest, Runner, StopRequest
 from workbench.clock import elapsed_seconds
 from workbench.controller.decide.errors import mask, sentence, trouble_of
 from workbench.controller.decide.messages import (
-    Called,
-    CalledOff,
+    CallCancelled,
     CallFailed,
+    CallFinished,
+    CapacityUnknown,
     Event,
-    LeftBehind,
-    Noted,
-    Progressed,
-    Unmeasured,
+    LaunchNoted,
+    LaunchProgressed,
+    LeftoversFound,
     Unreachable,
 )
 from workbench.controller.decide.model import BackendTrouble, Operation
 from workbench.controller.targets.mirror import Mirrors, MirrorWorker, bring_all, fetch_stored
-from workbench.controller.targets.observer import Observing
+from workbench.controller.targets.observer import TargetObserver
 from workbench.controller.targets.on_demand import OnDemand
-from workbench.controller.targets.opener import Opened, Opener
-from workbench.controller.targets.worker_pool import Call, Lane, Post
+from workbench.controller.targets.opener import OpenedTarget, Opener
+from workbench.controller.targets.worker_pool import Call, Post, WorkerPool
 from workbench.errors import CannotWrite, ConfigError, FabricError, PlaceUnreachable, TryAgain
 from workbench.job import Reason
 from workbench.paths import Home
@@ -78,16 +78,16 @@ class BackendWorker:
         self._post = post
         self._open_place = open_place
         self._opening = threading.Lock()
-        self._opened: Opened | None = None
+        self._opened: OpenedTarget | None = None
         self._refused: tuple[float, FabricError] | None = None
         """When the place could not be opened last, and why."""
         self._watched: dict[str, set[AttemptRef]] = {}
         self._mine = threading.local()
-        self._launching = Lane(f"launch {key}", post, width=LAUNCHES_AT_ONCE)
-        self._control = Lane(f"control {key}", post)
-        self._observing = Observing(key, self._make_runner, post)
+        self._launching = WorkerPool(f"launch {key}", post, width=LAUNCHES_AT_ONCE)
+        self._control = WorkerPool(f"control {key}", post)
+        self._observing = TargetObserver(key, self._make_runner, post)
         self._closed = threading.Event()
-        self._fetching = Lane(f"fetch {key}", post, width=FETCHES_AT_ONCE)
+        self._fetching = WorkerPool(f"fetch {key}", post, width=FETCHES_AT_ONCE)
         self._mirrors = Mirrors(home)
         self._on_demand = _on_demand(ref, post)
         # This machine's journals are the jobs' own folders, and there is no thread for nothing.
@@ -146,7 +146,7 @@ class BackendWorker:
 
         def run() -> Event:
             self._runner().stop(attempt, request)
-            return Called(Operation.STOP, attempt)
+            return CallFinished(Operation.STOP, attempt)
 
         self._control.submit(self._call(Operation.STOP, attempt, run, STOP_SECONDS))
 
@@ -155,12 +155,12 @@ class BackendWorker:
 
         def run() -> Event:
             if self.ref.options.get(WATCHED):
-                return Called(Operation.REMOVE, attempts[-1])  # it belongs to another laptop
+                return CallFinished(Operation.REMOVE, attempts[-1])  # it belongs to another laptop
             for attempt in attempts:
                 self._runner().remove(attempt)
             if deleted:
                 self._runner().remove_job(attempts[-1].job_id)
-            return Called(Operation.REMOVE, attempts[-1])
+            return CallFinished(Operation.REMOVE, attempts[-1])
 
         self._control.submit(self._call(Operation.REMOVE, attempts[-1], run, REMOVE_SECONDS))
 
@@ -172,7 +172,7 @@ class BackendWorker:
                 return self._open(wanted=True).measure(self.key)
             except BaseException as error:
                 if trouble_of(error, started=False).kind == "refused":
-                    return Unmeasured(self.key)
+                    return CapacityUnknown(self.key)
                 return Unreachable(self.key, sentence(error))  # asked again after a while
 
         self._control.submit(Call(run, lambda: None, MEASURE_SECONDS))
@@ -185,7 +185,7 @@ class BackendWorker:
                 found = [one for one in self._runner().leftovers() if one.home == self.home_uuid]
             except BaseException:
                 return None  # looked for again when the place is next opened
-            return LeftBehind(self.key, tuple(found)) if found else None
+            return LeftoversFound(self.key, tuple(found)) if found else None
 
         self._control.submit(Call(run, lambda: None, REMOVE_SECONDS))
 
@@ -232,20 +232,22 @@ class BackendWorker:
             except BaseException as error:
                 tries += 1
                 if tries >= COLLECT_TRIES:
-                    self._post(Noted(f"{attempt.job_id}: what it made stays at the place: {sentence(error)}"))
+                    self._post(
+                        LaunchNoted(f"{attempt.job_id}: what it made stays at the place: {sentence(error)}")
+                    )
                     return
             call.heartbeat()
             self._closed.wait(COLLECT_AGAIN_SECONDS)
 
     def _launch(self, order: LaunchOrder, call: Call) -> Event:
         if order.called_off.is_set():
-            return CalledOff(order.attempt)
+            return CallCancelled(order.attempt)
 
         def progress(text: str, *, stage: Literal["preparing", "waiting", "starting"]) -> None:
             if order.called_off.is_set():
                 raise _CalledOff("called off")
             call.heartbeat()
-            self._post(Progressed(order.attempt, mask(text, secrets.values()), stage))
+            self._post(LaunchProgressed(order.attempt, mask(text, secrets.values()), stage))
 
         secrets: Mapping[str, str] = {}
         started = False
@@ -257,12 +259,12 @@ class BackendWorker:
             started = True
             runner.launch(plan, progress)
         except _CalledOff:
-            return CalledOff(order.attempt)
+            return CallCancelled(order.attempt)
         except BaseException as error:
             # Whatever a plug-in raises is a sentence in the job's reason, and nobody else's business.
             trouble = trouble_of(error, started=started, secrets=secrets.values())
             return CallFailed(Operation.LAUNCH, order.attempt, trouble)
-        return Called(Operation.LAUNCH, order.attempt, plan.notes)
+        return CallFinished(Operation.LAUNCH, order.attempt, plan.notes)
 
     def _call(
         self,
@@ -289,7 +291,7 @@ class BackendWorker:
     def _runner(self, *, wanted: bool = False) -> Runner:
         """Return this thread's runner at the place as it is open now."""
         opened = self._open(wanted=wanted)
-        mine: tuple[Opened, Runner] | None = getattr(self._mine, "runner", None)
+        mine: tuple[OpenedTarget, Runner] | None = getattr(self._mine, "runner", None)
         if mine is None or mine[0] is not opened:
             mine = self._mine.runner = (opened, opened.runner())
         return mine[1]
@@ -297,7 +299,7 @@ class BackendWorker:
     def _make_runner(self) -> Runner:
         return self._open().runner()
 
-    def _open(self, *, wanted: bool = False) -> Opened:
+    def _open(self, *, wanted: bool = False) -> OpenedTarget:
         """Return the place, opened if need be; one that starts on demand is started where a job wants it."""
         if self._on_demand is None:
             return self._reach()
@@ -310,7 +312,7 @@ class BackendWorker:
         self._on_demand.answered()
         return opened
 
-    def _reach(self) -> Opened:
+    def _reach(self) -> OpenedTarget:
         opened = self._opened
         if opened is not None and not opened.lost:
             return opened
@@ -341,7 +343,7 @@ class BackendWorker:
             threading.Thread(target=_close, args=(opened,), name=f"close {self.key}", daemon=True).start()
 
 
-def _close(opened: Opened) -> None:
+def _close(opened: OpenedTarget) -> None:
     with contextlib.suppress(Exception):  # whatever it says, nobody uses it any more
         opened.close()
 
@@ -350,6 +352,6 @@ def _on_demand(ref: PlaceRef, post: Post) -> OnDemand | None:
     try:
         demand = read_demand(ref.options.get("on_demand"))
     except ConfigError as error:
-        post(Noted(f"{ref.backend}: {error}"))
+        post(LaunchNoted(f"{ref.backend}: {error}"))
         return None
-    return OnDemand(ref.backend, demand, lambda text: post(Noted(text))) if demand is not None else None
+    return OnDemand(ref.backend, demand, lambda text: post(LaunchNoted(text))) if demand is not None else None
