@@ -31,7 +31,7 @@ from workbench.controller.loop.removal import tidy_up
 from workbench.controller.loop.request_handler import RequestHandler
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.targets.ingest import JournalIngestion
-from workbench.controller.targets.opener import RegistryTarget, Opener
+from workbench.controller.targets.opener import Opener, RegistryTarget
 from workbench.controller.targets.worker_pool import drain
 from workbench.errors import FabricError
 from workbench.job import State
