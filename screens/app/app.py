@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +26,9 @@ from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.status import is_open, look
 from screens.style.themes import NO_COLOUR_THEME, OURS, THEMES, Paint, role_variables
+from screens.workers.background import Background, DaemonThreads, Finished, start_loop
 from screens.workers.reader import Answer, Reader, Trouble
-from screens.workers.tasks import TaskNews, Tasks
-from screens.workers.writes import Done, Errands, Work
+from screens.workers.writer import StoreWriter, Write, WriteDone
 from workbench.clock import now_us
 from workbench.config import load_config
 from workbench.errors import FabricError
@@ -102,7 +103,7 @@ class FabricApp(AppActions):
         self.home = home
         self.readonly = readonly
         self.key_map = key_map(keys or {})
-        self.tasks = Tasks(self)
+        self.background = Background(self)
         self.logins = Logins(self)
         self.clock = clock
         self.asked_job = job
@@ -110,7 +111,7 @@ class FabricApp(AppActions):
         self.paint = Paint({}, coloured=self.coloured)
         self.memory = Memory()
         self.reader = Reader(home, self)
-        self.errands = Errands(home)
+        self.writer = StoreWriter(home)
         self.trouble: FabricError | None = None
         self.trouble_since_us = 0
         self.open_jobs: tuple[JobRow, ...] = ()
@@ -131,6 +132,9 @@ class FabricApp(AppActions):
 
     def on_mount(self) -> None:
         """Begin to read, and to draw what is read."""
+        asyncio.get_running_loop().set_default_executor(DaemonThreads())
+        start_loop(self, "reader", self.reader.run)
+        start_loop(self, "writer", self.writer.run)
         self.theme_changed_signal.subscribe(self, self._repaint)
         self._repaint(self.current_theme)
         self.push_screen(RunsScreen())
@@ -139,8 +143,6 @@ class FabricApp(AppActions):
         self.set_keymap(self.key_map.for_textual())
         for fault in self.key_map.faults:
             self.tell(fault, "warning")
-        self.reader.start()
-        self.errands.start()
         self.set_interval(TICK_SECONDS, self._tick)
 
     def _repaint(self, theme: Theme) -> None:
@@ -204,14 +206,14 @@ class FabricApp(AppActions):
         """Remember how it was left."""
         self.reader.close()
         self.remember()
-        self.errands.close()
+        self.writer.close()
 
     def remember(self) -> None:
         """Write down how the screens look, when that has changed."""
         if self.coloured:
             self.memory.put("theme", self.theme)
         if self.memory.changed:
-            self.errand("", self.memory.save())
+            self.write("", self.memory.save())
 
     @property
     def _background_screens(self) -> list[Screen[Any]]:
@@ -258,7 +260,7 @@ class FabricApp(AppActions):
         from screens.app.debug import debug_text
 
         terminal = (("size", f"{self.size.width}x{self.size.height}"), ("theme", self.theme))
-        self.aside(lambda: ("This installation", debug_text(self, terminal)), self.show_text)
+        self.background.run(lambda: ("This installation", debug_text(self, terminal)), self.show_text)
 
     # What screens ask of it
 
@@ -269,7 +271,7 @@ class FabricApp(AppActions):
             said.append(("paused", "warning"))
         if self.readonly:
             said.append(("read-only", "dim"))
-        if running := self.tasks.running:
+        if running := self.background.running:
             task = running[-1]
             share = "" if task.fraction is None else f" {task.fraction:.0%}"
             said.append(
@@ -280,36 +282,46 @@ class FabricApp(AppActions):
             )
         return tuple(said)
 
-    def errand(self, label: str, work: Work) -> None:
-        """Have something done in the background; how it went is said."""
-        self.errands.give(self, label, work)
+    def write(self, label: str, write: Write) -> None:
+        """Write to the store in the background; it is shown how that went."""
+        self.writer.give(self, label, write)
 
-    def on_done(self, done: Done) -> None:
-        """Say how an errand went."""
-        if done.error is not None and done.label:
-            self.say_problem(done.error, done.label)
-        elif done.error is not None:
-            hint = f" ({done.error.hint})" if done.error.hint else ""
-            self.tell(f"{done.error}{hint}", "error")
-        elif done.said:
-            self.tell(done.said)
+    def on_write_done(self, done: WriteDone) -> None:
+        """Show how a write went."""
+        if done.error is not None:
+            self._show_error(done.error, done.label)
+        elif done.text:
+            self.tell(done.text)
 
-    def on_task_news(self, news: TaskNews) -> None:
-        """Say how far a task is, and go on with what it gave."""
+    def on_finished(self, finished: Finished) -> None:
+        """Go on with what was done in the background, or show why it failed."""
+        error = self.background.deliver(finished)
+        if finished.call.task is not None:
+            self._refresh_heads()
+        if error is not None:
+            self._show_error(error, finished.call.task.title if finished.call.task else "")
+
+    def _show_error(self, error: FabricError, title: str) -> None:
+        """Show an error: in a window where it has a title, else as a short message."""
+        if title:
+            self.say_problem(error, title)
+        else:
+            hint = f" ({error.hint})" if error.hint else ""
+            self.tell(f"{error}{hint}", "error")
+
+    def on_task_news(self) -> None:
+        """Show how far tasks are."""
+        self._refresh_heads()
+
+    def _refresh_heads(self) -> None:
         for screen in self.screen_stack:
             if isinstance(screen, BaseScreen) and screen.whole:
                 screen.refresh_head()
-        if news.then is not None:
-            news.then()
-        elif news.task.error is not None:
-            self.say_problem(news.task.error, news.task.title)
 
     def on_trouble(self, trouble: Trouble) -> None:
         """Say on every screen that the store cannot be read, or can be again."""
         self.trouble, self.trouble_since_us = trouble.error, trouble.since_us
-        for screen in self.screen_stack:
-            if isinstance(screen, BaseScreen) and screen.whole:
-                screen.refresh_head()
+        self._refresh_heads()
 
 
 def _checked(app: FabricApp) -> AppProtocol:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from textual.app import App
 from textual.content import Content
-from textual.message import Message
 
 from screens.base.base import BaseScreen
 from screens.core import actions
@@ -18,9 +16,8 @@ from screens.core.memory import Memory
 from screens.jobs.actions import Steering
 from screens.style import text
 from screens.style.themes import OURS
-from screens.workers.reader import Reader, post
-from screens.workers.tasks import Tasks
-from screens.workers.writes import Done
+from screens.workers.background import Background
+from screens.workers.reader import Reader
 from workbench.errors import FabricError
 from workbench.paths import Home
 from workbench.store.db.rows import JobRow
@@ -31,17 +28,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Aside(Message, bubble=False):
-    """Something that was done aside is over."""
-
-    def __init__(
-        self, then: Callable[[Any], Any], value: Any
-    ) -> None:  # of the type that ``aside`` was given
-        super().__init__()
-        self.then = then
-        self.value = value
-
-
 class AppActions(App[int]):
     """The actions whose owner is the app; what they need of it is declared here, and set by the app itself."""
 
@@ -50,7 +36,7 @@ class AppActions(App[int]):
     coloured: bool
     memory: Memory
     reader: Reader
-    tasks: Tasks
+    background: Background
     last_job: JobRow | None
     watched: set[str]
 
@@ -68,25 +54,6 @@ class AppActions(App[int]):
             return
         target = action.target if number is None else f"{action.target}({number})"
         await self.run_action(target, default_namespace=owner or screen)
-
-    def aside(self, work: Callable[[], T], then: Callable[[T], Any]) -> None:
-        """Do something that may wait for a file in a thread of its own, then go on with what it gave."""
-
-        def run() -> None:
-            try:
-                value = work()
-            except FabricError as error:
-                post(self, Done("", "", error))
-            except (OSError, IndexError) as error:  # the file was cut or replaced meanwhile
-                post(self, Done("", "", FabricError(f"it cannot be read any more: {error}")))
-            else:
-                post(self, Aside(then, value))
-
-        threading.Thread(target=run, name="aside", daemon=True).start()
-
-    def on_aside(self, done: Aside) -> None:
-        """Go on with what was done aside."""
-        done.then(done.value)
 
     def show_text(self, shown: tuple[str, Content]) -> None:
         """Show a longer text in a window."""
@@ -117,7 +84,7 @@ class AppActions(App[int]):
         folder, home = str(Path(words[0]).expanduser()), self.home
         told = ["data", "put", folder, *words[1:]]
         self.memory.add_to_history("uploads", line)
-        self.tasks.begin(
+        self.background.begin(
             f"upload {Path(folder).name}",
             lambda report: call(home, told, report, deadline_seconds=None),
             lambda said: self.tell(said.strip() or f"{words[0]} is in {words[1]}"),
@@ -136,7 +103,7 @@ class AppActions(App[int]):
         """Show what is done in the background."""
         from screens.base.dialogs import TaskList
 
-        self.push_screen(TaskList(self.tasks))
+        self.push_screen(TaskList(self.background))
 
     def action_app_jump(self) -> None:
         """Lay letters over what can be gone to."""

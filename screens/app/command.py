@@ -90,7 +90,7 @@ class _Opening:
         """Take the answer, from the reader's thread."""
         if isinstance(message, Answer):
             self.app.reader.forget(self)
-            self.app.aside(lambda: message.value, self._open)
+            self.app.background.run(lambda: message.value, self._open)
         return True
 
     def _open(self, found: Beginning) -> None:
@@ -119,7 +119,7 @@ def _command(app: AppActions, line: str) -> None:
     def show(printed: str) -> None:
         app.show_text((f"fabric {line}", plain(printed.rstrip() or "it printed nothing")))
 
-    app.tasks.begin(f"fabric {words[0]}", lambda report: call(app.home, told, report), show)
+    app.background.begin(f"fabric {words[0]}", lambda report: call(app.home, told, report), show)
 
 
 def _theme(app: AppActions, name: str) -> None:

@@ -9,10 +9,10 @@ from typing import Final
 from textual.content import Content
 
 from backends.contract.host import Finding, Node, Slot
+from screens.backends.watch import BackendStatus
 from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.widgets.markup import bar, flow, heading, page, plain
-from screens.workers.place_watch import PlaceSeen
 from workbench.job import nine
 
 HISTORY: Final = 60
@@ -31,11 +31,11 @@ class PlaceState:
 
     name: str
     type: str
-    last: PlaceSeen | None = None
-    good: PlaceSeen | None = None
+    last: BackendStatus | None = None
+    good: BackendStatus | None = None
     histories: dict[str, list[float]] = field(default_factory=dict)
 
-    def take(self, seen: PlaceSeen) -> None:
+    def take(self, seen: BackendStatus) -> None:
         """Take an answer."""
         self.last = seen
         if seen.inventory is None:

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 from textual.widget import Widget
 
 from screens.backends.page import PlaceState, places_page
+from screens.backends.watch import BackendAnswer, options_of, watch_backends
 from screens.base.base import BaseScreen
 from screens.core import actions
 from screens.style import text
 from screens.widgets.markup import plain
 from screens.widgets.text_page import PlacesPage
+from screens.workers.background import Report
 from screens.workers.command_runner import call
-from screens.workers.place_watch import PlaceAnswer, PlaceWatch, options_of
-from screens.workers.tasks import Report
 from workbench.config import Config, load_config
 from workbench.errors import FabricError
 
@@ -30,7 +30,6 @@ class PlacesScreen(BaseScreen):
         super().__init__()
         self._states: dict[str, PlaceState] = {}
         self._places: Mapping[str, Mapping[str, Any]] = {}
-        self._watch: PlaceWatch | None = None
 
     def body(self) -> Iterator[Widget]:
         """Make the page."""
@@ -40,7 +39,7 @@ class PlacesScreen(BaseScreen):
         """Read the configuration, then ask."""
         self.query_one(PlacesPage).focus()
         self.query_one(PlacesPage).show(plain("asking every place", "dim"))
-        self.fabric.aside(load_config, self._start)
+        self.fabric.background.run(load_config, self._start, owner=self)
         self.refresh_head()
 
     def _start(self, config: Config) -> None:
@@ -48,23 +47,17 @@ class PlacesScreen(BaseScreen):
             return
         self._places = places = dict(config.backends)
         self._states = {name: PlaceState(name, str(told["type"])) for name, told in places.items()}
-        self._watch = PlaceWatch(self)
-        self._watch.start(places)
+        watch_backends(self, places)
         self._write()
 
-    def on_unmount(self) -> None:
-        """Ask no more."""
-        if self._watch is not None:
-            self._watch.close()
-
-    def on_place_answer(self, answer: PlaceAnswer) -> None:
+    def on_backend_answer(self, answer: BackendAnswer) -> None:
         """Take an answer."""
-        state = self._states.get(answer.seen.name)
+        state = self._states.get(answer.status.name)
         if state is not None and not self.fabric.reader.paused:
-            state.take(answer.seen)
+            state.take(answer.status)
             self._write()
-            if answer.seen.needs_login:
-                self.fabric.logins.offer(options_of(self._places[answer.seen.name]))
+            if answer.status.needs_login:
+                self.fabric.logins.offer(options_of(self._places[answer.status.name]))
 
     def tick(self, now_us: int) -> None:
         """Let what is stale be seen to be."""
@@ -109,7 +102,7 @@ class PlacesScreen(BaseScreen):
             except FabricError as error:  # what it lacks is the answer, too
                 return str(error)
 
-        self.fabric.tasks.begin(f"test {name}", work, partial(self._tested, name))
+        self.fabric.background.begin(f"test {name}", work, partial(self._tested, name))
 
     def _tested(self, name: str, said: str) -> None:
         self.fabric.show_text((f"fabric backend test {name}", plain(said.rstrip())))

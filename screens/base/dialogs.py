@@ -23,7 +23,7 @@ from screens.core.app_protocol import JumpTarget
 from screens.style import text
 from screens.widgets.markup import bar, page, plain
 from screens.widgets.prompt import Prompt
-from screens.workers.tasks import Task, Tasks
+from screens.workers.background import Background, Task
 from workbench.errors import FabricError
 
 JUMP_KEYS: Final = "asdfghjklqwertyuiopzxcvbnm"
@@ -316,9 +316,9 @@ class TaskList(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,q,enter,B", "leave", "leave")]
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, background: Background) -> None:
         super().__init__()
-        self.tasks = tasks
+        self.background = background
 
     def compose(self) -> ComposeResult:
         """Put the window together."""
@@ -333,7 +333,7 @@ class TaskList(ModalScreen[None]):
         self.set_interval(0.25, self._write)
 
     def _write(self) -> None:
-        shown = [_task_lines(task) for task in self.tasks.all[-12:][::-1]]
+        shown = [_task_lines(task) for task in self.background.tasks[-12:][::-1]]
         self.query_one("#task-lines", Static).update(
             page(*shown) if shown else plain("nothing was done in the background yet", "dim")
         )
@@ -350,7 +350,7 @@ def _task_lines(task: Task) -> list[Content]:
     elif task.ended is not None:
         said, role = "done", "completed"
     else:
-        said, role = task.said or "under way", "text"
+        said, role = task.text or "under way", "text"
     share = (
         f"{bar(task.fraction, 12)} {task.fraction:4.0%}  "
         if task.fraction is not None and task.ended is None

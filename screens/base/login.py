@@ -16,8 +16,7 @@ from textual.widgets import Input, Static
 
 from screens.core.app_protocol import AppProtocol
 from screens.widgets.markup import plain
-from screens.workers.reader import post
-from screens.workers.tasks import Report
+from screens.workers.background import Report, post
 from workbench.errors import FabricError
 
 if TYPE_CHECKING:
@@ -103,7 +102,9 @@ class Logins:
             report(f"logging in to {options.name}")
             log_in(home, options, lambda question: self._type(options.name, question), self._accept)
 
-        app.tasks.begin(f"log in to {options.name}", work, lambda _: app.tell(f"{options.name} lets you in"))
+        app.background.begin(
+            f"log in to {options.name}", work, lambda _: app.tell(f"{options.name} lets you in")
+        )
 
     def _type(self, place: str, question: Question) -> str | None:
         """Ask for an answer; called by the thread that logs in."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from screens.core.keymap import KeyMap
 from screens.core.memory import Memory
+from screens.workers.background import Background
 from screens.workers.reader import Reader
-from screens.workers.tasks import Tasks
-from screens.workers.writes import Work
+from screens.workers.writer import Write
 from workbench.errors import FabricError
 from workbench.paths import Home
 from workbench.store.db.rows import JobRow
@@ -57,7 +57,8 @@ class AppProtocol(Protocol):
     key_map: KeyMap
     memory: Memory
     reader: Reader
-    tasks: Tasks
+    background: Background
+    """Calls and tasks that do not hold up the thread that draws."""
     clock: Callable[[], int]
     trouble: FabricError | None
     """Why the store cannot be read; None while it can."""
@@ -102,13 +103,8 @@ class AppProtocol(Protocol):
     def ask_line(self, purpose: str, value: str, known: Sequence[str], then: Callable[[str], Any]) -> None:
         """Ask for a line of text; ``then`` is called with it."""
 
-    # Work in the background
-
-    def errand(self, label: str, work: Work) -> None:
-        """Write to the store in the background; a message says how it went."""
-
-    def aside(self, work: Callable[[], T], then: Callable[[T], Any]) -> None:
-        """Do something that may wait in the background; ``then`` is called with what it gave."""
+    def write(self, label: str, write: Write) -> None:
+        """Write to the store in the background; it is shown how that went."""
 
     # Moving about
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from screens.workers.writes import Work
+from screens.workers.writer import Write
 from workbench.store.db.database import Store
 from workbench.store.queries.ui_state import set_state
 
@@ -58,13 +58,13 @@ class Memory:
         lines = [known for known in self.texts(name) if known != line]
         self.put(name, [*lines, line][-HISTORY:])
 
-    def save(self) -> Work:
-        """Return the errand that writes all of it down."""
+    def save(self) -> Write:
+        """Return the write that keeps all of it."""
         values = dict(self._values)
         self.changed = False
 
-        def work(store: Store) -> str:
+        def write(store: Store) -> str:
             set_state(store, MEMORY_KEY, values)
             return ""
 
-        return work
+        return write

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from screens.jobs.file_actions import Fetching
 from screens.style import text
 from screens.style.status import is_open
-from screens.workers.writes import Work
+from screens.workers.writer import Write
 from workbench.job import State
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
@@ -26,7 +26,7 @@ _SAID: Final = {
 }
 
 
-def ask_for(kind: str, jobs: Sequence[JobRow]) -> Work:
+def ask_for(kind: str, jobs: Sequence[JobRow]) -> Write:
     """Return the errand that writes a request for each job and sees to it that a controller takes it up."""
 
     def work(store: Store) -> str:
@@ -82,7 +82,7 @@ class Steering(Fetching):
 
         def decided(yes: bool | None) -> None:
             if yes:
-                self.fabric.errand(kind, ask_for(kind, fitting))
+                self.fabric.write(kind, ask_for(kind, fitting))
 
         self.app.push_screen(Confirm(asked), decided)
 
@@ -115,7 +115,7 @@ class Steering(Fetching):
 
         home = self.fabric.home
         for job in self.targets()[:1]:
-            self.fabric.aside(partial(draft_of_job, home, job.id), partial(open_form, self.fabric))
+            self.fabric.background.run(partial(draft_of_job, home, job.id), partial(open_form, self.fabric))
 
     def action_job_tags(self) -> None:
         """Ask for tags, and give them to the jobs."""
@@ -132,7 +132,7 @@ class Steering(Fetching):
                 annotate(store, job.id, tags=tags, origin="tui")
             return f"{_names(jobs)}: {' '.join(tags) or 'no tags'}"
 
-        self.fabric.errand("tags", work)
+        self.fabric.write("tags", work)
 
     def action_job_logs(self) -> None:
         """Open the job's log."""

@@ -111,7 +111,10 @@ class CompareScreen(Steering):
         if self.tab == "code" and hashes != self._diffed:
             self._diffed = hashes
             pages = self._pages
-            self.fabric.aside(lambda: code_diff(self.fabric.home, pages), self._show_code)
+            home = self.fabric.home
+            self.fabric.background.run(
+                lambda: code_diff(home, pages), self._show_code, owner=self, newest="code"
+            )
 
     def _show_code(self, shown: Content) -> None:
         if self.whole:

@@ -114,7 +114,7 @@ class Fetching(BaseScreen):
 
     def _do(self, title: str, words: list[str], said: str) -> None:
         home = self.fabric.home
-        self.fabric.tasks.begin(
+        self.fabric.background.begin(
             title,
             lambda report: call(home, words, report, deadline_seconds=None),
             lambda _: self.fabric.tell(said),
@@ -145,7 +145,7 @@ class Fetching(BaseScreen):
         job, file = self._target(), self.chosen_file()
         if job is not None and file is not None:
             home = self.fabric.home
-            self.fabric.aside(partial(read_file, home, job, file.path), self.fabric.show_text)
+            self.fabric.background.run(partial(read_file, home, job, file.path), self.fabric.show_text)
 
     # Its folder, its addresses, its manifest, its note
 
@@ -158,7 +158,7 @@ class Fetching(BaseScreen):
                 with Store.open(home) as store:
                     return list(detail(store, job.id).spec.ports)
 
-            self.fabric.aside(look, partial(self._offer_open, job))
+            self.fabric.background.run(look, partial(self._offer_open, job))
 
     def _offer_open(self, job: JobRow, ports: list[int]) -> None:
         from screens.base.dialogs import Choice
@@ -191,7 +191,7 @@ class Fetching(BaseScreen):
                 with Store.open(home) as store:
                     return detail(store, job.id).manifest_text
 
-            self.fabric.aside(look, partial(read_in_editor, self.fabric))
+            self.fabric.background.run(look, partial(read_in_editor, self.fabric))
 
     def action_job_note(self) -> None:
         """Ask for a note, and keep it with the job."""
@@ -204,7 +204,7 @@ class Fetching(BaseScreen):
             annotate(store, job.id, note=line, origin="tui")
             return f"{text.harmless(job.name)}: {text.harmless(line) or 'no note'}"
 
-        self.fabric.errand("note", work)
+        self.fabric.write("note", work)
 
 
 def _has_shell(job: JobRow) -> bool:

@@ -101,7 +101,7 @@ class FilesTab(Steering):
                 with Store.open(home) as store:
                     return found_files(folder)(store) or refusal(error)
 
-        self.fabric.aside(look, self.take_files)
+        self.fabric.background.run(look, self.take_files, owner=self, newest="files")
 
     def take_files(self, found: list[FoundFile] | str) -> None:
         """Take what was found, or why nothing was."""
@@ -128,7 +128,7 @@ class FilesTab(Steering):
             except FabricError as error:
                 return page([heading("Native plan")], [plain(f"  cannot be made now: {error}", "warning")])
 
-        self.fabric.aside(ask, self._take_plan)
+        self.fabric.background.run(ask, self._take_plan, owner=self, newest="plan")
 
     def _take_plan(self, shown: Content) -> None:
         self.native = shown

@@ -59,7 +59,6 @@ class LaunchScreen(BaseScreen):
         self.checked = Checked({}, {})
         self._typed: tuple[str, str] | None = None
         """Key and value that are being typed: tried, but not taken yet."""
-        self._round = 0
         self._waiting: Timer | None = None
         self._places: Mapping[str, Mapping[str, Any]] = {}
         self._planned = plain("what would be started is shown here", "dim")
@@ -76,7 +75,7 @@ class LaunchScreen(BaseScreen):
     def on_mount(self) -> None:
         """Show the draft, and have it checked."""
         self.form.focus()
-        self.fabric.aside(lambda: load_config().backends, self._take_places)
+        self.fabric.background.run(lambda: load_config().backends, self._take_places, owner=self)
         self._show()
         if not self.draft.manifest:
             self.form.go_to(COMMAND)
@@ -108,26 +107,24 @@ class LaunchScreen(BaseScreen):
 
     def _check(self) -> None:
         """Have the draft checked at once and planned soon; an answer to what is no longer there is dropped."""
-        self._round += 1
-        asked, draft = self._round, self._tried()
-        self.fabric.aside(lambda: (asked, check(draft)), self._take_checked)
+        draft, background = self._tried(), self.fabric.background
+        background.cancel(self, "plan")
+        background.run(lambda: check(draft), self._take_checked, owner=self, newest="check")
         if self._waiting is not None:
             self._waiting.stop()
-        self._waiting = self.set_timer(PAUSE_SECONDS, partial(self._plan, asked, draft))
+        self._waiting = self.set_timer(PAUSE_SECONDS, partial(self._plan, draft))
 
-    def _take_checked(self, answer: tuple[int, Checked]) -> None:
-        if answer[0] == self._round and self.whole:
-            self.checked = answer[1]
-            self._show()
+    def _take_checked(self, checked: Checked) -> None:
+        self.checked = checked
+        self._show()
 
-    def _plan(self, asked: int, draft: Draft) -> None:
-        home = self.fabric.home
-        self.fabric.aside(lambda: (asked, _planned(partial(plan, home), draft)), self._take_plan)
+    def _plan(self, draft: Draft) -> None:
+        ask = partial(plan, self.fabric.home)
+        self.fabric.background.run(lambda: _planned(ask, draft), self._take_plan, owner=self, newest="plan")
 
-    def _take_plan(self, answer: tuple[int, Content]) -> None:
-        if answer[0] == self._round and self.whole:
-            self._planned = answer[1]
-            self._show()
+    def _take_plan(self, planned: Content) -> None:
+        self._planned = planned
+        self._show()
 
     # Showing
 
@@ -227,7 +224,7 @@ class LaunchScreen(BaseScreen):
     def action_form_source(self) -> None:
         """Offer what a job can be made from."""
         home = self.fabric.home
-        self.fabric.aside(lambda: offers(home), self._choose)
+        self.fabric.background.run(lambda: offers(home), self._choose, owner=self)
 
     def _choose(self, offered: list[Offer]) -> None:
         from screens.base.dialogs import Pick
@@ -246,9 +243,13 @@ class LaunchScreen(BaseScreen):
         if kind == "command":
             self.set_draft(Draft())
         elif kind == "job":
-            self.fabric.aside(lambda: draft_of_job(home, name), self.set_draft)
+            self.fabric.background.run(
+                lambda: draft_of_job(home, name), self.set_draft, owner=self, newest="source"
+            )
         else:
-            self.fabric.aside(lambda: draft_of_file(name), self.set_draft)
+            self.fabric.background.run(
+                lambda: draft_of_file(name), self.set_draft, owner=self, newest="source"
+            )
 
     def action_form_editor(self) -> None:
         """Edit the manifest itself; what is saved is a copy."""
@@ -260,13 +261,13 @@ class LaunchScreen(BaseScreen):
             edit(self.fabric, home.drafts / "edited.yml", partial(read_again, copy))
 
         def read_again(copy: Draft) -> None:
-            self.fabric.aside(lambda: draft_of_file(copy.manifest), partial(take, copy))
+            self.fabric.background.run(lambda: draft_of_file(copy.manifest), partial(take, copy))
 
         def take(copy: Draft, read: Draft) -> None:
             origin = f"{draft.origin}, edited".replace(", edited, edited", ", edited")
             self.set_draft(Draft(copy.manifest, read.text, copy.code, "", origin, copy.changes))
 
-        self.fabric.aside(lambda: draft_to_edit(home, draft), open_editor)
+        self.fabric.background.run(lambda: draft_to_edit(home, draft), open_editor)
 
     # Starting
 
@@ -281,7 +282,7 @@ class LaunchScreen(BaseScreen):
             self.fabric.tell(f"{key}: {fault}" if key else fault, "warning")
             return
         home, draft = self.fabric.home, self.draft
-        self.fabric.tasks.begin(
+        self.fabric.background.begin(
             "start a job", lambda report: start(home, draft.words(), report), self._started
         )
 

@@ -1,4 +1,4 @@
-"""The threads behind a log viewer: one indexes, filters and searches, the other reads the rows in view.
+"""The workers behind a log viewer: one indexes, filters and searches, the other reads the rows in view.
 
 Both are apart, so that a row in view does not wait for a search that goes through gigabytes.
 """
@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from textual.message import Message
+from textual.widget import Widget
 
 from screens.logs.document import LogDocument, LogLine, Sieve
-from screens.workers.reader import Receiver, post
+from screens.workers.background import post, start_loop
 from workbench.logs.grep import Pattern
 
 LOOK_SECONDS: Final = 0.04
@@ -58,8 +59,8 @@ class Search:
 class Feed:
     """Keeps one document up to date. Its methods are called by the thread that draws; none waits."""
 
-    def __init__(self, receiver: Receiver) -> None:
-        self._receiver = receiver
+    def __init__(self, viewer: Widget) -> None:
+        self._viewer = viewer
         self._wake = threading.Condition()
         self._document: LogDocument | None = None
         self._sieve: Sieve | None = None
@@ -69,7 +70,7 @@ class Feed:
         self._told = 0.0
         self._untold = False
         self._retired: list[LogDocument] = []
-        self._thread: threading.Thread | None = None
+        self._started = False
 
     def open(self, document: LogDocument) -> None:
         """Keep another document up to date from now on."""
@@ -77,10 +78,10 @@ class Feed:
             if self._document is not None:
                 self._retired.append(self._document)
             self._document, self._sieve, self._search = document, None, None
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="log-feed", daemon=True)
-                self._thread.start()
             self._wake.notify()
+        if not self._started:
+            self._started = True
+            start_loop(self._viewer, "log feed", self._run)
 
     def sift(self, sieve: Sieve) -> None:
         """Show other lines."""
@@ -101,7 +102,7 @@ class Feed:
             self._wake.notify()
 
     def close(self) -> None:
-        """End the thread as soon as it is done with what it does."""
+        """End the loop after what it does now."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -139,7 +140,7 @@ class Feed:
         if search is not None:
             row = _look(document, search, self._interrupted)
             if not self._interrupted():
-                post(self._receiver, Found(search.what, row, backward=search.backward))
+                post(self._viewer, Found(search.what, row, backward=search.backward))
         changed = document.update(self._interrupted)
         self._untold |= changed
         return changed
@@ -149,7 +150,7 @@ class Feed:
         now = time.monotonic()
         if force or (self._untold and now - self._told >= TELL_SECONDS):
             self._told, self._untold = now, False
-            post(self._receiver, Grown())
+            post(self._viewer, Grown())
 
 
 def _look(document: LogDocument, search: Search, cancelled: Callable[[], bool]) -> int | None:
@@ -163,8 +164,8 @@ def _look(document: LogDocument, search: Search, cancelled: Callable[[], bool]) 
 class Pages:
     """The rows that were read last."""
 
-    def __init__(self, receiver: Receiver) -> None:
-        self._receiver = receiver
+    def __init__(self, viewer: Widget) -> None:
+        self._viewer = viewer
         self._wake = threading.Condition()
         self._document: LogDocument | None = None
         self._timed = False
@@ -173,13 +174,16 @@ class Pages:
         self._wanted: list[int] = []
         self._closed = False
         self._missed = False
-        self._thread: threading.Thread | None = None
+        self._started = False
 
     def open(self, document: LogDocument) -> None:
         """Read another document from now on."""
         with self._wake:
             self._document, self._wanted = document, []
             self._known.clear()
+        if not self._started:
+            self._started = True
+            start_loop(self._viewer, "log rows", self._run)
 
     def get(self, rows: Iterable[int], *, timed: bool) -> dict[int, LogLine]:
         """Return those of the rows that are at hand within a moment; the others follow."""
@@ -193,7 +197,6 @@ class Pages:
             wanted = list(rows)
             self._wanted = [row for row in wanted if row not in self._known]
             if self._wanted:
-                self._start()
                 self._wake.notify_all()
                 self._missed = not self._wake.wait_for(lambda: not self._wanted, PATIENCE_SECONDS)
             found = {row: self._known[row] for row in wanted if row in self._known}
@@ -203,15 +206,10 @@ class Pages:
             return found
 
     def close(self) -> None:
-        """End the thread."""
+        """End the loop."""
         with self._wake:
             self._closed = True
             self._wake.notify_all()
-
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="log-pages", daemon=True)
-            self._thread.start()
 
     def _run(self) -> None:
         while True:
@@ -230,7 +228,7 @@ class Pages:
                 missed, self._missed = self._missed and bool(read), False
                 self._wake.notify_all()
             if missed:
-                post(self._receiver, Grown())
+                post(self._viewer, Grown())
 
 
 def _read(document: LogDocument, rows: list[int], timed: bool) -> dict[int, LogLine]:

@@ -340,12 +340,12 @@ class LogSearch(LogMoves):
             )
             self.feed.search(search)
 
-        fabric_app(self).aside(look, go)
+        fabric_app(self).background.run(look, go)
 
     def _save(self, path: str) -> None:
         document = self.document
         if document is not None and path:
-            fabric_app(self).aside(lambda: save(document, path), fabric_app(self).tell)
+            fabric_app(self).background.run(lambda: save(document, path), fabric_app(self).tell)
 
     def back(self) -> bool:
         """Take away what hides lines, then what was found."""
@@ -380,7 +380,7 @@ class LogKeys(LogSearch):
         document = self.document
         if document is not None and document.count:
             row = min(self.state.cursor, document.count - 1)
-            fabric_app(self).aside(lambda: detail(document, row), fabric_app(self).show_text)
+            fabric_app(self).background.run(lambda: detail(document, row), fabric_app(self).show_text)
 
     def action_log_select(self) -> None:
         """Begin a selection at the cursor, or give it up."""
@@ -397,11 +397,11 @@ class LogKeys(LogSearch):
         rows = state.selection or range(min(state.cursor, document.count - 1), document.count)[:1]
         if state.selected_from is None:
             row = rows[0]
-            fabric_app(self).aside(lambda: [detail(document, row)[1].plain], self._copied)
+            fabric_app(self).background.run(lambda: [detail(document, row)[1].plain], self._copied)
         else:
             chosen = rows[:COPIED_MOST]
             state.selected_from = None
-            fabric_app(self).aside(lambda: texts(document, chosen), self._copied)
+            fabric_app(self).background.run(lambda: texts(document, chosen), self._copied)
         self.redraw()
 
     def _copied(self, lines: list[str]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from screens.workers.tasks import Report
+from screens.workers.background import Report
 from workbench.errors import FabricError
 from workbench.paths import Home
 
@@ -42,14 +42,14 @@ def command_environment(home: Home) -> dict[str, str]:
     return {**os.environ, "FABRIC_HOME": str(home.path), "NO_COLOR": "1", "COLUMNS": "100"}
 
 
-def _say_nothing(said: str, fraction: float | None = None) -> None:
-    """Take news of the command for those who do not care."""
+def _ignore(text: str, fraction: float | None = None) -> None:
+    """Take what the command narrates, and do nothing with it."""
 
 
 def call(
     home: Home,
     words: Sequence[str],
-    report: Report = _say_nothing,
+    report: Report = _ignore,
     *,
     deadline_seconds: float | None = DEADLINE_SECONDS,
 ) -> str:
@@ -116,6 +116,6 @@ def plan(home: Home, words: Sequence[str]) -> str:
     return call(home, [words[0], "--plan", *words[1:]])
 
 
-def start(home: Home, words: Sequence[str], report: Report = _say_nothing) -> str:
+def start(home: Home, words: Sequence[str], report: Report = _ignore) -> str:
     """Start a job by these words (``run ...``, ``rerun ...``) and return its id."""
     return call(home, [words[0], "--detach", *words[1:]], report, deadline_seconds=None).strip()

@@ -1,4 +1,4 @@
-"""Reads for the screens in a thread of its own, when something changed and at most a few times a second.
+"""Reads for the screens in a worker of its own, when something changed and at most a few times a second.
 
 A widget *watches* a query; the reader runs it, and posts the answer to the widget when it differs from the
 last one. So no store is ever waited for on the thread that draws.
@@ -6,15 +6,15 @@ last one. So no store is ever waited for on the thread that draws.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from textual.message import Message
 
+from screens.workers.background import Receiver, post
 from workbench.errors import FabricError
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -47,19 +47,6 @@ class Trouble(Message, bubble=False):
         self.since_us = since_us
 
 
-class Receiver(Protocol):
-    """What answers are posted to: a widget, a screen, the app."""
-
-    def post_message(self, message: Message) -> bool:
-        """Take a message, from any thread."""
-
-
-def post(receiver: Receiver, message: Message) -> None:
-    """Post a message from a thread; once the app has ended there is nobody to take it, and that is well."""
-    with contextlib.suppress(RuntimeError):  # its event loop is closed
-        receiver.post_message(message)
-
-
 Read = Callable[[Store], Any]
 
 
@@ -76,7 +63,11 @@ class _Watch:
 
 
 class Reader:
-    """One reading thread; ``start`` it, ``close`` it. Every method may be called from the drawing thread."""
+    """The queries that are watched, and the loop that answers them; all but ``run`` may be called by any thread.
+
+    It is a loop, and not a call for each change: one connection serves all queries, and whether anything changed is one
+    PRAGMA of some microseconds, where opening the store takes milliseconds.
+    """
 
     def __init__(self, home: Home, trouble: Receiver) -> None:
         self.home = home
@@ -93,11 +84,6 @@ class Reader:
         self._fine_us = time.time_ns() // 1000
         self._version = -1
         self._counters: Mapping[str, int] = {}
-        self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
-
-    def start(self) -> None:
-        """Begin to read."""
-        self._thread.start()
 
     def watch(
         self,
@@ -124,12 +110,13 @@ class Reader:
                 del self._watches[known]
 
     def close(self) -> None:
-        """End the thread as soon as it is done with what it does; nobody waits for it."""
+        """End the loop after what it does now; nobody waits for it."""
         with self._wake:
             self._closed = True
             self._wake.notify()
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Read until it is closed: the loop of a worker."""
         while True:
             with self._wake:
                 if self._closed:

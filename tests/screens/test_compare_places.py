@@ -10,9 +10,9 @@ import pytest
 
 from backends.contract.host import Finding, Inventory, Node, Slot
 from screens.backends.page import PlaceState, places_page, sparkline
+from screens.backends.watch import BackendStatus
 from screens.charts.grid import ChartGrid
 from screens.jobs.compare_screen import CompareScreen
-from screens.workers.place_watch import PlaceSeen
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
 from workbench.errors import PlaceUnreachable
@@ -113,9 +113,9 @@ def slot(index: int, **more: Any) -> Slot:
     return Slot(f"GPU-{index}", index, "A100", 40 << 30, **(told | more))
 
 
-def seen(inventory: Inventory | None, *, ago: float = 0.0, trouble: str = "", **more: Any) -> PlaceSeen:
+def seen(inventory: Inventory | None, *, ago: float = 0.0, trouble: str = "", **more: Any) -> BackendStatus:
     at = NOW_US - int(ago * 1e6)
-    return PlaceSeen(
+    return BackendStatus(
         "gpubox", "ssh", inventory, trouble, more.get("hint", ""), False, 0.012, more.get("findings", ()), at
     )
 
@@ -126,7 +126,7 @@ def box(*slots: Slot) -> Inventory:
     )
 
 
-def shown_page(*answers: PlaceSeen) -> str:
+def shown_page(*answers: BackendStatus) -> str:
     state = PlaceState("gpubox", "ssh")
     for answer in answers:
         state.take(answer)

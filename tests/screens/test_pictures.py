@@ -93,8 +93,8 @@ def test_while_the_store_is_being_opened(
 ) -> None:
     with Store.open(home) as store:
         rows = seeding.three_runs(store)
-    monkeypatch.setattr("screens.workers.reader.Reader.start", lambda self: None)
-    monkeypatch.setattr("screens.workers.place_watch.PlaceWatch.start", lambda self, places: None)
+    monkeypatch.setattr("screens.workers.reader.Reader.run", lambda self: None)
+    monkeypatch.setattr("screens.backends.screen.watch_backends", lambda screen, places: None)
 
     async def steps(walk: Walk) -> None:
         await walk.see("runs", "loading the list of jobs")

@@ -10,7 +10,7 @@ import pytest
 from textual.message import Message
 
 from screens.workers.reader import Answer, Reader, Trouble
-from screens.workers.writes import Done, Errands
+from screens.workers.writer import StoreWriter, WriteDone
 from tests.screens import seeding
 from workbench.errors import TryAgain
 from workbench.paths import Home
@@ -37,10 +37,17 @@ def box() -> Mailbox:
     return Mailbox()
 
 
+def started(loop: Callable[[], None]) -> threading.Thread:
+    """Run a worker's loop in a thread, without an app."""
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    return thread
+
+
 @pytest.fixture
 def reader(home: Home, box: Mailbox) -> Any:
     made = Reader(home, box)
-    made.start()
+    started(made.run)
     yield made
     made.close()
 
@@ -147,9 +154,9 @@ def _until(condition: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-def test_errands_are_done_in_order_and_told_of(home: Home, box: Mailbox) -> None:
-    errands = Errands(home)
-    errands.start()
+def test_writes_are_done_in_order_and_answered(home: Home, box: Mailbox) -> None:
+    writer = StoreWriter(home)
+    started(writer.run)
 
     def refused(store: Store) -> str:
         raise TryAgain("busy")
@@ -157,15 +164,15 @@ def test_errands_are_done_in_order_and_told_of(home: Home, box: Mailbox) -> None
     def wrong(store: Store) -> str:
         raise ZeroDivisionError("oops")
 
-    errands.give(box, "first", lambda store: f"{count(store)} jobs")
-    errands.give(box, "second", refused)
-    errands.give(box, "third", wrong)
-    errands.give(box, "fourth", lambda store: "still here")
-    told: list[Done] = [box.next() for _ in range(4)]
-    errands.close()
+    writer.give(box, "first", lambda store: f"{count(store)} jobs")
+    writer.give(box, "second", refused)
+    writer.give(box, "third", wrong)
+    writer.give(box, "fourth", lambda store: "still here")
+    told: list[WriteDone] = [box.next() for _ in range(4)]
+    writer.close()
 
     assert [done.label for done in told] == ["first", "second", "third", "fourth"]
-    assert [done.said for done in told] == ["0 jobs", "", "", "still here"]
+    assert [done.text for done in told] == ["0 jobs", "", "", "still here"]
     assert [str(done.error) for done in told[1:3]] == ["busy", "third failed: ZeroDivisionError: oops"]
     assert told[0].error is None and told[3].error is None
 
@@ -183,23 +190,23 @@ class Ended:
 
 def test_threads_that_outlive_the_app_fall_silent(home: Home, box: Mailbox) -> None:
     # An exception in a thread would fail the test: pytest turns its warning into an error.
-    gone, reader, errands = Ended(), Reader(home, box), Errands(home)
-    reader.start()
+    gone, reader, writer = Ended(), Reader(home, box), StoreWriter(home)
+    started(reader.run)
     reader.watch(gone, "count", count)
-    errands.start()
-    errands.give(gone, "errand", lambda store: "done")
+    started(writer.run)
+    writer.give(gone, "write", lambda store: "done")
 
-    assert {type(gone.posted.get(timeout=20)) for _ in range(2)} == {Answer, Done}
+    assert {type(gone.posted.get(timeout=20)) for _ in range(2)} == {Answer, WriteDone}
     reader.watch(box, "count", count)
     assert box.next().value == 0
     reader.close()
-    errands.close()
+    writer.close()
 
 
 def test_closing_waits_for_what_was_asked_for(home: Home, box: Mailbox) -> None:
-    errands = Errands(home)
-    errands.start()
-    errands.give(box, "job", lambda store: seeding.add_job(store, 1).id)
-    errands.close()
+    writer = StoreWriter(home)
+    started(writer.run)
+    writer.give(box, "job", lambda store: seeding.add_job(store, 1).id)
+    writer.close()
 
     assert box.next().error is None

@@ -8,7 +8,7 @@ import pytest
 
 from screens.base.dialogs import Jump, Problem, TaskList
 from screens.jobs.table_screen import RunsScreen
-from screens.workers.tasks import Report, percentage
+from screens.workers.background import Report, percentage
 from tests.screens.support import journey, opened
 from workbench.errors import CannotWrite
 from workbench.paths import Home
@@ -52,7 +52,7 @@ async def test_a_task_says_how_far_it_is_and_how_it_went(three: Home) -> None:
 
     async with opened(three, (120, 40)) as shown:
         await shown.until_shown("mnist-big")
-        shown.app.tasks.begin("download digits", work, given.append)
+        shown.app.background.begin("download digits", work, given.append)
         await shown.until_shown("download digits 43%")
         await shown.press("B")
         await shown.until(lambda: isinstance(shown.app.screen, TaskList))
@@ -62,7 +62,7 @@ async def test_a_task_says_how_far_it_is_and_how_it_went(three: Home) -> None:
         await shown.until_shown("done")
         await shown.press("escape")
         await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
-        shown.app.tasks.begin("download again", fail, given.append)
+        shown.app.background.begin("download again", fail, given.append)
         await shown.until(lambda: isinstance(shown.app.screen, Problem))
         await shown.until_shown("download again: it did not work", "the disk is full", "make room")
         await shown.press("escape")

@@ -193,7 +193,7 @@ def pretended(patch: pytest.MonkeyPatch, folder: Path, *, unreachable: bool = Fa
     patch.setattr("screens.jobs.files_tab.files_there", _no_files)
     kind = _Unreachable if unreachable else _Place
     patch.setattr("backends.registry.load_backend", kind)
-    patch.setattr("screens.workers.place_watch.now_us", _now)
+    patch.setattr("screens.backends.watch.now_us", _now)
     patch.setattr("screens.backends.page._latency", lambda seconds: "12 ms")
     yield
 

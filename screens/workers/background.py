@@ -1,0 +1,250 @@
+"""Everything that the screens do beside drawing: Textual's thread workers, which answer by messages.
+
+A short call gives a value to a callback (:meth:`Background.run`); a task is a call that is listed with how far it is
+(:meth:`Background.begin`); a loop runs as long as the widget that owns it (:func:`start_loop`). Textual cancels a
+widget's workers when the widget goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
+
+from textual.app import App
+from textual.dom import DOMNode
+from textual.message import Message
+from textual.worker import Worker
+
+from workbench.errors import FabricError
+
+KEPT_TASKS: Final = 50
+"""So many tasks that have ended are listed."""
+NEWS_SECONDS: Final = 0.1
+"""News of a task is passed on no more often than that."""
+T = TypeVar("T")
+P = ParamSpec("P")
+_PERCENT: Final = re.compile(r"\b(\d{1,3})(?:\.\d+)? ?%")
+
+
+class Receiver(Protocol):
+    """What messages are posted to: a widget, a screen, the app."""
+
+    def post_message(self, message: Message) -> bool:
+        """Take a message, from any thread."""
+
+
+def post(receiver: Receiver, message: Message) -> None:
+    """Post a message from a thread; after the end of the app nobody is there to take it, and that is well."""
+    with contextlib.suppress(RuntimeError):  # its event loop is closed
+        receiver.post_message(message)
+
+
+class DaemonThreads(ThreadPoolExecutor):
+    """Runs each call in a daemon thread of its own; install it as the event loop's default executor.
+
+    Textual runs thread workers there. Python's own executor has a few threads more than the machine has CPUs, which
+    as many backends that hang would occupy, and it is joined at exit, so that leaving would wait for them.
+    """
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Start a thread for the call."""
+        future: Future[T] = Future()
+        threading.Thread(target=_fill, args=(future, partial(fn, *args, **kwargs)), daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for nothing."""
+
+
+def _fill(future: Future[T], call: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        value = call()
+    except BaseException as error:  # it is raised by whoever waits for the future
+        future.set_exception(error)
+    else:
+        future.set_result(value)
+
+
+class Report(Protocol):
+    """Takes how far a task is, from the task's thread."""
+
+    def __call__(self, text: str, fraction: float | None = None) -> None:
+        """Take what it does now, and the share that is done; without one, a percentage in the text serves."""
+
+
+@dataclass(slots=True)
+class Task:
+    """One thing that is done in the background, as it is listed."""
+
+    title: str
+    """What it does, in a few words: ``download digits``."""
+    text: str = ""
+    """What it does now."""
+    fraction: float | None = None
+    began: float = field(default_factory=time.monotonic)
+    ended: float | None = None
+    error: FabricError | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken."""
+        return (self.ended if self.ended is not None else time.monotonic()) - self.began
+
+
+class Finished(Message, bubble=False):
+    """A call has ended; the app passes this on to :meth:`Background.deliver`."""
+
+    def __init__(self, call: _Call, error: FabricError | None, take: Callable[[], Any] | None) -> None:
+        super().__init__()
+        self.call = call
+        self.error = error
+        self.take = take
+
+
+class TaskNews(Message, bubble=False):
+    """A task has begun, or is further than before."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    """Who wants the value of a call; each call is equal to itself alone."""
+
+    owner: DOMNode | None
+    newest: str
+    task: Task | None
+
+    @property
+    def key(self) -> tuple[int, str]:
+        return id(self.owner), self.newest
+
+
+class Background:
+    """Calls and tasks of the app. Its methods are called by the thread that draws; none of them waits."""
+
+    def __init__(self, app: App[Any]) -> None:
+        self._app = app
+        self._newest: dict[tuple[int, str], _Call] = {}
+        self.tasks: list[Task] = []
+        """The newest last."""
+
+    @property
+    def running(self) -> list[Task]:
+        """The tasks that have not ended."""
+        return [task for task in self.tasks if task.ended is None]
+
+    def run(
+        self,
+        work: Callable[[], T],
+        then: Callable[[T], Any],
+        *,
+        owner: DOMNode | None = None,
+        newest: str = "",
+    ) -> None:
+        """Call ``work`` in a thread, then ``then`` with its value in the thread that draws.
+
+        With an ``owner`` the value is dropped once that widget is gone. With ``newest``, a name, an older call of the
+        same owner and name is cancelled and its value dropped: it never overwrites a newer one.
+        """
+        self._start(lambda report: work(), then, _Call(owner, newest, None))
+
+    def begin(self, title: str, work: Callable[[Report], T], then: Callable[[T], Any]) -> Task:
+        """Do something that takes long, and list it; ``then`` is called with its value in the thread that draws."""
+        task = Task(title)
+        kept = self.running if len(self.tasks) > KEPT_TASKS else self.tasks
+        self.tasks = [*kept, task]
+        self._start(work, then, _Call(None, "", task))
+        post(self._app, TaskNews())
+        return task
+
+    def cancel(self, owner: DOMNode, newest: str) -> None:
+        """Drop the value of the call of that name."""
+        self._newest.pop((id(owner), newest), None)
+        owner.workers.cancel_group(owner, newest)
+
+    def _start(self, work: Callable[[Report], T], then: Callable[[T], Any], call: _Call) -> None:
+        node = call.owner or self._app
+        if call.newest:
+            self._newest[call.key] = call
+        node.run_worker(
+            partial(self._run, work, then, call),
+            name=call.task.title if call.task else "call",
+            group=call.newest or "calls",
+            exclusive=bool(call.newest),
+            exit_on_error=False,
+            thread=True,
+        )
+
+    def _run(self, work: Callable[[Report], T], then: Callable[[T], Any], call: _Call) -> None:
+        error: FabricError | None = None
+        take: Callable[[], Any] | None = None
+        try:
+            value = work(self._report_of(call.task))
+        except FabricError as raised:
+            error = raised
+        except (OSError, IndexError) as raised:  # a file was cut or replaced meanwhile
+            error = FabricError(f"it cannot be read any more: {raised}")
+        except Exception as raised:  # a bug of ours is shown, and must not end in silence
+            what = call.task.title if call.task else "reading"
+            error = FabricError(f"{what} failed: {type(raised).__name__}: {raised}")
+        else:
+            take = partial(then, value)
+        if call.task is not None:
+            call.task.error, call.task.ended = error, time.monotonic()
+        post(self._app, Finished(call, error, take))
+
+    def _report_of(self, task: Task | None) -> Report:
+        passed_on = 0.0
+
+        def report(text: str, fraction: float | None = None) -> None:
+            nonlocal passed_on
+            if task is None:
+                return
+            task.text = text
+            task.fraction = fraction if fraction is not None else percentage(text)
+            if time.monotonic() - passed_on >= NEWS_SECONDS:
+                passed_on = time.monotonic()
+                post(self._app, TaskNews())
+
+        return report
+
+    def deliver(self, finished: Finished) -> FabricError | None:
+        """Give a value to who wants it; return why there is none, if somebody still wants to know."""
+        call = finished.call
+        if call.newest and self._newest.get(call.key) is not call:
+            return None
+        if call.newest:
+            del self._newest[call.key]
+        if call.owner is not None and not call.owner.is_attached:
+            return None
+        if finished.take is not None:
+            finished.take()
+        return finished.error
+
+
+def start_loop(owner: DOMNode, name: str, loop: Callable[[], None]) -> Worker[None]:
+    """Run in a thread what goes on as long as a widget or the app; its owner ends it."""
+    app = owner.app
+
+    def run() -> None:
+        try:
+            loop()
+        except Exception as error:  # a bug of ours is shown; the screens stay
+            raised = FabricError(f"{name} failed: {type(error).__name__}: {error}")
+            post(app, Finished(_Call(None, "", None), raised, None))
+
+    return owner.run_worker(run, name=name, group=name, exit_on_error=False, thread=True)
+
+
+def percentage(text: str) -> float | None:
+    """Return the share that a sentence names, from 0 to 1: ``copied 43 %``."""
+    found = _PERCENT.search(text)
+    return min(1.0, int(found[1]) / 100) if found else None

@@ -1,0 +1,124 @@
+"""Calls in the background: none is waited for, and an older answer never overwrites a newer one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from screens.backends.screen import PlacesScreen
+from tests.screens.support import journey, opened
+from workbench.paths import Home
+
+
+@pytest.fixture
+def held() -> Iterator[threading.Event]:
+    """An event that calls hang on; it is set in the end, so that no thread is left."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@journey
+async def test_an_older_answer_never_overwrites_a_newer_one(home: Home, held: threading.Event) -> None:
+    given: list[str] = []
+    begun, ended = threading.Event(), threading.Event()
+
+    def slow() -> str:
+        begun.set()
+        held.wait(30)
+        ended.set()
+        return "older"
+
+    async with opened(home) as shown:
+        await shown.until_shown("No runs yet")
+        owner = shown.app.screen
+        shown.app.background.run(slow, given.append, owner=owner, newest="answer")
+        await shown.until(begun.is_set)
+        shown.app.background.run(lambda: "newer", given.append, owner=owner, newest="answer")
+        await shown.until(lambda: given)
+        held.set()
+        await shown.until(ended.is_set)
+        shown.app.background.run(lambda: "last", given.append)
+        await shown.until(lambda: "last" in given)
+
+    assert given == ["newer", "last"]
+
+
+@journey
+async def test_an_answer_that_was_cancelled_is_dropped(home: Home, held: threading.Event) -> None:
+    given: list[str] = []
+
+    async with opened(home) as shown:
+        await shown.until_shown("No runs yet")
+        owner, background = shown.app.screen, shown.app.background
+        background.run(lambda: str(held.wait(30)), given.append, owner=owner, newest="answer")
+        background.cancel(owner, "answer")
+        held.set()
+        background.run(lambda: "last", given.append)
+        await shown.until(lambda: given)
+
+    assert given == ["last"]
+
+
+@journey
+async def test_an_answer_for_a_screen_that_was_left_is_dropped(home: Home, held: threading.Event) -> None:
+    given: list[str] = []
+    begun, ended = threading.Event(), threading.Event()
+
+    def slow() -> str:
+        begun.set()
+        held.wait(30)
+        ended.set()
+        return "late"
+
+    async with opened(home) as shown:
+        await shown.until_shown("No runs yet")
+        await shown.press("P")
+        await shown.until(lambda: isinstance(shown.app.screen, PlacesScreen))
+        shown.app.background.run(slow, given.append, owner=shown.app.screen)
+        await shown.until(begun.is_set)
+        await shown.press("escape")
+        await shown.until_shown("No runs yet")
+        held.set()
+        await shown.until(ended.is_set)
+        shown.app.background.run(lambda: "last", given.append)
+        await shown.until(lambda: "last" in given)
+
+    assert given == ["last"]
+
+
+@journey
+async def test_calls_that_hang_hold_up_neither_others_nor_the_end(home: Home, held: threading.Event) -> None:
+    given: list[str] = []
+    async with opened(home) as shown:
+        await shown.until_shown("No runs yet")
+        for _ in range(50):  # more than the threads of Python's own executor
+            shown.app.background.run(lambda: str(held.wait(60)), given.append)
+        shown.app.background.run(lambda: "another", given.append)
+        await shown.until(lambda: given)
+        left = time.monotonic()
+    assert time.monotonic() - left < 30
+
+    assert given == ["another"]
+
+
+@journey
+async def test_a_call_that_fails_is_shown(home: Home) -> None:
+    given: list[str] = []
+
+    def wrong() -> str:
+        raise ZeroDivisionError("oops")
+
+    def cut() -> str:
+        raise IndexError("line 7")
+
+    async with opened(home, (120, 40)) as shown:
+        await shown.until_shown("No runs yet")
+        shown.app.background.run(wrong, given.append)
+        shown.app.background.run(cut, given.append)
+        await shown.until_shown("ZeroDivisionError: oops", "it cannot be read any more: line 7")
+
+    assert given == []
