@@ -11,8 +11,9 @@ import pytest
 
 from tests.learner import event_files as tf
 from tests.learner.collecting import context, points_of
-from workbench.learner.collectors import BUILT_IN, Context, canonical, make
+from workbench.learner.collectors import Context, make
 from workbench.learner.collectors.interface import Collector, Record
+from workbench.learner.collectors.registry import BUILT_IN, canonical
 from workbench.learner.collectors.subprocess import Fence
 
 ROOT = Path(__file__).parents[2]

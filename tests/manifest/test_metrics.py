@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tests.manifest.support import fault_of, spec_of, warnings_of
-from workbench.learner.collectors import BUILT_IN, SYNONYMS
 from workbench.learner.collectors.regex.groups import MACROS as LIBRARY
+from workbench.learner.collectors.registry import BUILT_IN, SYNONYMS
 from workbench.manifest.builder.metrics import MACROS
 from workbench.manifest.keys.metric_keys import COLLECTORS
 from workbench.spec import EvaluationMetrics, TypedValue

@@ -153,7 +153,7 @@ def serve() -> None:
 
 
 def _make(kind: str, metrics: Mapping[str, Any], context: List[Any]) -> Collector:
-    from workbench.learner.collectors import load
+    from workbench.learner.collectors.registry import load
 
     return load(kind, metrics)(metrics, Context(*context))
 
