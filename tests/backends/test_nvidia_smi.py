@@ -27,7 +27,7 @@ def test_gpus_and_their_processes_are_read(tmp_path: Path, monkeypatch: pytest.M
     body = f"case $1 in --query-gpu=*) printf '{GPUS}';; *) printf '{apps}';; esac\n"
     pretend(tmp_path, monkeypatch, body)
 
-    found = nvidia_smi.ask()
+    found = nvidia_smi.read_gpus()
 
     first, second = found.slots
     assert found.driver == "driver 550.54.15"
@@ -50,7 +50,7 @@ def test_gpus_and_their_processes_are_read(tmp_path: Path, monkeypatch: pytest.M
 def test_what_nvidia_smi_complains_of_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(tmp_path, monkeypatch, "echo 'NVIDIA-SMI has failed: no driver'; exit 9\n")
 
-    found = nvidia_smi.ask()
+    found = nvidia_smi.read_gpus()
 
     assert (found.slots, found.driver) == ([], "none: nvidia-smi says: NVIDIA-SMI has failed: no driver")
 
@@ -58,4 +58,4 @@ def test_what_nvidia_smi_complains_of_is_told(tmp_path: Path, monkeypatch: pytes
 def test_without_it_there_are_simply_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert nvidia_smi.ask().driver == "none"
+    assert nvidia_smi.read_gpus().driver == "none"

@@ -1,10 +1,10 @@
-"""The GPUs of this machine as ``nvidia-smi`` tells them, where NVIDIA's library cannot be loaded."""
+"""Reads the GPUs of this machine from ``nvidia-smi``, where NVIDIA's library cannot be loaded."""
 
 from __future__ import annotations
 
 from typing import Dict, List
 
-from workbench.learner.gpu.nvml import Gpu, Gpus
+from workbench.learner.gpu.types import Gpu, Gpus
 from workbench.learner.platform import run
 from workbench.learner.platform.errors import Failure
 
@@ -16,8 +16,8 @@ _GPU_FIELDS = (
 )
 
 
-def ask() -> Gpus:
-    """Return the GPUs, or in words why there are none."""
+def read_gpus() -> Gpus:
+    """Return the GPUs and the driver's version; without any, why there are none."""
     try:
         rows = _rows("gpu", _GPU_FIELDS)
         processes = _rows("compute-apps", "gpu_uuid,pid,used_memory")
@@ -51,16 +51,16 @@ def _slot(row: List[str]) -> Gpu:
     return slot
 
 
-def _rows(what: str, fields: str) -> List[List[str]]:
-    argv = ["nvidia-smi", f"--query-{what}={fields}", "--format=csv,noheader,nounits"]
-    code, said, complained = run.run(argv, b"", None, None, _DEADLINE_SECONDS)
+def _rows(subject: str, fields: str) -> List[List[str]]:
+    argv = ["nvidia-smi", f"--query-{subject}={fields}", "--format=csv,noheader,nounits"]
+    code, stdout, stderr = run.run(argv, b"", None, None, _DEADLINE_SECONDS)
     if code:
-        lines = (said + complained).decode("utf-8", "replace").strip().splitlines() or ["nothing"]
+        lines = (stdout + stderr).decode("utf-8", "replace").strip().splitlines() or ["nothing"]
         raise Failure("failed", f"nvidia-smi says: {lines[0]}")
     return [
-        [cell.strip() for cell in line.split(", ")] for line in said.decode().splitlines() if line.strip()
+        [cell.strip() for cell in line.split(", ")] for line in stdout.decode().splitlines() if line.strip()
     ]
 
 
-def _bytes(mebibytes: str, otherwise: int) -> int:
-    return int(float(mebibytes) * _MIB) if mebibytes.replace(".", "", 1).isdigit() else otherwise
+def _bytes(mebibytes: str, default: int) -> int:
+    return int(float(mebibytes) * _MIB) if mebibytes.replace(".", "", 1).isdigit() else default

@@ -185,7 +185,7 @@ def inventory(folder: str = "") -> Dict[str, Any]:
         folder: where leases lie; empty for this machine's own.
     """
     used = memory()
-    found = nvml.gpus()
+    found = nvml.read_gpus()
     return {
         "name": socket.gethostname(),
         "cpus": len(processors()),

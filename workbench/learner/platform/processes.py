@@ -1,4 +1,4 @@
-"""Finds every process of a learner and ends them until none is left, double-forked ones too.
+"""Finds every process of a learner, measures its memory, and ends them until none is left, double-forked ones too.
 
 A process belongs to a learner when it descends from its guard, which orphans are given to, or carries
 ``FABRIC_LEARNER`` in its environment, or descends from one that does.
@@ -25,6 +25,7 @@ PATIENCE_SECONDS = 30.0
 """How long :func:`end` waits for processes that are killed and do not die (a disk that does not answer)."""
 
 _LOOK_SECONDS = 0.25
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def find(marker: str) -> list[int]:
@@ -185,3 +186,20 @@ def _with_descendants(table: Members, seeds: set[int], barred: set[int]) -> set[
                 found.add(child)
                 waiting.append(child)
     return found & set(table)
+
+
+def proportional_bytes(pid: int) -> int:
+    """Return a process's memory (PSS): what it shares with others counts in part."""
+    for line in system.read_bytes("/proc/%d/smaps_rollup" % pid).splitlines():
+        if line.startswith(b"Pss:"):
+            return int(line.split()[1]) << 10
+    return resident_bytes(pid)
+
+
+def resident_bytes(pid: int) -> int:
+    """Return a process's resident memory (RSS): what it shares with others counts in full; 0 when it has ended."""
+    if not system.LINUX:
+        kibibytes = system.told(["ps", "-o", "rss=", "-p", str(pid)]).strip()
+        return int(kibibytes) << 10 if kibibytes.isdigit() else 0
+    fields = system.read_bytes("/proc/%d/statm" % pid).split()
+    return int(fields[1]) * _PAGE_BYTES if len(fields) > 1 else 0

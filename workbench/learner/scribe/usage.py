@@ -7,9 +7,8 @@ import threading
 import time
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from workbench.learner.guard.limits import proportional_bytes
 from workbench.learner.platform import system
-from workbench.learner.platform.processes import Tree
+from workbench.learner.platform.processes import Tree, proportional_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ class Meter:
         if self._nvml is None:
             return []
         ours = set(pids)
-        found = [self._nvml.use(slot, ours) for slot in slots]
+        found = [self._nvml.usage(slot, ours) for slot in slots]
         return [gpu for gpu in found if gpu is not None]
 
 
