@@ -14,7 +14,9 @@ from backends.local.host import LocalHost
 from backends.rpc.subprocess_host import PipeHost
 from workbench.paths import Home
 
-SERVE = "import sys; from workbench.learner.host.operations import serve; serve(sys.stdin.buffer, sys.stdout.buffer)"
+SERVE = (
+    "import sys; from workbench.learner.host.server import serve; serve(sys.stdin.buffer, sys.stdout.buffer)"
+)
 REPOSITORY = Path(__file__).parents[2]
 
 

@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(VERSION + "\n")
         return 0
     if arguments == ["host"]:
-        from workbench.learner.host.operations import serve
+        from workbench.learner.host.server import serve
 
         return serve(sys.stdin.buffer, sys.stdout.buffer)
     if len(arguments) == 2 and arguments[0] == "guard":

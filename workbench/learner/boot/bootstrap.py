@@ -38,9 +38,9 @@ def run() -> None:
     """Run the agent and leave with its exit code."""
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:0] = [unpack(here) if os.path.isfile(here) else here]
-    from workbench.learner.main import main
-
-    sys.exit(main(sys.argv[1:]))
+    # By name: the agent's own commands unpack archives too, so this module must not depend on them.
+    agent = __import__("workbench.learner.main", fromlist=["main"])
+    sys.exit(agent.main(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ this one.
 from __future__ import annotations
 
 import threading
-from typing import Any, BinaryIO, Callable, Dict, List, Mapping
+from typing import Any, Callable, Dict, List, Mapping
 
 from workbench.learner.host import journals, learners, machine
 from workbench.learner.host.cpu_affinity import Cpus
@@ -104,13 +104,6 @@ def guarded(function: Operation, *arguments: Any, **named: Any) -> Any:
         return function(*arguments, **named)
     except OSError as error:
         raise of_os_error(error) from error
-
-
-def serve(stdin: BinaryIO, stdout: BinaryIO) -> int:
-    """Do what the frames on stdin ask until they end; return the exit code of ``python agent.pyz host``."""
-    from workbench.learner.host.server import Server
-
-    return Server(stdin, stdout).run()
 
 
 def _write_files(files: Mapping[str, str], mode: int = 0o600) -> None:

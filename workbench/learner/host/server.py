@@ -20,6 +20,11 @@ Answer = Tuple[
 ]  # JSON, and the bytes that go before it, in pieces where they are large
 
 
+def serve(stdin: BinaryIO, stdout: BinaryIO) -> int:
+    """Do what the frames on stdin ask until they end; return the exit code of ``python agent.pyz host``."""
+    return Server(stdin, stdout).run()
+
+
 class Server:
     """Serves one connection. Locks that it took are let go when it ends, but by whom they were handed to."""
 

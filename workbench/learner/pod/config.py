@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import time
+
+from workbench.learner.platform.errors import Failure
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
@@ -52,6 +55,8 @@ CHECKPOINTS = "/mnt/checkpoints"
 BY_CLUSTER = "the cluster, which ended its pod"
 """Who asks a learner to stop whose pod is deleted, evicted, or ended with its node."""
 _ENDING = ("phase", "exit_code", "signal", "decided", "stopped", "reason", "started_us", "ended_us")
+
+_LOOK_SECONDS = 0.1
 
 EXIT_GANG = 75
 """The init container's code when the other learners did not come in time."""
@@ -116,3 +121,17 @@ def say_last(document: dict[str, Any]) -> None:
             file.write(data[:TERMINATION_BYTES])
     except OSError:
         return  # what the exit code says is known all the same
+
+
+def await_file(told: Told, path: str, what: str) -> None:
+    """Wait until something has been sent.
+
+    Raises:
+        Failure: it did not come in time.
+    """
+    timeout_seconds = told.number("code_seconds")
+    until = time.monotonic() + timeout_seconds
+    while not os.path.exists(path):
+        if time.monotonic() > until:
+            raise Failure("failed", "%s did not arrive within %g s" % (what, timeout_seconds))
+        time.sleep(_LOOK_SECONDS)

@@ -83,7 +83,7 @@ def unpack_code(told: Told) -> None:
     where = told.document["code"]
     archive = {"": "", "given": config.GIVEN + "/" + config.CODE, "streamed": ARRIVED}[where]
     if where == "streamed":
-        await_file(told, ARRIVED, "the code")
+        config.await_file(told, ARRIVED, "the code")
     if not os.path.isdir(config.MODEL):
         unpack(archive, config.MODEL)
         return
@@ -106,7 +106,7 @@ def restore(told: Told) -> None:
         return
     import shutil
 
-    await_file(told, MADE, "what earlier attempts made")
+    config.await_file(told, MADE, "what earlier attempts made")
     unpacked = config.JOURNAL + "/made"
     unpack(MADE, unpacked)
     for name, target in (("results", config.RESULTS), ("checkpoints", config.CHECKPOINTS)):
@@ -137,20 +137,6 @@ def await_peers(told: Told) -> list[int]:
     looking.start()
     looking.join(told.number("gang_seconds"))
     return list(missing)
-
-
-def await_file(told: Told, path: str, what: str) -> None:
-    """Wait until something has been sent.
-
-    Raises:
-        Failure: it did not come in time.
-    """
-    seconds = told.number("code_seconds")
-    until = time.monotonic() + seconds
-    while not os.path.exists(path):
-        if time.monotonic() > until:
-            raise Failure("failed", "%s did not arrive within %g s" % (what, seconds))
-        time.sleep(_LOOK_SECONDS)
 
 
 def _make_folders(told: Told) -> None:

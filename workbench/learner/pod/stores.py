@@ -10,7 +10,6 @@ import subprocess
 
 from workbench.learner.journal.launch_document import Launch, read
 from workbench.learner.pod import config
-from workbench.learner.pod.init_container import await_file
 from workbench.learner.stores.rclone import PASSED
 from workbench.learner.stores.upload_process import Beside
 
@@ -36,7 +35,7 @@ def get_rclone(told: Told) -> None:
     if own:
         os.symlink(own, config.RCLONE)
         return
-    await_file(told, config.RCLONE_PACKED, "rclone, which moves the data,")
+    config.await_file(told, config.RCLONE_PACKED, "rclone, which moves the data,")
     new = config.RCLONE + ".new"
     with gzip.open(config.RCLONE_PACKED, "rb") as source, open(new, "wb") as target:
         shutil.copyfileobj(source, target, 1 << 20)
