@@ -121,7 +121,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LearnerStatus:
     """How a learner was found. Times in microseconds since 1970, UTC, by the place's clock."""
 
     ref: LearnerRef
@@ -150,7 +150,7 @@ class Seen:
 class Observation:
     """What is at the place: first everything (``whole``), then what changed."""
 
-    seen: tuple[Seen, ...]
+    seen: tuple[LearnerStatus, ...]
     whole: bool
 
 
@@ -333,3 +333,7 @@ class Runner(ABC):
     def leftovers(self) -> Iterator[LearnerRef]:
         """Name every learner of fabric's at the place, of all homes, for ``fabric gc``; none where it cannot know."""
         return iter(())
+
+
+Seen = LearnerStatus
+"""The name of :class:`LearnerStatus` for runners that were written before it had this one."""

@@ -100,32 +100,6 @@ class Reason:
         return Fault(self.code[0]) if self.code[:1] in ("C", "S") else None
 
 
-CODES: Final[Mapping[str, str]] = {
-    "C101": "the manifest is at fault",
-    "C102": "the code is at fault",
-    "C103": "credentials are missing or wrong",
-    "C104": "the resources asked for cannot be given",
-    "C105": "a job that it comes after did not complete",
-    "C201": "the command failed",
-    "C202": "the command could not be found or executed",
-    "C203": "out of memory: over the job's own limit",
-    "C204": "max_runtime is over",
-    "C205": "the environment (requirements) could not be built",
-    "C206": "setup failed",
-    "S100": "the place has not enough resources",
-    "S101": "the place could not start it",
-    "S103": "the image could not be had",
-    "S104": "the learner is gone and nobody knows why",
-    "S200": "the place failed",
-    "S202": "the agent was killed",
-    "S203": "the machine was restarted",
-    "S204": "the disk is full",
-    "S301": "the code could not be brought in",
-    "S302": "the data could not be brought in",
-    "S303": "the results could not be stored",
-}
-"""FfDL's codes (``trainer/client/training_status.go``) with ours beside them, each with its meaning."""
-
 EXIT_HALTED: Final = 128 + signal.SIGTERM
 EXIT_KILLED: Final = 128 + signal.SIGKILL
 EXIT_LOST: Final = 75
@@ -145,20 +119,14 @@ def new_job_id() -> JobId:
     return JobId(ID_PREFIX + "".join(drawn[:ID_LENGTH]))
 
 
-def nine(job_id: str) -> str:
+def short_id(job_id: str) -> str:
     """Return the nine characters that stand for a job where space is short."""
     return job_id.removeprefix(ID_PREFIX)
 
 
-def is_job_id(text: str) -> bool:
-    """Say whether a text is a whole job id."""
-    body = text.removeprefix(ID_PREFIX)
-    return text.startswith(ID_PREFIX) and len(body) == ID_LENGTH and all(c in ID_ALPHABET for c in body)
-
-
 def attempt_stem(job_id: str, attempt: int) -> str:
     """Name everything that a place sees of an attempt: ``learner-<nine>-a<attempt>``, FfDL's LEARNER_NAME_PREFIX."""
-    return f"learner-{nine(job_id)}-a{attempt}"
+    return f"learner-{short_id(job_id)}-a{attempt}"
 
 
 def learner_name(job_id: str, attempt: int, learner: int) -> str:

@@ -13,10 +13,10 @@ from runners.interface import (
     AttemptRef,
     LaunchRequest,
     LearnerRef,
+    LearnerStatus,
     Observation,
     Plan,
     Runner,
-    Seen,
     StopRequest,
 )
 from workbench.job import LearnerPhase, new_job_id
@@ -82,8 +82,8 @@ class Job:
     told: Told = field(default_factory=Told)
     transcribe: Callable[[LearnerRef], None] = field(default=lambda learner: None)
     """Does what the reader of a journal has to do before it is read."""
-    seen: dict[int, Seen] = field(default_factory=dict)
-    history: list[Seen] = field(default_factory=list)
+    seen: dict[int, LearnerStatus] = field(default_factory=dict)
+    history: list[LearnerStatus] = field(default_factory=list)
 
     @classmethod
     def planned(cls, runner: Runner, request: LaunchRequest) -> Job:
@@ -100,7 +100,9 @@ class Job:
         attempt = self.request.attempt
         return LearnerRef(attempt.home, attempt.job_id, attempt.attempt, learner)
 
-    def until(self, holds: Callable[[Mapping[int, Seen]], bool], what: str) -> Mapping[int, Seen]:
+    def until(
+        self, holds: Callable[[Mapping[int, LearnerStatus]], bool], what: str
+    ) -> Mapping[int, LearnerStatus]:
         """Observe until something holds of the learners."""
         until = time.monotonic() + PATIENCE_SECONDS
         while not holds(self.seen):
@@ -117,12 +119,12 @@ class Job:
             self.history.append(seen)
         return observation
 
-    def until_over(self) -> Mapping[int, Seen]:
+    def until_over(self) -> Mapping[int, LearnerStatus]:
         """Observe until all learners have ended."""
         count = self.request.attempt.learners
         return self.until(lambda seen: len(seen) == count and all(_over(seen.values())), "all had ended")
 
-    def until_running(self) -> Mapping[int, Seen]:
+    def until_running(self) -> Mapping[int, LearnerStatus]:
         """Observe until all learners run."""
         count = self.request.attempt.learners
         return self.until(
@@ -176,5 +178,5 @@ class Job:
         return output
 
 
-def _over(seen: Iterable[Seen]) -> Sequence[bool]:
+def _over(seen: Iterable[LearnerStatus]) -> Sequence[bool]:
     return [one.phase in OVER for one in seen]

@@ -12,7 +12,7 @@ from runners.container.permissions import give_back
 from runners.container.plan import network_name
 from runners.interface import AttemptRef, Observation
 from runners.shared.environment import secrets_stem
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, learner_name
 from workbench.learner.guard.container_command import EXIT_GONE, EXIT_NOT_STARTED
@@ -36,7 +36,7 @@ class After:
         self,
         attempts: Sequence[AttemptRef],
         observation: Observation,
-        site: Site,
+        site: HostFacts,
         engine: Callable[[], Engine],
     ) -> None:
         """Do what is to be done after learners that were seen to be over; before anybody is told of it."""
@@ -65,7 +65,7 @@ class After:
         self._over = {attempt: over for attempt, over in self._over.items() if attempt in attempts}
         self._done &= set(attempts)
 
-    def remove(self, attempt: AttemptRef, site: Site, engine: Callable[[], Engine]) -> None:
+    def remove(self, attempt: AttemptRef, site: HostFacts, engine: Callable[[], Engine]) -> None:
         """Leave no container, network or secret of an attempt, nor files that its owner cannot remove."""
         for number in range(1, attempt.learners + 1):
             engine().remove(learner_name(attempt.job_id, attempt.attempt, number))
@@ -77,7 +77,7 @@ class After:
             self._hurried = engine().within(ORDER_SECONDS)
         return self._hurried
 
-    def _last(self, attempt: AttemptRef, site: Site, engine: Engine) -> None:
+    def _last(self, attempt: AttemptRef, site: HostFacts, engine: Engine) -> None:
         network = network_name(attempt)
         if network and not engine.remove_network(network):
             for number in range(1, attempt.learners + 1):

@@ -18,7 +18,7 @@ from runners.container.stores import (
 )
 from runners.interface import LaunchRequest
 from runners.shared.environment import CHOSEN, NO_GPU, SEED_MAX, job_folders, promises
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from workbench.job import attempt_stem, learner_name
 from workbench.manifest.builder.params import param_text, param_variable
 
@@ -45,12 +45,12 @@ PROMISED: Final[Mapping[str, str]] = {
 }
 
 
-def inside_folder(request: LaunchRequest, learner: int, site: Site) -> Path:
+def inside_folder(request: LaunchRequest, learner: int, site: HostFacts) -> Path:
     """Return the folder whose pipes join a learner's agent to its container."""
     return job_folders(request, site)[1].learner(learner).path / "inside"
 
 
-def folders(request: LaunchRequest, learner: int, site: Site) -> dict[str, str]:
+def folders(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, str]:
     """Return the folders of the job that a container sees, each with its path in there."""
     job, attempt = job_folders(request, site)
     return {
@@ -62,13 +62,13 @@ def folders(request: LaunchRequest, learner: int, site: Site) -> dict[str, str]:
     }
 
 
-def writable_folders(request: LaunchRequest, learner: int, site: Site) -> list[str]:
+def writable_folders(request: LaunchRequest, learner: int, site: HostFacts) -> list[str]:
     """Return what a container may change of the place's files, in which nothing is to be trusted."""
     own = {str(inside_folder(request, learner, site)), *folders(request, learner, site).values()}
     return [*sorted(own), *writable_stores(request, site)]
 
 
-def outside(text: str, request: LaunchRequest, learner: int, site: Site) -> str:
+def outside(text: str, request: LaunchRequest, learner: int, site: HostFacts) -> str:
     """Return a path of a container as the place has it; what the job does not share stays as it is."""
     seen = {**folders(request, learner, site), **store_folders(request, site)}
     for there, here in sorted(seen.items(), reverse=True):
@@ -81,7 +81,7 @@ PORT = 29500
 """MASTER_PORT: in a network of its own a container's ports are all free."""
 
 
-def container_environment(request: LaunchRequest, learner: int, site: Site) -> dict[str, str]:
+def container_environment(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, str]:
     """Return everything but secrets; what fabric promises cannot be overridden by ``env:``."""
     spec = request.spec
     told = {"PYTHONUNBUFFERED": "1", **_proxies(request), **spec.env}
@@ -98,7 +98,7 @@ def container_environment(request: LaunchRequest, learner: int, site: Site) -> d
     return told
 
 
-def container_promises(request: LaunchRequest, learner: int, site: Site) -> dict[str, str]:
+def container_promises(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, str]:
     """Return the variables that a learner can rely on, whatever its manifest says."""
     promised = promises(request, learner, site)
     attempt = request.attempt

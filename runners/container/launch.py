@@ -38,19 +38,19 @@ from runners.shared.container_defaults import image_of
 from runners.shared.data_stores import data_of
 from runners.shared.environment import gpus_seen, job_folders, marker, secrets_stem
 from runners.shared.gpu_leases import Leased, lease, lease_text
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import ref_of
 from runners.shared.startup import Begin
 from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.learner.boot.sh_launch import render_secrets
 from workbench.learner.guard.container_command import REASON, why_not_started
 from workbench.learner.platform.engine_client import Asked, EngineRefused
 
 
 def lease_for_containers(
-    request: LaunchRequest, learners: Sequence[int], host: Host, site: Site, engine: Engine
+    request: LaunchRequest, learners: Sequence[int], host: Host, site: HostFacts, engine: Engine
 ) -> Leased:
     """Lease the slots of these learners, and make sure that no container has any of them.
 
@@ -85,7 +85,7 @@ def _in_containers(engine: Engine, request: LaunchRequest) -> dict[str, str]:
         )
         if container.get("State") in ("created", "running", "paused") and not own:
             for uuid in filter(None, told[LABEL_SLOTS].split(",")):
-                found[uuid] = f"job {nine(ref.job_id)}" if ref else "another"
+                found[uuid] = f"job {short_id(ref.job_id)}" if ref else "another"
     return found
 
 
@@ -97,7 +97,7 @@ class ContainerLaunching:
     """One launch."""
 
     def __init__(
-        self, plan: Plan, host: Host, site: Site, engine: Engine, progress: Progress, asker: str
+        self, plan: Plan, host: Host, site: HostFacts, engine: Engine, progress: Progress, asker: str
     ) -> None:
         self._plan = plan
         self._request = plan.request

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from backends.contract.host import Host
 from runners.container.engine import Engine
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from workbench.errors import RunnerError
 
 LIMITS: Final[Sequence[Mapping[str, Any]]] = (
@@ -28,7 +28,7 @@ _WORDS: Final = ("rlimit", "ulimit")
 class Limits:
     """What one engine may raise, as it was found out before."""
 
-    def __init__(self, host: Host, site: Site, engine: Engine) -> None:
+    def __init__(self, host: Host, site: HostFacts, engine: Engine) -> None:
         self._host = host
         self._path = str(site.home.path / FILE)
         # Podman has another id every time that it is asked.

@@ -26,7 +26,7 @@ from runners.interface import AttemptRef, LaunchRequest, LearnerPlan, LearnerRef
 from runners.shared.container_defaults import DROPPED, SHM_BYTES, image_of
 from runners.shared.data_stores import refusals as stores_refused
 from runners.shared.environment import CHOSEN, job_folders
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import USAGE_SECONDS, check_memory, metrics_document
 from workbench.errors import LaunchRefused
 from workbench.job import attempt_stem, learner_name
@@ -48,7 +48,7 @@ def warnings_of(request: LaunchRequest) -> Iterator[str]:
         yield f"env: cannot change {', '.join(hidden)}: fabric sets it"
 
 
-def notes_of(request: LaunchRequest, site: Site) -> Iterator[str]:
+def notes_of(request: LaunchRequest, site: HostFacts) -> Iterator[str]:
     """Say what is worth knowing once."""
     spec = request.spec
     if spec.cpus is not None and spec.cpus > len(site.processors):
@@ -76,7 +76,7 @@ LABEL_SLOTS: Final = "fabric.slots"
 LABEL_PLAN: Final = "fabric.plan"
 
 
-def make_plan(request: LaunchRequest, site: Site) -> Plan:
+def make_plan(request: LaunchRequest, site: HostFacts) -> Plan:
     """Say exactly what would be sent. No engine is asked.
 
     Raises:
@@ -135,7 +135,7 @@ def acts_of(request: LaunchRequest) -> list[str]:
     return ["setup", "command"] if request.spec.setup else ["command"]
 
 
-def container_document(request: LaunchRequest, learner: int, site: Site) -> dict[str, Any]:
+def container_document(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, Any]:
     """Return what the engine is told of a learner; what is chosen at launch is left open."""
     spec, attempt = request.spec, request.attempt
     name = learner_name(attempt.job_id, attempt.attempt, learner)
@@ -213,7 +213,7 @@ def ref_of_network(told: Mapping[str, str]) -> LearnerRef | None:
     return ref and LearnerRef(ref.home, ref.job_id, ref.attempt, 2)
 
 
-def launch_document(request: LaunchRequest, learner: int, site: Site) -> dict[str, Any]:
+def launch_document(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, Any]:
     """Return the launch document of a learner's agent, which runs outside and keeps what stands for the command."""
     spec, attempt = request.spec, request.attempt
     _, folder = job_folders(request, site)
@@ -270,7 +270,7 @@ def bind(source: str, target: str, *, read_only: bool = False) -> dict[str, Any]
     return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}
 
 
-def _mounts(request: LaunchRequest, learner: int, site: Site) -> list[dict[str, Any]]:
+def _mounts(request: LaunchRequest, learner: int, site: HostFacts) -> list[dict[str, Any]]:
     folder = job_folders(request, site)[1].learner(learner).path
     mounts = [bind(here, there) for there, here in sorted(folders(request, learner, site).items())]
     mounts += store_mounts(request, learner, site)

@@ -17,7 +17,7 @@ from runners.container.plan import bind
 from runners.interface import LaunchRequest, Progress
 from runners.shared.agents import Agent
 from runners.shared.container_defaults import image_of
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from runners.shared.virtualenvs import lock_of, refused, tail
 from workbench.errors import LaunchRefused, RunnerError
 from workbench.learner.guard.container_command import why_not_started
@@ -66,7 +66,7 @@ class ImageEnvironment:
         return bind(self.folder, ENVIRONMENT, read_only=True)
 
 
-def environment_in(request: LaunchRequest, image: Mapping[str, Any], site: Site) -> ImageEnvironment:
+def environment_in(request: LaunchRequest, image: Mapping[str, Any], site: HostFacts) -> ImageEnvironment:
     """Name the environment that a job's requirements mean in an image."""
     lines = sorted({line.strip() for line in request.spec.requirements if line.strip()})
     document = json.dumps(["image", FORMAT, image.get("Id"), lines])
@@ -78,7 +78,7 @@ class Building:
     """Makes an environment unless it is there, or waits for who makes it."""
 
     def __init__(
-        self, request: LaunchRequest, image: Mapping[str, Any], engine: Engine, site: Site, agent: Agent
+        self, request: LaunchRequest, image: Mapping[str, Any], engine: Engine, site: HostFacts, agent: Agent
     ) -> None:
         self._request = request
         self._image = image

@@ -17,7 +17,7 @@ from runners.shared.data_stores import (
     stores_document,
 )
 from runners.shared.environment import job_folders
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from workbench.data.stores.model import Store, stores_of
 
 DATA: Final = "/mnt/data"
@@ -52,7 +52,7 @@ def results_inside(request: LaunchRequest) -> str:
     return "" if store.is_folder or store.is_volume else f"{_bucket_inside(store)}/{request.attempt.job_id}"
 
 
-def store_mounts(request: LaunchRequest, learner: int, site: Site) -> list[dict[str, Any]]:
+def store_mounts(request: LaunchRequest, learner: int, site: HostFacts) -> list[dict[str, Any]]:
     """Return the mounts of data stores, as the engine is told of them."""
     found = []
     for data in data_of(request):
@@ -71,7 +71,7 @@ def store_mounts(request: LaunchRequest, learner: int, site: Site) -> list[dict[
     return found
 
 
-def links_of(request: LaunchRequest, learner: int, site: Site) -> dict[str, str]:
+def links_of(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, str]:
     """Return by store the paths that a learner's agent lets lead to the data, and its container binds."""
     return {
         data.store.id: link_of(request, learner, site, data)
@@ -80,12 +80,12 @@ def links_of(request: LaunchRequest, learner: int, site: Site) -> dict[str, str]
     }
 
 
-def link_of(request: LaunchRequest, learner: int, site: Site, data: Data) -> str:
+def link_of(request: LaunchRequest, learner: int, site: HostFacts, data: Data) -> str:
     """Return the path that leads to one store's data."""
     return data_link(job_folders(request, site)[0], request.attempt.attempt, learner, data)
 
 
-def container_stores(request: LaunchRequest, learner: int, site: Site) -> dict[str, Any] | None:
+def container_stores(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, Any] | None:
     """Return what the agent of a container's learner is told of stores."""
     document = stores_document(request, site, links_of(request, learner, site))
     if document is not None and document["results"] is not None:
@@ -95,7 +95,7 @@ def container_stores(request: LaunchRequest, learner: int, site: Site) -> dict[s
     return document
 
 
-def own_folders(request: LaunchRequest, site: Site) -> dict[str, list[str]]:
+def own_folders(request: LaunchRequest, site: HostFacts) -> dict[str, list[str]]:
     """Return the folders of a bound store that are this job's own, for the image's user to write in.
 
     They are relative to the store's folder, which other jobs' containers write in, too, and which the user may
@@ -110,14 +110,14 @@ def own_folders(request: LaunchRequest, site: Site) -> dict[str, list[str]]:
     }
 
 
-def writable_stores(request: LaunchRequest, site: Site) -> list[str]:
+def writable_stores(request: LaunchRequest, site: HostFacts) -> list[str]:
     """Return the folders of bound stores that a container may write in; the user may have made each a link."""
     data = [one.store for one in data_of(request) if one.store.is_folder and not one.store.read_only]
     bound = {*(store.data_path for store in data), *store_folders(request, site).values()}
     return [f"{path}/." for path in sorted(bound)]
 
 
-def store_folders(request: LaunchRequest, site: Site) -> dict[str, str]:
+def store_folders(request: LaunchRequest, site: HostFacts) -> dict[str, str]:
     """Return what is seen in a container of a bound results store, and where that is outside."""
     results = results_of(request, site)
     if results is None or not results.store.is_folder:

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from backends.contract.cluster import Absent, Cluster, Denied, Invalid
 from backends.contract.host import Chunk
-from runners.interface import EarlyBytes, LearnerRef, Seen
+from runners.interface import EarlyBytes, LearnerRef, LearnerStatus
 from runners.pod.container_host import PodHost, open_host
 from runners.pod.log_recovery import Rest, read_rest
 from runners.pod.names import LEARNER, ref_of
 from runners.pod.sh_agent import PlainLog, prepare_transcript
 from runners.pod.status import has_side_car_ended, is_over, is_side_car_running
 from runners.pod.stores import ANNOTATION
-from runners.pod.watch import Sightings
+from runners.pod.watch import ClusterCache
 from runners.shared.learner_status import seen_of
 from workbench.errors import FabricError, PlaceUnreachable
 from workbench.job import LearnerPhase
@@ -41,7 +41,7 @@ _OURS: Final = frozenset({LearnerPhase.DOWNLOADING, LearnerPhase.SETUP, LearnerP
 class Phases:
     """What agents said, of the learners that one runner observes."""
 
-    def __init__(self, sightings: Sightings) -> None:
+    def __init__(self, sightings: ClusterCache) -> None:
         self._sightings = sightings
         self._silent: dict[str, float] = {}
         """When a pod's learner was first seen to run whose agent has said nothing yet."""
@@ -52,7 +52,7 @@ class Phases:
         now = time.monotonic()
         return any(now < at + SILENT_SECONDS for at in self._silent.values())
 
-    def refined(self, seen: Seen, pod: Pod) -> Seen:
+    def refined(self, seen: LearnerStatus, pod: Pod) -> LearnerStatus:
         """Return how a learner is, with what the cluster does not know of it."""
         uid = str(pod["metadata"]["uid"])
         if seen.phase is not LearnerPhase.RUNNING or not says_more(pod):
@@ -109,7 +109,7 @@ Parts = Mapping[str, Chunk]
 class Journals:
     """The journals that one runner reads. One thread follows; :meth:`interrupt` may come from any."""
 
-    def __init__(self, cluster: Cluster, sightings: Sightings, asker: str) -> None:
+    def __init__(self, cluster: Cluster, sightings: ClusterCache, asker: str) -> None:
         self._cluster = cluster
         self._sightings = sightings
         self._asker = asker

@@ -30,7 +30,7 @@ from runners.pod.status import begun, failed_gang, is_finished, is_preparing, ve
 from runners.pod.stop import remove_attempt
 from runners.pod.stores import secret_values
 from runners.pod.upload import made_before, packed_rclone, send_code, send_made, send_rclone
-from runners.pod.watch import Sightings
+from runners.pod.watch import ClusterCache
 from runners.shared.environment import CHOSEN
 from workbench.errors import InputMissing, LaunchRefused, RunnerError, SlotsBusy, TryAgain
 from workbench.learner.boot.sh_launch import render_secrets
@@ -62,7 +62,7 @@ _REFUSED: Final = {
 class PodLaunching:
     """One launch."""
 
-    def __init__(self, plan: Plan, cluster: Cluster, sightings: Sightings, progress: Progress) -> None:
+    def __init__(self, plan: Plan, cluster: Cluster, sightings: ClusterCache, progress: Progress) -> None:
         self._plan = plan
         self._request: LaunchRequest = plan.request
         self._cluster = cluster

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from runners.interface import AttemptRef, LearnerRef
-from workbench.job import attempt_stem, nine
+from workbench.job import attempt_stem, short_id
 
 HOME: Final = "fabric.home"
 JOB: Final = "fabric.job"
@@ -56,7 +56,7 @@ def secrets_name(attempt: AttemptRef) -> str:
 
 def claim_name(job_id: str) -> str:
     """Name the claim that a job's results lie on, attempt after attempt."""
-    return f"learner-{nine(job_id)}-results"
+    return f"learner-{short_id(job_id)}-results"
 
 
 def selector(attempt: AttemptRef) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from backends.contract.cluster import Cluster, Denied
-from runners.interface import AttemptRef, LearnerRef, Observation, Seen
+from runners.interface import AttemptRef, LearnerRef, LearnerStatus, Observation
 from runners.pod.admission import Unfit, refusal_of
 from runners.pod.container_host import open_host
 from runners.pod.journals import Phases, folder_of
@@ -24,7 +24,7 @@ from runners.pod.status import (
     verdict_of,
     waits_for_image,
 )
-from runners.pod.watch import Sightings
+from runners.pod.watch import ClusterCache
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, Reason
 from workbench.learner.pod.config import last_of
@@ -116,13 +116,13 @@ _SUM_UP_SECONDS: Final = 0.02
 class Observing:
     """What one runner has observed. Used from one thread; :meth:`interrupt` may come from any."""
 
-    def __init__(self, cluster: Cluster, sightings: Sightings) -> None:
+    def __init__(self, cluster: Cluster, sightings: ClusterCache) -> None:
         self._cluster = cluster
         self._sightings = sightings
         self._endings = Endings(cluster)
         self._phases = Phases(sightings)
         self._attempts: frozenset[AttemptRef] | None = None
-        self._seen: dict[LearnerRef, Seen] = {}
+        self._seen: dict[LearnerRef, LearnerStatus] = {}
         self._since: dict[AttemptRef, float] = {}
         self._why: dict[AttemptRef, tuple[float, str]] = {}
         self._pulling: dict[str, float] = {}
@@ -168,7 +168,7 @@ class Observing:
         self._interrupted = True
         self._sightings.wake()
 
-    def _news(self, attempts: Sequence[AttemptRef]) -> list[Seen]:
+    def _news(self, attempts: Sequence[AttemptRef]) -> list[LearnerStatus]:
         changed = []
         for attempt in attempts:
             for seen in self._look(attempt):
@@ -177,7 +177,7 @@ class Observing:
                     changed.append(seen)
         return changed
 
-    def _look(self, attempt: AttemptRef) -> list[Seen]:
+    def _look(self, attempt: AttemptRef) -> list[LearnerStatus]:
         """Say how the learners of an attempt are as the watch has them."""
         job, pods = self._sightings.job_of(attempt), self._sightings.pods_of(attempt)
         if job is not None and verdict_of(job) is None:
@@ -186,7 +186,7 @@ class Observing:
                     self._give_up(attempt, reason)
                     break
         pods = {**self._sightings.ended_of(attempt), **pods}
-        found: list[Seen] = []
+        found: list[LearnerStatus] = []
         silent = False
         for number in range(1, attempt.learners + 1):
             ref = LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number)
@@ -199,7 +199,7 @@ class Observing:
             if seen is not None and seen.phase is LearnerPhase.STARTING and seen.reason is None:
                 silent = True
                 if why := self._explained(attempt, pod):
-                    seen = Seen(ref, LearnerPhase.STARTING, reason=Reason(why), node=seen.node)
+                    seen = LearnerStatus(ref, LearnerPhase.STARTING, reason=Reason(why), node=seen.node)
             if seen is not None:
                 found.append(seen)
         if not silent:

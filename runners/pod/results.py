@@ -19,7 +19,7 @@ from runners.pod.status import has_side_car_ended, is_side_car_running
 from runners.pod.stores import FETCH_ANNOTATION, RESULTS_ANNOTATION, stored_results
 from runners.pod.template import Results
 from runners.pod.volumes import bound_results, claims_of
-from runners.pod.watch import Sightings
+from runners.pod.watch import ClusterCache
 from runners.shared.download import bring_folder
 from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable
 from workbench.learner.pod import config
@@ -82,7 +82,7 @@ def _is_missing(cluster: Cluster, claim: str) -> bool:
 
 
 def bring_home(
-    cluster: Cluster, sightings: Sightings, journals: Journals, attempt: AttemptRef, job: JobFolder
+    cluster: Cluster, sightings: ClusterCache, journals: Journals, attempt: AttemptRef, job: JobFolder
 ) -> None:
     """Copy results, checkpoints and logs into a job's folder here.
 
@@ -127,7 +127,9 @@ def _bring(host: Host, job: JobFolder, attempt: AttemptRef, number: int) -> None
     bring_folder(host, config.LOGS, logs if number == 1 else logs.with_name(f"logs-{number}"))
 
 
-def _served(ref: LearnerRef, pod: Mapping[str, Any], sightings: Sightings, journals: Journals) -> Host | None:
+def _served(
+    ref: LearnerRef, pod: Mapping[str, Any], sightings: ClusterCache, journals: Journals
+) -> Host | None:
     """Return the side-car of a pod that still runs; None where it is over."""
     until = time.monotonic() + _END_SECONDS
     found: Mapping[str, Any] | None = pod

@@ -31,7 +31,7 @@ from runners.pod.plan import make_plan
 from runners.pod.results import bring_home, choose_results
 from runners.pod.status import is_finished, is_over
 from runners.pod.stop import Stops, remove_attempt, remove_job
-from runners.pod.watch import Sightings, enter, leave
+from runners.pod.watch import ClusterCache, enter, leave
 from workbench.errors import RunnerError
 from workbench.paths import JobFolder
 
@@ -63,7 +63,7 @@ class PodRunner(Runner):
         self._cluster = place
         self._asker = uuid.uuid4().hex
         self._making = threading.Lock()
-        self._entered: Sightings | None = None
+        self._entered: ClusterCache | None = None
         self._observing: Observing | None = None
         self._journals: Journals | None = None
         self._stops: Stops | None = None
@@ -179,7 +179,7 @@ class PodRunner(Runner):
                 if ref.home != self.home_uuid or not (ref in over or is_finished(job)):
                     yield ref
 
-    def _sightings(self) -> Sightings:
+    def _sightings(self) -> ClusterCache:
         with self._making:
             if self._entered is None:
                 self._entered = enter(self._cluster, self.home_uuid)

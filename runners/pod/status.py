@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from runners.interface import LearnerRef, Seen
+from runners.interface import LearnerRef, LearnerStatus
 from runners.pod.names import AWAITS, LEARNER, PREPARE, QUEUE, SIDE_CAR, VERDICT
 from workbench.job import LearnerPhase, Reason
 from workbench.learner.pod.config import BY_CLUSTER, EXIT_GANG
@@ -56,7 +56,7 @@ _DISRUPTED: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 
 
-def seen_of(ref: LearnerRef, pod: Pod) -> Seen:
+def seen_of(ref: LearnerRef, pod: Pod) -> LearnerStatus:
     """Say how a learner is whose pod is there."""
     status = pod.get("status") or {}
     node = str((pod.get("spec") or {}).get("nodeName") or "")
@@ -68,18 +68,18 @@ def seen_of(ref: LearnerRef, pod: Pod) -> Seen:
         why = _why_failed(pod)
         refused = why.code.startswith(("C1", "C205"))  # what the job asks for is at fault
         phase = LearnerPhase.EXITED if refused else LearnerPhase.LOST
-        return Seen(ref, phase, reason=why, node=node, final=refused)
+        return LearnerStatus(ref, phase, reason=why, node=node, final=refused)
     if running := state.get("running"):
         phase = LearnerPhase.STOPPING if _is_deleted(pod) else LearnerPhase.RUNNING
-        return Seen(ref, phase, started_us=time_us(running.get("startedAt")), node=node)
+        return LearnerStatus(ref, phase, started_us=time_us(running.get("startedAt")), node=node)
     if _is_deleted(pod):
-        return Seen(ref, LearnerPhase.STOPPING, node=node)
+        return LearnerStatus(ref, LearnerPhase.STOPPING, node=node)
     text = waits(pod)
     reason = Reason(text) if text else None
-    return Seen(ref, LearnerPhase.STARTING, reason=reason, node=node, cut_off=_awaits(pod))
+    return LearnerStatus(ref, LearnerPhase.STARTING, reason=reason, node=node, cut_off=_awaits(pod))
 
 
-def seen_without_pod(ref: LearnerRef, job: Pod, why: str) -> Seen | None:
+def seen_without_pod(ref: LearnerRef, job: Pod, why: str) -> LearnerStatus | None:
     """Say how a learner is of whose Job there is no pod for it; None where nothing of it has begun.
 
     Args:
@@ -90,21 +90,23 @@ def seen_without_pod(ref: LearnerRef, job: Pod, why: str) -> Seen | None:
     if verdict := verdict_of(job):
         # What the job asks for is at fault, or the place.
         phase = LearnerPhase.EXITED if verdict[0].code.startswith("C1") else LearnerPhase.LOST
-        return Seen(ref, phase, reason=verdict[0], final=verdict[1])
+        return LearnerStatus(ref, phase, reason=verdict[0], final=verdict[1])
     status, index = job.get("status") or {}, ref.learner - 1
     if index in indexes(status.get("completedIndexes")):
-        return Seen(ref, LearnerPhase.EXITED, exit_code=0)
+        return LearnerStatus(ref, LearnerPhase.EXITED, exit_code=0)
     if index in indexes(status.get("failedIndexes")) or is_finished(job) or _is_deleted(job):
         text = (
             "its pod was deleted from outside" if not _is_deleted(job) else "its Job was deleted from outside"
         )
-        return Seen(ref, LearnerPhase.LOST, reason=Reason(text, "S104"))
+        return LearnerStatus(ref, LearnerPhase.LOST, reason=Reason(text, "S104"))
     if job["spec"].get("suspend"):
         queue = (job["metadata"].get("labels") or {}).get(QUEUE)
         if not queue:
             return None  # its launch was cut off
-        return Seen(ref, LearnerPhase.STARTING, reason=Reason(f"waits in the queue {queue} of the cluster"))
-    return Seen(ref, LearnerPhase.STARTING, reason=Reason(why) if why else None)
+        return LearnerStatus(
+            ref, LearnerPhase.STARTING, reason=Reason(f"waits in the queue {queue} of the cluster")
+        )
+    return LearnerStatus(ref, LearnerPhase.STARTING, reason=Reason(why) if why else None)
 
 
 def begun(job: Pod) -> bool:
@@ -232,13 +234,13 @@ def time_us(text: Any) -> int | None:
     return int(datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp() * 1e6)
 
 
-def _ended(ref: LearnerRef, pod: Pod, ended: Mapping[str, Any], node: str) -> Seen:
+def _ended(ref: LearnerRef, pod: Pod, ended: Mapping[str, Any], node: str) -> LearnerStatus:
     """Say how a learner ended: as its agent left it with the container, else as the cluster saw it."""
     told = _json(ended.get("message"))
     code = int(ended.get("exitCode") or 0)
     started, over = time_us(ended.get("startedAt")), time_us(ended.get("finishedAt"))
     if ended.get("reason") == "OOMKilled" and (not told or told.get("signal") == 9 or code == 137):
-        return Seen(
+        return LearnerStatus(
             ref,
             LearnerPhase.EXITED,
             signal=9,
@@ -251,9 +253,11 @@ def _ended(ref: LearnerRef, pod: Pod, ended: Mapping[str, Any], node: str) -> Se
     if told.get("ended_by") == "cluster" or BY_CLUSTER in str((told.get("reason") or {}).get("text")):
         # Nobody of us has asked for it: what follows is a fault of the place, and another attempt.
         reason = _why_disrupted(pod) or Reason("its pod was deleted from outside", "S104")
-        return Seen(ref, LearnerPhase.LOST, reason=reason, started_us=told.get("started_us"), node=node)
+        return LearnerStatus(
+            ref, LearnerPhase.LOST, reason=reason, started_us=told.get("started_us"), node=node
+        )
     if told.get("phase") == "exited":
-        return Seen(
+        return LearnerStatus(
             ref,
             LearnerPhase.EXITED,
             exit_code=told.get("exit_code"),
@@ -266,14 +270,16 @@ def _ended(ref: LearnerRef, pod: Pod, ended: Mapping[str, Any], node: str) -> Se
             node=node,
         )
     if disrupted := _why_disrupted(pod):
-        return Seen(ref, LearnerPhase.LOST, reason=disrupted, started_us=started, node=node)
+        return LearnerStatus(ref, LearnerPhase.LOST, reason=disrupted, started_us=started, node=node)
     if code in _KILLED:
         reason = Reason("its container was killed from outside, its agent with it", "S202")
-        return Seen(ref, LearnerPhase.LOST, reason=reason, started_us=started, node=node)
+        return LearnerStatus(ref, LearnerPhase.LOST, reason=reason, started_us=started, node=node)
     if "StartError" in str(ended.get("reason")):
         reason = Reason(f"the container could not be started: {_short(str(ended.get('message')))}", "S101")
-        return Seen(ref, LearnerPhase.LOST, reason=reason, node=node)
-    return Seen(ref, LearnerPhase.EXITED, exit_code=code, started_us=started, ended_us=over, node=node)
+        return LearnerStatus(ref, LearnerPhase.LOST, reason=reason, node=node)
+    return LearnerStatus(
+        ref, LearnerPhase.EXITED, exit_code=code, started_us=started, ended_us=over, node=node
+    )
 
 
 def _why_failed(pod: Pod) -> Reason:

@@ -13,7 +13,7 @@ from runners.interface import AttemptRef, LearnerRef, StopRequest
 from runners.pod.journals import Journals, folder_of
 from runners.pod.names import HOME, JOB, LEARNER, is_same, selector, stem_of
 from runners.pod.status import is_over, is_side_car_running
-from runners.pod.watch import Sightings
+from runners.pod.watch import ClusterCache
 from workbench.errors import PlaceUnreachable, TryAgain
 from workbench.learner.pod.config import NO_PYTHON
 
@@ -29,7 +29,7 @@ class Stops:
         self._asked: dict[str, int] = {}
 
     def stop(
-        self, attempt: AttemptRef, request: StopRequest, sightings: Sightings, journals: Journals
+        self, attempt: AttemptRef, request: StopRequest, sightings: ClusterCache, journals: Journals
     ) -> None:
         """Ask once; to be repeated until the learners are seen to be over."""
         job = self._cluster.read("Job", stem_of(attempt))

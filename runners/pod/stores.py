@@ -20,7 +20,7 @@ from runners.shared.data_stores import (
     stores_document,
 )
 from runners.shared.data_stores import refusals as of_stores
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from runners.shared.store_setup import CACHE_BYTES, PATIENCE, remotes_text
 from workbench.data.stores.model import Store
 from workbench.learner.pod import config
@@ -36,7 +36,7 @@ RESULTS_ANNOTATION: Final = "fabric.results"
 FETCH_ANNOTATION: Final = "fabric.fetch"
 """Of a pod whose results come home though they are in a data store."""
 
-SITE: Final = Site(
+SITE: Final = HostFacts(
     home=Home(Path(config.JOURNAL)),
     here=False,
     hostname="the pod",

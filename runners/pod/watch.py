@@ -22,7 +22,7 @@ _PAUSE_SECONDS: Final = 0.5
 _PAUSE_LONGEST_SECONDS: Final = 4.0
 
 
-class Sightings:
+class ClusterCache:
     """The Jobs and pods of one home in one namespace. Safe from any thread."""
 
     def __init__(self, cluster: Cluster, home: str) -> None:
@@ -239,21 +239,21 @@ class Sightings:
                 self._graves.setdefault(key, {})[ref.learner] = item
 
 
-_shared: dict[tuple[int, str], Sightings] = {}
+_shared: dict[tuple[int, str], ClusterCache] = {}
 _sharing = threading.Lock()
 
 
-def enter(cluster: Cluster, home: str) -> Sightings:
+def enter(cluster: Cluster, home: str) -> ClusterCache:
     """Return what is known of a home's jobs in a cluster: one for all runners of this process; see :func:`leave`."""
     with _sharing:
         found = _shared.get((id(cluster), home))
         if found is None:
-            found = _shared[(id(cluster), home)] = Sightings(cluster, home)
+            found = _shared[(id(cluster), home)] = ClusterCache(cluster, home)
         found.enter()
         return found
 
 
-def leave(sightings: Sightings) -> None:
+def leave(sightings: ClusterCache) -> None:
     """Use it no more; the last one ends its watches."""
     with _sharing:
         if sightings.leave():

@@ -19,7 +19,7 @@ from runners.shared.code import bring_code
 from runners.shared.data_stores import folders_of
 from runners.shared.environment import gpus_seen, job_folders, marker, secrets_stem
 from runners.shared.gpu_leases import Leased, choose_port, lease, lease_text
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import find_interpreter
 from runners.shared.launch_document import ref_of
 from runners.shared.startup import Begin, submitted_file
@@ -32,7 +32,7 @@ from workbench.manifest.builder.unsupported import not_built
 class Launching:
     """One launch."""
 
-    def __init__(self, plan: Plan, host: Host, site: Site, progress: Progress, asker: str) -> None:
+    def __init__(self, plan: Plan, host: Host, site: HostFacts, progress: Progress, asker: str) -> None:
         self._plan = plan
         self._request = plan.request
         self._host = host

@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from backends.contract.host import Host
-from runners.interface import AttemptRef, LearnerRef, Observation, Seen
+from runners.interface import AttemptRef, LearnerRef, LearnerStatus, Observation
 from runners.shared.environment import marker
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from runners.shared.learner_status import seen_of
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, Reason
 from workbench.learner.host.learners import is_dead, is_over
 
 
-def lost(ref: LearnerRef, facts: Mapping[str, Any], boot_id: str, node: str) -> Seen:
+def lost(ref: LearnerRef, facts: Mapping[str, Any], boot_id: str, node: str) -> LearnerStatus:
     """Say of a learner that nobody keeps any more, and that left no end, that it is lost, and why."""
     state = facts["state"] or {}
-    return Seen(
+    return LearnerStatus(
         ref,
         LearnerPhase.LOST,
         reason=_why_lost(state, boot_id),
@@ -54,7 +54,7 @@ class Watched:
     fingerprint: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """As the place told them last."""
-    seen: Seen | None = None
+    seen: LearnerStatus | None = None
     takeovers: int = 0
     """How often another agent was sent to it, since its own was killed."""
     patience_until: float = NEVER
@@ -76,7 +76,7 @@ class Observing:
         self._attempts: frozenset[AttemptRef] | None = None
         self._watched: dict[str, Watched] = {}
 
-    def observe(self, attempts: Sequence[AttemptRef], site: Site, timeout_seconds: float) -> Observation:
+    def observe(self, attempts: Sequence[AttemptRef], site: HostFacts, timeout_seconds: float) -> Observation:
         """Say how these attempts' learners are, when something has changed."""
         whole = self._attempts != frozenset(attempts)
         if whole:
@@ -93,7 +93,7 @@ class Observing:
         with contextlib.suppress(FabricError):  # a place that is lost makes it return by itself
             self._host.call("interrupt", asker=self._asker)
 
-    def _watch(self, attempts: Sequence[AttemptRef], site: Site) -> None:
+    def _watch(self, attempts: Sequence[AttemptRef], site: HostFacts) -> None:
         wanted = {}
         for attempt in attempts:
             folder = site.home.job(attempt.job_id).attempt(attempt.attempt)
@@ -102,7 +102,7 @@ class Observing:
                 wanted[str(folder.learner(number).path)] = ref
         self._watched = {path: self._watched.get(path, Watched(ref)) for path, ref in wanted.items()}
 
-    def _ask(self, site: Site, timeout_seconds: float) -> list[Seen]:
+    def _ask(self, site: HostFacts, timeout_seconds: float) -> list[LearnerStatus]:
         known = {path: one.fingerprint for path, one in self._watched.items()}
         now = time.monotonic()
         until = min((one.patience_until for one in self._watched.values()), default=NEVER)
@@ -119,7 +119,7 @@ class Observing:
                     changed.append(seen)
         return changed
 
-    def _judge(self, path: str, one: Watched, boot_id: str, site: Site) -> Seen | None:
+    def _judge(self, path: str, one: Watched, boot_id: str, site: HostFacts) -> LearnerStatus | None:
         """Say how a learner is; one that nobody keeps any more is first given to another agent."""
         facts = one.facts
         if is_over(facts):
@@ -139,7 +139,7 @@ class Observing:
         begun = state.get("phase") != LearnerPhase.STARTING and state.get("boot_id") == boot_id
         return begun and one.patience_until == NEVER and one.takeovers < TAKEOVERS
 
-    def _take_over(self, path: str, one: Watched, site: Site) -> bool:
+    def _take_over(self, path: str, one: Watched, site: HostFacts) -> bool:
         """Send another agent to a learner: it ends what is left of it and saves what was printed."""
         launch = self._host.call("read_object", path=f"{path}/launch.json") or {}
         argv = launch.get("guard")

@@ -12,7 +12,7 @@ from typing import Any, Final
 from runners.interface import LaunchRequest, LearnerPlan, Plan
 from runners.shared.data_stores import refusals, stores_document
 from runners.shared.environment import CHOSEN, job_folders, learner_environment, promises
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import Interpreter
 from runners.shared.launch_document import USAGE_SECONDS, check_memory, metrics_document
 from workbench.job import learner_name
@@ -27,7 +27,7 @@ _JOB_FOLDER: Final = re.compile(r"""(?:^|[\s"'=:,(\[{])/job(?=/|["'\s;,)\]}]|$)"
 _PEER_NAMES: Final = "LEARNER_NAME_PREFIX"
 
 
-def warnings_of(request: LaunchRequest, site: Site) -> Iterator[str]:
+def warnings_of(request: LaunchRequest, site: HostFacts) -> Iterator[str]:
     """Say what will not work, or not as the manifest means it."""
     yield from not_built(request.spec)
     yield from refusals(request, runner="process", agent_kind="python" if site.python else "sh")
@@ -47,7 +47,7 @@ def warnings_of(request: LaunchRequest, site: Site) -> Iterator[str]:
         yield f"env: cannot change {', '.join(hidden)}: fabric sets it"
 
 
-def notes_of(request: LaunchRequest, site: Site, agent_kind: str) -> Iterator[str]:
+def notes_of(request: LaunchRequest, site: HostFacts, agent_kind: str) -> Iterator[str]:
     """Say what is worth knowing once."""
     spec = request.spec
     if agent_kind == "sh":
@@ -99,7 +99,7 @@ AGENT = "<agent>"
 """Stands in a plan for the agent, whose path is its content's hash."""
 
 
-def make_plan(request: LaunchRequest, site: Site, interpreter: Interpreter, agent_kind: str) -> Plan:
+def make_plan(request: LaunchRequest, site: HostFacts, interpreter: Interpreter, agent_kind: str) -> Plan:
     """Say exactly what would be sent.
 
     Raises:
@@ -132,7 +132,7 @@ def make_plan(request: LaunchRequest, site: Site, interpreter: Interpreter, agen
 
 
 def launch_document(
-    request: LaunchRequest, learner: int, site: Site, interpreter: Interpreter, agent_kind: str
+    request: LaunchRequest, learner: int, site: HostFacts, interpreter: Interpreter, agent_kind: str
 ) -> dict[str, Any]:
     """Return a learner's ``launch.json``; what is chosen at launch is left open."""
     spec, attempt = request.spec, request.attempt

@@ -28,7 +28,7 @@ from runners.interface import (
     StopRequest,
 )
 from runners.shared.environment import marker, secrets_stem
-from runners.shared.host_facts import Site, look_at
+from runners.shared.host_facts import HostFacts, look_at
 from workbench.errors import FabricError, RunnerError
 from workbench.learner.host.learners import is_over
 from workbench.paths import AttemptFolder, JobFolder, LearnerFolder
@@ -89,7 +89,7 @@ class ProcessRunner(Runner):
             raise RunnerError("The runner 'process' needs a host, and this place is a cluster.")
         self._host = place
         self._looking = threading.Lock()
-        self._looked: Site | None = None
+        self._looked: HostFacts | None = None
         self._asker = uuid.uuid4().hex
         from runners.process.observe import Observing
 
@@ -255,7 +255,7 @@ class ProcessRunner(Runner):
         self._host.call("kill_agents", marker=marker(ref))
         self._host.call("end_marked", marker=marker(ref), grace_seconds=0.0)
 
-    def _interpreter(self, request: LaunchRequest, site: Site) -> Interpreter:
+    def _interpreter(self, request: LaunchRequest, site: HostFacts) -> Interpreter:
         from runners.shared.interpreters import find_interpreter
         from runners.shared.virtualenvs import environment_of
 
@@ -264,7 +264,7 @@ class ProcessRunner(Runner):
             return found
         return environment_of(request, found, site, self._host).interpreter
 
-    def _site(self) -> Site:
+    def _site(self) -> HostFacts:
         with self._looking:
             if self._looked is None:
                 self._looked = look_at(self._host, self.home_uuid)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from backends.contract.errors import translated
 from backends.contract.host import Host
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from workbench.errors import LaunchRefused
 from workbench.paths import Home, LearnerFolder, default_home
 
@@ -119,17 +119,17 @@ class ShAgent(Agent):
             raise LaunchRefused(f"The secrets cannot be handed over: {error}.", code="C103") from error
 
 
-def agent_kind(site: Site) -> AgentKind:
+def agent_kind(site: HostFacts) -> AgentKind:
     """Say which agent a place gets."""
     return "sh" if not site.python or os.environ.get(FORCED) == "sh" else "python"
 
 
-def bring_agent(host: Host, site: Site, kind: AgentKind) -> Agent:
+def bring_agent(host: Host, site: HostFacts, kind: AgentKind) -> Agent:
     """Put an agent at the place, by the name of its content, unless it is there."""
     return _bring_python(host, site) if kind == "python" else _bring_sh(host, site)
 
 
-def _bring_python(host: Host, site: Site) -> Agent:
+def _bring_python(host: Host, site: HostFacts) -> Agent:
     from workbench.learner.boot.archive import build
 
     with _bringing, translated():
@@ -141,7 +141,7 @@ def _bring_python(host: Host, site: Site) -> Agent:
         return PythonAgent(path, host.call("unpack_agent", archive=path), site.python)
 
 
-def _bring_sh(host: Host, site: Site) -> Agent:
+def _bring_sh(host: Host, site: HostFacts) -> Agent:
     from workbench.learner.boot.sh_launch import agent_script
 
     content = agent_script().encode()

@@ -11,13 +11,13 @@ from typing import BinaryIO, Final, cast
 from backends.contract.errors import translated
 from backends.contract.host import Host
 from runners.interface import LaunchRequest, Progress
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 
 TOLD_FROM_BYTES: Final = 2_000_000
 TELL_SECONDS: Final = 0.5
 
 
-def bring_code(host: Host, site: Site, request: LaunchRequest, progress: Progress | None = None) -> str:
+def bring_code(host: Host, site: HostFacts, request: LaunchRequest, progress: Progress | None = None) -> str:
     """Return where a job's snapshot lies at the place, put there if need be; empty for a job without code."""
     if not request.code_file:
         return ""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from backends.contract.host import Host
 from runners.interface import LaunchRequest
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from workbench.data.stores.model import ADDRESSING, Store, remote_name, stores_of
 from workbench.data.stores.types import TYPES
 from workbench.paths import JobFolder
@@ -71,7 +71,7 @@ def variable_of(store_id: str) -> str:
     return "DATA_DIR_" + re.sub(r"[^A-Za-z0-9]", "_", store_id).upper()
 
 
-def results_of(request: LaunchRequest, site: Site) -> Results | None:
+def results_of(request: LaunchRequest, site: HostFacts) -> Results | None:
     """Return where results go; None where they stay with the job, or in a volume that is a container's business."""
     job = site.home.job(request.attempt.job_id)
     store = results_store(request)
@@ -93,7 +93,7 @@ def results_store(request: LaunchRequest) -> Store | None:
     return next((store for store in stores_of(request.spec) if store.results_container), None)
 
 
-def variables_of(request: LaunchRequest, site: Site) -> dict[str, str]:
+def variables_of(request: LaunchRequest, site: HostFacts) -> dict[str, str]:
     """Return what stores change of the variables that a process sees."""
     told: dict[str, str] = {}
     for data in data_of(request):
@@ -107,14 +107,14 @@ def variables_of(request: LaunchRequest, site: Site) -> dict[str, str]:
     return told
 
 
-def folders_of(request: LaunchRequest, site: Site) -> list[str]:
+def folders_of(request: LaunchRequest, site: HostFacts) -> list[str]:
     """Return the folders that are to be made at the place before anything starts."""
     results = results_of(request, site)
     return [] if results is None else [results.result_dir, results.checkpoint_dir]
 
 
 def stores_document(
-    request: LaunchRequest, site: Site, links: dict[str, str] | None = None
+    request: LaunchRequest, site: HostFacts, links: dict[str, str] | None = None
 ) -> dict[str, Any] | None:
     """Return what a learner's agent is told of data stores, without credentials; None where it has none to serve.
 
@@ -186,7 +186,7 @@ def about(request: LaunchRequest) -> dict[str, Any]:
     }
 
 
-def used_remotes(request: LaunchRequest, site: Site) -> list[Store]:
+def used_remotes(request: LaunchRequest, site: HostFacts) -> list[Store]:
     """Return the stores that the agent moves data of, each once."""
     used = {data.store.id: data.store for data in data_of(request) if data.store.is_copied}
     if results := results_of(request, site):

@@ -8,7 +8,7 @@ from typing import Final
 
 from runners.interface import AttemptRef, LaunchRequest, LearnerRef
 from runners.shared.data_stores import variables_of
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from workbench.job import attempt_stem, learner_name
 from workbench.manifest.builder.params import param_text, param_variable
 from workbench.paths import AttemptFolder, JobFolder
@@ -21,7 +21,7 @@ SEED_MAX: Final = 2**32
 
 
 def learner_environment(
-    request: LaunchRequest, learner: int, site: Site, base: Mapping[str, str], agent: str
+    request: LaunchRequest, learner: int, site: HostFacts, base: Mapping[str, str], agent: str
 ) -> dict[str, str]:
     """Return everything that a learner's command sees; what fabric promises cannot be overridden by ``env:``.
 
@@ -48,7 +48,7 @@ def learner_environment(
     return told
 
 
-def promises(request: LaunchRequest, learner: int, site: Site) -> dict[str, str]:
+def promises(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, str]:
     """Return the variables that a learner can rely on, whatever its manifest says."""
     spec, attempt = request.spec, request.attempt
     job, folder = job_folders(request, site)
@@ -95,7 +95,7 @@ def secrets_stem(folder: str, attempt: AttemptRef, learner: int) -> str:
     return f"{folder}/{attempt.home}.{learner_name(attempt.job_id, attempt.attempt, learner)}"
 
 
-def job_folders(request: LaunchRequest, site: Site) -> tuple[JobFolder, AttemptFolder]:
+def job_folders(request: LaunchRequest, site: HostFacts) -> tuple[JobFolder, AttemptFolder]:
     """Return the folders of a job and of its attempt at the place."""
     job = site.home.job(request.attempt.job_id)
     return job, job.attempt(request.attempt.attempt)

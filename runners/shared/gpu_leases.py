@@ -12,7 +12,7 @@ from typing import Final
 
 from backends.contract.host import Host, Lock, Slot
 from runners.interface import LaunchRequest
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from workbench.errors import LaunchRefused, NotAllowed, RunnerError, SlotsBusy, TryAgain
 
 TRIES: Final = 3
@@ -42,7 +42,7 @@ class Leased:
             self.lock.release()
 
 
-def lease(request: LaunchRequest, learners: Sequence[int], host: Host, site: Site) -> Leased:
+def lease(request: LaunchRequest, learners: Sequence[int], host: Host, site: HostFacts) -> Leased:
     """Lease the slots of these learners.
 
     Raises:
@@ -64,7 +64,7 @@ def lease(request: LaunchRequest, learners: Sequence[int], host: Host, site: Sit
     raise SlotsBusy("waits for GPUs: others took them first, again and again")
 
 
-def _choose_patiently(count: int, request: LaunchRequest, host: Host, site: Site) -> list[Slot]:
+def _choose_patiently(count: int, request: LaunchRequest, host: Host, site: HostFacts) -> list[Slot]:
     until = time.monotonic() + LETTING_GO_SECONDS
     while True:
         found = host.call("inventory", leases_folder=site.leases)
@@ -79,7 +79,7 @@ def _choose_patiently(count: int, request: LaunchRequest, host: Host, site: Site
 
 
 def choose(
-    slots: Sequence[Slot], count: int, request: LaunchRequest, site: Site, driver: str = ""
+    slots: Sequence[Slot], count: int, request: LaunchRequest, site: HostFacts, driver: str = ""
 ) -> list[Slot]:
     """Choose free slots, those of the wanted type first.
 
@@ -122,7 +122,7 @@ def _refuse(
     slots: Sequence[Slot],
     count: int,
     request: LaunchRequest,
-    site: Site,
+    site: HostFacts,
     driver: str,
 ) -> None:
     spec = request.spec
@@ -160,7 +160,7 @@ PORTS: Final = range(29500, 30500)
 _TRIES: Final = 20
 
 
-def choose_port(host: Host, site: Site, text: str, held: list[Lock]) -> int:
+def choose_port(host: Host, site: HostFacts, text: str, held: list[Lock]) -> int:
     """Choose a port; its lease, where leases can be had, is added to ``held``.
 
     Raises:

@@ -11,7 +11,7 @@ from workbench.paths import Home
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class HostFacts:
     """One place, as it was when it was first looked at."""
 
     home: Home
@@ -39,10 +39,10 @@ class Site:
         return "this machine" if self.here else self.hostname
 
 
-def look_at(host: Host, home_uuid: str) -> Site:
+def look_at(host: Host, home_uuid: str) -> HostFacts:
     """Look at a place."""
     found = host.call("survey")
-    return Site(
+    return HostFacts(
         home=Home(Path(host.folder(home_uuid))),
         here=host.here,
         hostname=found["hostname"],

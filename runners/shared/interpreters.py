@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from backends.contract.host import Host
 from runners.interface import LaunchRequest
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from workbench.errors import LaunchRefused
 
 KEPT: Final = frozenset(
@@ -39,7 +39,7 @@ class Interpreter:
     """The cached environment that it is of, or empty."""
 
 
-def passed_environment(recorded: Mapping[str, Any], site: Site) -> dict[str, str]:
+def passed_environment(recorded: Mapping[str, Any], site: HostFacts) -> dict[str, str]:
     """Return what a job's environment starts from: the user's own here, the place's elsewhere.
 
     Proxies pass everywhere; nothing else of this machine leaks to another one.
@@ -53,7 +53,7 @@ def passed_environment(recorded: Mapping[str, Any], site: Site) -> dict[str, str
     return {**_only_kept(site.environment, site.changed), **proxies}
 
 
-def find_interpreter(request: LaunchRequest, site: Site, host: Host) -> Interpreter:
+def find_interpreter(request: LaunchRequest, site: HostFacts, host: Host) -> Interpreter:
     """Find what ``python:`` names, all but ``requirements``.
 
     Raises:
@@ -77,7 +77,7 @@ def with_first(environment: Mapping[str, str], folder: str) -> dict[str, str]:
     return {**environment, "PATH": ":".join([folder, *parts])}
 
 
-def _current(python: str, environment: dict[str, str], site: Site, host: Host) -> Interpreter:
+def _current(python: str, environment: dict[str, str], site: HostFacts, host: Host) -> Interpreter:
     if not site.here:
         note = f"the Python is that of {site.hostname}: the one that is active here is not there"
         return Interpreter("", _without_active(environment), (note,))
@@ -94,7 +94,7 @@ def _current(python: str, environment: dict[str, str], site: Site, host: Host) -
     return Interpreter(python, with_first(environment, str(Path(python).parent)))
 
 
-def _by_path(python: str, environment: dict[str, str], site: Site, host: Host) -> Interpreter:
+def _by_path(python: str, environment: dict[str, str], site: HostFacts, host: Host) -> Interpreter:
     inside = f"{python}/bin/python"
     found = host.call("runnable", paths=[python, inside])
     if not found:
@@ -111,7 +111,7 @@ def _by_path(python: str, environment: dict[str, str], site: Site, host: Host) -
     return Interpreter(python, variables)
 
 
-def _conda(name: str, environment: dict[str, str], site: Site, host: Host) -> Interpreter:
+def _conda(name: str, environment: dict[str, str], site: HostFacts, host: Host) -> Interpreter:
     folder = host.call("find_conda", name=name, environment=environment)
     if not folder:
         raise LaunchRefused(

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Final
 
 from backends.contract.host import Host
 from runners.interface import FileEntry, LearnerRef
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from workbench.errors import InputMissing, NotAllowed, UsageError
 
 WORKING: Final = "code"
@@ -63,7 +63,7 @@ def split(path: str, roots: Mapping[str, str]) -> Spot | None:
     return Spot(parts[0], "/".join(parts[1:]))
 
 
-def folders_of(learner: LearnerRef, site: Site) -> dict[str, JobRoot]:
+def folders_of(learner: LearnerRef, site: HostFacts) -> dict[str, JobRoot]:
     """Return where each root of a learner lies at the place."""
     job = site.home.job(learner.job_id)
     attempt = job.attempt(learner.attempt)
@@ -77,7 +77,7 @@ def folders_of(learner: LearnerRef, site: Site) -> dict[str, JobRoot]:
     }
 
 
-def mounted_folders_of(learner: LearnerRef, site: Site) -> dict[str, JobRoot]:
+def mounted_folders_of(learner: LearnerRef, site: HostFacts) -> dict[str, JobRoot]:
     """Return the same for a container, which has all of them mounted, the logs within its job's state."""
     folders = folders_of(learner, site)
     state = folders["job"].path

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from runners.interface import LaunchRequest, LearnerRef, Plan
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from workbench.errors import LaunchRefused
 from workbench.plugins import plugins
 from workbench.spec import JobSpec, spec_to_json
@@ -59,7 +59,7 @@ def ref_of(plan: Plan, learner: int) -> LearnerRef:
     return LearnerRef(attempt.home, attempt.job_id, attempt.attempt, learner)
 
 
-def check_memory(request: LaunchRequest, site: Site) -> None:
+def check_memory(request: LaunchRequest, site: HostFacts) -> None:
     """Refuse more memory than the place has."""
     spec = request.spec
     wanted = (spec.memory_bytes or 0) * spec.learners

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runners.interface import LearnerRef, Seen
+from runners.interface import LearnerRef, LearnerStatus
 from workbench.job import LearnerPhase, Reason
 
 
-def seen_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> Seen | None:
+def seen_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerStatus | None:
     """Say how a learner is; None where nothing of it has begun."""
     state = facts["state"]
     if state is None:
         if not facts["alive"]:
             return None
-        return Seen(ref, LearnerPhase.STARTING, slots=tuple(facts["slots"]), node=node)
-    return Seen(
+        return LearnerStatus(ref, LearnerPhase.STARTING, slots=tuple(facts["slots"]), node=node)
+    return LearnerStatus(
         ref,
         LearnerPhase(state["phase"]),
         exit_code=state.get("exit_code"),

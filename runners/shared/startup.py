@@ -10,7 +10,7 @@ from typing import Any, Final
 from backends.contract.host import Host
 from runners.interface import Plan
 from runners.shared.environment import marker
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import ref_of
 from workbench.errors import RunnerError
 from workbench.learner.host.learners import is_begun
@@ -45,7 +45,7 @@ def submitted_file(plan: Plan, job: JobFolder) -> dict[str, str]:
 class Begin:
     """The beginnings of one attempt's learners."""
 
-    def __init__(self, plan: Plan, host: Host, site: Site, attempt: AttemptFolder, asker: str) -> None:
+    def __init__(self, plan: Plan, host: Host, site: HostFacts, attempt: AttemptFolder, asker: str) -> None:
         self._plan = plan
         self._host = host
         self._site = site

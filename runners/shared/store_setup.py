@@ -19,7 +19,7 @@ from backends.contract.errors import translated
 from backends.contract.host import Host
 from runners.interface import LaunchRequest
 from runners.shared.data_stores import refusals, used_remotes
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from workbench.data.stores.model import Store, remote_of, stores_of
 from workbench.data.stores.rclone import VERSION_MIN, find_rclone, parse_version
 from workbench.errors import InputMissing, LaunchRefused, RunnerError
@@ -37,7 +37,9 @@ _SECRET_OPTIONS: Final = (
 _VERSION_SECONDS: Final = 20.0
 
 
-def refuse_stores(request: LaunchRequest, host: Host, site: Site, *, runner: str, agent_kind: str) -> None:
+def refuse_stores(
+    request: LaunchRequest, host: Host, site: HostFacts, *, runner: str, agent_kind: str
+) -> None:
     """Refuse what of a job's stores cannot work at this place.
 
     Raises:
@@ -61,7 +63,9 @@ def refuse_stores(request: LaunchRequest, host: Host, site: Site, *, runner: str
     remotes_text(request, site)
 
 
-def with_stores(request: LaunchRequest, host: Host, site: Site, document: dict[str, Any]) -> dict[str, Any]:
+def with_stores(
+    request: LaunchRequest, host: Host, site: HostFacts, document: dict[str, Any]
+) -> dict[str, Any]:
     """Return a learner's launch document with what was left open of its stores."""
     if not document.get("stores"):
         return document
@@ -73,14 +77,14 @@ def with_stores(request: LaunchRequest, host: Host, site: Site, document: dict[s
     return {**document, "stores": stores}
 
 
-def secrets_with(request: LaunchRequest, site: Site) -> dict[str, str]:
+def secrets_with(request: LaunchRequest, site: HostFacts) -> dict[str, str]:
     """Return what goes into a learner's file of secrets: the job's, and what rclone is told of stores."""
     if not used_remotes(request, site):
         return dict(request.secrets)
     return {**request.secrets, REMOTES: remotes_text(request, site)}
 
 
-def remotes_text(request: LaunchRequest, site: Site) -> str:
+def remotes_text(request: LaunchRequest, site: HostFacts) -> str:
     """Return what rclone is told of a job's stores, credentials among it, as text.
 
     Raises:
@@ -97,7 +101,7 @@ def remotes_text(request: LaunchRequest, site: Site) -> str:
     return json.dumps(document)
 
 
-def bring_rclone(host: Host, site: Site) -> str:
+def bring_rclone(host: Host, site: HostFacts) -> str:
     """Return the path of rclone at the place, put there unless it has one.
 
     Raises:
@@ -166,7 +170,7 @@ def _folders_read(store: Store) -> list[str]:
 DEADLINE_SECONDS: Final = 12 * 3600.0
 
 
-def store_again(request: LaunchRequest, host: Host, site: Site) -> list[Mapping[str, Any]]:
+def store_again(request: LaunchRequest, host: Host, site: HostFacts) -> list[Mapping[str, Any]]:
     """Return how it went for each learner that has something at the place, as ``storing.json`` has it.
 
     Raises:

@@ -7,11 +7,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from backends.contract.host import Host, Lock
 from runners.interface import LaunchRequest, Progress
-from runners.shared.host_facts import Site
+from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import Interpreter, with_first
 from workbench.errors import LaunchRefused
 from workbench.learner.host.machine import INSTALLERS
@@ -51,7 +51,7 @@ class Environment:
         return Interpreter(f"{self.folder}/bin/python", variables, self.base.notes, self.key)
 
 
-def environment_of(request: LaunchRequest, base: Interpreter, site: Site, host: Host) -> Environment:
+def environment_of(request: LaunchRequest, base: Interpreter, site: HostFacts, host: Host) -> Environment:
     """Name the environment that a job's requirements mean: by their lines, the interpreter and the platform.
 
     Raises:
@@ -67,7 +67,7 @@ def environment_of(request: LaunchRequest, base: Interpreter, site: Site, host: 
     return Environment(key, str(site.home.environments / key), base, lines)
 
 
-def ensure(environment: Environment, site: Site, host: Host, progress: Progress) -> list[str]:
+def ensure(environment: Environment, site: HostFacts, host: Host, progress: Progress) -> list[str]:
     """Build an environment unless it is there, or wait for who builds it; return its packages.
 
     Raises:
@@ -91,7 +91,7 @@ def in_use(host: Host) -> set[str]:
     return set(host.call("markers", variable="FABRIC_ENVIRONMENT"))
 
 
-def remove_environment(key: str, site: Site, host: Host) -> bool:
+def remove_environment(key: str, site: HostFacts, host: Host) -> bool:
     """Remove an environment that nobody uses; False if somebody does, or builds it."""
     lock = lock_of(key, site, host)
     if lock is None:
@@ -108,14 +108,14 @@ def remove_environment(key: str, site: Site, host: Host) -> bool:
         lock.release()
 
 
-def lock_of(key: str, site: Site, host: Host) -> Lock | None:
+def lock_of(key: str, site: HostFacts, host: Host) -> Lock | None:
     """Take the lock of an environment; None when somebody has it."""
     folder = str(site.home.environments)
     host.call("make_folders", paths=[folder])
     return host.lock([f"{key}.lock"], folder=folder, text="{}")
 
 
-def _start(environment: Environment, site: Site, host: Host, lock: Lock) -> None:
+def _start(environment: Environment, site: HostFacts, host: Host, lock: Lock) -> None:
     """Start a build from nothing; it holds the lock as long as it lives."""
     folder = environment.folder
     program = Path(__file__).parents[2] / "workbench" / "learner" / "host" / "virtualenv.py"
@@ -171,8 +171,3 @@ def refused(sentence: str, said: str) -> LaunchRefused:
     """Say what cannot be built, with what was printed last."""
     lines = [line.rstrip() for line in said.strip().splitlines()][-SHOWN_LINES:]
     return LaunchRefused(f"{sentence}.", hint="\n".join(lines), code="C205")
-
-
-def packages_document(interpreter: Interpreter, packages: Sequence[str]) -> dict[str, Any]:
-    """Return what is recorded of an attempt's environment."""
-    return {"format": 1, "python": interpreter.python, "key": interpreter.key, "packages": list(packages)}

@@ -13,7 +13,7 @@ from screens.backends.watch import BackendStatus
 from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.widgets.markup import bar, flow, heading, page, plain
-from workbench.job import nine
+from workbench.job import short_id
 
 HISTORY: Final = 60
 """So many samples of a machine or GPU are kept for its curve."""
@@ -141,7 +141,7 @@ def _slot(slot: Slot, history: Sequence[float], width: int) -> list[Content]:
 
 def _holder(slot: Slot) -> Content:
     if slot.holder_job:
-        return plain(f"{slot.holder or 'job'} {nine(slot.holder_job)}", "processing")
+        return plain(f"{slot.holder or 'job'} {short_id(slot.holder_job)}", "processing")
     if slot.foreign:
         return plain(f"not ours: {slot.foreign}", "warning")
     return plain(slot.holder, "processing") if slot.holder else plain("free", "completed")

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from screens.style import status, text
 from screens.style.glyphs import glyphs
-from workbench.job import TERMINAL, nine
+from workbench.job import TERMINAL, short_id
 from workbench.store.db.rows import JobRow
 
 
@@ -116,7 +116,7 @@ def _exit(line: Line) -> Cell:
 COLUMNS: Final = (
     Column("state", 13, _state, sort="state"),
     Column("name", 0, lambda line: Cell(text.harmless(line.job.name)), sort="name"),
-    Column("id", 9, lambda line: Cell(nine(line.job.id), "dim"), sort="submitted"),
+    Column("id", 9, lambda line: Cell(short_id(line.job.id), "dim"), sort="submitted"),
     Column("place", 8, lambda line: Cell(text.harmless(line.job.place.backend)), sort="place", from_width=70),
     Column("runner", 9, lambda line: Cell(line.job.place.runner, "dim"), from_width=130),
     Column("gpus", 4, lambda line: Cell(str(line.job.gpus or "")), "right", "gpus", 110),

@@ -14,7 +14,7 @@ from screens.jobs.other_pages import flat
 from screens.jobs.queries import JobPage, job_page
 from screens.style import status, text
 from screens.widgets.markup import heading, page, plain, table
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.paths import Home
 from workbench.spec import spec_to_json
 from workbench.store.db.database import Store
@@ -39,7 +39,7 @@ def titles(pages: Sequence[JobPage]) -> list[str]:
     """Name each job, in few cells; with its id where names are the same."""
     names = [text.shorten(text.harmless(one.row.name), 18) for one in pages]
     return [
-        name if names.count(name) == 1 else f"{text.shorten(name, 8)} {nine(one.row.id)}"
+        name if names.count(name) == 1 else f"{text.shorten(name, 8)} {short_id(one.row.id)}"
         for name, one in zip(names, pages, strict=True)
     ]
 
@@ -49,7 +49,7 @@ def values(pages: Sequence[JobPage], now_us: int) -> Content:
     heads = titles(pages)
     general: list[tuple[str | Content, ...]] = [
         ("state", *(plain(str(status.look(one.row.state)), one.row.state.lower()) for one in pages)),
-        ("id", *(nine(one.row.id) for one in pages)),
+        ("id", *(short_id(one.row.id) for one in pages)),
         ("ran", *(_ran(one, now_us) for one in pages)),
         ("exit code", *("" if one.row.exit_code is None else str(one.row.exit_code) for one in pages)),
     ]

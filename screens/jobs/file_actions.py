@@ -17,7 +17,7 @@ from screens.style import text
 from screens.style.status import is_open
 from screens.workers.command_runner import call, command_words
 from workbench.errors import UsageError
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
 from workbench.store.jobs import annotate, detail
@@ -99,7 +99,7 @@ class Fetching(BaseScreen):
             proposed = str(Path.cwd() / Path(choice.value).name)
             self.fabric.ask_line("to the file", proposed, (), partial(self._copy_file, job, choice.value))
         else:
-            proposed = str(Path.cwd() / f"{_plain_name(job)}-{nine(job.id)}")
+            proposed = str(Path.cwd() / f"{_plain_name(job)}-{short_id(job.id)}")
             self.fabric.ask_line("to the folder", proposed, (), partial(self._download, job, choice.title))
 
     def _copy_file(self, job: JobRow, path: str, target: str) -> None:

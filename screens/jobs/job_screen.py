@@ -33,7 +33,7 @@ from screens.widgets.text_page import (
     UsagePage,
 )
 from screens.workers.reader import Answer
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.store.db.rows import JobRow
 
 WIDE: Final = 160
@@ -226,7 +226,7 @@ class RunScreen(FilesTab):
         look = status.look(self.job.state)
         seconds = status.run_seconds(self.job, self.fabric.clock())
         took = "" if seconds is None else text.duration(seconds)
-        crumbs = ("runs", f"{text.harmless(self.job.name)} {nine(self.job.id)}")
+        crumbs = ("runs", f"{text.harmless(self.job.name)} {short_id(self.job.id)}")
         self.head(crumbs, ((str(look), self.job.state.lower()), (took, "dim")))
 
     def targets(self) -> list[JobRow]:

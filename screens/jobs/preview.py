@@ -17,7 +17,7 @@ from screens.style.glyphs import glyphs
 from screens.style.themes import paint_of
 from screens.widgets.drawn import Drawn
 from screens.workers.reader import Answer
-from workbench.job import TERMINAL, nine
+from workbench.job import TERMINAL, short_id
 from workbench.store.db.rows import JobRow
 
 # What charts and logs need is imported when the first one is read: the table is to be there at once.
@@ -175,7 +175,7 @@ class Preview(Drawn, can_focus=True):
     def _head(self, job: JobRow, width: int) -> list[Strip]:
         look = status.look(job.state)
         seconds = status.run_seconds(job, self._now_us)
-        facts = [str(look), nine(job.id), text.harmless(job.place.backend)]
+        facts = [str(look), short_id(job.id), text.harmless(job.place.backend)]
         if seconds is not None:
             facts.append(text.duration(seconds))
         if job.exit_code is not None and job.state in TERMINAL:

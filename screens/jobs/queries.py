@@ -23,7 +23,7 @@ from workbench.store.db.rows import (
     TransitionRow,
 )
 from workbench.store.queries import learners, requests
-from workbench.store.queries.listing import Key, Listing, Window, window
+from workbench.store.queries.job_list import JobList, Key, Window, window
 from workbench.store.queries.ui_state import get_state
 
 RUNS_COUNTERS: Final = ("jobs", "series")
@@ -34,13 +34,13 @@ JOB_COUNTERS: Final = ("jobs", "transitions", "learners", "requests", "checkpoin
 class RunsPage:
     """Rows of the table of runs, and what their learners reported last."""
 
-    listing: Listing
+    listing: JobList
     window: Window
     figures: Mapping[str, Figures]
 
 
 def runs_page(
-    listing: Listing, anchor: Key | None, offset: int | None, clock: Callable[[], int]
+    listing: JobList, anchor: Key | None, offset: int | None, clock: Callable[[], int]
 ) -> Callable[[Store], RunsPage]:
     """Return the query for a window of a listing."""
 

@@ -22,7 +22,7 @@ from screens.style.glyphs import glyphs
 from screens.style.themes import overlay, paint_of
 from screens.widgets.drawn import Drawn
 from workbench.store.db.rows import JobRow
-from workbench.store.queries.listing import Key, Listing, Window
+from workbench.store.queries.job_list import JobList, Key, Window
 
 
 class JobLines(Drawn, ScrollView):
@@ -31,7 +31,7 @@ class JobLines(Drawn, ScrollView):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.window: Window | None = None
-        self.listing = Listing()
+        self.listing = JobList()
         self.marks: dict[str, JobRow] = {}
         self.notice: Sequence[tuple[str, str]] = (("loading the list of jobs", "dim"),)
         """What stands in place of rows while there are none: lines with their roles."""
@@ -180,7 +180,7 @@ class JobTable(JobLines, can_focus=True):
         self._now_us = now_us
         self.refresh()
 
-    def begin_listing(self, listing: Listing) -> None:
+    def begin_listing(self, listing: JobList) -> None:
         """Begin another listing at its top; the rows of the last one stay until its own come."""
         self.listing, self._anew, self._asked = listing, True, None
 

@@ -24,7 +24,7 @@ from screens.widgets.prompt import Prompt
 from screens.workers.reader import Answer
 from workbench.job import State
 from workbench.store.db.rows import JobRow
-from workbench.store.queries.listing import SORTS, Key, Listing
+from workbench.store.queries.job_list import SORTS, JobList, Key
 from workbench.store.queries.where import WhereError, parse
 
 PROBLEMS: Final = "is:problem"
@@ -38,7 +38,7 @@ class RunsScreen(Steering):
 
     def __init__(self) -> None:
         super().__init__()
-        self.listing = Listing()
+        self.listing = JobList()
         self.filter_text = ""
         self.problems_only = False
         self._counts: tuple[Part, ...] = ()
@@ -62,7 +62,7 @@ class RunsScreen(Steering):
         """Restore how it was left, and begin to read."""
         memory = self.fabric.memory
         sort = memory.text("sort", "submitted")
-        self.listing = Listing(
+        self.listing = JobList(
             sort=sort if sort in SORTS else "submitted", descending=memory.flag("descending", True)
         )
         self.problems_only = memory.flag("problems")

@@ -11,7 +11,7 @@ from screens.launch.draft import Draft, from_arguments, from_manifest, in_folder
 from screens.style import text
 from screens.workers.command_runner import manifests_here
 from workbench.errors import InputMissing
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.paths import Home
 from workbench.store import jobs
 from workbench.store.db.database import Store
@@ -66,7 +66,7 @@ def draft_of_job(home: Home, job_id: str) -> Draft:
     with Store.open(home) as store:
         detail = jobs.detail(store, jobs.resolve(store, job_id).id)
     row = detail.row
-    file = write_draft(home, nine(row.id), detail.manifest_text)
+    file = write_draft(home, short_id(row.id), detail.manifest_text)
     snapshot = home.snapshot(detail.code_hash) if detail.code_hash else None
     code = str(snapshot) if snapshot is not None and snapshot.exists() else ""
     begun = Draft(manifest=str(file), text=detail.manifest_text, code=code)
@@ -74,8 +74,8 @@ def draft_of_job(home: Home, job_id: str) -> Draft:
     # What was laid over the manifest is part of the job as it was, and no change of it.
     said = with_changes(detail.manifest_text, before)
     if before:
-        write_draft(home, nine(row.id), said)
-    return replace(begun, text=said, again=str(row.id), origin=f"job {nine(row.id)} {row.name}")
+        write_draft(home, short_id(row.id), said)
+    return replace(begun, text=said, again=str(row.id), origin=f"job {short_id(row.id)} {row.name}")
 
 
 def with_changes(manifest: str, changes: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ from workbench.controller.runtime.client import Submission, submit
 from workbench.job import Reason, State
 from workbench.spec import Framework, JobSpec
 from workbench.store.db.database import Store
-from workbench.store.db.rows import JobRow, PlaceRef
+from workbench.store.db.rows import JobRow, TargetRef
 from workbench.store.jobs import job, step
 
 PATHS: Mapping[State, tuple[State, ...]] = {
@@ -35,7 +35,7 @@ def add_job(
 ) -> JobRow:
     """Put a job into the store as if it had come to that state."""
     spec = JobSpec(name=name, framework=Framework(command="true"), learners=learners, labels=labels or {})
-    place = PlaceRef(backend="local", type="local", runner="process")
+    place = TargetRef(backend="local", type="local", runner="process")
     submission = Submission(
         spec=spec,
         manifest_text=f"name: {name}\n",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Fabric, Serve
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.paths import Home
 
 TRAIN = """\
@@ -93,7 +93,7 @@ def test_a_job_that_runs_keeps_its_checkpoints(fabric: Fabric) -> None:
 
     refused = fabric("checkpoint", "delete", job, "--all", "--yes", expect=64)
 
-    assert f"{nine(job)} is not over" in refused.stderr
+    assert f"{short_id(job)} is not over" in refused.stderr
     fabric("kill", job)
     assert "no checkpoint" in fabric("checkpoint", "list", job).stderr
     assert not (Path(job) / "checkpoints").exists()

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Fabric, lines_of, wait_until
 from tests.cli.jobs import add_job
 from tests.cli.journals import folder_of, write_output
-from workbench.job import Reason, State, nine
+from workbench.job import Reason, State, short_id
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
@@ -142,7 +142,7 @@ def logs(home: Home, rows: list[JobRow]) -> None:
 
 def test_grep_finds_lines_of_all_jobs(fabric: Fabric, rows: list[JobRow], logs: None) -> None:
     found = fabric("grep", "line [13] of").stdout.splitlines()
-    newest = nine(rows[-1].id)
+    newest = short_id(rows[-1].id)
 
     assert found[:2] == [f"{newest}: line 1 of bare", f"{newest}: line 3 of bare"]
     assert len(found) == 6
@@ -150,7 +150,7 @@ def test_grep_finds_lines_of_all_jobs(fabric: Fabric, rows: list[JobRow], logs: 
         "broken"
     ]
     assert len(fabric("grep", "-i", "-F", "ERROR: OUT", "--jobs").stdout.splitlines()) == 3
-    assert fabric("grep", "needle", "--count").stdout.split() == [nine(rows[0].id), "2", "good"]
+    assert fabric("grep", "needle", "--count").stdout.split() == [short_id(rows[0].id), "2", "good"]
     assert fabric("grep", "nothing of that", expect=1).stdout == ""
 
 

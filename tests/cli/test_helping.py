@@ -8,7 +8,7 @@ from tests.cli.conftest import Fabric
 from tests.cli.jobs import add_job
 from workbench.cli.framework import registry
 from workbench.cli.framework.help_topics import TOPICS
-from workbench.job import State, nine
+from workbench.job import State, short_id
 from workbench.paths import Home
 from workbench.store.db.database import Store
 
@@ -114,4 +114,4 @@ def test_ids_names_backends_and_metrics_are_completed(
 
     assert set(words) <= set(told)
     if line == "fabric show ":
-        assert nine(row.id) in told
+        assert short_id(row.id) in told

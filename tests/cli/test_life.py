@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.conftest import Fabric, belonging_to, wait_until
 from workbench.controller.runtime.client import status
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.paths import Home
 from workbench.services.follow.follower import Keeper
 
@@ -110,7 +110,7 @@ def test_rerun_uses_what_was_recorded_and_names_what_differs(fabric: Fabric, hom
     assert first.stdout == again.stdout == other.stdout == "one 7\n"
     assert new["code_hash"] == old["code_hash"]
     assert new["recorded"]["rerun_of"] == old["id"]
-    assert f"nothing that is known of differs from {nine(old['id'])}" in again.stderr
+    assert f"nothing that is known of differs from {short_id(old['id'])}" in again.stderr
     assert "gone 1.0 is gone" in other.stderr
     assert "was 0.0.1" in other.stderr
 

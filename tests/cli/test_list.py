@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.conftest import Fabric, lines_of
 from tests.cli.jobs import PATHS, add_job
-from workbench.job import Reason, State, nine
+from workbench.job import Reason, State, short_id
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
@@ -45,7 +45,7 @@ def test_the_table_says_what_and_why(fabric: Fabric, rows: list[JobRow]) -> None
     heading, newest, *_ = lines_of(fabric("list", COLUMNS="200").stdout)
 
     assert heading.split() == ["ID", "NAME", "STATE", "WHERE", "GPUS", "SUBMITTED", "TIME", "EXIT", "WHY"]
-    assert newest.startswith(nine(rows[-1].id))
+    assert newest.startswith(short_id(rows[-1].id))
     assert newest.endswith("3  the command ended with 3")
 
 
@@ -92,7 +92,7 @@ def test_deleted_jobs_are_not_listed(fabric: Fabric, home: Home, rows: list[JobR
         mark_deleted(store, rows[-1].id)
 
     assert "broken" not in fabric("list").stdout
-    assert "there is no job" in fabric("show", nine(rows[-1].id), expect=64).stderr
+    assert "there is no job" in fabric("show", short_id(rows[-1].id), expect=64).stderr
 
 
 def test_a_line_fits_the_terminal(fabric: Fabric, home: Home) -> None:
@@ -120,7 +120,7 @@ def test_show_says_why_and_what_to_do(fabric: Fabric, rows: list[JobRow]) -> Non
 
 
 def test_show_json_holds_the_whole_job(fabric: Fabric, rows: list[JobRow]) -> None:
-    shown = fabric.json("show", nine(rows[-1].id)[:6], "--json")
+    shown = fabric.json("show", short_id(rows[-1].id)[:6], "--json")
 
     assert shown["schema"] == "fabric.job/1"
     assert shown["spec"]["framework"]["command"] == "true"
@@ -145,8 +145,8 @@ def test_an_ambiguous_prefix_names_the_candidates(fabric: Fabric, home: Home) ->
 
     said = fabric("show", "twin", expect=64).stderr
 
-    assert nine(first.id) in said
-    assert nine(second.id) in said
+    assert short_id(first.id) in said
+    assert short_id(second.id) in said
 
 
 def test_last_is_the_newest(fabric: Fabric, rows: list[JobRow]) -> None:

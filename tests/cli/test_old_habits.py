@@ -15,7 +15,7 @@ from tests.cli.conftest import Fabric
 from workbench.cli.framework import registry
 from workbench.cli.framework.declare import Family
 from workbench.cli.framework.dispatch import load
-from workbench.job import nine
+from workbench.job import short_id
 
 MANIFEST = """\
 name: small
@@ -95,7 +95,7 @@ def test_downloads_are_zips_named_as_ffdl_named_them(trained: Fabric) -> None:
 
 
 def test_other_words_mean_the_same(trained: Fabric) -> None:
-    job = nine(trained.json("list", "--json")[0]["id"])
+    job = short_id(trained.json("list", "--json")[0]["id"])
 
     assert trained.json("describe", job, "--json") == trained.json("show", job, "--json")
     assert trained("status", job).stdout.startswith(f"{job} small completed after")

@@ -6,7 +6,7 @@ import pytest
 
 from workbench.job import JobId, Reason, State
 from workbench.services.follow.job_text import state_line
-from workbench.store.db.rows import JobRow, PlaceRef
+from workbench.store.db.rows import JobRow, TargetRef
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_reason_that_begins_as_the_line_does_is_not_said_twice(
         name="digits",
         state=state,
         reason=Reason(reason),
-        place=PlaceRef("local", "local", "process"),
+        place=TargetRef("local", "local", "process"),
         owner="ada",
         submitted_us=1,
         changed_us=1,

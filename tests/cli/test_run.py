@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import EXECUTABLE, Fabric, wait_until
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.paths import Home
 
 MANIFEST = """\
@@ -152,7 +152,7 @@ def test_detached_prints_the_id_and_goes_on(fabric: Fabric) -> None:
 
     attached = fabric("attach", expect=4)
 
-    assert f"fabric attach {nine(job_id)}" in ran.stderr
+    assert f"fabric attach {short_id(job_id)}" in ran.stderr
     assert attached.stdout == "first\n"
     assert fabric("wait", job_id, expect=4).stdout.split()[2] == "FAILED"
     assert [each["exit_code"] for each in fabric.json("wait", job_id, job_id, "--json", expect=4)] == [4, 4]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import Fabric, wait_until
 from tests.cli.terminal import OnTerminal
-from workbench.job import nine
+from workbench.job import short_id
 
 WAITS = 'echo started; while [ ! -e "$RESULT_DIR/go" ]; do sleep 0.02; done; echo gone on; exit 5'
 TRAPS = 'trap "echo checkpoint; exit 0" TERM; echo started; while :; do sleep 0.02; done'
@@ -46,7 +46,7 @@ def test_ctrl_c_on_a_terminal_leaves_and_says_how_to_come_back(fabric: Fabric) -
     terminal.press(b"\x03")
 
     assert terminal.wait() == 130
-    assert f"`fabric attach {nine(last(fabric)['id'])}` comes back".encode() in terminal.shown
+    assert f"`fabric attach {short_id(last(fabric)['id'])}` comes back".encode() in terminal.shown
     goes_on(fabric)
     let_go(fabric)
 

@@ -19,11 +19,11 @@ from tests.stores.servers import KEY, SECRET, Server, serving
 from workbench.data.stores.local_server import ALIAS, Served, served_store
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import UsageError
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.paths import Home
 from workbench.services.submit.store_checks import check_folders, check_stores
 from workbench.spec import DataStore, JobSpec
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 MANIFEST = f"""\
 name: tutorial
@@ -196,7 +196,7 @@ def test_a_rerun_says_that_the_data_is_another(fabric: Fabric, serve: Serve) -> 
     again = fabric("rerun", first)
 
     assert again.stdout == "two"
-    assert f"differs from {nine(first)}: the data in my_set of the data store data" in again.stderr
+    assert f"differs from {short_id(first)}: the data in my_set of the data store data" in again.stderr
     assert "is not what it was when this job ran first" in fabric("show", "@last").stdout
     assert "data.data" in fabric("diff", first, "@last", expect=1).stdout
 
@@ -226,7 +226,7 @@ def test_a_download_that_was_cut_off_goes_on_and_is_whole_or_not_there(
 ) -> None:
     store, job_id, folder = run_with_store(fabric, serve)
     shutil.rmtree(home.job(job_id).results)
-    part = fabric.folder / "out" / f".results.{nine(job_id)}" / "new"
+    part = fabric.folder / "out" / f".results.{short_id(job_id)}" / "new"
     part.mkdir(parents=True)
     (part / "model").write_text("trained\n")
     shutil.copystat(folder / "tf_trained_model" / job_id / "model", part / "model")
@@ -384,7 +384,7 @@ def test_what_only_this_machine_has_is_refused_for_another_place(
     fabric: Fabric, home: Home, serve: Serve
 ) -> None:
     store = serve(str(fabric.folder / "store"))
-    box = PlaceRef(backend="gpubox", type="ssh", runner="process", address="ssh://gpubox")
+    box = TargetRef(backend="gpubox", type="ssh", runner="process", address="ssh://gpubox")
     connection = {"auth_url": store["address"]}
     spec = JobSpec("x", data_stores=(DataStore("a", "mount_cos", "mnist", connection=connection),))
 

@@ -18,10 +18,10 @@ from workbench.job import TERMINAL, State
 from workbench.paths import Home
 from workbench.spec import Framework, JobSpec
 from workbench.store.db.database import Store
-from workbench.store.db.rows import JobRow, PlaceRef
+from workbench.store.db.rows import JobRow, TargetRef
 from workbench.store.jobs import job
 
-MEMORY = PlaceRef(backend="local", type="local", runner="memory")
+MEMORY = TargetRef(backend="local", type="local", runner="memory")
 
 
 class Bench:

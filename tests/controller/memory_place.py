@@ -16,11 +16,11 @@ from runners.interface import (
     LaunchRequest,
     LearnerPlan,
     LearnerRef,
+    LearnerStatus,
     Observation,
     Plan,
     Progress,
     Runner,
-    Seen,
     StopRequest,
 )
 from workbench.controller.decide.messages import CapacityMeasured
@@ -28,7 +28,7 @@ from workbench.controller.decide.scheduling import Capacity
 from workbench.controller.targets.opener import OpenedTarget
 from workbench.errors import RunnerError
 from workbench.job import LearnerPhase, Reason, learner_name
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 Key = tuple[str, int, int]
 
@@ -43,7 +43,7 @@ class MemoryPlace:
     def __post_init__(self) -> None:
         self.changed = threading.Condition()
         self.version = 0
-        self.learners: dict[Key, Seen] = {}
+        self.learners: dict[Key, LearnerStatus] = {}
         self.stops: list[tuple[AttemptRef, StopRequest]] = []
         self.starts: list[Key] = []
         self.removed: list[AttemptRef] = []
@@ -56,7 +56,7 @@ class MemoryPlace:
         self.leftovers: list[LearnerRef] = []
         self.free_slots: int | None = None
 
-    def open(self, ref: PlaceRef, home_uuid: str) -> OpenedTarget:
+    def open(self, ref: TargetRef, home_uuid: str) -> OpenedTarget:
         """Reach it; what the loop is given as its opener."""
         if self.open_failure is not None:
             raise self.open_failure
@@ -69,7 +69,10 @@ class MemoryPlace:
             if key not in self.learners:
                 self.starts.append(key)
                 self._set(
-                    key, Seen(ref, LearnerPhase.RUNNING, started_us=time.time_ns() // 1000, node="memory")
+                    key,
+                    LearnerStatus(
+                        ref, LearnerPhase.RUNNING, started_us=time.time_ns() // 1000, node="memory"
+                    ),
                 )
 
     def exit(
@@ -109,7 +112,7 @@ class MemoryPlace:
             self.version += 1
             self.changed.notify_all()
 
-    def _set(self, key: Key, seen: Seen) -> None:
+    def _set(self, key: Key, seen: LearnerStatus) -> None:
         with self.changed:
             self.learners[key] = seen
             self.version += 1
@@ -148,7 +151,7 @@ class MemoryRunner(Runner):
         assert isinstance(place, MemoryPlace)
         self.memory = place
         self.home_uuid = home_uuid
-        self._told: dict[Key, Seen] = {}
+        self._told: dict[Key, LearnerStatus] = {}
         self._asked: set[AttemptRef] = set()
         self._interrupted = False
 
@@ -181,7 +184,7 @@ class MemoryRunner(Runner):
                     return Observation(tuple(news), whole=first)
                 self.memory.changed.wait(until - time.monotonic())
 
-    def _news(self, asked: set[AttemptRef]) -> list[Seen]:
+    def _news(self, asked: set[AttemptRef]) -> list[LearnerStatus]:
         wanted = {(one.job_id, one.attempt) for one in asked}
         mine = {
             key: seen

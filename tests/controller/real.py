@@ -18,19 +18,19 @@ from workbench.job import TERMINAL, State
 from workbench.paths import Home, LearnerFolder
 from workbench.spec import Framework, JobSpec
 from workbench.store.db.database import Store, home_uuid
-from workbench.store.db.rows import JobRow, PlaceRef
+from workbench.store.db.rows import JobRow, TargetRef
 from workbench.store.jobs import job, open_jobs
 
 CLIENT_LOOKS_SECONDS = 1.0
 """How often a client that waits looks whether there is a controller."""
 
-PROCESS = PlaceRef(backend="local", type="local", runner="process")
+PROCESS = TargetRef(backend="local", type="local", runner="process")
 
 
 class Ground:
     """A home whose jobs run for real."""
 
-    def __init__(self, home: Home, place: PlaceRef = PROCESS) -> None:
+    def __init__(self, home: Home, place: TargetRef = PROCESS) -> None:
         self.home = home
         self.place = place
         self.store = Store.open(home)

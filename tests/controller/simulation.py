@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from runners.interface import LearnerRef, Seen
+from runners.interface import LearnerRef, LearnerStatus
 from tests.controller.values import GO, HOME, JOB, row, spec
 from workbench.controller.decide.model import (
     Action,
@@ -78,7 +78,7 @@ class Place:
             if how in ("alive", "hidden") and attempt in (None, key[0])
         ]
 
-    def show(self, attempt: int) -> list[Seen]:
+    def show(self, attempt: int) -> list[LearnerStatus]:
         return [
             _seen(number, at, how)
             for (at, number), how in self.learners.items()
@@ -86,14 +86,16 @@ class Place:
         ]
 
 
-def _seen(number: int, attempt: int, how: str) -> Seen:
+def _seen(number: int, attempt: int, how: str) -> LearnerStatus:
     ref = LearnerRef(HOME, JOB, attempt, number)
     if how == "alive":
-        return Seen(ref, LearnerPhase.RUNNING, started_us=1)
+        return LearnerStatus(ref, LearnerPhase.RUNNING, started_us=1)
     if how == "lost":
-        return Seen(ref, LearnerPhase.LOST, started_us=1, reason=Reason("gone", "S104"))
+        return LearnerStatus(ref, LearnerPhase.LOST, started_us=1, reason=Reason("gone", "S104"))
     _, code, stopped = how.split(" ")
-    return Seen(ref, LearnerPhase.EXITED, exit_code=int(code), stopped=stopped, started_us=1, ended_us=2)
+    return LearnerStatus(
+        ref, LearnerPhase.EXITED, exit_code=int(code), stopped=stopped, started_us=1, ended_us=2
+    )
 
 
 class Simulation:
@@ -108,7 +110,7 @@ class Simulation:
         self.now = 0.0
         self.finishes: list[Finish] = []
         self.forgotten = self.closed = False
-        self.snapshots: list[tuple[int, list[Seen]]] = []
+        self.snapshots: list[tuple[int, list[LearnerStatus]]] = []
         self.until: float | None = None
         self.start_controller()
 
@@ -173,7 +175,7 @@ class Simulation:
                 self._do(action)
         raise AssertionError(f"it does not come to rest: {decision}")
 
-    def _tell(self, attempt: int, shown: list[Seen], *, whole: bool) -> None:
+    def _tell(self, attempt: int, shown: list[LearnerStatus], *, whole: bool) -> None:
         if attempt == self.row.attempt and self.tracked.is_launched:
             self.tracked.observed(shown, whole=whole)
             self.settle()

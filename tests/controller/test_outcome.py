@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.interface import Seen
+from runners.interface import LearnerStatus
 from tests.controller.values import exited, lost, those
 from workbench.controller.decide.outcome import Outcome, judge
 from workbench.job import TERMINAL, Intent, Reason, State
 
 
-def ended(*learners: Seen, ends_when: object = "first", intent: Intent = Intent.NONE) -> Outcome:
+def ended(*learners: LearnerStatus, ends_when: object = "first", intent: Intent = Intent.NONE) -> Outcome:
     return judge(those(*learners), ends_when=ends_when, intent=intent, asked_by="me@box")  # type: ignore[arg-type]
 
 
@@ -164,7 +164,7 @@ ends = st.builds(
 
 @given(st.lists(ends, max_size=5), st.sampled_from(["first", "all", 1, 3]), st.sampled_from(list(Intent)))
 def test_every_end_has_a_state_a_reason_in_words_and_a_code_that_fits(
-    learners: list[Seen], ends_when: object, intent: Intent
+    learners: list[LearnerStatus], ends_when: object, intent: Intent
 ) -> None:
     outcome = ended(*learners, ends_when=ends_when, intent=intent)
 

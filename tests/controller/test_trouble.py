@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.interface import AttemptRef, LearnerRef, Plan, Progress, Seen, StopRequest
+from runners.interface import AttemptRef, LearnerRef, LearnerStatus, Plan, Progress, StopRequest
 from tests.controller.conftest import Bench
 from tests.controller.processes import alive, log_of
 from tests.controller.real import Ground
@@ -100,7 +100,7 @@ def test_a_learner_that_fell_before_it_began_and_stays_so_is_lost_as_soon_as_its
 ) -> None:
     def fall(plan: Plan, progress: Progress) -> None:
         ref = LearnerRef(plan.request.attempt.home, plan.request.attempt.job_id, 1, 1)
-        seen = Seen(ref, LearnerPhase.LOST, reason=Reason("the node is gone", "S203"))
+        seen = LearnerStatus(ref, LearnerPhase.LOST, reason=Reason("the node is gone", "S203"))
         bench.place.learners[ref.job_id, 1, 1] = seen
         hanging.once()
 

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
-from runners.interface import LearnerRef, Seen
+from runners.interface import LearnerRef, LearnerStatus
 from workbench.controller.decide.model import JobSnapshot
 from workbench.controller.decide.scheduling import QueueVerdict
 from workbench.job import Intent, JobId, LearnerPhase, Reason, State
 from workbench.spec import Framework, JobSpec
-from workbench.store.db.rows import JobRow, PlaceRef
+from workbench.store.db.rows import JobRow, TargetRef
 
 JOB = JobId("training-abcdefghj")
 HOME = "home-uuid"
 GO = QueueVerdict(True)
-LOCAL = PlaceRef(backend="local", type="local", runner="process")
+LOCAL = TargetRef(backend="local", type="local", runner="process")
 
 
-def learner(number: int, phase: LearnerPhase = LearnerPhase.RUNNING, **how: Any) -> Seen:
+def learner(number: int, phase: LearnerPhase = LearnerPhase.RUNNING, **how: Any) -> LearnerStatus:
     """One learner as it was seen; a phase past STARTING has started."""
     how.setdefault("started_us", None if phase is LearnerPhase.STARTING else 1_000)
-    return Seen(LearnerRef(HOME, JOB, 1, number), phase, **how)
+    return LearnerStatus(LearnerRef(HOME, JOB, 1, number), phase, **how)
 
 
-def exited(number: int, code: int | None = 0, **how: Any) -> Seen:
+def exited(number: int, code: int | None = 0, **how: Any) -> LearnerStatus:
     """A learner that ended."""
     how.setdefault("ended_us", 2_000 + number)
     return learner(number, LearnerPhase.EXITED, exit_code=code, **how)
 
 
-def lost(number: int, **how: Any) -> Seen:
+def lost(number: int, **how: Any) -> LearnerStatus:
     """A learner that is gone without a word."""
     return learner(number, LearnerPhase.LOST, **how)
 
 
-def those(*learners: Seen) -> dict[int, Seen]:
+def those(*learners: LearnerStatus) -> dict[int, LearnerStatus]:
     """Learners by their number."""
     return {one.ref.learner: one for one in learners}
 

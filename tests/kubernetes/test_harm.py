@@ -24,7 +24,7 @@ from tests.kubernetes.space import SCRIPT, Space, cluster_held
 from workbench.errors import FabricError
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 from workbench.store.jobs import attempts
 
 PARTS, PART_BYTES = 100, 20_000
@@ -60,7 +60,7 @@ def world(unheld_space: Space, home: Home) -> Iterator[World]:
     config = unheld_space.kubeconfig
     config.write_text(config.read_text().replace("127.0.0.1:6443", f"127.0.0.1:{relay.port}"))
     options = {**OPTIONS, "kubeconfig": str(config)}
-    ground = Ground(home, PlaceRef("harmed", "kubernetes", "pod", unheld_space.address, options))
+    ground = Ground(home, TargetRef("harmed", "kubernetes", "pod", unheld_space.address, options))
     try:
         yield World(ground, unheld_space, relay, random.Random(0))
         ground.clean_up()

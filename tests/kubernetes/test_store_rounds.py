@@ -32,7 +32,7 @@ from tests.stores.test_harm import half_files
 from workbench.controller.runtime.client import ensure_controller
 from workbench.job import State
 from workbench.paths import Home
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 MODEL_BYTES = 2 << 20
 COMMAND = "cp $DATA_DIR/big.bin $RESULT_DIR/model.bin; sleep 2; echo trained"
@@ -57,7 +57,7 @@ def store(tmp_path: Path, space: Space, small_disk: SmallDisk, log: Path) -> Ite
 @pytest.fixture
 def ground(space: Space, home: Home) -> Iterator[Ground]:
     options = {"default_memory": "200Mi", "kubeconfig": str(space.kubeconfig)}
-    ground = Ground(home, PlaceRef("stored", "kubernetes", "pod", space.address, options))
+    ground = Ground(home, TargetRef("stored", "kubernetes", "pod", space.address, options))
     yield ground
     ground.clean_up()
 

@@ -17,7 +17,7 @@ GERUND_MODULES = frozenset(
         "workbench.api.reading",
         "workbench.learner.stores.listing",
         "workbench.logs.copying",
-        "workbench.store.queries.listing",
+        "workbench.store.queries.job_list",
     }
 )
 DOUBLED_CLASS_NAMES = 49

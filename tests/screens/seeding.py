@@ -15,7 +15,7 @@ from workbench.metrics.ingestion import ingest
 from workbench.paths import Home, LearnerFolder
 from workbench.spec import Framework, JobSpec
 from workbench.store.db.database import Store
-from workbench.store.db.rows import JobDetail, JobRow, PlaceRef
+from workbench.store.db.rows import JobDetail, JobRow, TargetRef
 from workbench.store.jobs import insert_job, job, step
 
 NOW_US = 1_767_366_245_000_000
@@ -56,7 +56,7 @@ def add_job(
         id=job_id(number),
         name=name,
         reason=Reason("waits for the controller"),
-        place=PlaceRef(backend, "local", "process"),
+        place=TargetRef(backend, "local", "process"),
         owner="ada",
         submitted_us=submitted,
         changed_us=submitted,

@@ -14,7 +14,7 @@ from tests.ssh.daemon import Daemon
 from tests.ssh.harms import Harm, Scene
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 COUNT: Final = "i=0; while [ $i -lt 60 ]; do i=$((i+1)); seq $((i*1000)) $((i*1000+999)); sleep 0.05; done"
 COUNTED: Final = "".join(f"{number}\n" for number in range(1000, 61_000))
@@ -39,9 +39,9 @@ def second_host(box: Box, leases: Path) -> Iterator[tuple[Daemon, str]]:
         daemon.stop()
 
 
-def place_of(box: Box, daemon: Daemon) -> PlaceRef:
+def place_of(box: Box, daemon: Daemon) -> TargetRef:
     """Return a host that is not the box itself, as jobs name it."""
-    return PlaceRef(
+    return TargetRef(
         "other", "ssh", "process", address=f"ssh://{box.user.name}@{daemon.address}:{daemon.port}"
     )
 

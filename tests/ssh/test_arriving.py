@@ -26,7 +26,7 @@ from workbench.errors import NotAllowed, PlaceUnreachable
 from workbench.learner.host.remote_loader import GREETING
 from workbench.learner.platform import frames
 from workbench.paths import default_home
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 
 def ways() -> list[Path]:
@@ -186,7 +186,7 @@ def test_an_expected_host_is_open_when_its_job_comes(box: Box) -> None:
     told: dict[str, Any] = {"backend": "box", "type": "ssh", "runner": "process", "address": box.address}
     expect(told)
     wait_until(lambda: "Accepted publickey" in box.daemon.log(), "the host to be reached")
-    shared = SHARED.open(PlaceRef(**told), box.backend())
+    shared = SHARED.open(TargetRef(**told), box.backend())
     SHARED.close(shared)
 
     assert box.daemon.log().count("Accepted publickey") == 1
@@ -196,7 +196,7 @@ def test_an_expected_host_is_open_when_its_job_comes(box: Box) -> None:
 def test_who_waits_for_a_host_that_lets_nobody_in_does_not_knock_again(box: Box) -> None:
     (box.daemon.folder / "keys" / box.user.name).write_text("")
     places, refused = SharedConnections(), []
-    ref = PlaceRef("box", "ssh", "process", address=box.address)
+    ref = TargetRef("box", "ssh", "process", address=box.address)
     backend = box.backend()
 
     def knock() -> None:

@@ -25,7 +25,7 @@ from workbench.job import State
 from workbench.learner.scribe.masking import Mask
 from workbench.learner.scribe.transcriber import Transcriber
 from workbench.paths import Home
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 
 class TestConformance(AgentsHere, RunnerContract):
@@ -82,7 +82,7 @@ def test_a_probe_asks_the_shell_there_once(bare: tuple[Box, Path], monkeypatch: 
 
 def test_a_job_runs_there_and_everything_comes_home(bare: tuple[Box, Path], home: Home) -> None:
     box, _ = bare
-    ground = Ground(home, PlaceRef("bare", "ssh", "process", address=box.address))
+    ground = Ground(home, TargetRef("bare", "ssh", "process", address=box.address))
     try:
         job_id = ground.submit(
             "echo $TOKEN; seq 20000; echo made > $RESULT_DIR/made; exit 3",

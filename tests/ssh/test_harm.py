@@ -21,7 +21,7 @@ from tests.ssh.relay import Relay
 from workbench.controller.runtime.client import ensure_controller
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 pytestmark = pytest.mark.chaos
 
@@ -47,7 +47,7 @@ def streamed() -> bytes:
 @pytest.fixture
 def ground(home: Home, box: Box) -> Iterator[Ground]:
     """A home whose jobs run at the host; nothing is left of them."""
-    made = Ground(home, PlaceRef("box", "ssh", "process", address=box.address))
+    made = Ground(home, TargetRef("box", "ssh", "process", address=box.address))
     yield made
     made.clean_up()
 
@@ -125,7 +125,7 @@ def test_a_link_that_takes_everything_and_gives_nothing_is_given_up_and_opened_a
     home: Home, box: Box
 ) -> None:
     relay = Relay(box.daemon)
-    place = PlaceRef("box", "ssh", "process", address="ssh://relayed", options={"silent_seconds": "2"})
+    place = TargetRef("box", "ssh", "process", address="ssh://relayed", options={"silent_seconds": "2"})
     with box.config.open("a") as stream:
         stream.write(f"Host relayed\n  HostName 127.0.0.1\n  Port {relay.port}\n  User {box.user.name}\n")
     box.known_hosts.write_text(

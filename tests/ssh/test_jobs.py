@@ -15,13 +15,13 @@ from tests.ssh.conftest import Box
 from workbench.job import TERMINAL, State
 from workbench.metrics import points, series
 from workbench.paths import Home
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 
 @pytest.fixture
 def ground(home: Home, box: Box) -> Iterator[Ground]:
     """A home whose jobs run at the host; nothing is left of them."""
-    place = PlaceRef("box", "ssh", "process", address=box.address)
+    place = TargetRef("box", "ssh", "process", address=box.address)
     made = Ground(home, place)
     yield made
     made.clean_up()
@@ -138,9 +138,9 @@ def test_metrics_and_usage_come_home_into_the_store(ground: Ground) -> None:
 def test_processes_and_containers_on_one_host_share_one_connection_and_one_session(
     home: Home, engine_box: Box
 ) -> None:
-    process = PlaceRef("box", "ssh", "process", address=engine_box.address)
+    process = TargetRef("box", "ssh", "process", address=engine_box.address)
     engine = {"engine": "/var/run/docker.sock"}
-    container = PlaceRef("box", "ssh", "container", address=engine_box.address, options=engine)
+    container = TargetRef("box", "ssh", "container", address=engine_box.address, options=engine)
     ground = Ground(home, process)
     try:
         hold = "echo ready; while :; do sleep 0.1; done"
@@ -160,7 +160,7 @@ def test_processes_and_containers_on_one_host_share_one_connection_and_one_sessi
 
 def test_a_job_runs_by_way_of_the_systems_ssh_and_goes_on_when_that_is_killed(home: Home, box: Box) -> None:
     options = {"transport": "openssh", "config": str(box.config)}
-    ground = Ground(home, PlaceRef("box", "ssh", "process", address="ssh://box", options=options))
+    ground = Ground(home, TargetRef("box", "ssh", "process", address="ssh://box", options=options))
     try:
         job_id = ground.submit("echo one; until [ -e $RESULT_DIR/go ]; do sleep 0.1; done; echo two")
         ground.prints(job_id, "one")

@@ -20,7 +20,7 @@ from tests.ssh.conftest import Box
 from tests.ssh.lab import Lab, lab
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def behind(box: Box, clean_environment: Path) -> Iterator[Lab]:
 def test_a_link_that_is_cut_between_us_and_a_jump_host_costs_no_byte(
     home: Home, box: Box, behind: Lab
 ) -> None:
-    place = PlaceRef("target", "ssh", "process", address="ssh://target", options={"silent_seconds": "2"})
+    place = TargetRef("target", "ssh", "process", address="ssh://target", options={"silent_seconds": "2"})
     ground = Ground(home, place)
     try:
         job_id = ground.submit(COUNT)
@@ -87,7 +87,7 @@ def test_an_upload_over_a_throttled_link_that_is_cut_goes_on_where_it_stopped(
 
 
 def test_two_laptops_give_jobs_to_one_host_at_once(home: Home, box: Box, tmp_path: Path) -> None:
-    place = PlaceRef("box", "ssh", "process", address=box.address)
+    place = TargetRef("box", "ssh", "process", address=box.address)
     grounds = [Ground(home, place), Ground(Home(tmp_path / "second"), place)]
     try:
         jobs = [[ground.submit(COUNT) for _ in range(2)] for ground in grounds]
@@ -100,7 +100,7 @@ def test_two_laptops_give_jobs_to_one_host_at_once(home: Home, box: Box, tmp_pat
 
 
 def test_two_hosts_with_one_home_keep_their_jobs_apart(home: Home, box: Box, clean_environment: Path) -> None:
-    ground = Ground(home, PlaceRef("box", "ssh", "process", address=box.address))
+    ground = Ground(home, TargetRef("box", "ssh", "process", address=box.address))
     with second_host(box, clean_environment / "leases") as (second, machine_id):
         try:
             here = ground.submit(COUNT)

@@ -12,7 +12,7 @@ from tests.controller.waiting import wait_for
 from tests.ssh.conftest import Box
 from workbench.job import State
 from workbench.paths import Home
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 IDLE_SECONDS = 3.0
 
@@ -33,7 +33,7 @@ def ground(home: Home, box: Box, commands: Path) -> Iterator[Ground]:
     }
     box.daemon.stop()
     made = Ground(
-        home, PlaceRef("cloud", "ssh", "process", address=box.address, options={"on_demand": demand})
+        home, TargetRef("cloud", "ssh", "process", address=box.address, options={"on_demand": demand})
     )
     yield made
     made.clean_up()
@@ -63,7 +63,7 @@ def test_a_machine_on_which_something_of_another_home_runs_is_not_stopped(
     ground: Ground, box: Box, commands: Path, tmp_path: Path
 ) -> None:
     box.daemon.start()
-    other = Ground(Home(tmp_path / "other"), PlaceRef("box", "ssh", "process", address=box.address))
+    other = Ground(Home(tmp_path / "other"), TargetRef("box", "ssh", "process", address=box.address))
     try:
         theirs = other.submit("echo ready; while :; do sleep 0.1; done")
         other.prints(theirs, "ready")
@@ -78,7 +78,7 @@ def test_a_machine_on_which_something_of_another_home_runs_is_not_stopped(
 def test_a_start_command_that_fails_is_told_in_the_jobs_reason(home: Home, box: Box) -> None:
     box.daemon.stop()
     options = {"on_demand": {"start": "echo no credits left >&2; exit 3"}}
-    ground = Ground(home, PlaceRef("cloud", "ssh", "process", address=box.address, options=options))
+    ground = Ground(home, TargetRef("cloud", "ssh", "process", address=box.address, options=options))
     try:
         job_id = ground.submit("true")
         wait_for(lambda: "its start command failed: no credits left" in ground.row(job_id).reason.text)

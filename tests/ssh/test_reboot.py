@@ -21,7 +21,7 @@ from tests.ssh.harms import Scene, reboot
 from tests.ssh.relay import Relay
 from workbench.job import State
 from workbench.paths import Home
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 from workbench.store.queries.learners import learners
 
 RUN = "echo x >> $RESULT_DIR/starts; echo ready; until [ -e $RESULT_DIR/end ]; do sleep 0.1; done; echo end"
@@ -30,7 +30,7 @@ RUN = "echo x >> $RESULT_DIR/starts; echo ready; until [ -e $RESULT_DIR/end ]; d
 @pytest.fixture
 def ground(home: Home, box: Box) -> Iterator[Ground]:
     """A home whose jobs run there."""
-    made = Ground(home, PlaceRef("box", "ssh", "process", address=box.address))
+    made = Ground(home, TargetRef("box", "ssh", "process", address=box.address))
     yield made
     made.clean_up()
 
@@ -76,7 +76,7 @@ def test_learners_that_are_gone_are_lost_and_the_reason_is_the_restart(
 def test_a_container_that_the_user_starts_again_by_hand_does_nothing_beside_the_next_attempt(
     ground: Ground, engine_box: Box
 ) -> None:
-    place = PlaceRef(
+    place = TargetRef(
         "box",
         "ssh",
         "container",

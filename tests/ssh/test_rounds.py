@@ -27,7 +27,7 @@ from workbench.data.code.snapshot import snap
 from workbench.job import TERMINAL, State
 from workbench.metrics import points, series
 from workbench.paths import Home
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 pytestmark = pytest.mark.chaos
 
@@ -121,7 +121,7 @@ def scene(home: Home, box: Box, seed: int, chaos_rounds: int | None) -> Iterator
     box.known_hosts.write_text(
         box.known_hosts.read_text() + box.daemon.known_line(f"[127.0.0.1]:{relay.port}")
     )
-    place = PlaceRef("box", "ssh", "process", address="ssh://relayed", options={"silent_seconds": "2"})
+    place = TargetRef("box", "ssh", "process", address="ssh://relayed", options={"silent_seconds": "2"})
     ground = Ground(home, place)
     try:
         yield Scene(box, ground, relay, draw, lasting=chaos_rounds is not None)

@@ -15,7 +15,7 @@ from tests.ssh.daemon import make_user, remove_user
 from tests.stubs import Gpus, nvml_library
 from workbench.job import State
 from workbench.paths import Home
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 UUID = "GPU-11111111-0000-0000-0000-000000000001"
 HOLD = "echo ready; while [ ! -e $JOB_STATE_DIR/end ]; do sleep 0.1; done"
@@ -41,8 +41,8 @@ def grounds(home: Home, box: Box, tmp_path: Path) -> Iterator[tuple[Ground, Grou
     other = make_user()
     box.daemon.authorize(other, Path(f"{box.key}.pub"))
     address = box.address.replace(box.user.name, other.name)
-    mine = Ground(home, PlaceRef("box", "ssh", "process", address=box.address))
-    theirs = Ground(Home(tmp_path / "theirs"), PlaceRef("box", "ssh", "process", address=address))
+    mine = Ground(home, TargetRef("box", "ssh", "process", address=box.address))
+    theirs = Ground(Home(tmp_path / "theirs"), TargetRef("box", "ssh", "process", address=address))
     try:
         yield mine, theirs
     finally:

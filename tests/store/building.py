@@ -8,7 +8,7 @@ from typing import Any
 from workbench.job import Reason, new_job_id
 from workbench.spec import JobSpec
 from workbench.store.db.database import Store
-from workbench.store.db.rows import JobDetail, JobRow, PlaceRef
+from workbench.store.db.rows import JobDetail, JobRow, TargetRef
 from workbench.store.jobs import insert_job
 
 SUBMITTED_US = 1_700_000_000_000_000
@@ -31,7 +31,7 @@ def make_detail(
         id=new_job_id(),
         name=name,
         reason=Reason("waits for the controller"),
-        place=PlaceRef(backend, "local", "process", options={"machine": "one"}),
+        place=TargetRef(backend, "local", "process", options={"machine": "one"}),
         owner=owner,
         submitted_us=SUBMITTED_US,
         changed_us=SUBMITTED_US,

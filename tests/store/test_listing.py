@@ -10,7 +10,7 @@ from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.jobs import list_jobs, mark_deleted, step
-from workbench.store.queries.listing import SORTS, Listing, Window, window
+from workbench.store.queries.job_list import SORTS, JobList, Window, window
 from workbench.store.queries.where import parse
 
 NOW_US = 1_800_000_000_000_000
@@ -36,7 +36,7 @@ def ids(found: Window) -> list[str]:
 @pytest.mark.parametrize("descending", [True, False])
 @pytest.mark.parametrize("sort", SORTS)
 def test_every_window_of_an_order_is_a_piece_of_the_whole(store: Store, sort: str, descending: bool) -> None:
-    listing = Listing(sort=sort, descending=descending)
+    listing = JobList(sort=sort, descending=descending)
     whole = window(store, listing, now_us=NOW_US, limit=1000)
     assert len(whole.rows) == whole.total == whole.jobs == 57 and whole.start == 0
 
@@ -50,30 +50,30 @@ def test_every_window_of_an_order_is_a_piece_of_the_whole(store: Store, sort: st
 
 
 def test_newest_first_is_the_order_that_lists_have(store: Store) -> None:
-    assert ids(window(store, Listing(), now_us=NOW_US, limit=1000)) == [job.id for job in list_jobs(store)]
+    assert ids(window(store, JobList(), now_us=NOW_US, limit=1000)) == [job.id for job in list_jobs(store)]
 
 
 def test_names_are_sorted_without_regard_to_case(store: Store) -> None:
-    found = window(store, Listing(sort="name", descending=False), now_us=NOW_US, limit=1000)
+    found = window(store, JobList(sort="name", descending=False), now_us=NOW_US, limit=1000)
 
     assert [row.name.lower() for row in found.rows] == sorted(row.name.lower() for row in found.rows)
 
 
 def test_rows_from_an_offset(store: Store) -> None:
-    whole = window(store, Listing(), now_us=NOW_US, limit=1000)
-    found = window(store, Listing(), now_us=NOW_US, offset=40, limit=10)
+    whole = window(store, JobList(), now_us=NOW_US, limit=1000)
+    found = window(store, JobList(), now_us=NOW_US, offset=40, limit=10)
 
     assert (found.start, ids(found)) == (40, ids(whole)[40:50])
-    assert window(store, Listing(), now_us=NOW_US, offset=999).rows == ()
+    assert window(store, JobList(), now_us=NOW_US, offset=999).rows == ()
 
 
 def test_an_anchor_is_a_place_and_not_a_row(store: Store) -> None:
-    whole = window(store, Listing(), now_us=NOW_US, limit=1000)
+    whole = window(store, JobList(), now_us=NOW_US, limit=1000)
     gone = whole.rows[20]
     step(store, gone.id, 1, State.FAILED, Reason("no")) if gone.state is State.QUEUED else None
     mark_deleted(store, gone.id)
 
-    found = window(store, Listing(), now_us=NOW_US, anchor=whole.keys[20], limit=10)
+    found = window(store, JobList(), now_us=NOW_US, anchor=whole.keys[20], limit=10)
 
     assert gone.id not in ids(found)
     assert ids(found) == [one for one in ids(whole) if one != gone.id][15:25]
@@ -81,7 +81,7 @@ def test_an_anchor_is_a_place_and_not_a_row(store: Store) -> None:
 
 
 def test_a_filter_is_counted_apart_from_the_store(store: Store) -> None:
-    listing = replace(Listing(), where=parse("state:failed"))
+    listing = replace(JobList(), where=parse("state:failed"))
     found = window(store, listing, now_us=NOW_US, limit=5)
 
     assert (len(found.rows), found.total, found.jobs) == (5, 19, 57)
@@ -89,6 +89,6 @@ def test_a_filter_is_counted_apart_from_the_store(store: Store) -> None:
 
 
 def test_an_empty_store_has_an_empty_window(home: Home) -> None:
-    found = window(Store.open(home), Listing(), now_us=NOW_US)
+    found = window(Store.open(home), JobList(), now_us=NOW_US)
 
     assert (found.rows, found.start, found.total, found.jobs, found.states) == ((), 0, 0, 0, {})

@@ -6,7 +6,7 @@ import pytest
 
 from tests.store.building import add_job, make_detail
 from workbench.errors import AmbiguousName, UnknownName
-from workbench.job import JobId, nine
+from workbench.job import JobId, short_id
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
@@ -52,7 +52,7 @@ def test_a_name_of_several_jobs_is_ambiguous(store: Store) -> None:
 
     with pytest.raises(AmbiguousName, match="'mnist' fits 7 jobs") as caught:
         resolve(store, "mnist")
-    assert nine(rows[-1].id) in caught.value.message
+    assert short_id(rows[-1].id) in caught.value.message
     assert "and 2 more" in caught.value.message
 
 

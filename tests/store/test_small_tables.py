@@ -12,7 +12,6 @@ from workbench.store.db.database import Store
 from workbench.store.db.rows import LearnerRow
 from workbench.store.jobs import transitions
 from workbench.store.queries.learners import learners, save_learner
-from workbench.store.queries.slots import SlotRow, save_slots, slots
 from workbench.store.queries.ui_state import get_state, set_state
 
 
@@ -77,24 +76,6 @@ def test_the_history_tells_each_phase_once_in_words(store: Store) -> None:
 
     told = [entry.text for entry in transitions(store, job_id) if entry.kind == "learner"]
     assert told == ["learner 1 running", "learner 1 exited with 3: the command failed"]
-
-
-def test_a_places_slots_are_those_that_it_told_last(store: Store) -> None:
-    first = SlotRow(
-        "gpubox", "node-1", "GPU-a", 0, "training-222222222", {"model": "A100", "memory_bytes": 5}, 77
-    )
-    second = SlotRow("gpubox", "node-1", "GPU-b", 1, "", {}, 77)
-    other = SlotRow("local", "here", "GPU-c", 0, "", {}, 0)
-    save_slots(store, "gpubox", [second, first])
-    save_slots(store, "local", [other])
-    before = store.counter("slots")
-
-    assert slots(store, "gpubox") == [first, second]
-    assert [row.uuid for row in slots(store)] == ["GPU-a", "GPU-b", "GPU-c"]
-    assert slots(store, "local")[0].seen_us > 0
-    save_slots(store, "gpubox", [second])
-    assert slots(store, "gpubox") == [second]
-    assert store.counter("slots") > before
 
 
 def test_screens_remember_values_by_key(store: Store) -> None:

@@ -11,7 +11,7 @@ from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.jobs import annotate, step
-from workbench.store.queries.listing import Listing, window
+from workbench.store.queries.job_list import JobList, window
 from workbench.store.queries.where import STATES, Where, WhereError, parse
 
 NOW_US = 1_700_000_000_000_000 + 2 * 3600 * 1_000_000
@@ -34,7 +34,7 @@ def store(home: Home) -> Store:
 
 
 def names(store: Store, text: str) -> set[str]:
-    return {row.name for row in window(store, Listing(where=parse(text)), now_us=NOW_US).rows}
+    return {row.name for row in window(store, JobList(where=parse(text)), now_us=NOW_US).rows}
 
 
 ALL = {"mnist", "bert big", "[red]x", "resnet"}
@@ -168,6 +168,6 @@ def test_any_filter_that_is_read_can_be_asked(store: Store) -> None:
             where = parse(text)
         except WhereError:
             return
-        window(store, Listing(where=where), now_us=NOW_US)
+        window(store, JobList(where=where), now_us=NOW_US)
 
     ask()

@@ -18,7 +18,7 @@ from tests.ssh.conftest import box_within as box_within
 from tests.stores.servers import Server, serving
 from tests.stores.small_disks import SmallDisk, small_disks
 from workbench.paths import Home
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def s3(tmp_path: Path) -> Iterator[Server]:
 @pytest.fixture
 def containers(engine: None, home: Home) -> Iterator[Ground]:
     """Real jobs in containers of this machine."""
-    made = Ground(home, PlaceRef(backend="local", type="local", runner="container"))
+    made = Ground(home, TargetRef(backend="local", type="local", runner="container"))
     yield made
     made.clean_up()
 

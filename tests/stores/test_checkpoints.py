@@ -20,7 +20,7 @@ from workbench.controller.runtime.client import ask, ensure_controller
 from workbench.job import State
 from workbench.metrics import checkpoints
 from workbench.spec import Checkpoints
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 SAVE = """
 import os, sys, time
@@ -119,7 +119,7 @@ def test_a_job_halted_here_goes_on_over_ssh_from_its_checkpoint(ground: Ground, 
     s3.write(f"tf_trained_model/{job_id}/_checkpoints/step-004/weights", "half")
     ground.ask(job_id, "halt")
     ground.ends(job_id)
-    place = PlaceRef("box", "ssh", "process", address=box.address)
+    place = TargetRef("box", "ssh", "process", address=box.address)
     ask(ground.store, job_id, "resume", origin="test", payload={"place": vars_of(place)})
     ensure_controller(ground.home)
 
@@ -133,7 +133,7 @@ def test_a_job_halted_here_goes_on_over_ssh_from_its_checkpoint(ground: Ground, 
     assert (s3.results(job_id) / "learner-1" / "attempt-2" / "output.log").exists()
 
 
-def vars_of(place: PlaceRef) -> dict[str, Any]:
+def vars_of(place: TargetRef) -> dict[str, Any]:
     return {name: getattr(place, name) for name in ("backend", "type", "runner", "address")}
 
 

@@ -14,7 +14,7 @@ from tests.ssh.conftest import Box
 from tests.stores.servers import Server
 from workbench.job import State
 from workbench.paths import Home
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 LIMIT_BYTES = 1_000_000
 
@@ -22,7 +22,7 @@ LIMIT_BYTES = 1_000_000
 @pytest.fixture
 def there(home: Home, box: Box) -> Iterator[Ground]:
     """A home whose jobs run at the host."""
-    made = Ground(home, PlaceRef("box", "ssh", "process", address=box.address))
+    made = Ground(home, TargetRef("box", "ssh", "process", address=box.address))
     yield made
     made.clean_up()
 

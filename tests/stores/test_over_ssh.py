@@ -13,13 +13,13 @@ from tests.stores.servers import SECRET, Server
 from workbench.job import State
 from workbench.paths import Home
 from workbench.spec import DataStore
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 
 @pytest.fixture
 def there(home: Home, box: Box) -> Iterator[Ground]:
     """A home whose jobs run at the host."""
-    made = Ground(home, PlaceRef("box", "ssh", "process", address=box.address))
+    made = Ground(home, TargetRef("box", "ssh", "process", address=box.address))
     yield made
     made.clean_up()
 

@@ -15,7 +15,7 @@ from workbench.job import JobId
 from workbench.paths import Home
 from workbench.services.submit.dependencies import Parent, check_results
 from workbench.spec import DataStore, Framework, JobSpec
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 CHILD = """\
 name: train
@@ -40,7 +40,7 @@ def in_s3(s3: Server) -> str:
     )
 
 
-def parent(store: DataStore | None, place: PlaceRef) -> Parent:
+def parent(store: DataStore | None, place: TargetRef) -> Parent:
     spec = JobSpec(
         name="prepare", framework=Framework(command="true"), data_stores=(store,) if store is not None else ()
     )
@@ -112,7 +112,10 @@ def test_results_that_came_home_from_a_host_are_read_here_and_not_there(fabric: 
 
 
 def test_a_place_that_does_not_reach_them_is_refused_in_a_sentence() -> None:
-    here, box = PlaceRef("local", "local", "process"), PlaceRef("box", "ssh", "process", address="ssh://box")
+    here, box = (
+        TargetRef("local", "local", "process"),
+        TargetRef("box", "ssh", "process", address="ssh://box"),
+    )
     folder = DataStore("near", "host_path", training_results="results", connection={"path": "/kept"})
     volume = DataStore("near", "volume", training_results="results", connection={"name": "v"})
     far = DataStore("far", "mount_cos", training_results="results", connection={"auth_url": "http://x"})

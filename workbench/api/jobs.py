@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import FabricError, UnknownName, UsageError
-from workbench.job import TERMINAL, JobId, State, nine
+from workbench.job import TERMINAL, JobId, State, short_id
 from workbench.paths import Home, default_home
 from workbench.services.inspect.job_series import Series as Series
 
@@ -30,7 +30,7 @@ class JobFailed(FabricError):
     """A job that was to complete did not; the message is its reason."""
 
     def __init__(self, job: Job) -> None:
-        super().__init__(f"{nine(job.id)} {job.name} {job.state.lower()}: {job.reason}", hint=job.hint)
+        super().__init__(f"{short_id(job.id)} {job.name} {job.state.lower()}: {job.reason}", hint=job.hint)
         self.job = job
 
 
@@ -107,7 +107,7 @@ class Job:
         with _store() as store:
             in_time = wait_for(store, self._row(), timeout=timeout, show=show)
         if not in_time:
-            raise TimeoutError(f"{nine(self.id)} is still {self.state.lower()} after {timeout:g} s")
+            raise TimeoutError(f"{short_id(self.id)} is still {self.state.lower()} after {timeout:g} s")
         if check and self.state != State.COMPLETED:
             raise JobFailed(self)
         return self
@@ -213,8 +213,8 @@ class Job:
         try:
             row = self._row()
         except FabricError:
-            return f"<Job {nine(self.id)}, which is gone>"
-        return f"<Job {nine(self.id)} {row.name}: {row.state.lower()}>"
+            return f"<Job {short_id(self.id)}, which is gone>"
+        return f"<Job {short_id(self.id)} {row.name}: {row.state.lower()}>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and other.id == self.id

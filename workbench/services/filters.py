@@ -19,7 +19,7 @@ def read_where(store: Store, texts: list[str] | None) -> Where:
     Raises:
         UsageError: it cannot be read, or names a metric that no job has; the place is pointed at.
     """
-    from workbench.store.queries.listing import known_metrics
+    from workbench.store.queries.job_list import known_metrics
     from workbench.store.queries.where import WhereError, parse
 
     text = " ".join(texts or ())
@@ -41,7 +41,7 @@ def check_metric(store: Store, name: str) -> None:
     Raises:
         UsageError: none has; the hint names the nearest.
     """
-    from workbench.store.queries.listing import known_metrics
+    from workbench.store.queries.job_list import known_metrics
 
     known = known_metrics(store)
     if not has_metric(known, name):

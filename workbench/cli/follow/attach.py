@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from workbench.cli.follow.signals import Detached, Interruption, Policy
 from workbench.errors import FabricError
-from workbench.job import EXIT_LOST, nine
+from workbench.job import EXIT_LOST, short_id
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ def attach_to(
     except Detached as left:
         if isinstance(view, TerminalView):
             view.close()
-        narrate(f"left {nine(row.id)} {row.name}; it goes on. `fabric attach {nine(row.id)}` comes back")
+        narrate(
+            f"left {short_id(row.id)} {row.name}; it goes on. `fabric attach {short_id(row.id)}` comes back"
+        )
         return left.exit_code
     finally:
         if isinstance(view, TerminalView):
@@ -110,6 +112,6 @@ def stopper(store: Store, row: JobRow) -> Callable[[Policy], None]:
             narrate(f"error: the {kind} could not be asked for: {error}")
             return
         more = "; a second signal kills it" if kind == "halt" else ""
-        narrate(f"{kind} of {nine(row.id)} asked for{more}")
+        narrate(f"{kind} of {short_id(row.id)} asked for{more}")
 
     return stop

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.services.follow.job_text import VERBS, metrics_line
 from workbench.terminal.console import is_terminal
 
@@ -102,7 +102,7 @@ class NotifyingView:
         if all(verdict.holds for verdict in verdicts):
             self._when = ()
             words = "; ".join(verdict.sentence for verdict in verdicts)
-            self._view.trouble(f"{nine(self._row.id)} {self._row.name}: {words}")
+            self._view.trouble(f"{short_id(self._row.id)} {self._row.name}: {words}")
             notify(f"fabric: {self._row.name}", words)
 
     def ended(self, row: JobRow, results: str) -> None:

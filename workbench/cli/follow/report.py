@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from workbench.errors import CannotWrite
 from workbench.formats import MICROSECONDS, duration, iso, number
-from workbench.job import Fault, State, nine
+from workbench.job import Fault, State, short_id
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _section(report: Report) -> Iterator[str]:
     yield ""
     yield "| | |"
     yield "|---|---|"
-    yield f"| job | `{nine(row.id)}` |"
+    yield f"| job | `{short_id(row.id)}` |"
     if row.reason.text and row.state is not State.COMPLETED:
         code = f" ({row.reason.code})" if row.reason.code else ""
         yield f"| why | {_cell(row.reason.text)}{code} |"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from workbench.clock import elapsed_seconds, now_us
 from workbench.formats import duration
-from workbench.job import TERMINAL, State, nine
+from workbench.job import TERMINAL, State, short_id
 from workbench.services.follow.job_text import MICROSECONDS, VERBS, ended_lines, metrics_line, state_line
 from workbench.terminal.console import is_terminal, narrate, state_style
 from workbench.terminal.status_line import StatusLine
@@ -54,7 +54,7 @@ class PlainView:
         """Say a state once it has lasted a moment, everything else that people should know at once."""
         for event in history:
             if event.kind == "note" or (event.kind == "request" and event.text not in ("", "submit")):
-                self._say(f"{nine(row.id)} {_told(event)}")
+                self._say(f"{short_id(row.id)} {_told(event)}")
         line = state_line(row)
         if self._row is None or line != state_line(self._row):
             self._due = None if row.state in TERMINAL else (elapsed_seconds() + self.SETTLE_SECONDS, line)
@@ -166,7 +166,7 @@ class TerminalView(PlainView):
             words.append(self._metrics)
         elif row.reason.text:
             words.append(row.reason.text)
-        words.append(f"{nine(row.id)} {row.name}")
+        words.append(f"{short_id(row.id)} {row.name}")
         return "  ".join(words)
 
     def _say(self, text: str) -> None:

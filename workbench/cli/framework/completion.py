@@ -69,7 +69,7 @@ LIMIT = 50
 def job_names(incomplete: str) -> list[tuple[str, str]]:
     """Complete ids and names of the newest jobs."""
     try:
-        from workbench.job import nine
+        from workbench.job import short_id
         from workbench.services.open_store import existing_store
         from workbench.store.jobs import list_jobs
 
@@ -77,8 +77,8 @@ def job_names(incomplete: str) -> list[tuple[str, str]]:
             rows = list_jobs(store, limit=LIMIT) if store else []
     except Exception:  # anything at all: a shell is waiting
         return []
-    words = [(nine(row.id), f"{row.state} {row.name}") for row in rows]
-    words += [(row.name, f"{row.state} {nine(row.id)}") for row in rows]
+    words = [(short_id(row.id), f"{row.state} {row.name}") for row in rows]
+    words += [(row.name, f"{row.state} {short_id(row.id)}") for row in rows]
     return [word for word in (*words, ("@last", "the job submitted last")) if word[0].startswith(incomplete)]
 
 
@@ -144,7 +144,7 @@ def metric_names(incomplete: str) -> list[str]:
     """Complete names of metrics that some job has, with the `-` that turns an order round."""
     try:
         from workbench.services.open_store import existing_store
-        from workbench.store.queries.listing import SORTS, known_metrics
+        from workbench.store.queries.job_list import SORTS, known_metrics
 
         with existing_store() as store:
             names = [*SORTS, *(known_metrics(store) if store else [])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from runners.interface import AttemptRef, LearnerRef, Seen
+from runners.interface import AttemptRef, LearnerRef, LearnerStatus
 from workbench.controller.decide.model import BackendTrouble, Operation
 from workbench.controller.decide.scheduling import Capacity
 
@@ -29,7 +29,7 @@ class Observed:
     place: str
     attempts: tuple[AttemptRef, ...]
     """Of which attempts it tells."""
-    seen: tuple[Seen, ...]
+    seen: tuple[LearnerStatus, ...]
     whole: bool
     serial: int
     """The number of the last look that was asked for and is answered with this."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from runners.interface import Seen
+from runners.interface import LearnerStatus
 from workbench.controller.decide.outcome import Outcome
 from workbench.controller.decide.restarts import Restart
 from workbench.controller.decide.scheduling import QueueVerdict
@@ -73,7 +73,7 @@ class JobSnapshot:
     platform_restarts: int = 0
     draw: float = 0.5
     """Random, in [0, 1), for the jitter of a restart."""
-    seen: Mapping[int, Seen] = field(default_factory=dict)
+    seen: Mapping[int, LearnerStatus] = field(default_factory=dict)
     """The attempt's learners as they were last seen."""
     looked: bool = False
     """Whether the place has shown all of this attempt since the controller started, or last stopped it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from runners.interface import LearnerRef, Seen
+from runners.interface import LearnerRef, LearnerStatus
 from workbench.job import LearnerPhase, Reason
 from workbench.store.db.rows import LearnerRow
 
@@ -21,7 +21,7 @@ _RANK: Final = {
 }
 
 
-def merge(before: Mapping[int, Seen], news: Iterable[Seen]) -> dict[int, Seen]:
+def merge(before: Mapping[int, LearnerStatus], news: Iterable[LearnerStatus]) -> dict[int, LearnerStatus]:
     """Take news in. Two looks may be told in either order, so an older one changes nothing.
 
     A learner that was taken for lost and is seen after all is back.
@@ -35,16 +35,16 @@ def merge(before: Mapping[int, Seen], news: Iterable[Seen]) -> dict[int, Seen]:
     return after
 
 
-def absent(known: Mapping[int, Seen], shown: Iterable[Seen], *, expected: int) -> set[int]:
+def absent(known: Mapping[int, LearnerStatus], shown: Iterable[LearnerStatus], *, expected: int) -> set[int]:
     """List the learners that a whole look lacks, of those expected and not known to be over."""
     there = {seen.ref.learner for seen in shown}
     over = {n for n, seen in known.items() if seen.phase in (LearnerPhase.EXITED, LearnerPhase.LOST)}
     return set(range(1, expected + 1)) - there - over
 
 
-def lost(ref: LearnerRef, known: Seen | None) -> Seen:
+def lost(ref: LearnerRef, known: LearnerStatus | None) -> LearnerStatus:
     """Say of a learner that should be at the place and is not that it is lost."""
-    return Seen(
+    return LearnerStatus(
         ref,
         LearnerPhase.LOST,
         reason=Reason("the learner and its journal are gone from the place", "S104"),
@@ -54,9 +54,9 @@ def lost(ref: LearnerRef, known: Seen | None) -> Seen:
     )
 
 
-def seen_of(row: LearnerRow, home: str) -> Seen:
+def seen_of(row: LearnerRow, home: str) -> LearnerStatus:
     """Turn the row of a learner into how it was last seen."""
-    return Seen(
+    return LearnerStatus(
         LearnerRef(home, row.job_id, row.attempt, row.learner),
         row.phase,
         exit_code=row.exit_code,
@@ -71,7 +71,7 @@ def seen_of(row: LearnerRow, home: str) -> Seen:
     )
 
 
-def row_of(seen: Seen) -> LearnerRow:
+def row_of(seen: LearnerStatus) -> LearnerRow:
     """Turn how a learner was seen into its row; the offset is ingestion's and not written from here."""
     return LearnerRow(
         job_id=seen.ref.job_id,  # type: ignore[arg-type] # a reference names it as text

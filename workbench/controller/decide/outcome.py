@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from runners.interface import Seen
+from runners.interface import LearnerStatus
 from workbench.job import (
     EXIT_HALTED,
     EXIT_KILLED,
@@ -58,7 +58,11 @@ class Outcome:
 
 
 def judge(
-    seen: Mapping[int, Seen], *, ends_when: Literal["first", "all"] | int, intent: Intent, asked_by: str
+    seen: Mapping[int, LearnerStatus],
+    *,
+    ends_when: Literal["first", "all"] | int,
+    intent: Intent,
+    asked_by: str,
 ) -> Outcome:
     """Say how an attempt ended, all of whose learners are over or were never started.
 
@@ -95,7 +99,9 @@ def judge(
     return Outcome(State.FAILED, _said(who, found), fallback if code is None else code, "job")
 
 
-def decider(seen: Iterable[Seen], *, ends_when: Literal["first", "all"] | int, intent: Intent) -> Seen | None:
+def decider(
+    seen: Iterable[LearnerStatus], *, ends_when: Literal["first", "all"] | int, intent: Intent
+) -> LearnerStatus | None:
     """Find the learner whose end is the job's: the first failure, else the success that ``ends_when`` means.
 
     None when every learner was stopped. What an agent wrote down as the decision is believed before any time.
@@ -114,17 +120,17 @@ def decider(seen: Iterable[Seen], *, ends_when: Literal["first", "all"] | int, i
     return own[min(needed, len(own)) - 1]
 
 
-def failed(learner: Seen) -> bool:
+def failed(learner: LearnerStatus) -> bool:
     """Say whether a learner that is over ended badly."""
     return learner.phase is LearnerPhase.LOST or exit_code_of(learner.exit_code, learner.signal) != 0
 
 
-def _is_unstored(learner: Seen) -> bool:
+def _is_unstored(learner: LearnerStatus) -> bool:
     """Say whether a learner's command did well and its results are not where they should be."""
     return learner.reason is not None and learner.reason.code == UNSTORED
 
 
-def _ended_by_itself(learner: Seen, intent: Intent) -> bool:
+def _ended_by_itself(learner: LearnerStatus, intent: Intent) -> bool:
     if learner.stopped not in _OWN_ENDS:
         return False
     if intent is Intent.NONE or learner.stopped:
@@ -136,12 +142,12 @@ def _ended_by_itself(learner: Seen, intent: Intent) -> bool:
     )
 
 
-def _order(learner: Seen) -> tuple[bool, int, int]:
+def _order(learner: LearnerStatus) -> tuple[bool, int, int]:
     ended = learner.ended_us
     return (ended is None, ended or 0, learner.ref.learner)
 
 
-def _stopped(seen: Iterable[Seen], intent: Intent, asked_by: str) -> Outcome:
+def _stopped(seen: Iterable[LearnerStatus], intent: Intent, asked_by: str) -> Outcome:
     killed = intent in (Intent.KILL, Intent.DELETE) or (
         intent is Intent.NONE and any(learner.stopped == "kill" for learner in seen)
     )
@@ -158,7 +164,7 @@ def _stopped(seen: Iterable[Seen], intent: Intent, asked_by: str) -> Outcome:
     return Outcome(State.HALTED, Reason(text, hint=hint), EXIT_HALTED, "halt", final=True)
 
 
-def _reason_of(learner: Seen) -> Reason:
+def _reason_of(learner: LearnerStatus) -> Reason:
     if learner.stopped == "memory":
         return Reason("the job used more memory than its limit", "C203")
     if learner.signal is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from runners.interface import Seen
+from runners.interface import LearnerStatus
 from workbench.controller.decide.model import (
     BackendTrouble,
     CancelLaunch,
@@ -78,12 +78,12 @@ def decide(view: JobSnapshot) -> Decision:
     return _running(view)
 
 
-def is_alive(learner: Seen) -> bool:
+def is_alive(learner: LearnerStatus) -> bool:
     """Say whether a learner may still do something."""
     return learner.phase not in OVER
 
 
-def never_began(learner: Seen) -> bool:
+def never_began(learner: LearnerStatus) -> bool:
     """Say whether a learner was lost before its command started."""
     return learner.phase is LearnerPhase.LOST and learner.started_us is None
 

@@ -18,7 +18,7 @@ from workbench.controller.targets.opener import Opener
 from workbench.controller.targets.worker_pool import Post
 from workbench.paths import Home
 from workbench.store.db.database import Store
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class ControllerContext:
         with self.writing, self.store.atomic():
             yield
 
-    def place(self, ref: PlaceRef) -> BackendWorker:
+    def place(self, ref: TargetRef) -> BackendWorker:
         """Return the place of a job; nothing is reached before it is asked something."""
         key = target_key(ref)
         if key not in self.places:
@@ -108,7 +108,7 @@ class ControllerContext:
         return elapsed_seconds()
 
 
-def target_key(ref: PlaceRef) -> str:
+def target_key(ref: TargetRef) -> str:
     """Name a place and way: jobs with the same share threads, connections and a queue."""
     if ref.type == "local" and not ref.options:
         return f"{ref.backend} {ref.runner}"

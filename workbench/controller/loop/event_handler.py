@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from runners.interface import AttemptRef, Seen, StopRequest
+from runners.interface import AttemptRef, LearnerStatus, StopRequest
 from workbench.controller.decide.errors import NEEDS_LOGIN
 from workbench.controller.decide.messages import (
     CallCancelled,
@@ -70,7 +70,7 @@ class EventHandler:
     def _observed(self, event: Observed) -> set[str]:
         board = self._board
         told = set(event.attempts)
-        shown: dict[tuple[str, int], list[Seen]] = {}
+        shown: dict[tuple[str, int], list[LearnerStatus]] = {}
         for seen in event.seen:
             if seen.ref.home == board.places[event.place].home_uuid:
                 shown.setdefault((seen.ref.job_id, seen.ref.attempt), []).append(seen)
@@ -91,7 +91,7 @@ class EventHandler:
                     touched.add(tracked.row.id)
         return touched
 
-    def _looked(self, tracked: TrackedJob, look: AwaitedProbe, shown: list[Seen]) -> None:
+    def _looked(self, tracked: TrackedJob, look: AwaitedProbe, shown: list[LearnerStatus]) -> None:
         if look.attempt == tracked.row.attempt:
             tracked.looked_at(shown, stopped=look.stopped)
         elif look.attempt == tracked.row.attempt - 1:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from runners.interface import AttemptRef, LearnerRef, Seen
+from runners.interface import AttemptRef, LearnerRef, LearnerStatus
 from workbench.controller.decide.model import BackendTrouble, JobSnapshot, Operation, Preparing, StopSent
 from workbench.controller.decide.observations import absent, lost, merge, row_of, seen_of
 from workbench.controller.decide.reconcile import is_alive, is_decided, never_began
@@ -27,7 +27,7 @@ class TrackedJob:
     """The uuid of the home."""
     draw: float = 0.5
     asked_by: str = ""
-    seen: dict[int, Seen] = field(default_factory=dict)
+    seen: dict[int, LearnerStatus] = field(default_factory=dict)
     saved: dict[int, LearnerRow] = field(default_factory=dict)
     """What the store has of the learners."""
     looked: bool = False
@@ -235,7 +235,7 @@ class TrackedJob:
         since = before.since if before is not None and before.stage == stage else now
         self.preparing = Preparing(text, stage, since)
 
-    def observed(self, shown: Sequence[Seen], *, whole: bool) -> bool:
+    def observed(self, shown: Sequence[LearnerStatus], *, whole: bool) -> bool:
         """Take in news of the attempt from the place's watch; return whether there was anything new."""
         before = (self.seen, self.looked, self.doubt)
         self.seen = merge(self.seen, shown)
@@ -245,7 +245,7 @@ class TrackedJob:
             self.doubt = bool(absent(self.seen, shown, expected=expected))
         return before != (self.seen, self.looked, self.doubt)
 
-    def looked_at(self, shown: Sequence[Seen], *, stopped: StopSent | None = None) -> None:
+    def looked_at(self, shown: Sequence[LearnerStatus], *, stopped: StopSent | None = None) -> None:
         """Take in everything there is of the attempt, as a look that was asked for shows it."""
         self._worked()
         known = self.seen
@@ -259,7 +259,7 @@ class TrackedJob:
         if stopped is not None:
             self.stop_sent = stopped
 
-    def looked_at_previous(self, shown: Iterable[Seen], now: float) -> None:
+    def looked_at_previous(self, shown: Iterable[LearnerStatus], now: float) -> None:
         """Take in what is left of the attempt before."""
         self._worked()
         asked_to_end = self.previous_gone is False
@@ -283,7 +283,7 @@ class TrackedJob:
         return LearnerRef(self.home, self.row.id, self.row.attempt, learner)
 
 
-def _is_worth_a_row(seen: Seen) -> bool:
+def _is_worth_a_row(seen: LearnerStatus) -> bool:
     # What is but a moment before something else would only delay it.
     ending = seen.phase in (LearnerPhase.STOPPING, LearnerPhase.STORING) and seen.ended_us is not None
     return seen.phase is not LearnerPhase.STARTING and not ending

@@ -11,7 +11,7 @@ from workbench.controller.decide.scheduling import QueueVerdict, schedule
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.controller.targets.backend_worker import BackendWorker
-from workbench.job import TERMINAL, State, nine
+from workbench.job import TERMINAL, State, short_id
 from workbench.spec import SWEEP_LABEL
 from workbench.store.db.rows import JobRow
 from workbench.store.jobs import job
@@ -68,9 +68,9 @@ def _verdict(job_id: str, row: JobRow | None, *, may_fail: bool) -> QueueVerdict
         return (
             None
             if may_fail
-            else QueueVerdict(False, never=f"it comes after {nine(job_id)}, which was deleted")
+            else QueueVerdict(False, never=f"it comes after {short_id(job_id)}, which was deleted")
         )
-    who = f"{nine(row.id)} {row.name}"
+    who = f"{short_id(row.id)} {row.name}"
     if row.state not in TERMINAL or row.next_try_us is not None or row.intent:
         return QueueVerdict(False, f"waits for {who} to {'end' if may_fail else 'complete'}")
     if row.state is State.COMPLETED or may_fail:

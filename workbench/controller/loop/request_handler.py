@@ -9,7 +9,7 @@ from workbench.controller.decide.requests import DONE, Hurry, Intend, Resume, Se
 from workbench.controller.loop.context import ControllerContext
 from workbench.controller.loop.job_state import TrackedJob
 from workbench.job import Intent, Reason
-from workbench.store.db.rows import JobRow, PlaceRef, RequestRow
+from workbench.store.db.rows import JobRow, RequestRow, TargetRef
 from workbench.store.jobs import job, new_attempt, set_intent
 from workbench.store.queries.requests import pending_requests, settle_request
 
@@ -111,10 +111,10 @@ class RequestHandler:
             tracked.asked_by = request.who
 
 
-def _place_of(request: RequestRow) -> PlaceRef | None:
+def _place_of(request: RequestRow) -> TargetRef | None:
     """Return the place that a job is to go on at; None leaves it where it is."""
     told = request.payload.get("place")
-    return PlaceRef(**told) if told else None
+    return TargetRef(**told) if told else None
 
 
 _INTENTS = {"halt": Intent.HALT, "kill": Intent.KILL, "delete": Intent.DELETE}

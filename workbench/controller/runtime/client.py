@@ -22,7 +22,7 @@ from workbench.paths import Home
 from workbench.spec import JobSpec
 from workbench.store.db.database import Store
 from workbench.store.db.errors import write_failure
-from workbench.store.db.rows import JobDetail, JobRow, PlaceRef
+from workbench.store.db.rows import JobDetail, JobRow, TargetRef
 from workbench.store.jobs import insert_job, job, new_attempt, step, who_am_i
 from workbench.store.queries.requests import add_request
 
@@ -47,7 +47,7 @@ class Submission:
     manifest_text: str
     """As the user wrote it, secrets struck out."""
     origins: Mapping[str, str]
-    place: PlaceRef
+    place: TargetRef
     code_hash: str
     """Empty when the job has no code."""
     recorded: Mapping[str, Any]

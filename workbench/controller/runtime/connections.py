@@ -10,7 +10,7 @@ from typing import Final
 from backends.contract.host import Backend, Cluster, Host
 from workbench.clock import elapsed_seconds
 from workbench.errors import FabricError
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 _OF_NO_CONNECTION: Final = frozenset({"engine", "agent"})
 """Options that only one runner looks at, or that say how one logs in: they make no other connection."""
@@ -40,7 +40,7 @@ class SharedConnections:
     _failed: dict[str, tuple[float, FabricError]] = field(default_factory=dict)
     """When a place could not be opened last, and why."""
 
-    def open(self, ref: PlaceRef, backend: Backend) -> SharedConnection:
+    def open(self, ref: TargetRef, backend: Backend) -> SharedConnection:
         """Return the place, reached anew unless it is open and answers.
 
         Who waited while another could not open it is told the same: each try is a login that the host counts.
@@ -87,12 +87,12 @@ SHARED: Final = SharedConnections()
 """This process's."""
 
 
-def _key(ref: PlaceRef) -> str:
+def _key(ref: TargetRef) -> str:
     options = {name: value for name, value in ref.options.items() if name not in _OF_NO_CONNECTION}
     return json.dumps([ref.type, ref.address or ref.backend, options], sort_keys=True)
 
 
-def _say_engine(place: Host | Cluster, ref: PlaceRef) -> None:
+def _say_engine(place: Host | Cluster, ref: TargetRef) -> None:
     """Let a host that was opened for processes know which engine containers are to use."""
     if engine := ref.options.get("engine"):
         place.engine = str(engine)  # type: ignore[union-attr] # hosts with engines have it

@@ -18,7 +18,7 @@ from backends.registry import load_backend
 from workbench.controller.runtime.connect import ensure_controller, say
 from workbench.errors import ConfigError, NotAllowed, PlaceUnreachable, TryAgain
 from workbench.paths import Home
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 HOLD_SECONDS: Final = 15.0
 """How long a controller that is just being started may take to hear."""
@@ -61,7 +61,7 @@ def log_in(home: Home, options: BackendOptions, answer: Answerer, accept: Ask) -
 
 def _log_in_there(home: Home, options: BackendOptions, answer: Answerer) -> bool:
     """Have the controller log in, and ask what it wants to know; False when the place is not known yet."""
-    place = PlaceRef(options.name, options.type, "process", options.address, options.options)
+    place = TargetRef(options.name, options.type, "process", options.address, options.options)
     name = uuid4().hex
     _tell(home, "login", name=name, place=asdict(place))
     number, typed = 0, None

@@ -15,7 +15,7 @@ from backends.contract.host import BackendOptions, Cluster, Host
 from backends.contract.prompts import ANSWERS, Question
 from backends.ssh.shared_sessions import connection_of
 from workbench.errors import FabricError
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 if TYPE_CHECKING:
     from workbench.controller.runtime.connections import SharedConnection
@@ -88,7 +88,7 @@ class LoginSessions:
 
     def begin(self, name: str, place: Mapping[str, Any], done: Callable[[], None]) -> None:
         """Log in to a place; ``name`` is how the client looks in, ``done`` is called once it lets us in."""
-        login, ref = LoginAttempt(), PlaceRef(**place)
+        login, ref = LoginAttempt(), TargetRef(**place)
         with self._lock:
             self._logins[name] = login
         threading.Thread(target=self._work, args=(login, ref, done), name="login", daemon=True).start()
@@ -122,7 +122,7 @@ class LoginSessions:
             found = (one.shared for one in self._kept if one.connection == connection)
             return next((shared.place for shared in found if not shared.is_lost), None)
 
-    def _work(self, login: LoginAttempt, ref: PlaceRef, done: Callable[[], None]) -> None:
+    def _work(self, login: LoginAttempt, ref: TargetRef, done: Callable[[], None]) -> None:
         from backends.registry import load_backend
         from workbench.controller.runtime.connections import SHARED
 

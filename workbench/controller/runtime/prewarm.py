@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from workbench.controller.runtime.connect import say
 from workbench.paths import Home
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 HEARD_WITHIN_SECONDS: Final = 5.0
 """How long a controller that is just being started may take to hear of it."""
@@ -23,14 +23,14 @@ HELD_SECONDS: Final = 10.0
 _AGAIN_SECONDS: Final = 0.01
 
 
-def announce(home: Home, place: PlaceRef) -> None:
+def announce(home: Home, place: TargetRef) -> None:
     """Tell the controller, in the background, that a job for a place is about to come; nobody waits for that."""
     threading.Thread(target=_tell, args=(home, asdict(place)), name="announce", daemon=True).start()
 
 
 def expect(place: Mapping[str, Any]) -> None:
     """Reach a place in the background, and keep it for a while. What fails is told by the job that comes."""
-    ref = PlaceRef(**place)
+    ref = TargetRef(**place)
     threading.Thread(target=_open, args=(ref,), name=f"expect {ref.backend}", daemon=True).start()
 
 
@@ -40,7 +40,7 @@ def _tell(home: Home, place: Mapping[str, Any]) -> None:
         time.sleep(_AGAIN_SECONDS)
 
 
-def _open(ref: PlaceRef) -> None:
+def _open(ref: TargetRef) -> None:
     from backends.contract.host import BackendOptions
     from backends.registry import load_backend
     from workbench.controller.runtime.connections import SHARED

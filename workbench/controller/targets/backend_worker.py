@@ -32,7 +32,7 @@ from workbench.controller.targets.worker_pool import Call, Post, WorkerPool
 from workbench.errors import CannotWrite, ConfigError, FabricError, PlaceUnreachable, TryAgain
 from workbench.job import Reason
 from workbench.paths import Home
-from workbench.store.db.rows import WATCHED, PlaceRef
+from workbench.store.db.rows import WATCHED, TargetRef
 
 LAUNCHES_AT_ONCE: Final = 4
 """One that builds an environment for minutes holds up no other."""
@@ -69,7 +69,7 @@ class BackendWorker:
     """One place and one way of starting learners there."""
 
     def __init__(
-        self, key: str, ref: PlaceRef, home: Home, home_uuid: str, post: Post, open_place: Opener
+        self, key: str, ref: TargetRef, home: Home, home_uuid: str, post: Post, open_place: Opener
     ) -> None:
         self.key = key
         self.ref = ref
@@ -348,7 +348,7 @@ def _close(opened: OpenedTarget) -> None:
         opened.close()
 
 
-def _on_demand(ref: PlaceRef, post: Post) -> OnDemand | None:
+def _on_demand(ref: TargetRef, post: Post) -> OnDemand | None:
     try:
         demand = read_demand(ref.options.get("on_demand"))
     except ConfigError as error:

@@ -10,7 +10,7 @@ from runners.interface import Runner
 from workbench.controller.decide.messages import CapacityMeasured
 from workbench.controller.decide.scheduling import Capacity
 from workbench.controller.runtime.connections import SHARED
-from workbench.store.db.rows import PlaceRef
+from workbench.store.db.rows import TargetRef
 
 
 class OpenedTarget(Protocol):
@@ -33,14 +33,14 @@ class OpenedTarget(Protocol):
         """Give it back."""
 
 
-Opener = Callable[[PlaceRef, str], OpenedTarget]
+Opener = Callable[[TargetRef, str], OpenedTarget]
 """Reaches a place for the home with this uuid; raises errors of ours."""
 
 
 class RegistryTarget:
     """A place as the installed backends and runners have it."""
 
-    def __init__(self, ref: PlaceRef, home_uuid: str) -> None:
+    def __init__(self, ref: TargetRef, home_uuid: str) -> None:
         from backends.registry import load_backend
         from runners.registry import load_runner
 

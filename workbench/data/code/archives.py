@@ -48,11 +48,6 @@ class Member:
     """False where the archive knows nothing of who may execute."""
 
 
-def is_archive(path: Path) -> bool:
-    """Say whether a file is a zip or a tar, by its content."""
-    return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
-
-
 def extract(archive: Path, folder: Path) -> list[str]:
     """Unpack a zip or tar into a folder that is not there yet; returns what was left out (devices, pipes).
 

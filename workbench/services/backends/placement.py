@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from backends.contract.host import Backend, BackendOptions
     from workbench.errors import FabricError
     from workbench.spec import JobSpec
-    from workbench.store.db.rows import PlaceRef
+    from workbench.store.db.rows import TargetRef
 
 DEFAULT = "local"
 CLUSTER = "k8s"
@@ -20,7 +20,7 @@ CLUSTER = "k8s"
 
 def find_place(
     name: str, runner: str, spec: JobSpec, *, context: str = "", namespace: str = ""
-) -> tuple[PlaceRef, list[str]]:
+) -> tuple[TargetRef, list[str]]:
     """Resolve a job's place, and say what is worth saying about it.
 
     Args:
@@ -35,7 +35,7 @@ def find_place(
         UsageError: that runner does not work at that place.
         BackendError: it has fewer GPUs than the job asks for.
     """
-    from workbench.store.db.rows import PlaceRef
+    from workbench.store.db.rows import TargetRef
 
     wanted = runner or spec.runner
     there = open_backend(backend_options(name or spec.backend, context=context, namespace=namespace))
@@ -45,7 +45,7 @@ def find_place(
     options = there.frozen(chosen)
     if options.type != DEFAULT:
         _let_controller_know()
-    place = PlaceRef(
+    place = TargetRef(
         backend=options.name,
         type=options.type,
         runner=chosen,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from workbench.clock import elapsed_seconds
 from workbench.errors import FabricError, UnknownName
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.services.follow.job_text import is_over
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Follower:
 
         row = job(self._store, self._row.id)
         if row is None or row.deleted_us is not None:
-            raise UnknownName(f"{nine(self._row.id)} was deleted while it was followed")
+            raise UnknownName(f"{short_id(self._row.id)} was deleted while it was followed")
         history = transitions(self._store, row.id, after=self._seen_transition)
         if history:
             self._seen_transition = history[-1].id

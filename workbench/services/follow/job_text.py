@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from workbench.formats import duration, number
-from workbench.job import TERMINAL, State, nine
+from workbench.job import TERMINAL, State, short_id
 
 if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow, SeriesRow
@@ -38,7 +38,7 @@ def state_line(row: JobRow) -> str:
         reason = text.removeprefix(verb)  # it begins as we do
     else:
         reason = f": {text}" if text else ""
-    return f"{nine(row.id)} {row.name} {verb}{attempt}{reason}"
+    return f"{short_id(row.id)} {row.name} {verb}{attempt}{reason}"
 
 
 def metrics_line(series: Sequence[SeriesRow]) -> str:
@@ -66,20 +66,20 @@ def ended_lines(row: JobRow, results: str) -> list[str]:
     code = "" if row.exit_code is None else f", exit code {row.exit_code}"
     code += f" ({row.exit_by})" if row.exit_by not in ("", "job") else ""
     reason = f": {row.reason.text}" if row.reason.text and row.state is not State.COMPLETED else ""
-    lines = [f"{nine(row.id)} {row.name} {VERBS[row.state]}{took}{code}{reason}"]
+    lines = [f"{short_id(row.id)} {row.name} {VERBS[row.state]}{took}{code}{reason}"]
     if row.reason.hint:
         lines.append(f"hint: {row.reason.hint}")
-    short_id = nine(row.id)
+    job_name = short_id(row.id)
     if row.started_us is None:
-        lines.append(f"nothing was started; `fabric show {short_id}` says more")
+        lines.append(f"nothing was started; `fabric show {job_name}` says more")
     elif row.state is State.COMPLETED:
-        lines.append(f"results: {results}   (fabric show {short_id}; fabric download {short_id} results)")
+        lines.append(f"results: {results}   (fabric show {job_name}; fabric download {job_name} results)")
     elif row.state is State.HALTED:
         lines.append(
-            f"results so far: {results}   (fabric resume {short_id} goes on; fabric show {short_id})"
+            f"results so far: {results}   (fabric resume {job_name} goes on; fabric show {job_name})"
         )
     else:
-        lines.append(f"results so far: {results}   (fabric show {short_id}; fabric logs {short_id})")
+        lines.append(f"results so far: {results}   (fabric show {job_name}; fabric logs {job_name})")
     return lines
 
 

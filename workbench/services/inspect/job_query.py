@@ -68,8 +68,8 @@ def _read(store: Store, query: JobQuery, limit: int | None) -> list[JobRow]:
         )
     from workbench.clock import now_us
     from workbench.services.filters import check_metric, read_where
+    from workbench.store.queries.job_list import SORTS, listed
     from workbench.store.queries.jobs import conditions
-    from workbench.store.queries.listing import SORTS, listed
 
     key = query.sort.lstrip("-").removeprefix("+") or "submitted"
     if key not in SORTS:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.formats import ago, duration, number, size, stamp
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.services.inspect.job_times import run_seconds, unseen_seconds
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ RIGHT: Final = (
 Cell = Callable[["JobRow", int], str]
 
 CELLS: Final[Mapping[str, Cell]] = {
-    "id": lambda row, now: nine(row.id),
+    "id": lambda row, now: short_id(row.id),
     "name": lambda row, now: row.name,
     "state": lambda row, now: row.state,
     "where": lambda row, now: row.place.backend,
@@ -43,7 +43,7 @@ CELLS: Final[Mapping[str, Cell]] = {
     "tags": lambda row, now: " ".join(row.tags),
     "labels": lambda row, now: " ".join(f"{key}={value}" for key, value in row.labels.items()),
     "note": lambda row, now: row.note,
-    "parent": lambda row, now: nine(row.parent or ""),
+    "parent": lambda row, now: short_id(row.parent or ""),
 }
 """What a job's row alone says."""
 
@@ -91,7 +91,7 @@ def _metric_values(
     from workbench.manifest.yaml.faults import nearest
     from workbench.metrics import latest_of
     from workbench.services.filters import has_metric, nearest_metric
-    from workbench.store.queries.listing import known_metrics
+    from workbench.store.queries.job_list import known_metrics
 
     known = known_metrics(store)
     for name in wanted:

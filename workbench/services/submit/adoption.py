@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import UnknownName, UsageError
-from workbench.job import JobId, nine
+from workbench.job import JobId, short_id
 from workbench.spec import JobSpec, spec_from_json
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def chosen(found: Sequence[Found], words: Sequence[str]) -> list[Found]:
     """
     for word in words:
         if not any(_is_named(each, word) for each in found):
-            there = ", ".join(nine(each.job_id) for each in found) or "none"
+            there = ", ".join(short_id(each.job_id) for each in found) or "none"
             raise UnknownName(f"there is no job {word} of another laptop", hint=f"there are: {there}")
     return [each for each in found if not words or any(_is_named(each, word) for word in words)]
 
@@ -80,14 +80,14 @@ def adopt(store: Store, found: Found, *, watch: bool) -> list[str]:
     """
     from workbench.controller.runtime.client import Submission, take_up
     from workbench.services.submit.secrets_refresh import find_again
-    from workbench.store.db.rows import OF_HOME, WATCHED, PlaceRef
+    from workbench.store.db.rows import OF_HOME, WATCHED, TargetRef
 
     options = {**found.options.options, OF_HOME: found.home}
     spec = found.spec
     if watch:
         options[WATCHED] = "yes"
         spec = replace(spec, max_restarts=0, max_platform_restarts=0)
-    place = PlaceRef(found.options.name, found.options.type, found.runner, found.options.address, options)
+    place = TargetRef(found.options.name, found.options.type, found.runner, found.options.address, options)
     submission = Submission(
         spec=spec,
         manifest_text="",
@@ -138,4 +138,4 @@ def _found(
 
 
 def _is_named(found: Found, word: str) -> bool:
-    return found.job_id.startswith(word) or nine(found.job_id).startswith(word) or found.spec.name == word
+    return found.job_id.startswith(word) or short_id(found.job_id).startswith(word) or found.spec.name == word

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from workbench.errors import InputMissing, UsageError
-from workbench.job import TERMINAL, JobId, State, nine
+from workbench.job import TERMINAL, JobId, State, short_id
 
 if TYPE_CHECKING:
     from workbench.data.stores.model import Store
     from workbench.manifest import Loaded
     from workbench.paths import Home
     from workbench.spec import DataStore, JobSpec
-    from workbench.store.db.rows import JobRow, PlaceRef
+    from workbench.store.db.rows import JobRow, TargetRef
 
 MODES: Final = ("completed", "ended")
 JOB_STORE: Final = "job"
@@ -26,7 +26,7 @@ class Parent:
 
     id: JobId
     spec: JobSpec
-    place: PlaceRef
+    place: TargetRef
     secrets: Mapping[str, str] = field(repr=False)
     row: JobRow | None = None
     """None for one that is submitted together with this one."""
@@ -89,7 +89,7 @@ def with_parents(loaded: Loaded, home: Home, chain: Mapping[str, Parent]) -> tup
     return replace(loaded, spec=spec), credentials
 
 
-def check_place(before: Loaded, place: PlaceRef, home: Home, chain: Mapping[str, Parent]) -> None:
+def check_place(before: Loaded, place: TargetRef, home: Home, chain: Mapping[str, Parent]) -> None:
     """See that the results of other jobs can be read where this one goes.
 
     Raises:
@@ -126,8 +126,9 @@ def _refuse_failed(parent: Parent, mode: str) -> None:
         return
     if row.next_try_us is None and not row.intent:
         raise UsageError(
-            f"{nine(row.id)} {row.name} did not complete: it is {row.state.lower()}",
-            hint=f"--after {nine(row.id)}:ended starts all the same; fabric resume {nine(row.id)} lets it go on",
+            f"{short_id(row.id)} {row.name} did not complete: it is {row.state.lower()}",
+            hint=f"--after {short_id(row.id)}:ended starts all the same; "
+            f"fabric resume {short_id(row.id)} lets it go on",
         )
 
 
@@ -155,7 +156,7 @@ def results_of(asked: DataStore, number: int, parent: Parent, home: Home) -> tup
     return _read_only(asked, store.type, connection, f"{store.results_container}/{parent.id}"), credentials
 
 
-def check_results(parent: Parent, place: PlaceRef) -> None:
+def check_results(parent: Parent, place: TargetRef) -> None:
     """See that the results of another job can be read where this one goes.
 
     Raises:
@@ -222,4 +223,4 @@ def _passed_on(store: Store, number: int, parent: Parent) -> tuple[dict[str, str
 
 
 def _name(parent: Parent) -> JobId | str:
-    return f"{nine(parent.id)} {parent.spec.name}"
+    return f"{short_id(parent.id)} {parent.spec.name}"

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import UsageError
-from workbench.job import nine
+from workbench.job import short_id
 
 if TYPE_CHECKING:
     from workbench.paths import Home
     from workbench.spec import JobSpec
     from workbench.store.db.database import Store
-    from workbench.store.db.rows import JobRow, PlaceRef
+    from workbench.store.db.rows import JobRow, TargetRef
 
 INSIDE = "/mnt/checkpoints"
 """Where a container has them."""
 
 
-def beginning(home: Home, text: str, spec: JobSpec, place: PlaceRef) -> dict[str, Any]:
+def beginning(home: Home, text: str, spec: JobSpec, place: TargetRef) -> dict[str, Any]:
     """Return what is recorded of a new job, for its agent to bring that checkpoint into ``CHECKPOINT_DIR``.
 
     Raises:
@@ -43,7 +43,7 @@ def beginning(home: Home, text: str, spec: JobSpec, place: PlaceRef) -> dict[str
     if place.type == "local" and here.exists():
         return {**told, "local": str(here)}
     raise UsageError(
-        f"the checkpoint of {nine(row.id)} is not where the new job can get at it",
+        f"the checkpoint of {short_id(row.id)} is not where the new job can get at it",
         hint="give both jobs the same result store, or run it on this machine once the checkpoint is here",
     )
 
@@ -63,11 +63,13 @@ def _checkpoint(store: Store, row: JobRow, step: int | None) -> str:
         return _name(wanted[-1].path, row.id)
     if rows:
         steps = ", ".join(str(each.step) for each in rows if each.step is not None)
-        raise UsageError(f"{nine(row.id)} has no checkpoint of step {step}", hint=f"it has those of {steps}")
+        raise UsageError(
+            f"{short_id(row.id)} has no checkpoint of step {step}", hint=f"it has those of {steps}"
+        )
     folder = store.home.job(row.id).checkpoints
     if step is None and folder.is_dir() and any(folder.iterdir()):
         return ""
-    raise UsageError(f"{nine(row.id)} has no checkpoint", hint=f"fabric show {nine(row.id)}")
+    raise UsageError(f"{short_id(row.id)} has no checkpoint", hint=f"fabric show {short_id(row.id)}")
 
 
 def _name(path: str, job_id: str) -> str:

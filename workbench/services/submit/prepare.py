@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from workbench.paths import Home
     from workbench.services.submit.dependencies import Parent
     from workbench.spec import JobSpec
-    from workbench.store.db.rows import PlaceRef
+    from workbench.store.db.rows import TargetRef
 
 
 NO_CHAIN: Final[Mapping[str, Parent]] = {}
@@ -60,7 +60,7 @@ class JobSubmission:
     """A job that is ready to be submitted: nothing has been started or written into the store yet."""
 
     loaded: Loaded
-    target: PlaceRef
+    target: TargetRef
     code: PackedCode | None
     recorded: Mapping[str, Any]
     """Interpreter, packages, environment, machine, git and arguments at this moment."""

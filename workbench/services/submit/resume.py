@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import UsageError
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.services.follow.job_text import is_over
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def wait_for_answer(store: Store, row: JobRow, request: ResumeRequest) -> None:
     wait_until(store, [row], is_answered)
     found = current(store, request.id)
     if found is not None and found.outcome not in ("", "done"):
-        raise TryAgain(f"{nine(row.id)}: {found.outcome}")
+        raise TryAgain(f"{short_id(row.id)}: {found.outcome}")
 
 
 def with_overrides(job: JobDetail, overrides: Sequence[str]) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def with_overrides(job: JobDetail, overrides: Sequence[str]) -> dict[str, Any]:
         if not text.startswith(CHANGEABLE):
             raise UsageError(
                 f"--set {text}: a resumed job can have other params and another env, nothing else",
-                hint=f"fabric run MANIFEST --from {nine(job.row.id)} begins a new one with its checkpoint",
+                hint=f"fabric run MANIFEST --from {short_id(job.row.id)} begins a new one with its checkpoint",
             )
     before, after = _read(job, ()), _read(job, overrides)
     differing = [
@@ -106,7 +106,7 @@ def with_overrides(job: JobDetail, overrides: Sequence[str]) -> dict[str, Any]:
     if fixed := [name for name in differing if name not in _DERIVED]:
         raise UsageError(
             f"--set {' '.join(overrides)} would change {', '.join(fixed)}, which a resumed job keeps",
-            hint=f"fabric run MANIFEST --from {nine(job.row.id)} begins a new one with its checkpoint",
+            hint=f"fabric run MANIFEST --from {short_id(job.row.id)} begins a new one with its checkpoint",
         )
     spec = _changed_spec(job.spec, before, after, differing)
     from workbench.spec import spec_to_json
@@ -125,7 +125,7 @@ def _read(job: JobDetail, overrides: Sequence[str]) -> JobSpec:
     spec = job.spec
     present = [f"params.{name}={json.dumps(value)}" for name, value in spec.params.items()]
     present += [f"env.{name}={json.dumps(value)}" for name, value in spec.env.items()]
-    source = f"the manifest of {nine(job.row.id)}"
+    source = f"the manifest of {short_id(job.row.id)}"
     return load_text(
         job.manifest_text, source, overrides=[*present, *overrides], environ={}, defaults={}
     ).spec
@@ -160,13 +160,13 @@ def _check_resumable(row: JobRow) -> None:
 
     if row.state is State.COMPLETED:
         raise UsageError(
-            f"{nine(row.id)} completed; there is nothing to resume",
-            hint=f"`fabric rerun {nine(row.id)}` runs it again",
+            f"{short_id(row.id)} completed; there is nothing to resume",
+            hint=f"`fabric rerun {short_id(row.id)}` runs it again",
         )
     if not is_over(row):
         raise UsageError(
-            f"{nine(row.id)} is {row.state.lower()}, not halted or failed",
-            hint=f"`fabric attach {nine(row.id)}` follows it",
+            f"{short_id(row.id)} is {row.state.lower()}, not halted or failed",
+            hint=f"`fabric attach {short_id(row.id)}` follows it",
         )
 
 
@@ -200,7 +200,7 @@ def _moved(store: Store, row: JobRow, backend: str, runner: str) -> tuple[Mappin
     stays = (target.type, target.address) == (row.place.type, row.place.address)
     if not stays and not any(each.training_results for each in spec.data_stores):
         raise UsageError(
-            f"{nine(row.id)} has no result store: its results and checkpoints are only at '{row.place.backend}'",
+            f"{short_id(row.id)} has no result store: its results and checkpoints are only at '{row.place.backend}'",
             hint="`fabric resume` goes on there; give the next one training_results in its data_stores",
         )
     return {"place": asdict(target)}, notes

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from workbench.manifest import Loaded
     from workbench.paths import Home
     from workbench.spec import DataStore, JobSpec
-    from workbench.store.db.rows import PlaceRef
+    from workbench.store.db.rows import TargetRef
 
 ANSWER_SECONDS = 2.0
 LOCAL = "local"
@@ -37,7 +37,7 @@ def ready_stores(loaded: Loaded, home: Home) -> tuple[Loaded, list[str]]:
     return with_aliases(loaded, load_config(), served_store(home))
 
 
-def check_stores(spec: JobSpec, place: PlaceRef, home: Home, *, launch: bool) -> None:
+def check_stores(spec: JobSpec, place: TargetRef, home: Home, *, launch: bool) -> None:
     """See that a job's stores can be reached from its place, as far as this machine knows.
 
     With ``launch`` the containers for results are made where this machine serves the store itself.
@@ -70,7 +70,7 @@ def check_stores(spec: JobSpec, place: PlaceRef, home: Home, *, launch: bool) ->
                 _see_containers(store, served)
 
 
-def check_folders(words: Sequence[str], place: PlaceRef) -> None:
+def check_folders(words: Sequence[str], place: TargetRef) -> None:
     """See that no folder of this machine is named for a place that is another one.
 
     Raises:

@@ -87,11 +87,11 @@ def submit(
 def submission_lines(submission: JobSubmission, row: JobRow) -> list[str]:
     """Return what a person reads of a job that was just submitted: what runs where, and its code."""
     from workbench.formats import count, size
-    from workbench.job import nine
+    from workbench.job import short_id
 
     spec = submission.loaded.spec
     what = count(spec.learners, "learner") + (f" with {count(spec.gpus, 'GPU')}" if spec.gpus else "")
-    lines = [f"{nine(row.id)} {row.name}: {what} as {row.place.runner} at {row.place.backend}"]
+    lines = [f"{short_id(row.id)} {row.name}: {what} as {row.place.runner} at {row.place.backend}"]
     if code := submission.code:
         unchanged = ", unchanged" if code.cached else ""
         lines.append(f"code: {count(code.files, 'file')}, {size(code.size_bytes)}{unchanged}")

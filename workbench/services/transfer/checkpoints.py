@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backends.contract.errors import translated
 from workbench.errors import FabricError, UnknownName
 from workbench.formats import iso, number, size, stamp
-from workbench.job import TERMINAL, nine
+from workbench.job import TERMINAL, short_id
 from workbench.learner.platform.beneath import Root, relative
 from workbench.terminal.console import narrate, width
 
@@ -117,7 +117,7 @@ def chosen(found: Sequence[Known], steps: Sequence[int], row: JobRow) -> list[Kn
         if step not in there:
             known_steps = ", ".join(map(str, there[-20:])) or "none"
             raise UnknownName(
-                f"{nine(row.id)} has no checkpoint of step {step}", hint=f"there are {known_steps}"
+                f"{short_id(row.id)} has no checkpoint of step {step}", hint=f"there are {known_steps}"
             )
     return [each for each in found if each.step in steps]
 

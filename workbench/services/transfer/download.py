@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import CannotWrite, FabricError, InputMissing, UsageError
-from workbench.job import TERMINAL, nine
+from workbench.job import TERMINAL, short_id
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _fetch_files(store: Store, row: JobRow, kind: str, target: Path, wanted: Wan
             troubles.append(error)
     if troubles:
         raise troubles[0]
-    raise InputMissing(f"{nine(row.id)} has no {kind} yet")
+    raise InputMissing(f"{short_id(row.id)} has no {kind} yet")
 
 
 def _sources(
@@ -83,7 +83,7 @@ def _sources(
     """Return what fetches from elsewhere, the best source first, each with a word by which it can be gone on with."""
     found: list[tuple[Write, str]] = []
     if stored is not None and not stored.store.is_folder:
-        found.append((lambda place: _from_store(store, stored, kind, place, wanted), nine(row.id)))
+        found.append((lambda place: _from_store(store, stored, kind, place, wanted), short_id(row.id)))
     if row.place.type != "local" and kind != "logs":
         found.append((lambda place: _from_place(row, kind, place, wanted), ""))
     return found
@@ -129,7 +129,7 @@ def _from_store(store: Store, stored: ResultStore, kind: str, place: Path, wante
     )
     if not moving.files(source):
         raise _Nothing
-    with copy_line(f"{kind} of {nine(stored.job_id)}", shown=wanted.shown) as tell:
+    with copy_line(f"{kind} of {short_id(stored.job_id)}", shown=wanted.shown) as tell:
         moving.get(source, place, include=include, exclude=exclude, tell=tell)
     if not any(place.iterdir()):
         raise _Nothing
@@ -162,10 +162,10 @@ def _code_of(store: Store, row: JobRow, wanted: Wanted) -> Write:
 
     code_hash = detail(store, row.id).code_hash
     if not code_hash:
-        raise InputMissing(f"{nine(row.id)} has no code")
+        raise InputMissing(f"{short_id(row.id)} has no code")
     snapshot = store.home.snapshot(code_hash)
     if not snapshot.exists():
-        raise InputMissing(f"the code of {nine(row.id)} is not there any more: {snapshot}")
+        raise InputMissing(f"the code of {short_id(row.id)} is not there any more: {snapshot}")
 
     def write(place: Path) -> None:
         if not wanted.include:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import FabricError, InputMissing, PlaceUnreachable, UsageError
 from workbench.formats import count, size
-from workbench.job import TERMINAL, nine
+from workbench.job import TERMINAL, short_id
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
@@ -36,9 +36,13 @@ def retry(store: Store, job_id: str, *, json: bool) -> int:
     whole = detail(store, job_id)
     stored = result_store(whole.spec, job_id)
     if stored is None:
-        raise UsageError(f"{nine(job_id)} has no result store", hint=f"fabric download {nine(job_id)}")
+        raise UsageError(
+            f"{short_id(job_id)} has no result store", hint=f"fabric download {short_id(job_id)}"
+        )
     if whole.row.state not in TERMINAL:
-        raise UsageError(f"{nine(job_id)} is not over: its results are stored while it runs, and at its end")
+        raise UsageError(
+            f"{short_id(job_id)} is not over: its results are stored while it runs, and at its end"
+        )
     renew_credentials(store.home, whole)
     summaries = _at_the_place(store, whole)
     if not summaries:
@@ -56,13 +60,13 @@ def retry(store: Store, job_id: str, *, json: bool) -> int:
         print_document({"schema": "fabric.stored/1", "id": job_id, **told, "reasons": reasons})
     elif missing or reasons:
         narrate(
-            f"{count(missing, 'file')} of {nine(job_id)} still not stored: {reasons[0] if reasons else ''}"
+            f"{count(missing, 'file')} of {short_id(job_id)} still not stored: {reasons[0] if reasons else ''}"
         )
         narrate("they stay where they are; try again once that is mended")
     else:
-        narrate(f"{stored.words} has {count(files, 'file')} of {nine(job_id)}, {size(size_bytes)}")
+        narrate(f"{stored.words} has {count(files, 'file')} of {short_id(job_id)}, {size(size_bytes)}")
         if state is not whole.row.state:
-            narrate(f"{nine(job_id)} was {whole.row.state} for it and is {state} now")
+            narrate(f"{short_id(job_id)} was {whole.row.state} for it and is {state} now")
     return EXIT_NOT_STORED if missing or reasons else 0
 
 
@@ -95,7 +99,7 @@ def _at_the_place(store: Store, whole: JobDetail) -> Sequence[Mapping[str, Any]]
     except PlaceUnreachable as error:
         if not any(_folders(store, row.id)):
             raise
-        narrate(f"{error.message}; what this machine has of {nine(row.id)} is stored from here")
+        narrate(f"{error.message}; what this machine has of {short_id(row.id)} is stored from here")
         return []
 
 
@@ -111,10 +115,12 @@ def _from_here(store: Store, whole: JobDetail, stored: ResultStore) -> Mapping[s
     job = store.home.job(whole.row.id)
     if not any(_folders(store, whole.row.id)):
         raise InputMissing(
-            f"nothing of {nine(whole.row.id)} is left that could be stored, neither at its place nor here"
+            f"nothing of {short_id(whole.row.id)} is left that could be stored, neither at its place nor here"
         )
     if stored.store.is_folder:
-        raise UsageError(f"the results of {nine(whole.row.id)} are in a folder of its place, not in a store")
+        raise UsageError(
+            f"the results of {short_id(whole.row.id)} are in a folder of its place, not in a store"
+        )
     moving = stored.moving(store.home)
     pairs = [(job.results, stored.results), (job.checkpoints, stored.checkpoints)]
     try:

@@ -131,7 +131,7 @@ OWN_VARIABLES: Final = frozenset(
 
 def troubled_jobs(home: Home) -> Iterator[Finding]:
     """Name the jobs that wait for somebody: what they need is their own reason and hint."""
-    from workbench.job import nine
+    from workbench.job import short_id
     from workbench.store.db.database import Store
     from workbench.store.jobs import open_jobs
 
@@ -140,8 +140,8 @@ def troubled_jobs(home: Home) -> Iterator[Finding]:
     with Store.open(home) as store:
         troubled = [row for row in open_jobs(store) if row.reason.code]
     for row in troubled[:SHOWN_JOBS]:
-        hint = row.reason.hint or f"fabric show {nine(row.id)}"
-        yield Finding("jobs", f"{nine(row.id)} {row.name} waits: {row.reason.text}", "lack", "", hint)
+        hint = row.reason.hint or f"fabric show {short_id(row.id)}"
+        yield Finding("jobs", f"{short_id(row.id)} {row.name} waits: {row.reason.text}", "lack", "", hint)
     if len(troubled) > SHOWN_JOBS:
         more = len(troubled) - SHOWN_JOBS
         yield Finding(

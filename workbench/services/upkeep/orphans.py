@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from workbench.errors import FabricError
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.services.follow.job_text import is_over
 
 if TYPE_CHECKING:
@@ -59,14 +59,14 @@ def folders_left(
         row = job(store, job_id)
         if home != ours:
             if row is None or row.place.home("") != home:
-                yield Leftover("folder", options.name, nine(job_id), f"of another home, {home}")
+                yield Leftover("folder", options.name, short_id(job_id), f"of another home, {home}")
             continue
         if row is None and store.home.job(job_id).path.exists():
             continue  # a database that was lost may be made anew from it
         if row is None or row.deleted_us is not None:
             why = "its job was deleted" if row else "the store knows no such job"
             action = partial(_remove_folder, options, job_id, ours)
-            yield Leftover("folder", options.name, nine(job_id), why, remove=action)
+            yield Leftover("folder", options.name, short_id(job_id), why, remove=action)
 
 
 def _remove_folder(options: BackendOptions, job_id: str, ours: str) -> None:
@@ -131,7 +131,7 @@ def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
                 refs = _settled(store, runner, ours)
         told |= {(ref.home, ref.job_id) for ref in refs}
         for ref in refs:
-            name = f"{nine(ref.job_id)} attempt {ref.attempt} learner {ref.learner}"
+            name = f"{short_id(ref.job_id)} attempt {ref.attempt} learner {ref.learner}"
             if ref.home != ours and not _is_adopted(store, ref):
                 yield Leftover("learner", options.name, name, f"of another home, {ref.home}")
             elif why := _why_nobodys(store, ref):

@@ -81,7 +81,7 @@ def chosen(store: Store, rule: Rule) -> list[JobRow]:
     """
     from workbench.clock import now_us
     from workbench.services.filters import read_where
-    from workbench.store.queries.listing import listed
+    from workbench.store.queries.job_list import listed
 
     now = now_us()
     fitting = {

@@ -21,7 +21,7 @@ OF_HOME: Final = "of_home"
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceRef:
+class TargetRef:
     """Where a job goes, frozen at submit."""
 
     backend: str
@@ -54,7 +54,7 @@ class JobRow:
     """Whose code it is: ``job``, ``halt``, ``kill``, ``lost``, ``timeout``, or empty."""
     attempt: int = 1
     """The last one."""
-    place: PlaceRef
+    place: TargetRef
     owner: str
     submitted_us: int
     started_us: int | None = None
@@ -328,8 +328,8 @@ def _reason(text: str, code: str, hint: str) -> Reason:
 
 
 @lru_cache(maxsize=1024)
-def _place(text: str) -> PlaceRef:
-    return PlaceRef(**json.loads(text))
+def _place(text: str) -> TargetRef:
+    return TargetRef(**json.loads(text))
 
 
 @lru_cache(maxsize=4096)

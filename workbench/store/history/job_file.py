@@ -15,7 +15,7 @@ from workbench.errors import ConfigError, InputMissing
 from workbench.job import JobId, Reason
 from workbench.paths import Home
 from workbench.store.db.errors import write_failure
-from workbench.store.db.rows import JobDetail, JobRow, PlaceRef
+from workbench.store.db.rows import JobDetail, JobRow, TargetRef
 
 FORMAT: Final = 1
 
@@ -132,7 +132,7 @@ def row_from(document: dict[str, Any]) -> JobRow:
         id=JobId(document["id"]),
         name=document["name"],
         reason=Reason(""),
-        place=PlaceRef(**place),
+        place=TargetRef(**place),
         owner=document["owner"],
         submitted_us=document["submitted_us"],
         changed_us=document["submitted_us"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from workbench.errors import AmbiguousName, UnknownName
-from workbench.job import ID_PREFIX, nine
+from workbench.job import ID_PREFIX, short_id
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JOB_COLUMNS, JobRow, job_row
 
@@ -26,7 +26,7 @@ def resolve(store: Store, text: str) -> JobRow:
         if not found:
             raise UnknownName("there are no jobs yet", hint="fabric run starts one")
         return found[0]
-    body = nine(wanted.lower())
+    body = short_id(wanted.lower())
     for found in (
         _find(store, "id = ?", ID_PREFIX + body),
         _find(store, "name = ? ORDER BY seq DESC", wanted),
@@ -51,7 +51,7 @@ def _by_prefix(store: Store, body: str) -> list[JobRow]:
 
 
 def _ambiguous(wanted: str, found: list[JobRow]) -> AmbiguousName:
-    named = [f"{nine(row.id)} ({row.name}, {row.state})" for row in found[:_SHOWN]]
+    named = [f"{short_id(row.id)} ({row.name}, {row.state})" for row in found[:_SHOWN]]
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return AmbiguousName(
         f"{wanted!r} fits {len(found)} jobs: {', '.join(named)}{more}", hint="give more characters of the id"
@@ -62,7 +62,7 @@ def _unknown(store: Store, wanted: str) -> UnknownName:
     from difflib import get_close_matches
 
     rows = store.rows("SELECT id, name FROM jobs WHERE deleted_us IS NULL ORDER BY seq DESC LIMIT 1000")
-    names = {nine(job_id): nine(job_id) for job_id, _ in rows} | {name: name for _, name in rows}
-    near = get_close_matches(nine(wanted), names, n=3, cutoff=0.5)
+    names = {short_id(job_id): short_id(job_id) for job_id, _ in rows} | {name: name for _, name in rows}
+    near = get_close_matches(short_id(wanted), names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "fabric list shows the jobs there are"
     return UnknownName(f"there is no job {wanted!r}", hint=hint)

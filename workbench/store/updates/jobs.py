@@ -15,7 +15,7 @@ from workbench.clock import now_us
 from workbench.errors import FabricError, UnknownName
 from workbench.job import TERMINAL, Intent, Reason, State, may_step
 from workbench.store.db.database import Store
-from workbench.store.db.rows import JobDetail, JobRow, PlaceRef
+from workbench.store.db.rows import JobDetail, JobRow, TargetRef
 from workbench.store.history.job_file import write_changed_spec, write_job_file
 from workbench.store.history.journal import catch_up, record
 from workbench.store.queries.jobs import job
@@ -191,7 +191,7 @@ def new_attempt(
     *,
     restarts: int | None = None,
     platform_restarts: int | None = None,
-    place: PlaceRef | None = None,
+    place: TargetRef | None = None,
     changed: Mapping[str, Any] | None = None,
 ) -> int:
     """Start the next attempt of a job that ended, QUEUED.

@@ -57,17 +57,17 @@ def adopt(
 
 
 def _warn_of(found: Found, missing: list[str]) -> None:
-    from workbench.job import nine
+    from workbench.job import short_id
     from workbench.terminal.errors import warn
 
     names = ", ".join(missing)
     warn(
-        f"{nine(found.job_id)} cannot be started again from here: its secrets ({names}) are not on this machine"
+        f"{short_id(found.job_id)} cannot be started again from here: its secrets ({names}) are not on this machine"
     )
 
 
 def _print_table(found: list[Found]) -> None:
-    from workbench.job import nine
+    from workbench.job import short_id
     from workbench.terminal.table import Column, render
 
     if not found:
@@ -82,7 +82,7 @@ def _print_table(found: list[Found]) -> None:
     ]
     rows = [
         [
-            nine(each.job_id),
+            short_id(each.job_id),
             each.spec.name,
             each.runner,
             str(each.attempt),

@@ -11,7 +11,7 @@ import typer
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Force, Job, Json, Yes
 from workbench.errors import UsageError
-from workbench.job import TERMINAL, nine
+from workbench.job import TERMINAL, short_id
 from workbench.terminal.console import confirm, narrate
 
 Steps = Annotated[
@@ -37,7 +37,7 @@ def list_(job: Job, json: Json = False) -> None:
         print_document([document_of(each) for each in found])
         return
     if not found:
-        narrate(f"{nine(row.id)} has told of no checkpoint; fabric_learner.checkpoint(PATH, STEP) does")
+        narrate(f"{short_id(row.id)} has told of no checkpoint; fabric_learner.checkpoint(PATH, STEP) does")
         return
     sys.stdout.write(table_of(found))
 
@@ -91,10 +91,14 @@ def delete(job: Job, step: Steps = None, all: All = False, yes: Yes = False, jso
         raise UsageError("which checkpoints?", hint="--step N, or --all")
     with store_with(job) as (store, row):
         if row.state not in TERMINAL:
-            raise UsageError(f"{nine(row.id)} is not over, and may go on from them", hint="fabric halt first")
+            raise UsageError(
+                f"{short_id(row.id)} is not over, and may go on from them", hint="fabric halt first"
+            )
         found = [each for each in known(store, row) if each.where]
         picked = found if all else chosen(found, step or [], row)
-        if picked and not confirm(f"Remove {count(len(picked), 'checkpoint')} of {nine(row.id)}?", yes=yes):
+        if picked and not confirm(
+            f"Remove {count(len(picked), 'checkpoint')} of {short_id(row.id)}?", yes=yes
+        ):
             narrate("nothing was removed")
             return 0
         remove(store, row, picked)

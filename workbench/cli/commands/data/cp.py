@@ -14,7 +14,7 @@ from workbench.cli.commands.jobs.exec import Which
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Attempt, Force, Json
 from workbench.errors import CannotWrite, InputMissing, UsageError
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ def _fetch(found: Reached, path: str, target: str, *, force: bool) -> tuple[str,
     entries = found.runner.files(found.ref, path)
     if not entries:
         raise InputMissing(
-            f"{nine(found.row.id)} has no {path or 'such file'}", hint=f"fabric files {nine(found.row.id)}"
+            f"{short_id(found.row.id)} has no {path or 'such file'}",
+            hint=f"fabric files {short_id(found.row.id)}",
         )
     single = len(entries) == 1 and entries[0].kind == "file"
     if target == STDOUT:
@@ -191,4 +192,4 @@ def _send(found: Reached, source: Path, path: str, *, force: bool) -> tuple[str,
         except OSError as error:
             raise InputMissing(f"{file} cannot be read: {error.strerror or error}") from error
         size_bytes += about.st_size
-    return f"{nine(found.row.id)}:{to}", len(files), size_bytes
+    return f"{short_id(found.row.id)}:{to}", len(files), size_bytes

@@ -10,7 +10,7 @@ import typer
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Force, Job, Json
 from workbench.errors import UnknownName, UsageError
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.terminal.console import narrate
 
 KINDS = ("code", "logs", "results", "checkpoints")
@@ -95,7 +95,7 @@ def download(
         return
     for path in written.values():
         print(path)
-    narrate(f"downloaded {', '.join(kinds)} of {nine(row.id)} {row.name}")
+    narrate(f"downloaded {', '.join(kinds)} of {short_id(row.id)} {row.name}")
 
 
 def _sort_out(words: list[str], to: str) -> tuple[list[str], str]:

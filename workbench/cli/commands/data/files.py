@@ -10,7 +10,7 @@ from workbench.cli.commands.jobs.exec import Which
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Attempt, Job, Json
 from workbench.errors import InputMissing
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ def files(
             for entry in found.runner.files(found.ref, asked)
         ]
     if path and not listed:
-        raise InputMissing(f"{nine(found.row.id)} has no {path}", hint=f"fabric files {nine(found.row.id)}")
+        raise InputMissing(
+            f"{short_id(found.row.id)} has no {path}", hint=f"fabric files {short_id(found.row.id)}"
+        )
     if json:
         _print_document(found, listed)
     else:
@@ -89,7 +91,7 @@ def _print_table(found: Reached, listed: list[tuple[str, FileEntry]]) -> None:
     from workbench.terminal.table import Column, render
 
     if not listed:
-        narrate(f"no files yet; fabric files {nine(found.row.id)} code lists the working folder")
+        narrate(f"no files yet; fabric files {short_id(found.row.id)} code lists the working folder")
         return
     columns = (Column("SIZE", right=True), Column("MODIFIED"), Column("PATH"))
     rows = [

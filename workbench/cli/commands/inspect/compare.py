@@ -92,17 +92,17 @@ def _rows(store: Store, jobs: Sequence[str], where: list[str] | None) -> list[Jo
 
 def _text(compared: Comparison, *, everything: bool) -> str:
     from workbench.clock import now_us
-    from workbench.job import nine
+    from workbench.job import short_id
     from workbench.services.inspect.list_columns import took
     from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
     rows = [job.row for job in compared.jobs]
     names = [row.name for row in rows]
-    titles = [row.name if names.count(row.name) == 1 else nine(row.id) for row in rows]
+    titles = [row.name if names.count(row.name) == 1 else short_id(row.id) for row in rows]
     now = now_us()
     lines = [
-        ["id", *(nine(row.id) for row in rows)],
+        ["id", *(short_id(row.id) for row in rows)],
         ["state", *(row.state for row in rows)],
         ["time", *(took(row, now) for row in rows)],
         *_setting_lines(compared, everything=everything),
@@ -151,12 +151,12 @@ def _shown(value: Any) -> str:
 
 
 def _code(home: Home, jobs: Sequence[JobRecord]) -> str:
-    from workbench.job import nine
+    from workbench.job import short_id
     from workbench.services.inspect.comparison import code_differences
 
     if len(jobs) != 2:
         return ""
-    labels = (nine(jobs[0].row.id), nine(jobs[1].row.id))
+    labels = (short_id(jobs[0].row.id), short_id(jobs[1].row.id))
     found = code_differences(home, jobs[0].code_hash, jobs[1].code_hash, labels)
     return "".join("\n" + "\n".join(difference_lines(each)) + "\n" for each in found)
 

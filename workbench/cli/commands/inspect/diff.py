@@ -29,7 +29,7 @@ def diff(job: Job, other: Other, json: Json = False) -> int:
     Settings, place, code line by line, commit and uncommitted changes, interpreter, packages, machine, driver,
     image, seed, data, version of fabric. The exit code is 1 when something differs.
     """
-    from workbench.job import nine
+    from workbench.job import short_id
     from workbench.services.inspect.comparison import code_differences, compare
     from workbench.services.open_store import store_with
     from workbench.store.jobs import resolve
@@ -38,7 +38,7 @@ def diff(job: Job, other: Other, json: Json = False) -> int:
         compared = compare(store, [row, resolve(store, other)])
         one, two = compared.jobs
         parts = _differing(compared)
-        labels = (nine(one.row.id), nine(two.row.id))
+        labels = (short_id(one.row.id), short_id(two.row.id))
         code = code_differences(store.home, one.code_hash, two.code_hash, labels)
     differs = any(parts.values()) or bool(code) or one.uncommitted != two.uncommitted
     if json:
@@ -80,12 +80,12 @@ def _text(compared: Comparison, parts: dict[str, list[ComparedValue]], code: Seq
     import difflib
 
     from workbench.cli.commands.inspect.compare import difference_lines
-    from workbench.job import nine
+    from workbench.job import short_id
     from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
     one, two = compared.jobs
-    ids = [nine(one.row.id), nine(two.row.id)]
+    ids = [short_id(one.row.id), short_id(two.row.id)]
     columns = [Column(""), Column(ids[0], stretch=True), Column(ids[1], stretch=True)]
     sections = []
     for name, values in parts.items():

@@ -149,7 +149,7 @@ def _print(rows: list[Row], *, heading: bool, json: bool) -> None:
             print_event(str(row[4]), {**document, "schema": "fabric.event/1"})
         return
     from workbench.formats import stamp
-    from workbench.job import nine
+    from workbench.job import short_id
     from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
@@ -157,7 +157,9 @@ def _print(rows: list[Row], *, heading: bool, json: bool) -> None:
         return
     columns = [Column("TIME"), Column("JOB"), Column("NAME"), Column("WHAT"), Column("WHO"), Column("FROM")]
     columns.append(Column("TEXT", stretch=True))
-    cells = [[stamp(row[0]), nine(row[1]), row[2], row[5] or row[4], row[8], row[9], row[6]] for row in rows]
+    cells = [
+        [stamp(row[0]), short_id(row[1]), row[2], row[5] or row[4], row[8], row[9], row[6]] for row in rows
+    ]
     table = render(columns, cells, width=width(140))
     sys.stdout.write(table if heading else table.partition("\n")[2])
 

@@ -68,7 +68,7 @@ def grep(
     from workbench.logs.grep import Pattern
     from workbench.services.filters import read_where
     from workbench.services.open_store import existing_store
-    from workbench.store.queries.listing import listed
+    from workbench.store.queries.job_list import listed
 
     wanted = Pattern(pattern, literal=fixed, ignore_case=ignore_case)
     with existing_store() as store:
@@ -109,7 +109,7 @@ def _hits(
 
 
 def _print_lines(found: Iterator[Hit]) -> int:
-    from workbench.job import nine
+    from workbench.job import short_id
     from workbench.terminal.console import is_terminal
     from workbench.terminal.stdout import write_all
 
@@ -125,7 +125,7 @@ def _print_lines(found: Iterator[Hit]) -> int:
     for hit in found:
         any_ = True
         learner = f"[{hit.learner}]" if hit.row.learners > 1 else ""
-        piece = f"{nine(hit.row.id)}{learner}: ".encode() + hit.line + b"\n"
+        piece = f"{short_id(hit.row.id)}{learner}: ".encode() + hit.line + b"\n"
         pieces.append(piece)
         size += len(piece)
         if size > 1 << 16 or sanitiser:
@@ -137,22 +137,22 @@ def _print_lines(found: Iterator[Hit]) -> int:
 
 
 def _print_jobs(found: Iterator[Hit]) -> int:
-    from workbench.job import nine
+    from workbench.job import short_id
 
-    names = [f"{nine(hit.row.id)}  {hit.row.name}  {hit.row.state}" for hit in found]
+    names = [f"{short_id(hit.row.id)}  {hit.row.name}  {hit.row.state}" for hit in found]
     sys.stdout.write("".join(f"{name}\n" for name in names))
     return 0 if names else EXIT_NOTHING
 
 
 def _print_counts(found: Iterator[Hit]) -> int:
-    from workbench.job import nine
+    from workbench.job import short_id
 
     counts: dict[str, int] = {}
     names: dict[str, str] = {}
     for hit in found:
         counts[hit.row.id] = counts.get(hit.row.id, 0) + 1
         names[hit.row.id] = hit.row.name
-    sys.stdout.write("".join(f"{nine(key)}  {counts[key]:>8,}  {names[key]}\n" for key in counts))
+    sys.stdout.write("".join(f"{short_id(key)}  {counts[key]:>8,}  {names[key]}\n" for key in counts))
     return 0 if counts else EXIT_NOTHING
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.formats import MICROSECONDS, iso, number
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.metrics import series
 from workbench.metrics.table import table
 from workbench.terminal.console import narrate, width
@@ -33,7 +33,9 @@ def print_table(
         kept.append(each)
         total += 1
     if not total:
-        narrate(f"{nine(row.id)} has no metrics; evaluation_metrics in its manifest says how to find them")
+        narrate(
+            f"{short_id(row.id)} has no metrics; evaluation_metrics in its manifest says how to find them"
+        )
         return
     heading = [*_keys(row), "step", *read.columns]
     cells = [

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from workbench.formats import MICROSECONDS, ago, count, duration, number, size, stamp
-from workbench.job import TERMINAL, nine
+from workbench.job import TERMINAL, short_id
 from workbench.terminal.console import state_style
 from workbench.terminal.table import fields
 
@@ -122,7 +122,7 @@ def _where(page: JobOverview) -> Iterator[tuple[str, str]]:
     yield "folder", str(page.paths.folder)
     if page.paths.manifest:
         yield "manifest", str(page.paths.manifest)
-    yield "logs", f"fabric logs {nine(page.row.id)}"
+    yield "logs", f"fabric logs {short_id(page.row.id)}"
 
 
 def _attempts(page: JobOverview) -> str:

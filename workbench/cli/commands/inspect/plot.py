@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from workbench.formats import number
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.terminal.console import narrate, style, width
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ def print_plots(store: Store, row: JobRow, *, names: Sequence[str], learner: int
     found = [each for each in series(store, row.id, kinds=("value",)) if each.points]
     found = [each for each in found if each.learner == (learner or 1)]
     if not found:
-        narrate(f"{nine(row.id)} has no metrics; evaluation_metrics in its manifest says how to find them")
+        narrate(
+            f"{short_id(row.id)} has no metrics; evaluation_metrics in its manifest says how to find them"
+        )
         return
     columns = max(20, min(width(), WIDEST) - LABEL - 1)
     for each in _chosen(found, names):

@@ -8,7 +8,7 @@ import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, Job, Json, Labelled, SomeJobs
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.services.follow.job_text import is_over
 from workbench.terminal.console import narrate, state_style
 
@@ -88,7 +88,7 @@ def resume(
         if json:
             print_document(job_document(row))
         else:
-            narrate(f"{nine(row.id)} {row.name}: resumed; `fabric attach {nine(row.id)}` follows it")
+            narrate(f"{short_id(row.id)} {row.name}: resumed; `fabric attach {short_id(row.id)}` follows it")
     return 0
 
 
@@ -104,7 +104,7 @@ def _stop(kind: Literal["halt", "kill"], names: list[str], label: str, *, wait: 
         rows = chosen_jobs(store, names, label, only_open=True)[::-1]
         for row in rows:
             if is_over(row):
-                narrate(f"{nine(row.id)} {row.name} has ended already: {row.state.lower()}")
+                narrate(f"{short_id(row.id)} {row.name} has ended already: {row.state.lower()}")
             else:
                 _ask(store, row, kind)
         if wait:
@@ -115,7 +115,7 @@ def _stop(kind: Literal["halt", "kill"], names: list[str], label: str, *, wait: 
     else:
         for row in rows:
             said = state_style(row.state) if is_over(row) else f"{kind} asked for"
-            narrate(f"{nine(row.id)} {row.name}: {said}")
+            narrate(f"{short_id(row.id)} {row.name}: {said}")
     return 0
 
 

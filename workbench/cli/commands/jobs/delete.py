@@ -8,7 +8,7 @@ import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Jobs, Yes
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.services.follow.job_text import is_over
 from workbench.terminal.console import confirm, narrate
 
@@ -47,7 +47,7 @@ def delete(jobs: Jobs, yes: Yes = False, no_wait: NoWait = False) -> int:
             wait_until(store, rows, lambda now: all(row.deleted_us is not None for row in now))
             _wait_for_folders([store.home.job(row.id).path for row in rows])
     for row in rows:
-        narrate(f"{nine(row.id)} {row.name}: {'deletion asked for' if no_wait else 'deleted'}")
+        narrate(f"{short_id(row.id)} {row.name}: {'deletion asked for' if no_wait else 'deleted'}")
     return 0
 
 
@@ -67,7 +67,7 @@ def _wait_for_folders(folders: list[Path]) -> None:
 
 def _question(rows: list[JobRow]) -> str:
     running = [row for row in rows if not is_over(row)]
-    named = ", ".join(f"{nine(row.id)} {row.name}" for row in rows[:5])
+    named = ", ".join(f"{short_id(row.id)} {row.name}" for row in rows[:5])
     more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
     stops = f" {len(running)} of them will be stopped." if running else ""
     return f"Delete {named}{more} with results and checkpoints?{stops}"

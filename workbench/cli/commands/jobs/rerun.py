@@ -58,22 +58,24 @@ def rerun(
 def _tell_changed_data(store: Store, whole: JobDetail, again: str) -> None:
     """Say where the data is no longer what the first job read."""
     from workbench.data.stores.fingerprints import fingerprints
-    from workbench.job import nine
+    from workbench.job import short_id
     from workbench.terminal.errors import warn
 
     job = store.home.job
     before = {each.store: each.fingerprint for each in fingerprints(job(whole.row.id), whole.row.attempt)}
     for each in fingerprints(job(again), 1):
         if before.get(each.store, each.fingerprint) != each.fingerprint:
-            warn(f"differs from {nine(whole.row.id)}: the data in {each.path} of the data store {each.store}")
+            warn(
+                f"differs from {short_id(whole.row.id)}: the data in {each.path} of the data store {each.store}"
+            )
 
 
 def _tell_differences(found: list[str], whole: JobDetail, *, quiet: bool) -> None:
-    from workbench.job import nine
+    from workbench.job import short_id
     from workbench.terminal.console import narrate
     from workbench.terminal.errors import warn
 
     for text in found:
-        warn(f"differs from {nine(whole.row.id)}: {text}")
+        warn(f"differs from {short_id(whole.row.id)}: {text}")
     if not found and not quiet:
-        narrate(f"nothing that is known of differs from {nine(whole.row.id)}")
+        narrate(f"nothing that is known of differs from {short_id(whole.row.id)}")

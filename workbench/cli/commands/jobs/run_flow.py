@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import UsageError
 from workbench.formats import count
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def print_detached(row: JobRow, *, json: bool, quiet: bool) -> int:
         return 0
     print(row.id)
     if not quiet:
-        narrate(f"it runs on by itself; `fabric attach {nine(row.id)}` follows it")
+        narrate(f"it runs on by itself; `fabric attach {short_id(row.id)}` follows it")
     return 0
 
 
@@ -212,9 +212,9 @@ def _submit_all(store: Store, batch: JobBatch, *, quiet: bool) -> list[JobRow]:
 
 def _line(row: JobRow, batch: JobBatch, options: RunOptions, number: int) -> str:
     if batch.label:
-        return f"{nine(row.id)} {row.name}: {' '.join(options.overrides)}"
+        return f"{short_id(row.id)} {row.name}: {' '.join(options.overrides)}"
     total = len(batch.options)
-    return f"{nine(row.id)} {row.name}: {number} of {total}, {row.place.runner} at {row.place.backend}"
+    return f"{short_id(row.id)} {row.name}: {number} of {total}, {row.place.runner} at {row.place.backend}"
 
 
 def _print_detached(rows: Sequence[JobRow], batch: JobBatch, ways: Ways) -> int:
@@ -232,7 +232,7 @@ def _print_detached(rows: Sequence[JobRow], batch: JobBatch, ways: Ways) -> int:
 
 
 def _come_back(rows: Sequence[JobRow], batch: JobBatch) -> str:
-    chosen = f"--label {batch.label}" if batch.label else " ".join(nine(row.id) for row in rows)
+    chosen = f"--label {batch.label}" if batch.label else " ".join(short_id(row.id) for row in rows)
     return f"fabric wait {chosen}"
 
 

@@ -78,10 +78,10 @@ def wait(
 
 
 def _tell(rows: list[JobRow]) -> None:
-    from workbench.job import nine
+    from workbench.job import short_id
     from workbench.terminal.console import state_style
 
     for row in rows:
         code = "" if row.exit_code is None else f"  exit code {row.exit_code}"
         reason = f"  {row.reason.text}" if row.reason.text else ""
-        print(f"{nine(row.id)}  {row.name}  {state_style(row.state)}{code}{reason}")
+        print(f"{short_id(row.id)}  {row.name}  {state_style(row.state)}{code}{reason}")

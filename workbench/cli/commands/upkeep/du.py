@@ -58,7 +58,7 @@ def _rows(store: Store, jobs: list[str], where: list[str] | None) -> list[JobRow
     from workbench.clock import now_us
     from workbench.services.filters import read_where
     from workbench.store.jobs import resolve
-    from workbench.store.queries.listing import listed
+    from workbench.store.queries.job_list import listed
 
     if jobs and not where:
         return [resolve(store, text) for text in jobs]
@@ -69,7 +69,7 @@ def _rows(store: Store, jobs: list[str], where: list[str] | None) -> list[JobRow
 
 def _print(uses: list[Use], shared: list[Cache], shown: int | None) -> None:
     from workbench.formats import count, size
-    from workbench.job import nine
+    from workbench.job import short_id
     from workbench.terminal.console import narrate, width
     from workbench.terminal.table import Column, render
 
@@ -77,7 +77,7 @@ def _print(uses: list[Use], shared: list[Cache], shown: int | None) -> None:
     columns = [Column("ID"), Column("NAME", stretch=True), Column("STATE")]
     columns += [Column(title, right=True) for title in titles]
     cells = [
-        [nine(use.row.id), use.row.name, use.row.state, *(size(each) for each in _sizes(use))]
+        [short_id(use.row.id), use.row.name, use.row.state, *(size(each) for each in _sizes(use))]
         for use in uses[:shown]
     ]
     if cells:

@@ -118,7 +118,7 @@ def _check(rule: Rule, *, caches: bool, backend: str) -> None:
 def _print(uses: list[Use], things: list[Thing], rule: Rule) -> None:
     from workbench.clock import now_us
     from workbench.formats import ago, size
-    from workbench.job import nine
+    from workbench.job import short_id
     from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
@@ -130,7 +130,7 @@ def _print(uses: list[Use], things: list[Thing], rule: Rule) -> None:
     now = now_us()
     rows = [
         [
-            f"{'logs of' if rule.logs_only else 'job'} {nine(use.row.id)}",
+            f"{'logs of' if rule.logs_only else 'job'} {short_id(use.row.id)}",
             use.row.name,
             use.row.state,
             ago(use.row.ended_us or use.row.changed_us, now),

@@ -37,7 +37,7 @@ Key = tuple[str | int | float, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class JobList:
     """Which jobs are listed, and in which order."""
 
     where: Where = field(default_factory=Where)
@@ -106,7 +106,7 @@ def known_metrics(store: Store) -> list[str]:
 
 def window(
     store: Store,
-    listing: Listing,
+    listing: JobList,
     *,
     now_us: int,
     anchor: Key | None = None,
