@@ -61,7 +61,7 @@ def test_bytes_that_come_before_their_state_open_the_group_of_their_attempt(
     view: CiView, capfd: pytest.CaptureFixture[str]
 ) -> None:
     view.state(row(State.PENDING), [])
-    assert view.descriptor(1) is None, "bytes that are copied past the view would lie in the wrong group"
+    assert view.descriptor() is None, "bytes that are copied past the view would lie in the wrong group"
     view.output(1, 1, b"early\n")
     view.state(row(State.QUEUED, attempt=2), [])
     view.output(1, 1, b"late\n")

@@ -16,7 +16,7 @@ from tests.cli.conftest import Fabric, belonging_to, wait_until
 from workbench.controller.runtime.client import status
 from workbench.job import short_id
 from workbench.paths import Home
-from workbench.services.follow.follower import Keeper
+from workbench.services.follow.keeper import Keeper
 
 STEPS = """\
 import os, signal, sys, time

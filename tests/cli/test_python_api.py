@@ -147,12 +147,14 @@ def test_a_notebook_is_drawn_in_place_and_its_html_is_harmless(here: Fabric, hom
     job = fabric_workbench.run(
         ["sh", "-c", "echo '<script>alert(1)</script>'; sleep 0.5"], name="<b>", show=False
     )
-    from workbench.services.follow.follower import Follower
+    from workbench.services.follow.follower import follow
 
     with Store.open(home) as store:
         row = stored(store, job.id)
         assert row is not None
-        Follower(store, row, NotebookView(drawn.append)).follow()
+        view = NotebookView(drawn.append)
+        for event in follow(store, row):
+            view.take(event)
 
     assert "completed" in drawn[-1]
     assert "&lt;script&gt;" in drawn[-1]

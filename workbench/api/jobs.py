@@ -71,7 +71,7 @@ class Job:
     @property
     def is_over(self) -> bool:
         """Whether nothing more will happen to it by itself."""
-        from workbench.services.follow.job_text import is_over
+        from workbench.store.db.rows import is_over
 
         return is_over(self._row())
 
@@ -120,12 +120,12 @@ class Job:
         self, *, learner: int = 1, attempt: int | None = None, tail: int | None = None, follow: bool = False
     ) -> Iterator[str]:
         """Yield the lines that a learner printed; with ``follow`` those to come, until the job has ended."""
-        from workbench.api.reading import lines_of
+        from workbench.services.follow.log_reader import learner_lines
 
         row = self._row()
         if not 1 <= learner <= row.learners:
             raise UnknownName(f"there is no learner {learner}", hint=f"learners are 1 to {row.learners}")
-        return lines_of(row, learner=learner, attempt=attempt or row.attempt, tail=tail, follow=follow)
+        return learner_lines(row, learner=learner, attempt=attempt or row.attempt, tail=tail, follow=follow)
 
     def metrics(self, *, learner: int = 1) -> dict[str, Series]:
         """Return every metric by its name, with all its points."""
@@ -195,7 +195,7 @@ class Job:
                 ask(store, self.id, kind, origin=ORIGIN)
                 ensure_controller(store.home)
             if wait:
-                from workbench.services.follow.job_text import is_over
+                from workbench.store.db.rows import is_over
 
                 wait_until(store, [self._row()], lambda rows: is_over(rows[0]))
         return self

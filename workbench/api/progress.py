@@ -6,21 +6,16 @@ import html
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
 
 from workbench.clock import elapsed_seconds, now_us
 from workbench.formats import duration
-from workbench.services.follow.job_text import (
-    MICROSECONDS,
-    VERBS,
-    ended_lines,
-    is_over,
-    metrics_line,
-    state_line,
-)
+from workbench.services.follow.events import JobView
+from workbench.services.follow.job_text import MICROSECONDS, VERBS, ended_lines, metrics_line, state_line
+from workbench.store.db.rows import is_over
 
 if TYPE_CHECKING:
-    from workbench.services.follow.follower import View
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow, SeriesRow, TransitionRow
 
@@ -30,10 +25,6 @@ DRAW_SECONDS: Final = 0.25
 COLOURS: Final = {"COMPLETED": "#2e7d32", "FAILED": "#c62828", "HALTED": "#8e24aa"}
 
 
-class _TimeOver(Exception):
-    """The time that somebody would wait is over."""
-
-
 def wait_for(store: Store, row: JobRow, *, timeout: float | None, show: bool) -> bool:
     """Follow a job to its end; return whether it ended in time. Interrupting it leaves the job running."""
     from workbench.services.follow.wait import wait_until
@@ -41,17 +32,20 @@ def wait_for(store: Store, row: JobRow, *, timeout: float | None, show: bool) ->
     if not show:
         _, in_time = wait_until(store, [row], lambda rows: is_over(rows[0]), timeout_seconds=timeout)
         return in_time
-    from workbench.services.follow.follower import Follower
+    from workbench.services.follow.events import Idle
+    from workbench.services.follow.follower import follow
 
-    view = Limited(_view(row), timeout)
-    try:
-        Follower(store, row, view).follow()
-    except _TimeOver:
-        return False
+    view = _view(row)
+    deadline = None if timeout is None else elapsed_seconds() + timeout
+    with closing(follow(store, row)) as events:
+        for event in events:
+            view.take(event)
+            if isinstance(event, Idle) and deadline is not None and elapsed_seconds() >= deadline:
+                return False
     return True
 
 
-def _view(row: JobRow) -> View:
+def _view(row: JobRow) -> JobView:
     if display := notebook_display():
         return NotebookView(display)
     return NarratedView()
@@ -73,100 +67,32 @@ def notebook_display() -> Callable[[str], None] | None:
     return draw
 
 
-class Limited:
-    """Shows what another view shows, until the time is over."""
-
-    def __init__(self, view: View, seconds: float | None) -> None:
-        self._view = view
-        self._deadline = None if seconds is None else elapsed_seconds() + seconds
-
-    def __getattr__(self, name: str) -> Any:  # whatever else the other view can do
-        return getattr(self._view, name)
-
-    def state(self, row: JobRow, history: Sequence[TransitionRow]) -> None:
-        """Pass it on."""
-        self._view.state(row, history)
-
-    def output(self, attempt: int, learner: int, data: bytes) -> None:
-        """Pass it on."""
-        self._view.output(attempt, learner, data)
-
-    def descriptor(self, learner: int) -> int | None:
-        """Pass it on."""
-        return self._view.descriptor(learner)
-
-    def finish_output(self) -> None:
-        """Pass it on."""
-        self._view.finish_output()
-
-    def metrics(self, series: Sequence[SeriesRow]) -> None:
-        """Pass it on."""
-        self._view.metrics(series)
-
-    def progress(self, text: str) -> None:
-        """Pass it on."""
-        self._view.progress(text)
-
-    def trouble(self, text: str) -> None:
-        """Pass it on."""
-        self._view.trouble(text)
-
-    def tick(self) -> None:
-        """Pass it on, and look at the clock."""
-        self._view.tick()
-        if self._deadline is not None and elapsed_seconds() >= self._deadline:
-            raise _TimeOver
-
-    def ended(self, row: JobRow, results: str) -> None:
-        """Pass it on."""
-        self._view.ended(row, results)
-
-
-class NarratedView:
+class NarratedView(JobView):
     """Lines on stderr; what the job prints is left to :meth:`~workbench.api.jobs.Job.logs`."""
 
     def __init__(self) -> None:
-        self._told = ""
+        self._last = ""
 
     def state(self, row: JobRow, history: Sequence[TransitionRow]) -> None:
         """Say what is new."""
         line = state_line(row)
-        if line != self._told and not is_over(row):
+        if line != self._last and not is_over(row):
             self._say(line)
 
-    def output(self, attempt: int, learner: int, data: bytes) -> None:
-        """Leave it."""
-
-    def descriptor(self, learner: int) -> int | None:
-        """Return None: nothing is copied."""
-        return None
-
-    def finish_output(self) -> None:
-        """Nothing is held back."""
-
-    def metrics(self, series: Sequence[SeriesRow]) -> None:
-        """Leave them."""
-
-    def progress(self, text: str) -> None:
-        """Leave it: the state says what is done."""
-
-    def trouble(self, text: str) -> None:
+    def notice(self, text: str) -> None:
         """Say it."""
         self._say(text)
-
-    def tick(self) -> None:
-        """Nothing is drawn by time."""
 
     def ended(self, row: JobRow, results: str) -> None:
         """Say the end."""
         self._say(ended_lines(row, results)[0])
 
     def _say(self, text: str) -> None:
-        self._told = text
+        self._last = text
         print(text, file=sys.stderr)
 
 
-class NotebookView:
+class NotebookView(JobView):
     """A box that is drawn in place: state, time, latest values, the last lines. ``draw`` takes its HTML."""
 
     def __init__(self, draw: Callable[[str], None]) -> None:
@@ -174,7 +100,7 @@ class NotebookView:
         self._row: JobRow | None = None
         self._metrics = ""
         self._progress = ""
-        self._trouble = ""
+        self._notice = ""
         self._lines: deque[str] = deque(maxlen=SHOWN_LINES)
         self._rest = b""
         self._due = 0.0
@@ -193,10 +119,6 @@ class NotebookView:
         for line in lines[-SHOWN_LINES:]:
             self._lines.append(plain(last_state(line).decode(errors="replace")))
 
-    def descriptor(self, learner: int) -> int | None:
-        """Return None: lines are kept, not copied."""
-        return None
-
     def finish_output(self) -> None:
         """Take what has no end of line for a line."""
         if self._rest:
@@ -210,9 +132,9 @@ class NotebookView:
         """Show how far data or results are on their way."""
         self._progress = text
 
-    def trouble(self, text: str) -> None:
+    def notice(self, text: str) -> None:
         """Show what hinders the following."""
-        self._trouble = text
+        self._notice = text
 
     def tick(self) -> None:
         """Draw the box anew, a few times a second, where it changed."""
@@ -240,7 +162,7 @@ class NotebookView:
         since = row.started_us or row.submitted_us
         took = duration(((row.ended_us or now_us()) - since) / MICROSECONDS)
         head = f"<b>{html.escape(row.name)}</b> <span style='color:{colour}'>{VERBS[row.state]}</span> {took}"
-        parts = [self._progress, self._metrics, self._trouble, end or row.reason.text]
+        parts = [self._progress, self._metrics, self._notice, end or row.reason.text]
         below = "".join(f"<div>{html.escape(part)}</div>" for part in parts if part)
         lines = html.escape("\n".join(self._lines))
         return f"<div>{head}{below}<pre style='margin:0;opacity:.8'>{lines}</pre></div>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
     from workbench.metrics.conditions import Condition
+    from workbench.services.follow.events import JobView
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
 
@@ -51,15 +53,16 @@ def attach_to(
     """Follow a job to its end and return the exit code for this process.
 
     Raises:
-        BrokenPipeError: nobody reads stdout any more; the job goes on.
+        BrokenPipeError: stdout was closed; the job keeps running.
     """
     from workbench.cli.follow.signals import EXIT_TIMED_OUT, TimeLimit
     from workbench.cli.follow.views import TerminalView, view_for
-    from workbench.services.follow.follower import Follower
+    from workbench.services.follow.events import JobEnded
+    from workbench.services.follow.follower import follow
 
     sys.stdout.flush()
     view = view_for(row.learners, json=json, prefix=prefix, quiet=quiet)
-    shown = view
+    shown: JobView = view
     if notices:
         from workbench.cli.follow.notifications import NotifyingView
 
@@ -67,8 +70,12 @@ def attach_to(
     stop = stopper(store, row)
     limit = TimeLimit(timeout_seconds, _grace_seconds(store, row, timeout_seconds), stop)
     try:
-        with Interruption(policy, stop), limit:
-            ended = Follower(store, row, shown, tail=tail, fresh=fresh).follow()
+        events = follow(store, row, tail=tail, fresh=fresh, copy_to=view.descriptor())
+        with Interruption(policy, stop), limit, closing(events):
+            for event in events:
+                shown.take(event)
+                if isinstance(event, JobEnded):
+                    row = event.row
     except Detached as left:
         if isinstance(view, TerminalView):
             view.close()
@@ -79,7 +86,7 @@ def attach_to(
     finally:
         if isinstance(view, TerminalView):
             view.close()
-    return EXIT_TIMED_OUT if limit.over and exit_code_of(ended) else exit_code_of(ended)
+    return EXIT_TIMED_OUT if limit.over and exit_code_of(row) else exit_code_of(row)
 
 
 def _grace_seconds(store: Store, row: JobRow, timeout_seconds: float | None) -> float:

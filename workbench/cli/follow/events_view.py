@@ -1,4 +1,4 @@
-"""The view of a program: what happens to a job that is followed, as one JSON line an event on stdout."""
+"""Shows a job that is followed to a program: one JSON line an event on stdout."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.formats import iso
+from workbench.services.follow.events import JobView
 from workbench.services.inspect.job_document import job_document
 from workbench.terminal.json_output import print_event
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow, SeriesRow, TransitionRow
 
 
-class EventView:
+class EventView(JobView):
     """One JSON line an event on stdout."""
 
     def __init__(self) -> None:
@@ -43,10 +44,6 @@ class EventView:
             self._print_line(attempt, learner, line)
         sys.stdout.flush()
 
-    def descriptor(self, learner: int) -> int | None:
-        """Return None: bytes become events."""
-        return None
-
     def finish_output(self) -> None:
         """Print what was left without an end of line."""
         for (attempt, learner), line in self._rest.items():
@@ -69,12 +66,9 @@ class EventView:
             print_event("progress", {"text": text})
         self._progress = text
 
-    def trouble(self, text: str) -> None:
+    def notice(self, text: str) -> None:
         """Print it as an event."""
         print_event("trouble", {"text": text})
-
-    def tick(self) -> None:
-        """Nothing is drawn by time."""
 
     def ended(self, row: JobRow, results: str) -> None:
         """Print the job once more, with the folder of its results."""

@@ -1,4 +1,4 @@
-"""Tells a person who looked away: the terminal's bell, its notice (OSC 9), and the desktop's."""
+"""Notifies a person: by the terminal's bell and notice (OSC 9), and the desktop's notification."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from workbench.job import short_id
+from workbench.job import nine
+from workbench.services.follow.events import JobView
 from workbench.services.follow.job_text import VERBS, metrics_line
 from workbench.terminal.console import is_terminal
 
 if TYPE_CHECKING:
     from workbench.metrics.conditions import Condition
-    from workbench.services.follow.follower import View
+    from workbench.services.follow.events import JobEvent
     from workbench.store.db.rows import JobRow, SeriesRow, TransitionRow
 
 BELL: Final = "\a"
@@ -23,7 +24,7 @@ DESKTOP_SECONDS: Final = 5.0
 
 
 def notify(title: str, text: str) -> None:
-    """Tell it by every way there is; one that fails is no failure."""
+    """Notify by every means there is; one that fails is no failure."""
     for stream in (sys.stderr, sys.stdout):
         if stream is not None and is_terminal(stream):
             try:
@@ -32,7 +33,7 @@ def notify(title: str, text: str) -> None:
             except (OSError, ValueError):
                 pass
             break
-    _tell_desktop(title, text)
+    _notify_desktop(title, text)
 
 
 def terminal_notice(text: str) -> str:
@@ -44,7 +45,7 @@ def terminal_notice(text: str) -> str:
     return BELL + sequence
 
 
-def _tell_desktop(title: str, text: str) -> None:
+def _notify_desktop(title: str, text: str) -> None:
     command = _desktop_command(title, text)
     if not command:
         return
@@ -72,28 +73,32 @@ def _desktop_command(title: str, text: str) -> list[str]:
     return [program, "--app-name=fabric", "--", title, text] if program else []
 
 
-class NotifyingView:
-    """Shows what another view shows, and notifies once when a condition holds, and at the end."""
+class NotifyingView(JobView):
+    """Shows what another view shows, and notifies once when conditions hold, and at the end."""
 
-    def __init__(self, view: View, *, at_end: bool, when: Sequence[Condition] = ()) -> None:
+    def __init__(self, view: JobView, *, at_end: bool, when: Sequence[Condition] = ()) -> None:
         self._view = view
         self._at_end = at_end
         self._when = tuple(when)
         self._row: JobRow | None = None
         self._series: Sequence[SeriesRow] = ()
 
-    def __getattr__(self, name: str) -> Any:  # whatever else the other view can do
-        return getattr(self._view, name)
+    def take(self, event: JobEvent) -> None:
+        """Have the other view show the event, then notify where it is due."""
+        self._view.take(event)
+        super().take(event)
+
+    def descriptor(self) -> int | None:
+        """Return the other view's."""
+        return self._view.descriptor()
 
     def state(self, row: JobRow, history: Sequence[TransitionRow]) -> None:
         """Remember the job."""
         self._row = row
-        self._view.state(row, history)
 
     def metrics(self, series: Sequence[SeriesRow]) -> None:
-        """Notify when what is waited for has come."""
+        """Notify when all conditions hold."""
         self._series = series
-        self._view.metrics(series)
         if not self._when or self._row is None:
             return
         from workbench.metrics.conditions import judge
@@ -101,13 +106,12 @@ class NotifyingView:
         verdicts = judge(self._when, series)
         if all(verdict.holds for verdict in verdicts):
             self._when = ()
-            words = "; ".join(verdict.sentence for verdict in verdicts)
-            self._view.trouble(f"{short_id(self._row.id)} {self._row.name}: {words}")
-            notify(f"fabric: {self._row.name}", words)
+            sentences = "; ".join(verdict.sentence for verdict in verdicts)
+            self._view.notice(f"{nine(self._row.id)} {self._row.name}: {sentences}")
+            notify(f"fabric: {self._row.name}", sentences)
 
     def ended(self, row: JobRow, results: str) -> None:
         """Notify of the end."""
-        self._view.ended(row, results)
         if self._at_end:
             values = metrics_line(self._series)
             notify(f"fabric: {row.name} {VERBS[row.state]}", values or row.reason.text)

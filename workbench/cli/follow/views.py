@@ -1,4 +1,4 @@
-"""Who looks at a job that is followed: a person at a terminal, a log file, or a program that reads JSON."""
+"""Shows a job that is followed: to a person at a terminal, in plain lines, in a CI system's log, or as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from workbench.clock import elapsed_seconds, now_us
 from workbench.formats import duration
-from workbench.job import TERMINAL, State, short_id
+from workbench.job import TERMINAL, State, nine
+from workbench.services.follow.events import JobView
 from workbench.services.follow.job_text import MICROSECONDS, VERBS, ended_lines, metrics_line, state_line
 from workbench.terminal.console import is_terminal, narrate, state_style
 from workbench.terminal.status_line import StatusLine
@@ -20,11 +21,10 @@ from workbench.terminal.stdout import STDOUT, Prefixed, write_all
 
 if TYPE_CHECKING:
     from workbench.logs.sanitise import Sanitiser
-    from workbench.services.follow.follower import View
     from workbench.store.db.rows import JobRow, SeriesRow, TransitionRow
 
 
-class PlainView:
+class PlainView(JobView):
     """Output to stdout, narration in plain lines to stderr."""
 
     SETTLE_SECONDS = 0.4
@@ -37,12 +37,12 @@ class PlainView:
         self._quiet = quiet
         self._row: JobRow | None = None
         self._due: tuple[float, str] | None = None
-        self._told_state = ""
+        self._state_line = ""
         self._metrics = ""
-        self._metrics_told = ""
+        self._metrics_shown = ""
         self._metrics_due = 0.0
         self._progress = ""
-        self._progress_told = ""
+        self._progress_shown = ""
         self._progress_due = 0.0
         self._sanitiser: Sanitiser | None = None
         if is_terminal(sys.stdout):
@@ -54,7 +54,7 @@ class PlainView:
         """Say a state once it has lasted a moment, everything else that people should know at once."""
         for event in history:
             if event.kind == "note" or (event.kind == "request" and event.text not in ("", "submit")):
-                self._say(f"{short_id(row.id)} {_told(event)}")
+                self._say(f"{nine(row.id)} {_event_text(event)}")
         line = state_line(row)
         if self._row is None or line != state_line(self._row):
             self._due = None if row.state in TERMINAL else (elapsed_seconds() + self.SETTLE_SECONDS, line)
@@ -65,7 +65,7 @@ class PlainView:
         prefixed = self._prefixed.get(learner)
         self._print(prefixed.take(data) if prefixed else data)
 
-    def descriptor(self, learner: int) -> int | None:
+    def descriptor(self) -> int | None:
         """Return stdout, where nothing has to be done to the bytes."""
         return None if self._sanitiser or self._prefixed else STDOUT
 
@@ -86,7 +86,7 @@ class PlainView:
             self._progress_due = elapsed_seconds() + self.PROGRESS_SECONDS
         self._progress = text
 
-    def trouble(self, text: str) -> None:
+    def notice(self, text: str) -> None:
         """Say it in a line."""
         self._say(text)
 
@@ -96,30 +96,30 @@ class PlainView:
         if self._due and now >= self._due[0]:
             line, self._due = self._due[1], None
             # A place that is tried again and again leaves the same state for moments.
-            if line != self._told_state:
-                self._told_state = line
+            if line != self._state_line:
+                self._state_line = line
                 self._say(line)
-        if self._metrics != self._metrics_told and now >= self._metrics_due:
-            self._tell_metrics()
+        if self._metrics != self._metrics_shown and now >= self._metrics_due:
+            self._say_metrics()
             self._metrics_due = now + self.METRICS_SECONDS
-        if self._progress != self._progress_told and now >= self._progress_due:
-            self._progress_told, self._progress_due = self._progress, now + self.PROGRESS_SECONDS
+        if self._progress != self._progress_shown and now >= self._progress_due:
+            self._progress_shown, self._progress_due = self._progress, now + self.PROGRESS_SECONDS
             if self._progress:
                 self._say(self._progress)
 
     def ended(self, row: JobRow, results: str) -> None:
         """Say the last values, how it ended, where its results are, and what goes on from there."""
-        if self._metrics != self._metrics_told:
-            self._tell_metrics()
+        if self._metrics != self._metrics_shown:
+            self._say_metrics()
         first, *rest = ended_lines(row, results)
         verb = VERBS[row.state]
         self._say(first.replace(verb, state_style(row.state, verb), 1))
         for line in rest:
             self._say(line)
 
-    def _tell_metrics(self) -> None:
+    def _say_metrics(self) -> None:
         self._say(f"metrics: {self._metrics}")
-        self._metrics_told = self._metrics
+        self._metrics_shown = self._metrics
 
     def _say(self, text: str) -> None:
         if not self._quiet:
@@ -179,7 +179,7 @@ class TerminalView(PlainView):
             super()._print(data)
 
 
-def view_for(learners: int, *, json: bool, prefix: bool, quiet: bool) -> View:
+def view_for(learners: int, *, json: bool, prefix: bool, quiet: bool) -> JobView:
     """Choose by what is asked for and what stderr is."""
     if json:
         from workbench.cli.follow.events_view import EventView
@@ -201,7 +201,7 @@ def _prefixes(learners: int) -> dict[int, Prefixed]:
     return {number: Prefixed(label) for number, label in zip(numbers, labels(numbers), strict=True)}
 
 
-def _told(event: TransitionRow) -> str:
+def _event_text(event: TransitionRow) -> str:
     who = f" by {event.who}" if event.kind == "request" and event.who else ""
     return f"{event.text}{who}"
 
@@ -210,7 +210,7 @@ STARTED: Final = (State.PROCESSING, State.STORING)
 
 
 @dataclass(frozen=True, slots=True)
-class System:
+class CiSystem:
     """How one CI system is told of groups and failures; each returns the text of a line, or an empty one."""
 
     begin: Callable[[str, str], str]
@@ -227,24 +227,24 @@ def _teamcity(text: str) -> str:
     return re.sub(r"(['|\[\]])", r"|\1", text).replace("\n", "|n")
 
 
-SYSTEMS: Final[Mapping[str, System]] = {
-    "GITHUB_ACTIONS": System(
+SYSTEMS: Final[Mapping[str, CiSystem]] = {
+    "GITHUB_ACTIONS": CiSystem(
         lambda key, title: f"::group::{_github(title)}",
         lambda key: "::endgroup::",
         lambda text: f"::error title=fabric::{_github(text)}",
     ),
-    "GITLAB_CI": System(
+    "GITLAB_CI": CiSystem(
         lambda key, title: f"\x1b[0Ksection_start:{int(time.time())}:{key}\r\x1b[0K{title}",
         lambda key: f"\x1b[0Ksection_end:{int(time.time())}:{key}\r\x1b[0K",
         lambda text: "",
     ),
-    "TF_BUILD": System(
+    "TF_BUILD": CiSystem(
         lambda key, title: f"##[group]{title}",
         lambda key: "##[endgroup]",
         lambda text: f"##vso[task.logissue type=error]{text}",
     ),
-    "BUILDKITE": System(lambda key, title: f"--- {title}", lambda key: "", lambda text: "^^^ +++"),
-    "TEAMCITY_VERSION": System(
+    "BUILDKITE": CiSystem(lambda key, title: f"--- {title}", lambda key: "", lambda text: "^^^ +++"),
+    "TEAMCITY_VERSION": CiSystem(
         lambda key, title: f"##teamcity[blockOpened name='{_teamcity(title)}']",
         lambda key: "",
         lambda text: f"##teamcity[message text='{_teamcity(text)}' status='ERROR']",
@@ -253,7 +253,7 @@ SYSTEMS: Final[Mapping[str, System]] = {
 """By the variable that says that this system runs the command."""
 
 
-def this_system() -> System | None:
+def this_system() -> CiSystem | None:
     """Return the CI system that runs this command, if it is one that folds."""
     return next((system for name, system in SYSTEMS.items() if os.environ.get(name)), None)
 
@@ -261,7 +261,7 @@ def this_system() -> System | None:
 class CiView(PlainView):
     """Plain lines, with a group for the start, one for the output, and the end outside of any."""
 
-    def __init__(self, system: System, learners: int, *, prefix: bool = True) -> None:
+    def __init__(self, system: CiSystem, learners: int, *, prefix: bool = True) -> None:
         super().__init__(learners, prefix=prefix)
         self._system = system
         self._open = ""
@@ -284,7 +284,7 @@ class CiView(PlainView):
             self._output_group(self._row.name, attempt)
         super().output(attempt, learner, data)
 
-    def descriptor(self, learner: int) -> int | None:
+    def descriptor(self) -> int | None:
         """Have all bytes given to ``output``: which attempt they are of decides on their group."""
         return None
 

@@ -64,7 +64,7 @@ def _moments(store: Store, redraw_seconds: float | None) -> Iterator[None]:
     """Yield at once, when the store has changed, and where it is asked for when so much time has passed."""
     from contextlib import nullcontext
 
-    from workbench.services.follow.follower import Keeper
+    from workbench.services.follow.keeper import Keeper
     from workbench.store.jobs import open_jobs
 
     with Keeper(store.home) if open_jobs(store) else nullcontext():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from workbench.formats import duration, number
-from workbench.job import TERMINAL, State, short_id
+from workbench.job import State, nine
 
 if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow, SeriesRow
@@ -81,8 +81,3 @@ def ended_lines(row: JobRow, results: str) -> list[str]:
     else:
         lines.append(f"results so far: {results}   (fabric show {job_name}; fabric logs {job_name})")
     return lines
-
-
-def is_over(row: JobRow) -> bool:
-    """Say whether nothing more will happen to a job by itself: ended, and no restart is due."""
-    return row.state in TERMINAL and row.next_try_us is None and not row.intent

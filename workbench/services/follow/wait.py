@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from workbench.clock import elapsed_seconds
-from workbench.services.follow.follower import Keeper
+from workbench.services.follow.keeper import Keeper
 
 if TYPE_CHECKING:
     from workbench.store.db.database import Store

@@ -1,17 +1,15 @@
-"""``fabric metrics --try``: what a manifest's expressions make of a log, line by line, and why not."""
+"""Applies a manifest's expressions for metrics to a log, line by line, and says why a line gives nothing."""
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import InputMissing, UsageError
-from workbench.formats import count, number, short
-from workbench.terminal.console import narrate, style, width
+from workbench.formats import short
 
 if TYPE_CHECKING:
     from workbench.learner.collectors.regex.groups import Group
@@ -20,46 +18,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """One line of the log."""
+class ExtractedLine:
+    """One line of the log, with what was extracted from it."""
 
     line: int
+    """Its number, from 1."""
     text: str
     group: str = ""
-    """That matched, on the last line of the match."""
+    """The group of expressions that matched; set on the last line of a match."""
     values: Mapping[str, Any] | None = None
     step: int | None = None
     why: str = ""
     """Why nothing was extracted; empty where something was, or where the line is part of a longer match."""
 
 
-def try_metrics(source: str, log: str, *, json: bool) -> int:
-    """Show what the expressions of a manifest, or of a preset, extract from a log; return the exit code.
+def expressions_of(source: str) -> EvaluationMetrics:
+    """Read the expressions of a manifest, or of a preset.
 
     Raises:
-        InputMissing: there is no such manifest or log.
-        UsageError: the manifest has no expressions, or no log is named.
+        InputMissing: there is no such manifest.
+        UsageError: it has no expressions.
     """
-    if not log:
-        raise UsageError(
-            "--try needs a manifest and a log", hint="fabric metrics --try manifest.yml train.log"
-        )
-    metrics = _metrics_of(source)
-    tried = list(lines_tried(metrics, _bytes_of(log)))
-    if json:
-        from workbench.terminal.json_output import print_document
-
-        print_document([_document(each) for each in tried])
-    else:
-        _print(tried)
-    hits = sum(bool(each.group) for each in tried)
-    if not json:
-        sys.stdout.flush()
-        narrate(f"{count(hits, 'match', 'matches')} in {count(len(tried), 'line')}")
-    return 0 if hits else 1
-
-
-def _metrics_of(source: str) -> EvaluationMetrics:
     from workbench.manifest import load_text
     from workbench.manifest.keys.metric_keys import PRESET_NAMES
     from workbench.manifest.yaml.source import read_manifest
@@ -78,10 +57,12 @@ def _metrics_of(source: str) -> EvaluationMetrics:
     return metrics
 
 
-def _bytes_of(log: str) -> bytes:
-    """Return a file's content, standard input's, or a job's output."""
-    if log == "-":
-        return sys.stdin.buffer.read()
+def log_bytes(log: str) -> bytes:
+    """Return the content of a file, or what the first learner of a job's last attempt printed.
+
+    Raises:
+        InputMissing: there is no such file, and no such job.
+    """
     path = Path(log)
     if path.is_file():
         return path.read_bytes()
@@ -100,8 +81,8 @@ def _bytes_of(log: str) -> bytes:
         ) from None
 
 
-def lines_tried(metrics: EvaluationMetrics, data: bytes) -> Iterator[Tried]:
-    """Yield every line with what was made of it, by the same code that extracts in a job."""
+def dry_run(metrics: EvaluationMetrics, data: bytes) -> Iterator[ExtractedLine]:
+    """Yield every line of a log with what is extracted from it, by the code that extracts in a job."""
     from dataclasses import asdict
 
     from workbench.learner.collectors.lines import LineCutter
@@ -115,7 +96,7 @@ def lines_tried(metrics: EvaluationMetrics, data: bytes) -> Iterator[Tried]:
     cut = cutter.feed(data, len(data)) + cutter.finish(len(data))
     texts = [text.decode("utf-8", "replace") for text, _ in cut]
     ends = {end: at for at, (_, end) in enumerate(cut)}
-    found: dict[int, Tried] = {}
+    found: dict[int, ExtractedLine] = {}
     used: set[int] = set()
     with Watchdog() as dog:
         hits: list[Hit] = []
@@ -130,26 +111,28 @@ def lines_tried(metrics: EvaluationMetrics, data: bytes) -> Iterator[Tried]:
         if at in found:
             yield found[at]
         elif at in used:
-            yield Tried(at + 1, text)
+            yield ExtractedLine(at + 1, text)
         else:
-            yield Tried(at + 1, text, why=why_not(groups, list(metrics.groups.items()), text))
+            yield ExtractedLine(at + 1, text, why=_why_not(groups, list(metrics.groups.items()), text))
 
 
-def _read(line: int, text: str, group: Group, hit: Hit) -> Tried:
+def _read(line: int, text: str, group: Group, hit: Hit) -> ExtractedLine:
     reading = group.read(hit.match.groupdict(), 0, "")
     unreadable = "".join(f"; {name} is not of its type" for name in reading.unreadable)
     values = {**reading.values, **reading.texts}
     etimes = {f"({name})": value for name, value in reading.etimes.items()}
-    return Tried(line, text, group.name, {**values, **etimes}, reading.step, unreadable.removeprefix("; "))
+    return ExtractedLine(
+        line, text, group.name, {**values, **etimes}, reading.step, unreadable.removeprefix("; ")
+    )
 
 
-def why_not(groups: Sequence[Group], written: Sequence[tuple[str, Any]], text: str) -> str:
+def _why_not(groups: Sequence[Group], written: Sequence[tuple[str, Any]], text: str) -> str:
     """Say how far the nearest expression came in a line, and what it wants there."""
     best: tuple[int, str] = (-1, "")
-    for group, (name, told) in zip(groups, written, strict=True):
+    for group, (name, group_spec) in zip(groups, written, strict=True):
         if later := group.rule.regex.search(text):
             return f"{name} matches from column {later.start() + 1} on, but has to from the first; begin it with .*"
-        reached, wanted = _longest(str(told.regex), text)
+        reached, wanted = _longest(str(group_spec.regex), text)
         if reached > best[0]:
             best = (
                 reached,
@@ -173,36 +156,3 @@ def _longest(pattern: str, text: str) -> tuple[int, str]:
         if match is not None:
             return match.end(), repr(short(pattern[cut:], 40))
     return 0, repr(short(pattern, 40))
-
-
-def _print(tried: Sequence[Tried]) -> None:
-    digits = len(str(len(tried)))
-    columns = width() - digits - 3
-    for each in tried:
-        plain = "".join(c if c.isprintable() else "·" for c in each.text)
-        cut = plain if len(plain) <= columns else plain[: columns - 1] + "…"
-        sys.stdout.write(f"{each.line:>{digits}} | {cut}\n")
-        if each.group:
-            said = " ".join(f"{key}={_value(value)}" for key, value in (each.values or {}).items())
-            step = f" at step {each.step}" if each.step is not None else ""
-            note = f"; {each.why}" if each.why else ""
-            line = f"{each.group}: {said}{step}{note}"
-            sys.stdout.write(" " * digits + " = " + style(line, "green", sys.stdout) + "\n")
-        elif each.why:
-            sys.stdout.write(" " * digits + " - " + style(short(each.why, columns), "dim", sys.stdout) + "\n")
-
-
-def _value(value: Any) -> str:
-    return number(value) if isinstance(value, (int, float)) else str(value)
-
-
-def _document(each: Tried) -> dict[str, Any]:
-    return {
-        "schema": "fabric.tried/1",
-        "line": each.line,
-        "text": each.text,
-        "group": each.group or None,
-        "values": dict(each.values) if each.values is not None else None,
-        "step": each.step,
-        "why": each.why or None,
-    }

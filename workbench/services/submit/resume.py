@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import UsageError
-from workbench.job import short_id
-from workbench.services.follow.job_text import is_over
+from workbench.job import nine
+from workbench.store.db.rows import is_over
 
 if TYPE_CHECKING:
     from workbench.spec import JobSpec

@@ -1,4 +1,4 @@
-"""A job's checkpoints: what it told of them, where each is, and their end."""
+"""A job's checkpoints: which it reported, where each is, and their removal."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backends.contract.errors import translated
 from workbench.errors import FabricError, UnknownName
-from workbench.formats import iso, number, size, stamp
-from workbench.job import TERMINAL, short_id
+from workbench.formats import iso
+from workbench.job import TERMINAL, nine
 from workbench.learner.platform.beneath import Root, relative
-from workbench.terminal.console import narrate, width
+from workbench.services.transfer.events import Report, TransferNotice, ignore
 
 if TYPE_CHECKING:
     from workbench.services.result_store import ResultStore
@@ -26,7 +26,7 @@ HERE, IN_STORE = "here", "store"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Checkpoint:
     """One checkpoint."""
 
     name: str
@@ -38,27 +38,30 @@ class Known:
     sha256: str
     metrics: Mapping[str, Any]
     where: tuple[str, ...]
-    """``here``, ``store``, or the name of its place; empty when it is nowhere any more."""
+    """``here``, ``store``, or the name of its backend; empty when it is nowhere any more."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """What of a folder of checkpoints is this one."""
+        """The patterns that this one's files fit in a folder of checkpoints."""
         return (self.name, f"{self.name}/**", f"{self.name}.metadata.json")
 
 
-def known(store: Store, row: JobRow) -> list[Known]:
-    """Return a job's checkpoints in the order of their time; one that was told of twice counts once."""
+def list_checkpoints(store: Store, row: JobRow, report: Report = ignore) -> list[Checkpoint]:
+    """Return a job's checkpoints in the order of their time; one that was reported twice counts once.
+
+    ``report`` takes a notice where the job's store does not say which of them it has.
+    """
     from workbench.metrics import checkpoints
     from workbench.services.result_store import result_store
     from workbench.store.jobs import detail
 
     stored = result_store(detail(store, row.id).spec, row.id)
-    in_store = _names_in_store(store, stored)
-    found: dict[str, Known] = {}
+    in_store = _names_in_store(store, stored, report)
+    found: dict[str, Checkpoint] = {}
     for each in checkpoints(store, row.id):
         name = name_of(each.path)
         size_bytes = each.metadata.get("size_bytes")
-        found[name] = Known(
+        found[name] = Checkpoint(
             name=name,
             step=each.step,
             attempt=each.attempt,
@@ -72,20 +75,20 @@ def known(store: Store, row: JobRow) -> list[Known]:
 
 
 def name_of(path: str) -> str:
-    """Return what a checkpoint is called below the folder for them, by the path that training code told."""
+    """Return what a checkpoint is called below the folder for them, by the path that training code reported."""
     match = _FOLDER.fullmatch(path)
     if match and ".." not in Path(match[1]).parts:
         return match[1]
     return Path(path).name
 
 
-def _names_in_store(store: Store, stored: ResultStore | None) -> list[str]:
+def _names_in_store(store: Store, stored: ResultStore | None, report: Report) -> list[str]:
     if stored is None or stored.store.is_folder:
         return []
     try:
         return [each.path for each in stored.moving(store.home).files(stored.checkpoints)]
     except FabricError as error:
-        narrate(f"what the store has of them is not known: {error.message}")
+        report(TransferNotice(f"what the store has of them is not known: {error.message}"))
         return []
 
 
@@ -106,23 +109,23 @@ def _folder(store: Store, row: JobRow, stored: ResultStore | None) -> Path:
     return store.home.job(row.id).checkpoints
 
 
-def chosen(found: Sequence[Known], steps: Sequence[int], row: JobRow) -> list[Known]:
+def checkpoints_of_steps(found: Sequence[Checkpoint], steps: Sequence[int], row: JobRow) -> list[Checkpoint]:
     """Return the checkpoints of some steps.
 
     Raises:
         UnknownName: there is none of one of them; the hint names those there are.
     """
-    there = sorted({each.step for each in found if each.step is not None})
+    known = sorted({each.step for each in found if each.step is not None})
     for step in steps:
-        if step not in there:
-            known_steps = ", ".join(map(str, there[-20:])) or "none"
+        if step not in known:
+            known_steps = ", ".join(map(str, known[-20:])) or "none"
             raise UnknownName(
                 f"{short_id(row.id)} has no checkpoint of step {step}", hint=f"there are {known_steps}"
             )
     return [each for each in found if each.step in steps]
 
 
-def remove(store: Store, row: JobRow, picked: Sequence[Known]) -> None:
+def remove_checkpoints(store: Store, row: JobRow, picked: Sequence[Checkpoint]) -> None:
     """Remove checkpoints, first from the store: what is left there would come back."""
     from workbench.services.result_store import result_store
     from workbench.store.jobs import detail
@@ -143,7 +146,7 @@ def remove(store: Store, row: JobRow, picked: Sequence[Known]) -> None:
                 root.remove(relative(str(folder / name), above))
 
 
-def document_of(each: Known) -> dict[str, Any]:
+def checkpoint_document(each: Checkpoint) -> dict[str, Any]:
     """Return a checkpoint as ``--json`` gives it."""
     return {
         "schema": "fabric.checkpoint/1",
@@ -156,33 +159,3 @@ def document_of(each: Known) -> dict[str, Any]:
         "metrics": dict(each.metrics),
         "where": list(each.where),
     }
-
-
-def table_of(found: Sequence[Known]) -> str:
-    """Return checkpoints as a table."""
-    from workbench.terminal.table import Column, render
-
-    columns = [
-        Column("STEP", right=True),
-        Column("SAVED"),
-        Column("SIZE", right=True),
-        Column("WHERE"),
-        Column("NAME"),
-        Column("METRICS", stretch=True),
-    ]
-    rows = [
-        [
-            "-" if each.step is None else str(each.step),
-            stamp(each.time_us),
-            "-" if each.size_bytes is None else size(each.size_bytes),
-            ", ".join(each.where) or "gone",
-            each.name,
-            " ".join(f"{name}={_value(value)}" for name, value in each.metrics.items()),
-        ]
-        for each in found
-    ]
-    return render(columns, rows, width=width(120))
-
-
-def _value(value: object) -> str:
-    return number(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)

@@ -1,9 +1,7 @@
-"""The copies of stores' data at places: what they are, and their end."""
+"""The copies of stores' data that backends keep for jobs: lists them, and removes what no job uses."""
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,55 +9,108 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import FabricError, UsageError
-from workbench.formats import ago, count, iso, size
+from workbench.formats import iso
 from workbench.paths import Home, default_home
-from workbench.terminal.console import confirm, narrate, person_present, width
+from workbench.services.transfer.events import Report, TransferNotice, ignore
 
 if TYPE_CHECKING:
     from backends.contract.cluster import Cluster
     from backends.contract.host import Backend, BackendOptions
 
-LOOKED_AT = 500
-"""How many of the newest jobs are asked which store a copy is of, and which image a place has."""
+EXAMINED_JOBS = 500
+"""How many of the newest jobs are read for the store that a copy is of, and for the image that a backend has."""
 
 
 @dataclass(frozen=True, slots=True)
-class CopiesAt:
-    """What one place has."""
+class CachedContainer:
+    """A backend's copy of one container of a store."""
 
     backend: str
-    documents: list[dict[str, Any]]
-    """As ``--json`` gives them, the one used last first."""
+    container: str
+    store: str
+    """The store's address; empty where no known job reads it."""
+    files: int
+    size_bytes: int
+    fingerprint: str
+    used_us: int
+    """When a job last used it; 0 where that is not known."""
+    in_use: bool
+    whole: bool
+    """Whether all of the container is there."""
+    folder: str
+    """Where it lies at its backend."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataCache:
+    """The copies that one backend has."""
+
+    backend: str
+    containers: tuple[CachedContainer, ...]
+    """The one used last first."""
     drop: Callable[[int], Sequence[str]]
-    """Removes what no job uses, the longest unused first, until so many bytes are left; returns the folders."""
+    """Removes what no job uses, the longest unused first, until so many bytes are left (-1: all); returns folders."""
+
+    @property
+    def unused(self) -> tuple[CachedContainer, ...]:
+        """The copies that no job uses now."""
+        return tuple(each for each in self.containers if not each.in_use)
 
 
-def look_at_places(backend: str = "") -> list[CopiesAt]:
-    """Look at the copies of one place, or of this machine and every host of the configuration.
+def data_caches(backend: str = "", report: Report = ignore) -> list[DataCache]:
+    """Read the copies of one backend, or of this machine and every host of the configuration.
 
-    One that cannot be asked is named, and is no error unless it is the only one.
+    Without a name, backends that would have to be started for it are left out, and ``report`` takes a notice for
+    each that cannot be asked.
 
     Raises:
-        FabricError: the place that was named cannot be asked.
+        FabricError: the backend that was named cannot be asked.
     """
     from workbench.services.backends.placement import DEFAULT, backend_options, known_backends
 
     if backend:
-        return list(_at(backend_options(backend), named=True))
-    found: list[CopiesAt] = []
+        return list(_read(backend_options(backend), report, named=True))
+    found: list[DataCache] = []
     for name in known_backends():
         try:
-            found += _at(backend_options(name))
+            found += _read(backend_options(name), report)
         except FabricError as error:
             if name == DEFAULT:
                 raise
-            narrate(f"{name} could not be asked: {error}")
+            report(TransferNotice(f"{name} could not be asked: {error}"))
     return found
 
 
-def _at(options: BackendOptions, *, named: bool = False) -> Iterator[CopiesAt]:
+def drop_unused(caches: Sequence[DataCache], keep_bytes: int = -1) -> list[CachedContainer]:
+    """Remove what no job uses, of each backend until so many bytes are left (-1: all); return what was removed."""
+    removed: list[CachedContainer] = []
+    for cache in caches:
+        folders = set(cache.drop(keep_bytes)) if cache.containers else set()
+        removed += [each for each in cache.containers if each.folder in folders]
+    return removed
+
+
+def container_document(each: CachedContainer) -> dict[str, Any]:
+    """Return a copy as ``--json`` gives it."""
+    return {
+        "schema": "fabric.data/1",
+        "backend": each.backend,
+        "container": each.container,
+        "store": each.store,
+        "files": each.files,
+        "size_bytes": each.size_bytes,
+        "fingerprint": each.fingerprint,
+        "used": iso(each.used_us),
+        "used_us": each.used_us,
+        "in_use": each.in_use,
+        "whole": each.whole,
+        "folder": each.folder,
+    }
+
+
+def _read(options: BackendOptions, report: Report, *, named: bool = False) -> Iterator[DataCache]:
     if options.type == "local":
-        yield from _here(options.name)
+        yield from _of_this_machine(options.name)
         return
     if options.options.get("on_demand") and not named:
         return  # it would be started for this
@@ -67,7 +118,8 @@ def _at(options: BackendOptions, *, named: bool = False) -> Iterator[CopiesAt]:
 
     if options.type == CLUSTER and not named:
         if options.options.get("data_claim"):
-            narrate(f"{options.name} keeps copies on a claim: --backend {options.name} looks at them")
+            text = f"{options.name} keeps copies on a claim: --backend {options.name} looks at them"
+            report(TransferNotice(text))
         return  # a pod would be started for this
     from backends.contract.host import Host
     from runners.shared.data_stores import copies_at, drop_copies
@@ -80,35 +132,30 @@ def _at(options: BackendOptions, *, named: bool = False) -> Iterator[CopiesAt]:
             return
         uuid = home_uuid(store.home)
     backend = open_backend(options)
-    with closing(backend.open()) as place:
-        if not isinstance(place, Host):
-            yield _on_claim(backend, place)
+    with closing(backend.open()) as target:
+        if not isinstance(target, Host):
+            containers = _containers(backend.name, _copies_on_claim(backend, target, report))
+            yield DataCache(backend.name, containers, partial(_drop_on_claim, backend))
             return
-        cache = str(_home_at(place.folder(uuid)).data)
-        documents = _documents(options.name, copies_at(place, cache))
+        cache = str(_home_at(target.folder(uuid)).data)
+        containers = _containers(options.name, copies_at(target, cache))
 
     def drop(keep_bytes: int) -> Sequence[str]:
-        again = open_backend(options).open()
-        assert isinstance(again, Host)
-        with closing(again):
-            return drop_copies(again, cache, keep_bytes)
+        host = open_backend(options).open()
+        assert isinstance(host, Host)
+        with closing(host):
+            return drop_copies(host, cache, keep_bytes)
 
-    yield CopiesAt(options.name, documents, drop)
-
-
-def _on_claim(backend: Backend, cluster: Cluster) -> CopiesAt:
-
-    documents = _documents(backend.name, copies_on(backend, cluster))
-    return CopiesAt(backend.name, documents, partial(drop_on, backend))
+    yield DataCache(options.name, containers, drop)
 
 
-def _here(name: str) -> Iterator[CopiesAt]:
+def _of_this_machine(name: str) -> Iterator[DataCache]:
     from workbench.learner.stores.cache import entries, evict
 
     home = Home(default_home())
     if home.data.is_dir():
         drop = partial(_evict, evict, str(home.data))
-        yield CopiesAt(name, _documents(name, entries(str(home.data))), drop)
+        yield DataCache(name, _containers(name, entries(str(home.data))), drop)
 
 
 def _evict(evict: Callable[..., list[str]], cache: str, keep_bytes: int) -> list[str]:
@@ -121,29 +168,27 @@ def _home_at(folder: str) -> Home:
     return Home(Path(folder))
 
 
-def _documents(backend: str, found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _containers(backend: str, found: Sequence[Mapping[str, Any]]) -> tuple[CachedContainer, ...]:
     stores = _stores_by_key() if found else {}
-    return [
-        {
-            "schema": "fabric.data/1",
-            "backend": backend,
-            "container": str(each.get("container") or ""),
-            "store": stores.get(str(each["key"]), ""),
-            "files": int(each["files"]),
-            "size_bytes": int(each["bytes"]),
-            "fingerprint": str(each["fingerprint"]),
-            "used": iso(int(each["used_us"])),
-            "used_us": int(each["used_us"]),
-            "in_use": bool(each["in_use"]),
-            "whole": bool(each["whole"]),
-            "folder": str(each["folder"]),
-        }
+    return tuple(
+        CachedContainer(
+            backend=backend,
+            container=str(each.get("container") or ""),
+            store=stores.get(str(each["key"]), ""),
+            files=int(each["files"]),
+            size_bytes=int(each["bytes"]),
+            fingerprint=str(each["fingerprint"]),
+            used_us=int(each["used_us"]),
+            in_use=bool(each["in_use"]),
+            whole=bool(each["whole"]),
+            folder=str(each["folder"]),
+        )
         for each in reversed(found)
-    ]
+    )
 
 
 def _stores_by_key() -> dict[str, str]:
-    """Return the address of each store whose data may be at a place, by the key that copies are kept by."""
+    """Return the address of each store whose data a backend may have, by the key that copies are kept by."""
     from workbench.data.stores.model import stores_of
     from workbench.services.open_store import existing_store
     from workbench.store.queries.jobs import detail, list_jobs
@@ -151,7 +196,7 @@ def _stores_by_key() -> dict[str, str]:
     with existing_store() as store:
         if store is None:
             return {}
-        rows = list_jobs(store, limit=LOOKED_AT)
+        rows = list_jobs(store, limit=EXAMINED_JOBS)
         return {
             each.key: each.address
             for row in rows
@@ -160,92 +205,7 @@ def _stores_by_key() -> dict[str, str]:
         }
 
 
-def table_of(documents: list[dict[str, Any]]) -> str:
-    """Return the copies as a table."""
-    from workbench.terminal.table import Column, render
-
-    columns = [
-        Column("CONTAINER"),
-        Column("WHERE"),
-        Column("STORE", stretch=True),
-        Column("FILES", right=True),
-        Column("SIZE", right=True),
-        Column("USED"),
-    ]
-    now = time.time_ns() // 1000
-    rows = [
-        [
-            each["container"] + ("" if each["whole"] else " (not whole)"),
-            each["backend"],
-            each["store"] or "-",
-            str(each["files"]),
-            size(each["size_bytes"]),
-            "now" if each["in_use"] else ago(each["used_us"], now) if each["used_us"] else "-",
-        ]
-        for each in documents
-    ]
-    return render(columns, rows, width=width(120))
-
-
-def show_copies(backend: str, *, json: bool) -> None:
-    """Print the copies of a place, or of all."""
-    documents = [each for place in look_at_places(backend) for each in place.documents]
-    if json:
-        from workbench.terminal.json_output import print_document
-
-        print_document(documents)
-        return
-    if not documents:
-        narrate(f"no job has brought data of a store to {backend or 'a place'} yet")
-        return
-    sys.stdout.write(table_of(documents))
-
-
-def prune_copies(backend: str, to: str, *, yes: bool, json: bool) -> int:
-    """Remove copies that no job uses; return the exit code.
-
-    Raises:
-        UsageError: ``to`` is no size.
-    """
-    from workbench.terminal.json_output import print_document
-
-    limit = _limit(to)
-    places = look_at_places(backend)
-    free = [each for place in places for each in place.documents if not each["in_use"]]
-    names = ", ".join(sorted({str(each["backend"]) for each in free}))
-    question = f"Remove {'up to ' if to else ''}{count(len(free), 'cached container')} at {names}?"
-    if not free:
-        narrate("there is no copy that no job uses")
-    elif not yes and not person_present():
-        narrate(f"--yes removes up to {count(len(free), 'cached container')} at {names}")
-    elif confirm(question, yes=yes):
-        gone: list[dict[str, Any]] = []
-        for place in places:
-            dropped = set(place.drop(limit)) if place.documents else set()
-            gone += [each for each in place.documents if each["folder"] in dropped]
-        if json:
-            print_document([{**each, "removed": True} for each in gone])
-        else:
-            freed = size(sum(each["size_bytes"] for each in gone))
-            narrate(f"removed {count(len(gone), 'cached container')}, {freed}")
-        return 0
-    if json:
-        print_document([])
-    return 0
-
-
-def _limit(to: str) -> int:
-    if not to:
-        return -1
-    from workbench.manifest.keys.units import size_bytes
-
-    try:
-        return size_bytes(to)
-    except ValueError as error:
-        raise UsageError(f"--to {to}: {error}", hint="such as 20GB") from error
-
-
-def copies_on(backend: Backend, cluster: Cluster) -> list[Mapping[str, Any]]:
+def _copies_on_claim(backend: Backend, cluster: Cluster, report: Report) -> list[Mapping[str, Any]]:
     """List the copies on a cluster's claim, the longest unused first; nothing where no job of ours has made one.
 
     Raises:
@@ -261,15 +221,15 @@ def copies_on(backend: Backend, cluster: Cluster) -> list[Mapping[str, Any]]:
             f"{backend.name} is a cluster, and each of its pods has a copy of its own",
             hint="with data_claim in its configuration jobs share them",
         )
-    image = image_at(backend)
+    image = _image_at(backend)
     if not image:
         return []
-    narrate(f"a pod of {image} looks at the claim {cluster.options['data_claim']}")
+    report(TransferNotice(f"a pod of {image} looks at the claim {cluster.options['data_claim']}"))
     with data_claim(cluster, image) as host:
         return list(copies_at(host, CACHE))
 
 
-def drop_on(backend: Backend, keep_bytes: int) -> Sequence[str]:
+def _drop_on_claim(backend: Backend, keep_bytes: int) -> Sequence[str]:
     """Remove copies that no job uses, the longest unused first, until so many bytes are left; return their folders."""
     from backends.contract.cluster import Cluster
     from runners.pod.data_cache import data_claim
@@ -278,11 +238,11 @@ def drop_on(backend: Backend, keep_bytes: int) -> Sequence[str]:
 
     cluster = backend.open()
     assert isinstance(cluster, Cluster)
-    with closing(cluster), data_claim(cluster, image_at(backend)) as host:
+    with closing(cluster), data_claim(cluster, _image_at(backend)) as host:
         return drop_copies(host, CACHE, keep_bytes)
 
 
-def image_at(backend: Backend) -> str:
+def _image_at(backend: Backend) -> str:
     """Return the image of our newest job there that had data of a store; empty where there was none."""
     from runners.shared.container_defaults import reference_of
     from workbench.data.stores.model import stores_of
@@ -293,7 +253,7 @@ def image_at(backend: Backend) -> str:
     with existing_store() as store:
         if store is None:
             return ""
-        for row in list_jobs(store, limit=LOOKED_AT):
+        for row in list_jobs(store, limit=EXAMINED_JOBS):
             if row.place.type != backend.type or row.place.address != address:
                 continue
             spec = detail(store, row.id).spec

@@ -1,4 +1,4 @@
-"""Where a job's files are fetched from: this machine, the store that they are in, or the place that it ran at."""
+"""Downloads a job's files: from this machine, from the store that they are in, or from the backend that it ran on."""
 
 from __future__ import annotations
 
@@ -10,92 +10,111 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import CannotWrite, FabricError, InputMissing, UsageError
-from workbench.job import TERMINAL, short_id
-from workbench.terminal.console import narrate
+from workbench.job import TERMINAL, nine
+from workbench.services.transfer.events import CopyProgress, Report, SkippedFile, ignore
 
 if TYPE_CHECKING:
     from workbench.services.result_store import ResultStore
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobDetail, JobRow
 
-OURS = ("/learner-[0-9]*/**", "/_checkpoints/**")
-"""What lies beside a job's results in a store and is no result of its."""
+NOT_RESULTS = ("/learner-[0-9]*/**", "/_checkpoints/**")
+"""What a store has in the folder of a job's results and is no result: logs and checkpoints."""
 
-Write = Callable[[Path], object]
+FillFolder = Callable[[Path], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """How files are wanted."""
+class DownloadOptions:
+    """Which files are downloaded, and whether they may replace others."""
 
     include: tuple[str, ...] = ()
     """Patterns; empty for all."""
     force: bool = False
-    shown: bool = True
-    """Whether progress is drawn."""
+    """Whether what is there already is replaced."""
 
 
-def fetch(store: Store, row: JobRow, kind: str, target: Path, wanted: Wanted) -> Path:
-    """Fetch one kind of a job's files into a folder; return it.
+def download(
+    store: Store, row: JobRow, kind: str, target: Path, options: DownloadOptions, report: Report = ignore
+) -> Path:
+    """Download one kind of a job's files into a folder, whole or not at all.
+
+    Args:
+        store: The store.
+        row: The job, also while it runs.
+        kind: ``code``, ``logs``, ``results`` or ``checkpoints``.
+        target: The folder, which is made.
+        options: Which files.
+        report: Takes progress, and files that are left out.
+
+    Returns:
+        ``target``.
 
     Raises:
         InputMissing: the job has none.
         CannotWrite: something is there already, or the disk takes no more.
-        FabricError: they are in a store or at a place that does not give them.
+        FabricError: they are in a store or at a backend that does not give them.
     """
     from workbench.services.transfer.extract import write_folder
 
     if kind == "code":
-        return write_folder(target, _code_of(store, row, wanted), force=wanted.force)
-    if kind == "logs" and (write := _logs_of(store, row, wanted)):
-        return write_folder(target, write, force=wanted.force)
-    return _fetch_files(store, row, kind, target, wanted)
+        return write_folder(target, _code_writer(store, row, options), force=options.force)
+    if kind == "logs" and (write := _logs_writer(store, row, options)):
+        return write_folder(target, write, force=options.force)
+    return _download_files(store, row, kind, target, options, report)
 
 
-def _fetch_files(store: Store, row: JobRow, kind: str, target: Path, wanted: Wanted) -> Path:
+def _download_files(
+    store: Store, row: JobRow, kind: str, target: Path, options: DownloadOptions, report: Report
+) -> Path:
     from workbench.services.result_store import result_store
     from workbench.services.transfer.extract import copy_folder, write_folder
     from workbench.store.jobs import detail
 
-    whole = detail(store, row.id)
-    stored = result_store(whole.spec, row.id)
-    here = _here(store, whole, stored, kind)
+    job = detail(store, row.id)
+    stored = result_store(job.spec, row.id)
+    here = _local_folder(store, job, stored, kind)
     if here is not None:
-        return copy_folder(here, target, force=wanted.force, include=wanted.include, within=_within(stored))
-    troubles: list[FabricError] = []
-    for write, going_on in _sources(store, row, stored, kind, wanted):
+        return copy_folder(here, target, force=options.force, include=options.include, within=_within(stored))
+    errors: list[FabricError] = []
+    for write, resume_key in _sources(store, row, stored, kind, options, report):
         try:
-            return write_folder(target, write, force=wanted.force, going_on=going_on)
-        except _Nothing:
+            return write_folder(target, write, force=options.force, resume_key=resume_key)
+        except _NoFiles:
             continue
         except FabricError as error:
-            if target.exists() and not wanted.force:
+            if target.exists() and not options.force:
                 raise
-            troubles.append(error)
-    if troubles:
-        raise troubles[0]
-    raise InputMissing(f"{short_id(row.id)} has no {kind} yet")
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    raise InputMissing(f"{nine(row.id)} has no {kind} yet")
 
 
 def _sources(
-    store: Store, row: JobRow, stored: ResultStore | None, kind: str, wanted: Wanted
-) -> list[tuple[Write, str]]:
-    """Return what fetches from elsewhere, the best source first, each with a word by which it can be gone on with."""
-    found: list[tuple[Write, str]] = []
+    store: Store,
+    row: JobRow,
+    stored: ResultStore | None,
+    kind: str,
+    options: DownloadOptions,
+    report: Report,
+) -> list[tuple[FillFolder, str]]:
+    """Return what downloads from elsewhere, the best source first, each with the key by which it can be resumed."""
+    found: list[tuple[FillFolder, str]] = []
     if stored is not None and not stored.store.is_folder:
-        found.append((lambda place: _from_store(store, stored, kind, place, wanted), short_id(row.id)))
+        found.append((lambda into: _from_store(store, stored, kind, into, options, report), nine(row.id)))
     if row.place.type != "local" and kind != "logs":
-        found.append((lambda place: _from_place(row, kind, place, wanted), ""))
+        found.append((lambda into: _from_backend(row, kind, into, options, report), ""))
     return found
 
 
-class _Nothing(Exception):
+class _NoFiles(Exception):
     """There are no such files at a source."""
 
 
-def _here(store: Store, whole: JobDetail, stored: ResultStore | None, kind: str) -> Path | None:
+def _local_folder(store: Store, job: JobDetail, stored: ResultStore | None, kind: str) -> Path | None:
     """Return the folder of this machine that has the files as they are last; None where it is elsewhere."""
-    row, folder = whole.row, store.home.job(whole.row.id)
+    row, folder = job.row, store.home.job(job.row.id)
     is_local = row.place.type == "local"
     if kind == "logs":
         return None
@@ -116,47 +135,49 @@ def _within(stored: ResultStore | None) -> Path | None:
     return Path(stored.store.results_path())
 
 
-def _from_store(store: Store, stored: ResultStore, kind: str, place: Path, wanted: Wanted) -> None:
-    from workbench.terminal.status_line import copy_line
-
+def _from_store(
+    store: Store, stored: ResultStore, kind: str, into: Path, options: DownloadOptions, report: Report
+) -> None:
     moving = stored.moving(store.home)
     source = stored.checkpoints if kind == "checkpoints" else stored.results
-    exclude = OURS if kind == "results" else ()
-    include = (
-        wanted.include
-        if kind != "logs"
-        else tuple(f"/learner-*/**{each}" for each in wanted.include or ("",))
-    )
+    exclude = NOT_RESULTS if kind == "results" else ()
+    include = options.include
+    if kind == "logs":
+        include = tuple(f"/learner-*/**{each}" for each in options.include or ("",))
     if not moving.files(source):
-        raise _Nothing
-    with copy_line(f"{kind} of {short_id(stored.job_id)}", shown=wanted.shown) as tell:
-        moving.get(source, place, include=include, exclude=exclude, tell=tell)
-    if not any(place.iterdir()):
-        raise _Nothing
+        raise _NoFiles
+    what = f"{kind} of {nine(stored.job_id)}"
+    moving.get(
+        source,
+        into,
+        include=include,
+        exclude=exclude,
+        tell=lambda progress: report(CopyProgress(what, progress)),
+    )
+    if not any(into.iterdir()):
+        raise _NoFiles
 
 
-def _from_place(row: JobRow, kind: str, place: Path, wanted: Wanted) -> None:
-    """Copy from where the job is, over the way that its runner has there."""
+def _from_backend(row: JobRow, kind: str, into: Path, options: DownloadOptions, report: Report) -> None:
+    """Copy from where the job is, over the connection that its runner has there."""
     from workbench.services.backends.learner_access import reached
     from workbench.services.transfer.extract import Received, copy_into, receive_folder
 
-    got: list[Received] = []
-    whole = place / ".whole" if wanted.include else place
-    whole.mkdir(exist_ok=True)
+    received: list[Received] = []
+    unpacked = into / ".whole" if options.include else into
+    unpacked.mkdir(exist_ok=True)
     with reached(row.id, 1) as found:
         if not found.runner.files(found.ref, kind):
-            raise _Nothing
-        found.runner.fetch(found.ref, kind, lambda stream: got.append(receive_folder(stream, whole)))
-    for name in (name for each in got for name in each.left_out):
-        narrate(f"left out {name}: it leads out of the folder, or is no file")
-    if wanted.include:
-        import shutil
-
-        copy_into(whole, place, wanted.include)
-        shutil.rmtree(whole)
+            raise _NoFiles
+        found.runner.fetch(found.ref, kind, lambda stream: received.append(receive_folder(stream, unpacked)))
+    for name in (name for each in received for name in each.left_out):
+        report(SkippedFile(name))
+    if options.include:
+        copy_into(unpacked, into, options.include)
+        shutil.rmtree(unpacked)
 
 
-def _code_of(store: Store, row: JobRow, wanted: Wanted) -> Write:
+def _code_writer(store: Store, row: JobRow, options: DownloadOptions) -> FillFolder:
     from workbench.data.code.snapshot import unpack
     from workbench.store.jobs import detail
 
@@ -167,85 +188,89 @@ def _code_of(store: Store, row: JobRow, wanted: Wanted) -> Write:
     if not snapshot.exists():
         raise InputMissing(f"the code of {short_id(row.id)} is not there any more: {snapshot}")
 
-    def write(place: Path) -> None:
-        if not wanted.include:
-            place.rmdir()  # it is to be made by who unpacks
-            unpack(snapshot, place)
+    def write(into: Path) -> None:
+        if not options.include:
+            into.rmdir()  # unpack makes it
+            unpack(snapshot, into)
             return
-        import shutil
-
         from workbench.services.transfer.extract import copy_into
 
-        unpack(snapshot, place / ".whole")
-        copy_into(place / ".whole", place, wanted.include)
-        shutil.rmtree(place / ".whole")
+        unpack(snapshot, into / ".whole")
+        copy_into(into / ".whole", into, options.include)
+        shutil.rmtree(into / ".whole")
 
     return write
 
 
-def _logs_of(store: Store, row: JobRow, wanted: Wanted) -> Write | None:
+def _logs_writer(store: Store, row: JobRow, options: DownloadOptions) -> FillFolder | None:
     """Return what writes each learner's output, of every attempt, and LOG_DIR; None where this machine has none."""
     job = store.home.job(row.id)
     if not any(job.attempt(attempt).path.is_dir() for attempt in range(1, row.attempt + 1)):
         return None
-    return lambda place: _write_logs(store, row, place, wanted)
+    return lambda into: _write_logs(store, row, into, options)
 
 
-def _write_logs(store: Store, row: JobRow, place: Path, wanted: Wanted) -> None:
-    import shutil
-
+def _write_logs(store: Store, row: JobRow, into: Path, options: DownloadOptions) -> None:
     from workbench.services.transfer.extract import copy_into, fits, has_some
 
     for attempt in range(1, row.attempt + 1):
         folder = store.home.job(row.id).attempt(attempt)
-        into = place / f"attempt-{attempt}" if row.attempt > 1 else place
-        into.mkdir(parents=True, exist_ok=True)
+        attempt_folder = into / f"attempt-{attempt}" if row.attempt > 1 else into
+        attempt_folder.mkdir(parents=True, exist_ok=True)
         for learner in range(1, row.learners + 1):
             output, name = folder.learner(learner).output, f"learner-{learner}.log"
-            if output.exists() and (not wanted.include or fits(name, wanted.include)):
-                shutil.copyfile(output, into / name)
+            if output.exists() and (not options.include or fits(name, options.include)):
+                shutil.copyfile(output, attempt_folder / name)
         within = folder.job_state if row.place.runner == "container" else None
         if has_some(folder.logs, within):
-            (into / "log-dir").mkdir(exist_ok=True)
-            copy_into(folder.logs, into / "log-dir", wanted.include, within)
+            (attempt_folder / "log-dir").mkdir(exist_ok=True)
+            copy_into(folder.logs, attempt_folder / "log-dir", options.include, within)
 
 
 def download_zips(
-    job: str, chosen: Sequence[tuple[str, str]], filename: str, *, force: bool, json: bool
-) -> None:
-    """Write a zip for each part of a job: what is fetched, and FfDL's word for it.
+    store: Store,
+    row: JobRow,
+    parts: Sequence[tuple[str, str]],
+    filename: str,
+    *,
+    force: bool,
+    report: Report = ignore,
+) -> dict[str, Path]:
+    """Write a zip for each part of a job.
+
+    Args:
+        store: The store.
+        row: The job.
+        parts: The kind of files of each part, and FfDL's name for it.
+        filename: The zip; empty for a name made of the job's id and the part's.
+        force: Whether a file that is there already is replaced.
+        report: Takes progress.
+
+    Returns:
+        The zip of each part, by FfDL's name.
 
     Raises:
         UsageError: one name is given for two files.
         CannotWrite: a file is there already, or cannot be written.
     """
-    from workbench.services.open_store import store_with
-
-    if filename and len(chosen) > 1:
+    if filename and len(parts) > 1:
         raise UsageError("--filename is one file; ask for one of them at a time")
     written: dict[str, Path] = {}
-    with store_with(job) as (store, row), tempfile.TemporaryDirectory(prefix="fabric-zip-") as scratch:
-        for kind, word in chosen:
-            target = Path(filename or f"{row.id}-{word}.zip")
+    with tempfile.TemporaryDirectory(prefix="fabric-zip-") as scratch:
+        for kind, part in parts:
+            target = Path(filename or f"{row.id}-{part}.zip")
             if target.exists() and not force:
                 raise CannotWrite(f"{target} is there already", hint="--force replaces it")
-            folder = fetch(store, row, kind, Path(scratch) / kind, Wanted((), force=False, shown=not json))
-            written[word] = _zipped(folder, target)
-    if json:
-        from workbench.terminal.json_output import print_document
-
-        files = {word: str(path.absolute()) for word, path in written.items()}
-        print_document({"schema": "fabric.download/1", "id": row.id, "files": files})
-        return
-    for path in written.values():
-        print(path)
+            folder = download(store, row, kind, Path(scratch) / kind, DownloadOptions(), report)
+            written[part] = _zipped(folder, target)
+    return written
 
 
 def _zipped(folder: Path, target: Path) -> Path:
-    """Make the zip beside its place first, so that it is whole or not there."""
+    """Make the zip in a folder next to the target first, so that it is whole or not there."""
     try:
-        with tempfile.TemporaryDirectory(prefix=".fabric-", dir=target.absolute().parent) as beside:
-            made = shutil.make_archive(str(Path(beside) / "files"), "zip", root_dir=folder)
+        with tempfile.TemporaryDirectory(prefix=".fabric-", dir=target.absolute().parent) as scratch:
+            made = shutil.make_archive(str(Path(scratch) / "files"), "zip", root_dir=folder)
             Path(made).replace(target)
     except OSError as error:
         raise CannotWrite(f"{target} cannot be written: {error.strerror}") from error

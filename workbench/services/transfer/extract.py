@@ -1,4 +1,4 @@
-"""Takes a job's files as a tar stream and writes them here: nothing outside, nothing over what is there untold."""
+"""Writes files that come as a tar stream: nothing outside of the target, nothing over what is there already."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COPY_BYTES: Final = 1 << 20
 
 @dataclass(slots=True)
 class Received:
-    """What came."""
+    """What a stream held."""
 
     files: int = 0
     size_bytes: int = 0
@@ -51,7 +51,7 @@ def receive_folder(stream: BinaryIO, folder: Path) -> Received:
     """Write all of a stream into a folder that is empty.
 
     Raises:
-        BackendError: the place names something outside of the folder.
+        BackendError: the stream names something outside of the folder.
     """
     received = Received()
     links: dict[str, str] = {}
@@ -86,53 +86,53 @@ def copy_folder(
     source: Path, target: Path, *, force: bool, include: Sequence[str] = (), within: Path | None = None
 ) -> Path:
     """Copy a folder, or the files of it that fit a pattern, to ``target``; links stay links. Return ``target``."""
-    return write_folder(target, lambda place: copy_into(source, place, include, within), force=force)
+    return write_folder(target, lambda into: copy_into(source, into, include, within), force=force)
 
 
-def write_folder(target: Path, write: Callable[[Path], object], *, force: bool, going_on: str = "") -> Path:
-    """Have a folder written beside ``target`` and move it there when it is whole.
+def write_folder(target: Path, write: Callable[[Path], object], *, force: bool, resume_key: str = "") -> Path:
+    """Write a folder next to ``target``, and move it there when it is whole.
 
     Args:
         target: Where it goes.
-        write: Fills the folder that it is given, which is empty unless it goes on.
+        write: Fills the folder that it is given, which is empty unless an interrupted call is resumed.
         force: Replace what is there.
-        going_on: What it is, in a word: what a call that was cut off has written stays, and the next call for the
-            same goes on from there.
+        resume_key: What an interrupted call has written stays, and the next call with the same key resumes it;
+            empty: nothing stays.
 
     Raises:
-        CannotWrite: something is there already, or the place takes no more; nothing is left half-made.
+        CannotWrite: something is there already, or the disk takes no more; nothing is left half-made.
     """
-    if _is_something(target) and not force:
-        raise CannotWrite(f"{target} is there already", hint="--force replaces it; --to names another place")
+    if _exists(target) and not force:
+        raise CannotWrite(f"{target} is there already", hint="--force replaces it; --to names another folder")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        beside = _beside(target, going_on)
+        partial = _partial_folder(target, resume_key)
     except OSError as error:
         raise CannotWrite(f"cannot write {target}: {error.strerror}") from error
     whole = False
-    new = beside / "new"
+    new = partial / "new"
     try:
-        new.mkdir(exist_ok=bool(going_on))
+        new.mkdir(exist_ok=bool(resume_key))
         write(new)
-        _swap(new, target, beside / "old")
+        _replace(target, new, partial / "old")
         whole = True
     except OSError as error:
         raise CannotWrite(f"cannot write {target}: {error.strerror or error}") from error
     finally:
-        if whole or not going_on or not any(new.glob("*")):
-            shutil.rmtree(beside, ignore_errors=True)
+        if whole or not resume_key or not any(new.glob("*")):
+            shutil.rmtree(partial, ignore_errors=True)
     return target
 
 
-def _beside(target: Path, going_on: str) -> Path:
-    if not going_on:
+def _partial_folder(target: Path, resume_key: str) -> Path:
+    if not resume_key:
         return Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    beside = target.parent / f".{target.name}.{going_on}"
-    beside.mkdir(mode=0o700, exist_ok=True)
-    return beside
+    partial = target.parent / f".{target.name}.{resume_key}"
+    partial.mkdir(mode=0o700, exist_ok=True)
+    return partial
 
 
-def copy_into(source: Path, place: Path, include: Sequence[str] = (), within: Path | None = None) -> None:
+def copy_into(source: Path, target: Path, include: Sequence[str] = (), within: Path | None = None) -> None:
     """Copy what a folder holds, or the files of it that fit a pattern, into another one; links stay links.
 
     A job may change the folder meanwhile: no link in it, or on the way to it from ``within``, leads out of that.
@@ -140,7 +140,7 @@ def copy_into(source: Path, place: Path, include: Sequence[str] = (), within: Pa
     root = within or source
     wanted = (lambda name: fits(name, include)) if include else None
     # The roots themselves are out of every job's reach.
-    with Root(str(root), follow=True) as theirs, Root(str(place), follow=True) as ours:
+    with Root(str(root), follow=True) as theirs, Root(str(target), follow=True) as ours:
         copy_tree(theirs, relative(str(source), str(root)), ours, wanted=wanted)
 
 
@@ -161,8 +161,8 @@ def fits(name: str, patterns: Sequence[str]) -> bool:
     )
 
 
-def _swap(new: Path, target: Path, old: Path) -> None:
-    if _is_something(target):
+def _replace(target: Path, new: Path, old: Path) -> None:
+    if _exists(target):
         target.rename(old)
     try:
         new.rename(target)
@@ -172,7 +172,7 @@ def _swap(new: Path, target: Path, old: Path) -> None:
         raise
 
 
-def _is_something(target: Path) -> bool:
+def _exists(target: Path) -> bool:
     if target.is_dir() and not target.is_symlink():
         return any(target.iterdir())
     return os.path.lexists(target)

@@ -1,77 +1,91 @@
-"""``fabric store retry``: results that could not be stored are stored after all, from wherever they are."""
+"""Stores results again that could not be stored at a job's end, from wherever they are."""
 
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import FabricError, InputMissing, PlaceUnreachable, UsageError
-from workbench.formats import count, size
-from workbench.job import TERMINAL, short_id
-from workbench.terminal.console import narrate
+from workbench.job import TERMINAL, State, nine
+from workbench.services.transfer.events import CopyProgress, Report, TransferNotice, ignore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from workbench.data.stores.transfer import Progress
     from workbench.services.result_store import ResultStore
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobDetail
 
-EXIT_NOT_STORED = 75
-ORIGIN = "cli"
+
+@dataclass(frozen=True, slots=True)
+class UploadRetry:
+    """How it went."""
+
+    address: str
+    """Where the results are stored."""
+    files: int
+    """How many files the store has of the job."""
+    size_bytes: int
+    missing_files: int
+    reasons: tuple[str, ...]
+    """Why files are missing; empty where none is."""
+    state_before: State
+    state: State
+    """The job's state now: one that failed for its storage alone has completed."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything is stored."""
+        return not (self.missing_files or self.reasons)
 
 
-def retry(store: Store, job_id: str, *, json: bool) -> int:
-    """Store a job's results again and say how it went; return the exit code, 75 where something is still missing.
+def retry_upload(store: Store, job_id: str, *, origin: str, report: Report = ignore) -> UploadRetry:
+    """Store a job's results again.
+
+    Args:
+        store: The store.
+        job_id: A job that is over.
+        origin: Who asks, as the job's history has it.
+        report: Takes progress, and a notice where the job's backend does not answer.
 
     Raises:
         UsageError: the job runs, or has no result store.
-        InputMissing: its results are neither at its place nor here.
+        InputMissing: its results are neither at its backend nor here.
     """
     from workbench.controller.loop.removal import correct_outcome
     from workbench.services.result_store import result_store
     from workbench.services.submit.secrets_refresh import renew_credentials
     from workbench.store.jobs import detail
 
-    whole = detail(store, job_id)
-    stored = result_store(whole.spec, job_id)
+    job = detail(store, job_id)
+    stored = result_store(job.spec, job_id)
     if stored is None:
-        raise UsageError(
-            f"{short_id(job_id)} has no result store", hint=f"fabric download {short_id(job_id)}"
-        )
-    if whole.row.state not in TERMINAL:
-        raise UsageError(
-            f"{short_id(job_id)} is not over: its results are stored while it runs, and at its end"
-        )
-    renew_credentials(store.home, whole)
-    summaries = _at_the_place(store, whole)
-    if not summaries:
-        summaries = [_from_here(store, whole, stored)]
+        raise UsageError(f"{nine(job_id)} has no result store", hint=f"fabric download {nine(job_id)}")
+    if job.row.state not in TERMINAL:
+        raise UsageError(f"{nine(job_id)} is not over: its results are stored while it runs, and at its end")
+    renew_credentials(store.home, job)
+    summaries = _from_backend(store, job, report) or [_from_here(store, job, stored, report)]
     missing = sum(int(each.get("missing_files") or 0) for each in summaries)
-    reasons = [str(each["reason"]["text"]) for each in summaries if each.get("reason")]
-    files = max(int(each.get("files") or 0) for each in summaries)
-    size_bytes = max(int(each.get("bytes") or 0) for each in summaries)
-    state = whole.row.state if missing or reasons else correct_outcome(store, whole, ORIGIN)
-    if json:
-        from workbench.terminal.json_output import print_document
-
-        told = {"where": stored.words, "files": files, "size_bytes": size_bytes, "missing_files": missing}
-        told |= {"state": state.value}
-        print_document({"schema": "fabric.stored/1", "id": job_id, **told, "reasons": reasons})
-    elif missing or reasons:
-        narrate(
-            f"{count(missing, 'file')} of {short_id(job_id)} still not stored: {reasons[0] if reasons else ''}"
-        )
-        narrate("they stay where they are; try again once that is mended")
-    else:
-        narrate(f"{stored.words} has {count(files, 'file')} of {short_id(job_id)}, {size(size_bytes)}")
-        if state is not whole.row.state:
-            narrate(f"{short_id(job_id)} was {whole.row.state} for it and is {state} now")
-    return EXIT_NOT_STORED if missing or reasons else 0
+    reasons = tuple(str(each["reason"]["text"]) for each in summaries if each.get("reason"))
+    return UploadRetry(
+        address=stored.words,
+        files=max(int(each.get("files") or 0) for each in summaries),
+        size_bytes=max(int(each.get("bytes") or 0) for each in summaries),
+        missing_files=missing,
+        reasons=reasons,
+        state_before=job.row.state,
+        state=job.row.state if missing or reasons else correct_outcome(store, job, origin),
+    )
 
 
-def _at_the_place(store: Store, whole: JobDetail) -> Sequence[Mapping[str, Any]]:
-    """Ask the place; nothing where it has nothing, or is gone while this machine has the files."""
+def _from_backend(store: Store, job: JobDetail, report: Report) -> Sequence[Mapping[str, Any]]:
+    """Store what the job's backend has; return each learner's summary.
+
+    Nothing where it has nothing, or does not answer while this machine has the files.
+    """
     from backends.contract.host import BackendOptions
     from runners.interface import AttemptRef, LaunchRequest
     from runners.registry import load_runner
@@ -79,14 +93,14 @@ def _at_the_place(store: Store, whole: JobDetail) -> Sequence[Mapping[str, Any]]
     from workbench.services.backends.placement import open_backend
     from workbench.store.db.database import home_uuid
 
-    row, uuid = whole.row, home_uuid(store.home)
+    row, uuid = job.row, home_uuid(store.home)
     request = LaunchRequest(
         attempt=AttemptRef(uuid, row.id, row.attempt, row.learners),
-        spec=whole.spec,
+        spec=job.spec,
         owner=row.owner,
         code_hash="",
         code_file="",
-        recorded=whole.recorded,
+        recorded=job.recorded,
         secrets=read_secrets(store.home, row.id),
     )
     place = row.place
@@ -99,7 +113,9 @@ def _at_the_place(store: Store, whole: JobDetail) -> Sequence[Mapping[str, Any]]
     except PlaceUnreachable as error:
         if not any(_folders(store, row.id)):
             raise
-        narrate(f"{error.message}; what this machine has of {short_id(row.id)} is stored from here")
+        report(
+            TransferNotice(f"{error.message}; what this machine has of {nine(row.id)} is stored from here")
+        )
         return []
 
 
@@ -108,27 +124,26 @@ def _folders(store: Store, job_id: str) -> list[bool]:
     return [folder.is_dir() and any(folder.iterdir()) for folder in (job.results, job.checkpoints)]
 
 
-def _from_here(store: Store, whole: JobDetail, stored: ResultStore) -> Mapping[str, Any]:
-    """Store what came home of a job."""
-    from workbench.terminal.status_line import copy_line
-
-    job = store.home.job(whole.row.id)
-    if not any(_folders(store, whole.row.id)):
+def _from_here(store: Store, job: JobDetail, stored: ResultStore, report: Report) -> Mapping[str, Any]:
+    """Store what this machine has of a job; return a summary as a learner's agent gives it."""
+    folder = store.home.job(job.row.id)
+    if not any(_folders(store, job.row.id)):
         raise InputMissing(
-            f"nothing of {short_id(whole.row.id)} is left that could be stored, neither at its place nor here"
+            f"nothing of {nine(job.row.id)} is left that could be stored, neither at its backend nor here"
         )
     if stored.store.is_folder:
-        raise UsageError(
-            f"the results of {short_id(whole.row.id)} are in a folder of its place, not in a store"
-        )
+        raise UsageError(f"the results of {nine(job.row.id)} are in a folder of its backend, not in a store")
     moving = stored.moving(store.home)
-    pairs = [(job.results, stored.results), (job.checkpoints, stored.checkpoints)]
+    pairs = [(folder.results, stored.results), (folder.checkpoints, stored.checkpoints)]
     try:
         for source, path in pairs:
             if source.is_dir() and any(source.iterdir()):
-                with copy_line(f"stores {source.name}") as tell:
-                    moving.put(source, path, tell)
+                moving.put(source, path, partial(_report_progress, report, f"stores {source.name}"))
     except FabricError as error:
         return {"missing_files": 0, "reason": {"text": error.message}}
     files = moving.files(stored.results)
     return {"files": len(files), "bytes": sum(each.size_bytes for each in files), "missing_files": 0}
+
+
+def _report_progress(report: Report, what: str, progress: Progress) -> None:
+    report(CopyProgress(what, progress))

@@ -1,22 +1,21 @@
-"""Runs rclone's S3 server over a folder until it is told to end."""
+"""Runs rclone's S3 server over a folder of this machine."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
-from workbench.data.stores.local_server import ALIAS, NAME, TRIAL_KEY, Served, make_containers, serving
+from workbench.data.stores.local_server import TRIAL_KEY, Served, make_containers, serving
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import BackendError, CannotWrite, InputMissing, TryAgain
 from workbench.paths import Home
-from workbench.terminal.console import narrate
 
 LOOPBACK = "127.0.0.1"
 PORT = 9023
@@ -26,39 +25,54 @@ READY_SECONDS = 30.0
 END_SECONDS = 5.0
 
 
-def serve_store(home: Home, folder: Path, port: int, manifests: Sequence[str], *, json: bool) -> int:
-    """Serve a folder until ctrl-c or SIGTERM; return the exit code.
+@dataclass(frozen=True, slots=True)
+class ServedStore:
+    """The store that is served."""
+
+    address: str
+    folder: str
+    made: tuple[str, ...]
+    """The containers that were missing and were made."""
+
+
+def serve_store(
+    home: Home, folder: Path, port: int, containers: Sequence[str], cancel: Event
+) -> Generator[ServedStore]:
+    """Serve a folder; yields once, when the store answers, and ends when ``cancel`` is set.
+
+    Args:
+        home: Whose jobs may name the store ``served``.
+        folder: What is served, made where it is missing: a folder for each container.
+        port: Where; 0 for the usual port, or a free one.
+        containers: Made where they are missing.
+        cancel: Ends the server.
 
     Raises:
-        InputMissing: there is no rclone, no such folder, or no such manifest.
+        InputMissing: there is no rclone, or the folder is a file.
         TryAgain: the port is taken, or a store is served already.
         BackendError: rclone ended by itself.
     """
     rclone = find_rclone()
-    containers = containers_of(manifests)
-    _make(folder)
-    with serving(home) as registration, _until_told() as told:
+    _make_folder(folder)
+    with serving(home) as registration:
         made = make_containers(folder, containers)
         address = f"{LOOPBACK}:{_free_port(port)}"
         server = _start(rclone.path, address, folder)
         try:
-            _wait_until_ready(server, address, told)
+            _wait_until_ready(server, address, cancel)
             served = Served(f"http://{address}", str(folder), server.pid)
             registration.write(served)
-            _tell(served, containers, made, json=json)
-            while server.poll() is None and not told:
+            yield ServedStore(served.address, served.folder, tuple(made))
+            while server.poll() is None and not cancel.is_set():
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     server.wait(0.2)
-            if not told:
-                raise BackendError(f"the server has ended by itself: {_words(server)}")
+            if not cancel.is_set():
+                raise BackendError(f"the server has ended by itself: {_last_message(server)}")
         finally:
             _end(server)
-    if not json:
-        narrate("the store is served no more; its files are still there")
-    return 0
 
 
-def containers_of(manifests: Sequence[str]) -> list[str]:
+def containers_in(manifests: Sequence[str]) -> list[str]:
     """Return the containers that manifests name.
 
     Raises:
@@ -78,7 +92,7 @@ def containers_of(manifests: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name for name in found if name))
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise InputMissing(f"{folder} is no folder")
     try:
@@ -115,12 +129,12 @@ def _start(rclone: str, address: str, folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def _wait_until_ready(server: subprocess.Popen[bytes], address: str, told: Sequence[int]) -> None:
+def _wait_until_ready(server: subprocess.Popen[bytes], address: str, cancel: Event) -> None:
     host, _, port = address.partition(":")
     deadline = time.monotonic() + READY_SECONDS
-    while not told:
+    while not cancel.is_set():
         if server.poll() is not None:
-            raise BackendError(f"the server cannot be started: {_words(server)}")
+            raise BackendError(f"the server cannot be started: {_last_message(server)}")
         with contextlib.suppress(OSError):
             socket.create_connection((host, int(port)), timeout=1).close()
             return
@@ -129,9 +143,9 @@ def _wait_until_ready(server: subprocess.Popen[bytes], address: str, told: Seque
         time.sleep(0.02)
 
 
-def _words(server: subprocess.Popen[bytes]) -> str:
-    said = server.stderr.read().decode(errors="replace") if server.stderr else ""
-    return said.strip().splitlines()[-1] if said.strip() else f"exit code {server.returncode}"
+def _last_message(server: subprocess.Popen[bytes]) -> str:
+    messages = server.stderr.read().decode(errors="replace") if server.stderr else ""
+    return messages.strip().splitlines()[-1] if messages.strip() else f"exit code {server.returncode}"
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:
@@ -144,43 +158,3 @@ def _end(server: subprocess.Popen[bytes]) -> None:
             server.wait()
     if server.stderr:
         server.stderr.close()
-
-
-@contextlib.contextmanager
-def _until_told() -> Iterator[list[int]]:
-    """Give a list that is not empty any more once a signal has asked for the end."""
-    told: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda got, _: told.append(got)) for number in numbers}
-    try:
-        yield told
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _tell(served: Served, containers: Sequence[str], made: Sequence[str], *, json: bool) -> None:
-    if json:
-        from workbench.terminal.json_output import print_event
-
-        print_event(
-            "serving",
-            {
-                "address": served.address,
-                "folder": served.folder,
-                "alias": ALIAS,
-                "name": NAME,
-                "user_name": TRIAL_KEY,
-                "password": TRIAL_KEY,
-                "containers": list(containers),
-                "made": list(made),
-            },
-        )
-        return
-    print(served.address)
-    sys.stdout.flush()
-    narrate(f"serves {served.folder} to user {TRIAL_KEY} with password {TRIAL_KEY}, on this machine alone")
-    if made:
-        narrate(f"made the containers {', '.join(made)}")
-    narrate(f"it stands for {ALIAS}; elsewhere name it {NAME}:CONTAINER")
-    narrate(f"`fabric data put FOLDER {NAME}:CONTAINER` brings data in; ctrl-c ends it")

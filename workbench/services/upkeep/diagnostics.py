@@ -1,4 +1,4 @@
-"""What ``fabric doctor`` looks at: each check is small, says what it found, and never stops the others."""
+"""Checks this machine and fabric's own files. Each check is small, yields findings, and never stops the others."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Final
 from backends.contract.host import Finding
 from workbench.errors import FabricError
 from workbench.formats import count, duration
-from workbench.paths import Home, config_file, default_home, runtime_folder
+from workbench.paths import Home, config_file, runtime_folder
 
 if TYPE_CHECKING:
+    from threading import Event
+
     from backends.contract.host import BackendOptions
 
 
@@ -79,21 +81,25 @@ EARLIEST: Final = 1_735_689_600
 """2025-01-01: a clock before that was never set."""
 
 
-def all_findings() -> list[Finding]:
-    """Run every check; one that fails is a finding, too."""
-    found: list[Finding] = []
-    from workbench.services.upkeep.machine_checks import CHECKS as MACHINE
+def diagnose(home: Home, *, cancel: Event | None = None) -> Iterator[Finding]:
+    """Run every check; one that fails is a finding, too.
+
+    Args:
+        home: Whose files are checked.
+        cancel: When it is set, no further check is begun.
+    """
+    from workbench.services.upkeep.machine_checks import CHECKS as MACHINE_CHECKS
     from workbench.services.upkeep.machine_checks import HOST_CHECKS
 
-    home = Home(default_home())
-    for check in (*CHECKS, *HOST_CHECKS, *DATA_CHECKS, *MACHINE):
+    for check in (*CHECKS, *HOST_CHECKS, *DATA_CHECKS, *MACHINE_CHECKS):
+        if cancel is not None and cancel.is_set():
+            return
         try:
-            found += check(home)
+            yield from check(home)
         except (FabricError, OSError) as error:
             hint = error.hint if isinstance(error, FabricError) else ""
             subject = check.__name__.removeprefix("_")
-            found.append(Finding(subject, str(error), "wrong", "", hint))
-    return found
+            yield Finding(subject, str(error), "wrong", "", hint)
 
 
 def _python_path(home: Home) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ LOG_NAMES = ("output.log", "output.idx", "training-log.txt", "user_log.txt", "la
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class DiskUse:
     """What one job takes up, in bytes on the disk."""
 
     row: JobRow
@@ -36,7 +36,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class SharedCache:
     """Something that jobs share."""
 
     name: str
@@ -45,13 +45,13 @@ class Cache:
     size_bytes: int
 
 
-def use_of(home: Home, row: JobRow) -> Use:
+def use_of(home: Home, row: JobRow) -> DiskUse:
     """Measure one job."""
     folder = home.job(row.id)
     results, checkpoints = disk_bytes(folder.results), disk_bytes(folder.checkpoints)
     logs = sum(file_bytes(file) for file in log_files(folder))
     other = disk_bytes(folder.path) - results - checkpoints - logs
-    return Use(row, logs, results, checkpoints, max(0, other))
+    return DiskUse(row, logs, results, checkpoints, max(0, other))
 
 
 def log_files(folder: JobFolder) -> Iterator[Path]:
@@ -64,7 +64,7 @@ def log_files(folder: JobFolder) -> Iterator[Path]:
             yield from (Path(path, name) for name in names if name in LOG_NAMES)
 
 
-def caches(home: Home) -> list[Cache]:
+def caches(home: Home) -> list[SharedCache]:
     """Measure what jobs share."""
     known = (
         ("code", home.code, "snapshots of code, one for each content"),
@@ -74,7 +74,7 @@ def caches(home: Home) -> list[Cache]:
         ("store", home.store_folder, "what `fabric store serve` serves; yours, never pruned"),
         ("database", home.database, "states, metrics, histories"),
     )
-    return [Cache(name, path, about, disk_bytes(path)) for name, path, about in known if path.exists()]
+    return [SharedCache(name, path, about, disk_bytes(path)) for name, path, about in known if path.exists()]
 
 
 def disk_bytes(path: Path) -> int:

@@ -152,17 +152,17 @@ def troubled_jobs(home: Home) -> Iterator[Finding]:
 def retention(home: Home) -> Iterator[Finding]:
     """Say what retention would remove: it never does so by itself."""
     from workbench.config import load_config
-    from workbench.services.upkeep.retention import chosen, rule_of
+    from workbench.services.upkeep.retention import removable_jobs, rule_of
     from workbench.store.db.database import Store
 
-    told = load_config().retention
-    if not told or not home.database.exists():
+    table = load_config().retention
+    if not table or not home.database.exists():
         return
-    rule = rule_of({}, told, None)
-    if not rule.says_which:
+    rule = rule_of({}, table)
+    if not rule.chooses:
         return
     with Store.open(home) as store:
-        amount = len(chosen(store, rule))
+        amount = len(removable_jobs(store, rule))
     if amount:
         yield Finding("retention", f"{count(amount, 'job')} may go", "ok", "", "fabric prune")
 

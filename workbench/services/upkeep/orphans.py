@@ -1,10 +1,10 @@
-"""Finds what belongs to no job: learners at places, files of deleted jobs, code that no job uses."""
+"""Finds what belongs to no job: learners at backends, files of deleted jobs, code that no job uses."""
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from workbench.errors import FabricError
-from workbench.job import short_id
-from workbench.services.follow.job_text import is_over
+from workbench.job import nine
+from workbench.store.db.rows import is_over
 
 if TYPE_CHECKING:
     from backends.contract.host import BackendOptions, Cluster, Host
@@ -23,20 +23,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """One thing that belongs to nobody."""
+    """One thing that belongs to no job."""
 
     kind: str
     """``learner``, ``folder``, ``code``, ``secrets``."""
-    place: str
+    backend: str
+    """Where it is; :data:`HERE` for files of this home."""
     name: str
     why: str
     size_bytes: int | None = None
     remove: Callable[[], None] | None = None
-    """None for what carries another home's mark."""
+    """None for what carries another home's mark: it is never removed."""
 
 
-def job_folders(place: Host | Cluster, ours: str) -> Iterator[tuple[str, str]]:
-    """Give the homes and jobs that have a folder at a host; this machine's are the home's own."""
+def _job_folders(place: Host | Cluster, ours: str) -> Iterator[tuple[str, str]]:
+    """Yield home and job of each job folder at a host; this machine's are the home's own."""
     from backends.contract.host import Host
 
     if not isinstance(place, Host) or place.here:
@@ -47,10 +48,10 @@ def job_folders(place: Host | Cluster, ours: str) -> Iterator[tuple[str, str]]:
             yield home, job_id
 
 
-def folders_left(
+def _leftover_folders(
     store: Store, options: BackendOptions, folders: Sequence[tuple[str, str]]
 ) -> Iterator[Leftover]:
-    """Give those that belong to no job here, the ones of this home with what removes them."""
+    """Yield those that belong to no job here, the ones of this home with what removes them."""
     from workbench.store.db.database import home_uuid
     from workbench.store.jobs import job
 
@@ -85,31 +86,34 @@ SETTLE_SECONDS: Final = 2.0
 """How long an agent may take to go after its learner has ended."""
 
 
-def find(store: Store, backend: str) -> tuple[list[Leftover], list[str]]:
-    """Return what belongs to nobody, and in sentences which places could not be asked.
+@dataclass(frozen=True, slots=True)
+class FoundLeftovers:
+    """What belongs to no job."""
+
+    leftovers: tuple[Leftover, ...]
+    problems: tuple[str, ...]
+    """Which backends could not be asked, in sentences."""
+
+
+def find_leftovers(store: Store, backend: str = "") -> FoundLeftovers:
+    """Find what belongs to no job: at one backend, or at all of them and in this home.
 
     Raises:
-        FabricError: the one place that was named could not be asked.
+        FabricError: the one backend that was named could not be asked.
     """
     from workbench.services.backends.placement import backend_options, known_backends
 
-    found: list[Leftover] = []
-    troubles: list[str] = []
     if backend:
-        return list(_learners(store, backend_options(backend))), troubles
+        return FoundLeftovers(tuple(_learners(store, backend_options(backend))), ())
+    found: list[Leftover] = []
+    problems: list[str] = []
     for name in known_backends():
         try:
             found += _learners(store, backend_options(name))
         except FabricError as error:
-            troubles.append(f"{name} could not be asked: {error}")
-    return [*found, *_folders(store), *_secrets(store), *_code(store)], troubles
-
-
-def remove(found: Iterable[Leftover]) -> None:
-    """Remove what is ours."""
-    for each in found:
-        if each.remove is not None:
-            each.remove()
+            problems.append(f"{name} could not be asked: {error}")
+    found += [*_folders(store), *_secrets(store), *_code(store)]
+    return FoundLeftovers(tuple(found), tuple(problems))
 
 
 def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
@@ -120,24 +124,24 @@ def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
     ours = home_uuid(store.home)
     backend = load_place(options)
     folders: dict[tuple[str, str], None] = {}
-    told: set[tuple[str, str]] = set()
+    with_learners: set[tuple[str, str]] = set()
     for runner_name in backend.runners():
         if backend.why_not(runner_name):
             continue  # no engine, so nothing of ours in it
         with closing(backend.open()) as place:
-            folders = folders or dict.fromkeys(job_folders(place, ours))
+            folders = folders or dict.fromkeys(_job_folders(place, ours))
             runner: Runner = load_runner(runner_name)(place, home_uuid=ours)
             with closing(runner):
                 refs = _settled(store, runner, ours)
-        told |= {(ref.home, ref.job_id) for ref in refs}
+        with_learners |= {(ref.home, ref.job_id) for ref in refs}
         for ref in refs:
             name = f"{short_id(ref.job_id)} attempt {ref.attempt} learner {ref.learner}"
             if ref.home != ours and not _is_adopted(store, ref):
                 yield Leftover("learner", options.name, name, f"of another home, {ref.home}")
-            elif why := _why_nobodys(store, ref):
+            elif why := _why_left(store, ref):
                 action = partial(_remove_learner, options, runner_name, ref)
                 yield Leftover("learner", options.name, name, why, remove=action)
-    yield from folders_left(store, options, [one for one in folders if one not in told])
+    yield from _leftover_folders(store, options, [one for one in folders if one not in with_learners])
 
 
 def _is_adopted(store: Store, ref: LearnerRef) -> bool:
@@ -155,14 +159,14 @@ def _settled(store: Store, runner: Runner, ours: str) -> list[LearnerRef]:
     while True:
         refs = list(runner.leftovers())
         if (
-            not any(ref.home == ours and _why_nobodys(store, ref) for ref in refs)
+            not any(ref.home == ours and _why_left(store, ref) for ref in refs)
             or elapsed_seconds() > deadline
         ):
             return refs
         time.sleep(0.05)
 
 
-def _why_nobodys(store: Store, ref: LearnerRef) -> str:
+def _why_left(store: Store, ref: LearnerRef) -> str:
     from workbench.store.jobs import job
 
     row = job(store, ref.job_id)
@@ -221,8 +225,8 @@ def _code(store: Store) -> Iterator[Leftover]:
         yield _files("code", code_hash[:12], "no job uses it", file)
 
 
-def unused_code(store: Store, gone: set[str]) -> list[Path]:
-    """Return the snapshots that no job was made of, but perhaps those of ``gone``.
+def unused_code(store: Store, removed: set[str]) -> list[Path]:
+    """Return the snapshots that no job was made of, but perhaps the ``removed`` ones.
 
     None while there are job folders that the store does not know.
     """
@@ -233,7 +237,7 @@ def unused_code(store: Store, gone: set[str]) -> list[Path]:
         return []
     used = set()
     for row in list_jobs(store):
-        if row.id in gone:
+        if row.id in removed:
             continue
         try:
             used.add(detail(store, row.id).code_hash)

@@ -1,30 +1,41 @@
-"""``fabric doctor --rebuild``: makes the database anew while no controller runs."""
+"""Makes a home's database anew from its job folders, while no controller runs."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.errors import TryAgain
-from workbench.formats import count
-from workbench.paths import Home, default_home
-from workbench.terminal.console import confirm, narrate
-from workbench.terminal.errors import warn
 
 if TYPE_CHECKING:
     from workbench.controller.runtime.lock import ControllerLock
-    from workbench.store.updates.rebuild import Report
+    from workbench.paths import Home
 
 LOCK_SECONDS = 15.0
 """How long a controller may take to step down."""
 
 
-def rebuild_store(*, yes: bool, json: bool) -> int:
-    """Ask, have the controller step down, rebuild, say what was found; jobs go on meanwhile.
+@dataclass(frozen=True, slots=True)
+class RebuiltDatabase:
+    """What was restored."""
+
+    jobs: int
+    events: int
+    deleted_jobs: int
+    """Jobs of which only the tombstone is left."""
+    open_jobs: int
+    problems: tuple[str, ...]
+    """What could not be restored, in sentences."""
+    kept: str
+    """Where the old database is; empty where there was none."""
+
+
+def rebuild_database(home: Home) -> RebuiltDatabase:
+    """Have the controller step down and make the database anew; jobs go on meanwhile. The old file is kept.
 
     Raises:
         TryAgain: a controller does not step down.
-        UsageError: nobody can be asked.
     """
     from workbench.controller.runtime.client import ensure_controller
     from workbench.metrics import ingest
@@ -33,12 +44,6 @@ def rebuild_store(*, yes: bool, json: bool) -> int:
     from workbench.store.jobs import open_jobs
     from workbench.store.updates.rebuild import rebuild
 
-    home = Home(default_home())
-    if home.database.exists() and not confirm(
-        f"Make {home.database} anew from the job folders? The old file is kept beside it.", yes=yes
-    ):
-        narrate("nothing was changed")
-        return 0
     make_home(home)
     lock = _take_controller_lock(home)
     try:
@@ -49,8 +54,14 @@ def rebuild_store(*, yes: bool, json: bool) -> int:
         waiting = len(open_jobs(store))
     if waiting:
         ensure_controller(home)
-    _tell(report, waiting, json=json)
-    return 0
+    return RebuiltDatabase(
+        jobs=report.jobs,
+        events=report.events,
+        deleted_jobs=report.tombstones,
+        open_jobs=waiting,
+        problems=tuple(report.problems),
+        kept=report.kept or "",
+    )
 
 
 def _take_controller_lock(home: Home) -> ControllerLock:
@@ -66,28 +77,3 @@ def _take_controller_lock(home: Home) -> ControllerLock:
         stop_controller(home)
         time.sleep(0.05)
     return lock
-
-
-def _tell(report: Report, waiting: int, *, json: bool) -> None:
-    if json:
-        from workbench.terminal.json_output import print_document
-
-        print_document(
-            {
-                "schema": "fabric.rebuild/1",
-                "jobs": report.jobs,
-                "events": report.events,
-                "deleted": report.tombstones,
-                "open_jobs": waiting,
-                "problems": list(report.problems),
-                "old_database": report.kept or None,
-            }
-        )
-        return
-    for text in report.problems:
-        warn(text)
-    narrate(
-        f"restored {count(report.jobs, 'job')} from {count(report.events, 'event')}; {waiting} still open"
-    )
-    if report.kept:
-        narrate(f"the old database is kept: {report.kept}")

@@ -1,9 +1,9 @@
-"""Which jobs and caches ``fabric prune`` would remove, and why the others stay."""
+"""Plans which jobs and caches may be removed, and removes them: only what a rule allows, and what nothing needs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import FabricError, UsageError
 from workbench.formats import MICROSECONDS
 from workbench.job import State
-from workbench.services.follow.job_text import is_over
-from workbench.services.upkeep.disk_usage import disk_bytes
+from workbench.services.transfer.events import Report, ignore
+from workbench.services.upkeep.disk_usage import DiskUse, disk_bytes, log_files, use_of
 from workbench.services.upkeep.orphans import remove_path, unused_code
+from workbench.store.db.rows import is_over
 
 if TYPE_CHECKING:
     from workbench.paths import Home
@@ -27,8 +28,8 @@ KEEP_TAG = "keep"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """What may go."""
+class RetentionRule:
+    """Which jobs may be removed."""
 
     older_than_seconds: float | None = None
     keep_last: int = 0
@@ -37,14 +38,14 @@ class Rule:
     where: tuple[str, ...] = ()
 
     @property
-    def says_which(self) -> bool:
-        """Whether it chooses among the jobs at all."""
+    def chooses(self) -> bool:
+        """Whether it chooses among the jobs at all; a rule that does not removes none."""
         return self.older_than_seconds is not None or bool(self.keep_last) or bool(self.where)
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
-    """A part of a cache that nobody uses."""
+class UnusedCache:
+    """A part of a cache that no job uses."""
 
     kind: str
     name: str
@@ -52,29 +53,133 @@ class Thing:
     remove: Callable[[], None]
 
 
-def rule_of(words: dict[str, Any], retention: Any, where: list[str] | None) -> Rule:
-    """Lay what the words say over the configuration's retention.
+@dataclass(frozen=True, slots=True)
+class RemovalPlan:
+    """What would be removed."""
+
+    jobs: tuple[DiskUse, ...]
+    """The oldest first."""
+    caches: tuple[UnusedCache, ...]
+    logs_only: bool
+    """Whether only the jobs' logs are removed."""
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.caches)
+
+    def freed_of(self, use: DiskUse) -> int:
+        """Return how many bytes the removal of one job frees."""
+        return use.logs if self.logs_only else use.total
+
+    @property
+    def freed_bytes(self) -> int:
+        """How many bytes the removal frees."""
+        return sum(map(self.freed_of, self.jobs)) + sum(each.size_bytes for each in self.caches)
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """One thing that was removed, or was not."""
+
+    name: str
+    """A job's id, or the name of a part of a cache."""
+    error: FabricError | None = None
+    """Why it stays."""
+
+
+def plan_removal(
+    store: Store,
+    rule: RetentionRule,
+    *,
+    caches_only: bool = False,
+    backend: str = "",
+    report: Report = ignore,
+) -> RemovalPlan:
+    """Return what a rule, and the state of the caches, allow to be removed. Nothing is changed.
+
+    Args:
+        store: The store.
+        rule: Which jobs.
+        caches_only: Whether jobs stay, whatever the rule.
+        backend: Only the copies of data that this backend has, of all caches.
+        report: Takes a notice for each backend that cannot be asked.
+
+    Raises:
+        UsageError: the rule's filter cannot be read.
+    """
+    rows = [] if caches_only else removable_jobs(store, rule)
+    uses = [use_of(store.home, row) for row in rows]
+    if rule.logs_only:
+        return RemovalPlan(tuple(use for use in uses if use.logs), (), logs_only=True)
+    if backend:
+        return RemovalPlan(tuple(uses), tuple(unused_data(backend, report)), logs_only=False)
+    caches = unused_caches(store, {use.row.id for use in uses}, report)
+    return RemovalPlan(tuple(uses), tuple(caches), logs_only=False)
+
+
+def remove(store: Store, plan: RemovalPlan, *, origin: str) -> Iterator[Removed]:
+    """Remove what a plan names, and yield each thing when it is done; what cannot be removed stays, with its error."""
+    if plan.logs_only:
+        for use in plan.jobs:
+            _remove_logs(store, use.row, origin)
+            yield Removed(use.row.id)
+        return
+    _delete(store, [use.row for use in plan.jobs], origin)
+    yield from (Removed(use.row.id) for use in plan.jobs)
+    for each in plan.caches:
+        try:
+            each.remove()
+        except FabricError as error:
+            yield Removed(each.name, error)
+        else:
+            yield Removed(each.name)
+
+
+def _delete(store: Store, rows: Sequence[JobRow], origin: str) -> None:
+    from workbench.controller.runtime.client import ask, ensure_controller
+    from workbench.services.follow.wait import wait_until
+
+    for row in rows:
+        ask(store, row.id, "delete", origin=origin)
+    if rows:
+        ensure_controller(store.home)
+        wait_until(store, rows, lambda now: all(row.deleted_us is not None for row in now))
+
+
+def _remove_logs(store: Store, row: JobRow, origin: str) -> None:
+    from workbench.store.jobs import add_note, who_am_i
+
+    for file in list(log_files(store.home.job(row.id))):
+        file.unlink(missing_ok=True)
+    add_note(store, row.id, "its logs were removed", who=who_am_i(), origin=origin)
+
+
+def rule_of(
+    options: Mapping[str, Any], retention: Mapping[str, Any], where: Sequence[str] = ()
+) -> RetentionRule:
+    """Make a rule of options, which go before the configuration's table ``[retention]``.
+
+    Both have the keys ``older_than``, ``keep_last``, ``keep_failed`` and ``logs_only``; None and False say nothing.
 
     Raises:
         UsageError: a length of time cannot be read.
     """
     from workbench.services.durations import seconds_of
 
-    told = {**retention, **{key: value for key, value in words.items() if value not in (None, False)}}
-    older = told.get("older_than")
-    return Rule(
+    given = {**retention, **{key: value for key, value in options.items() if value not in (None, False)}}
+    older = given.get("older_than")
+    return RetentionRule(
         None if older is None else seconds_of(str(older), "--older-than"),
-        int(told.get("keep_last") or 0),
-        bool(told.get("keep_failed")),
-        bool(told.get("logs_only")),
-        tuple(where or ()),
+        int(given.get("keep_last") or 0),
+        bool(given.get("keep_failed")),
+        bool(given.get("logs_only")),
+        tuple(where),
     )
 
 
-def chosen(store: Store, rule: Rule) -> list[JobRow]:
-    """Return the jobs that may go, oldest first.
+def removable_jobs(store: Store, rule: RetentionRule) -> list[JobRow]:
+    """Return the jobs that a rule allows to be removed, oldest first.
 
-    Never one that is not over, one that others still wait for, or one with the tag ``keep``.
+    Never one that is not over, one that open jobs come after, or one with the tag ``keep``.
 
     Raises:
         UsageError: the filter cannot be read.
@@ -123,36 +228,35 @@ def _needed(store: Store, rows: list[JobRow]) -> set[str]:
     return needed
 
 
-def unused(store: Store, gone: set[str]) -> Iterator[Thing]:
-    """Yield what no job would use any more when those of ``gone`` were deleted: code, environments, data, images."""
+def unused_caches(store: Store, removed: set[str], report: Report = ignore) -> Iterator[UnusedCache]:
+    """Yield what no job would use any more without the ``removed`` ones: code, environments, data, images."""
     from workbench.services.backends.placement import DEFAULT
     from workbench.store.jobs import list_jobs
 
-    home, kept = store.home, [row for row in list_jobs(store) if row.id not in gone]
-    for path in unused_code(store, gone):
-        yield Thing("code", path.name[:12], disk_bytes(path), partial(remove_path, path))
+    home, kept = store.home, [row for row in list_jobs(store) if row.id not in removed]
+    for path in unused_code(store, removed):
+        yield UnusedCache("code", path.name[:12], disk_bytes(path), partial(remove_path, path))
     used = {key for row in kept for key in _environments_of(home, row)}
     for path in _folders(home.environments):
         if path.name not in used and not path.name.startswith("."):
-            yield Thing(
+            yield UnusedCache(
                 "environment", path.name[:12], disk_bytes(path), partial(_remove_environment, home, path)
             )
-    yield from copies_at(DEFAULT)
+    yield from unused_data(DEFAULT, report)
     if all(is_over(row) for row in kept):
         yield from _images()
 
 
-def copies_at(backend: str) -> list[Thing]:
-    """Return the copies of data at a place that no job uses, as one thing: they go together."""
-    from workbench.services.transfer.data_cache import look_at_places
+def unused_data(backend: str, report: Report = ignore) -> list[UnusedCache]:
+    """Return the copies of data at a backend that no job uses, as one part of a cache: they go together."""
+    from workbench.services.transfer.data_cache import data_caches
 
     found = []
-    for place in look_at_places(backend):
-        free = [int(each["size_bytes"]) for each in place.documents if not each["in_use"]]
-        if free:
-            found.append(
-                Thing("data", f"{len(free)} at {place.backend}", sum(free), partial(_drop_all, place.drop))
-            )
+    for cache in data_caches(backend, report):
+        if unused := cache.unused:
+            size_bytes = sum(each.size_bytes for each in unused)
+            name = f"{len(unused)} at {cache.backend}"
+            found.append(UnusedCache("data", name, size_bytes, partial(_drop_all, cache.drop)))
     return found
 
 
@@ -186,8 +290,8 @@ def _remove_environment(home: Home, path: Path) -> None:
         remove_environment(path.name, look_at(host, home_uuid(home)), host)
 
 
-def _images() -> Iterator[Thing]:
-    """Images that fabric built of jobs' code; they are built again when they are needed."""
+def _images() -> Iterator[UnusedCache]:
+    """Yield images that fabric built of jobs' code; they are built again when they are needed."""
     from backends.contract.container_engines import find_engine
     from workbench.learner.platform.engine_client import EngineRefused, ask
 
@@ -201,7 +305,7 @@ def _images() -> Iterator[Thing]:
         names = [name for name in image.get("RepoTags") or () if name != "<none>:<none>"]
         for name in names:
             remove = partial(_remove_image, path, name)
-            yield Thing("image", name, int(image.get("Size") or 0), remove)
+            yield UnusedCache("image", name, int(image.get("Size") or 0), remove)
 
 
 def _remove_image(path: str, name: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from workbench.job import Intent, JobId, LearnerPhase, Reason, State
+from workbench.job import TERMINAL, Intent, JobId, LearnerPhase, Reason, State
 
 if TYPE_CHECKING:
     from workbench.spec import JobSpec
@@ -315,6 +315,11 @@ def transition_row(row: tuple[Any, ...]) -> TransitionRow:
 def request_row(row: tuple[Any, ...]) -> RequestRow:
     """Make a request's row of :data:`REQUEST_COLUMNS`."""
     return RequestRow(row[0], row[1], JobId(row[2]), json.loads(row[3]), *row[4:])
+
+
+def is_over(row: JobRow) -> bool:
+    """Say whether nothing more will happen to a job by itself: ended, and no restart is due."""
+    return row.state in TERMINAL and row.next_try_us is None and not row.intent
 
 
 def dump(value: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,10 +12,11 @@ import typer
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Backend, Json, Yes
 from workbench.errors import InputMissing, UsageError
-from workbench.terminal.console import narrate
+from workbench.terminal.console import confirm, narrate, person_present
 
 if TYPE_CHECKING:
     from workbench.services.backends.named_store import Named
+    from workbench.services.transfer.data_cache import CachedContainer
 
 Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="A folder of this machine.")]
 Target = Annotated[
@@ -36,8 +39,9 @@ Down = Annotated[
 )
 def put(folder: Folder, target: Target, create: Create = False, json: Json = False) -> None:
     """Copy a folder into a store; what is there already, and the same, is not copied again."""
+    from workbench.cli.framework.transfer_view import shown_transfer
     from workbench.services.backends.named_store import named
-    from workbench.terminal.status_line import copy_line
+    from workbench.services.transfer.events import CopyProgress
 
     source = Path(folder).expanduser()
     if not source.is_dir():
@@ -47,8 +51,9 @@ def put(folder: Folder, target: Target, create: Create = False, json: Json = Fal
         if not create:
             raise _no_container(to)
         make_container(to)
-    with copy_line(f"{source.name} to {target}", shown=not json) as tell:
-        to.moving.put(source, to.path, tell)
+    what = f"{source.name} to {target}"
+    with shown_transfer(progress=not json) as report:
+        to.moving.put(source, to.path, lambda progress: report(CopyProgress(what, progress)))
     files = [each for each in source.rglob("*") if each.is_file() and not each.is_symlink()]
     size_bytes = sum(each.stat().st_size for each in files)
     if json:
@@ -92,9 +97,7 @@ def list_(backend: Backend = "", json: Json = False) -> None:
 
     A cluster that keeps them on a claim is asked when it is named: a pod is started for it.
     """
-    from workbench.services.transfer.data_cache import show_copies
-
-    show_copies(backend, json=json)
+    print_copies(backend, json=json)
 
 
 @command(
@@ -108,9 +111,89 @@ def prune(backend: Backend = "", to: Down = "", yes: Yes = False, json: Json = F
 
     They are brought again when a job asks for them. [data] of the configuration limits how large they grow.
     """
-    from workbench.services.transfer.data_cache import prune_copies
+    from workbench.cli.framework.transfer_view import shown_transfer
+    from workbench.formats import count, size
+    from workbench.services.transfer.data_cache import container_document, data_caches, drop_unused
+    from workbench.terminal.json_output import print_document
 
-    return prune_copies(backend, to, yes=yes, json=json)
+    keep_bytes = _read_size(to)
+    with shown_transfer() as report:
+        caches = data_caches(backend, report)
+    unused = [each for cache in caches for each in cache.unused]
+    names = ", ".join(sorted({each.backend for each in unused}))
+    question = f"Remove {'up to ' if to else ''}{count(len(unused), 'cached container')} at {names}?"
+    if not unused:
+        narrate("there is no copy that no job uses")
+    elif not yes and not person_present():
+        narrate(f"--yes removes up to {count(len(unused), 'cached container')} at {names}")
+    elif confirm(question, yes=yes):
+        removed = drop_unused(caches, keep_bytes)
+        if json:
+            print_document([{**container_document(each), "removed": True} for each in removed])
+        else:
+            freed = size(sum(each.size_bytes for each in removed))
+            narrate(f"removed {count(len(removed), 'cached container')}, {freed}")
+        return 0
+    if json:
+        print_document([])
+    return 0
+
+
+def _read_size(to: str) -> int:
+    if not to:
+        return -1
+    from workbench.manifest.keys.units import size_bytes
+
+    try:
+        return size_bytes(to)
+    except ValueError as error:
+        raise UsageError(f"--to {to}: {error}", hint="such as 20GB") from error
+
+
+def print_copies(backend: str, *, json: bool) -> None:
+    """Print the copies of stores' data that a backend has, or all backends."""
+    from workbench.cli.framework.transfer_view import shown_transfer
+    from workbench.services.transfer.data_cache import container_document, data_caches
+
+    with shown_transfer() as report:
+        found = [each for cache in data_caches(backend, report) for each in cache.containers]
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document([container_document(each) for each in found])
+    elif not found:
+        narrate(f"no job has brought data of a store to {backend or 'a place'} yet")
+    else:
+        sys.stdout.write(_table(found))
+
+
+def _table(found: Sequence[CachedContainer]) -> str:
+    from workbench.clock import now_us
+    from workbench.formats import ago, size
+    from workbench.terminal.console import width
+    from workbench.terminal.table import Column, render
+
+    columns = [
+        Column("CONTAINER"),
+        Column("WHERE"),
+        Column("STORE", stretch=True),
+        Column("FILES", right=True),
+        Column("SIZE", right=True),
+        Column("USED"),
+    ]
+    now = now_us()
+    rows = [
+        [
+            each.container + ("" if each.whole else " (not whole)"),
+            each.backend,
+            each.store or "-",
+            str(each.files),
+            size(each.size_bytes),
+            "now" if each.in_use else ago(each.used_us, now) if each.used_us else "-",
+        ]
+        for each in found
+    ]
+    return render(columns, rows, width=width(120))
 
 
 def make_container(to: Named) -> None:

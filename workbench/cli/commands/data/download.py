@@ -57,31 +57,31 @@ def download(
 ) -> None:
     """Copy a job's code, logs, results or checkpoints here.
 
-    They come from this machine, from the store that they are in, or from the job's place, also while it runs.
-    Each becomes a folder of that name, whole or not at all; a copy from a store that was cut off is gone on with.
-    What is there is not touched without --force.
+    They come from this machine, from the store that they are in, or from the job's backend, also while it runs.
+    Each becomes a folder of that name, whole or not at all; interrupted downloads from a store resume. Existing
+    files are kept unless --force.
     """
+    from workbench.cli.framework.transfer_view import shown_transfer
     from workbench.services.open_store import store_with
-    from workbench.services.transfer.download import Wanted, fetch
+    from workbench.services.transfer.download import DownloadOptions
+    from workbench.services.transfer.download import download as download_files
 
     if definition or trainedmodel:
-        from workbench.services.transfer.download import download_zips
-
-        chosen = [("code", "definition")] if definition else []
-        chosen += [("results", "trainedmodel")] if trainedmodel else []
+        parts = [("code", "definition")] if definition else []
+        parts += [("results", "trainedmodel")] if trainedmodel else []
         if what or to:
             raise UsageError("--definition and --trainedmodel say what; --filename says where to")
-        download_zips(job, chosen, filename, force=force, json=json)
+        _download_zips(job, parts, filename, force=force, json=json)
         return
     if filename:
         raise UsageError(
             "--filename names the zip of --definition or --trainedmodel", hint="--to names a folder"
         )
     kinds, target = _sort_out(what or [], to)
-    with store_with(job) as (store, row):
-        place = Path(target or row.id)
-        wanted = Wanted(tuple(include or ()), force, shown=not json)
-        written = {each: fetch(store, row, each, place / each, wanted) for each in kinds}
+    options = DownloadOptions(tuple(include or ()), force)
+    with store_with(job) as (store, row), shown_transfer(progress=not json) as report:
+        folder = Path(target or row.id)
+        written = {each: download_files(store, row, each, folder / each, options, report) for each in kinds}
     if json:
         from workbench.terminal.json_output import print_document
 
@@ -96,6 +96,23 @@ def download(
     for path in written.values():
         print(path)
     narrate(f"downloaded {', '.join(kinds)} of {short_id(row.id)} {row.name}")
+
+
+def _download_zips(job: str, parts: list[tuple[str, str]], filename: str, *, force: bool, json: bool) -> None:
+    from workbench.cli.framework.transfer_view import shown_transfer
+    from workbench.services.open_store import store_with
+    from workbench.services.transfer.download import download_zips
+
+    with store_with(job) as (store, row), shown_transfer(progress=not json) as report:
+        written = download_zips(store, row, parts, filename, force=force, report=report)
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        files = {part: str(path.absolute()) for part, path in written.items()}
+        print_document({"schema": "fabric.download/1", "id": row.id, "files": files})
+        return
+    for path in written.values():
+        print(path)
 
 
 def _sort_out(words: list[str], to: str) -> tuple[list[str], str]:

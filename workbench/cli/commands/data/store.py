@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated
+from threading import Event
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Job, Json
+from workbench.job import nine
+
+if TYPE_CHECKING:
+    from workbench.services.transfer.retry_upload import UploadRetry
+    from workbench.services.transfer.s3_server import ServedStore
+
+EXIT_NOT_STORED = 75
+ORIGIN = "cli"
 
 Folder = Annotated[
     str, typer.Argument(metavar="[FOLDER]", help="A folder for each container; else one in fabric's home.")
@@ -38,25 +51,108 @@ def serve(folder: Folder = "", port: Port = 0, manifest: Manifests = None, json:
     own examples as long as it runs: they run as they are. Elsewhere it is named `served:CONTAINER`.
     """
     from workbench.paths import Home, default_home
-    from workbench.services.transfer.s3_server import serve_store
+    from workbench.services.transfer.s3_server import containers_in, serve_store
+    from workbench.terminal.console import narrate
 
     home = Home(default_home())
-    place = Path(folder).expanduser().absolute() if folder else home.store_folder
-    return serve_store(home, place, port, manifest or [], json=json)
+    path = Path(folder).expanduser().absolute() if folder else home.store_folder
+    containers = containers_in(manifest or [])
+    with _set_by_signals() as cancel, closing(serve_store(home, path, port, containers, cancel)) as stores:
+        for served in stores:
+            _print_served(served, containers, json=json)
+    if not json:
+        narrate("the store is served no more; its files are still there")
+    return 0
+
+
+@contextmanager
+def _set_by_signals() -> Iterator[Event]:
+    """Give an event that is set when a signal asks for the end."""
+    event = Event()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda *_: event.set()) for number in numbers}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _print_served(served: ServedStore, containers: Sequence[str], *, json: bool) -> None:
+    from workbench.data.stores.local_server import ALIAS, NAME, TRIAL_KEY
+    from workbench.terminal.console import narrate
+
+    if json:
+        from workbench.terminal.json_output import print_event
+
+        print_event(
+            "serving",
+            {
+                "address": served.address,
+                "folder": served.folder,
+                "alias": ALIAS,
+                "name": NAME,
+                "user_name": TRIAL_KEY,
+                "password": TRIAL_KEY,
+                "containers": list(containers),
+                "made": list(served.made),
+            },
+        )
+        return
+    print(served.address)
+    sys.stdout.flush()
+    narrate(f"serves {served.folder} to user {TRIAL_KEY} with password {TRIAL_KEY}, on this machine alone")
+    if served.made:
+        narrate(f"made the containers {', '.join(served.made)}")
+    narrate(f"it stands for {ALIAS}; elsewhere name it {NAME}:CONTAINER")
+    narrate(f"`fabric data put FOLDER {NAME}:CONTAINER` brings data in; ctrl-c ends it")
 
 
 @command("retry", "fabric store retry @last", "fabric store retry digits --json")
 def retry(job: Job, json: Json = False) -> int:
-    """Store a job's results again, where its end could not: from its place, or from here if they came home.
+    """Store a job's results again that could not be stored at its end: from its backend, or from this machine.
 
     A job that failed for this alone has completed then: its state is that of its command's own exit. The exit
     code is 75 while something is still missing.
     """
+    from workbench.cli.framework.transfer_view import shown_transfer
     from workbench.services.open_store import store_with
-    from workbench.services.transfer.retry_upload import retry as again
+    from workbench.services.transfer.retry_upload import retry_upload
 
-    with store_with(job) as (opened, row):
-        return again(opened, row.id, json=json)
+    with store_with(job) as (opened, row), shown_transfer() as report:
+        done = retry_upload(opened, row.id, origin=ORIGIN, report=report)
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(
+            {
+                "schema": "fabric.stored/1",
+                "id": row.id,
+                "where": done.address,
+                "files": done.files,
+                "size_bytes": done.size_bytes,
+                "missing_files": done.missing_files,
+                "state": done.state.value,
+                "reasons": list(done.reasons),
+            }
+        )
+    else:
+        _print_retry(nine(row.id), done)
+    return 0 if done.is_complete else EXIT_NOT_STORED
+
+
+def _print_retry(short_id: str, done: UploadRetry) -> None:
+    from workbench.formats import count, size
+    from workbench.terminal.console import narrate
+
+    if not done.is_complete:
+        why = done.reasons[0] if done.reasons else ""
+        narrate(f"{count(done.missing_files, 'file')} of {short_id} still not stored: {why}")
+        narrate("they stay where they are; try again once that is mended")
+        return
+    narrate(f"{done.address} has {count(done.files, 'file')} of {short_id}, {size(done.size_bytes)}")
+    if done.state is not done.state_before:
+        narrate(f"{short_id} was {done.state_before} for it and is {done.state} now")
 
 
 store = Family(

@@ -50,12 +50,13 @@ def logs(
     Of one learner byte for byte; of several whole lines in the order of their times, with `[1] ` before those
     of learner 1. On a terminal control sequences are made harmless.
     """
-    from workbench.cli.follow.logs import Wanted, follow_attempts, print_attempt, print_document
+    from workbench.cli.follow.logs import print_log, print_log_document
     from workbench.logs.grep import Pattern
+    from workbench.services.follow.log_reader import LogQuery, follow_attempts, learners_of
     from workbench.services.open_store import store_with
 
     with store_with(job) as (store, row):
-        wanted = Wanted(
+        query = LogQuery(
             learners=learners_of(row, learner),
             attempt=_attempt(row, attempt),
             tail=tail,
@@ -64,30 +65,15 @@ def logs(
             invert=invert,
             timestamps=timestamps,
             prefix=not no_prefix,
-            json=json,
             setup=setup,
         )
         if follow:
-            follow_attempts(store, row, wanted, to_the_end=attempt is None)
+            for one, wait in follow_attempts(store, row, query, to_the_end=attempt is None):
+                print_log(store, row, one, wait, json=json)
         elif json:
-            print_document(store, row, wanted)
+            print_log_document(store, row, query)
         else:
-            print_attempt(store, row, wanted)
-
-
-def learners_of(row: JobRow, learner: int | None) -> tuple[int, ...]:
-    """Return the learners that are meant: one, or all.
-
-    Raises:
-        UnknownName: there is no such learner.
-    """
-    if learner is None:
-        return tuple(range(1, row.learners + 1))
-    if not 1 <= learner <= row.learners:
-        from workbench.errors import UnknownName
-
-        raise UnknownName(f"there is no learner {learner}", hint=f"learners are 1 to {row.learners}")
-    return (learner,)
+            print_log(store, row, query)
 
 
 def _attempt(row: JobRow, attempt: int | None) -> int:

@@ -8,16 +8,18 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.formats import MICROSECONDS, iso, number
-from workbench.job import short_id
+from workbench.errors import UsageError
+from workbench.formats import MICROSECONDS, count, iso, number, short
+from workbench.job import nine
 from workbench.metrics import series
 from workbench.metrics.table import table
-from workbench.terminal.console import narrate, width
+from workbench.terminal.console import narrate, style, width
 from workbench.terminal.json_output import print_document
 from workbench.terminal.table import Column, render
 
 if TYPE_CHECKING:
     from workbench.metrics import MetricRow
+    from workbench.services.inspect.metric_dry_run import ExtractedLine
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
 
@@ -145,3 +147,61 @@ def _row_document(each: MetricRow) -> dict[str, Any]:
 
     place = {"learner": each.learner, "attempt": each.attempt, "step": each.step, "time": iso(each.time_us)}
     return {**place, "values": dict(each.values)}
+
+
+def print_dry_run(source: str, log: str, *, json: bool) -> int:
+    """Print what the expressions of a manifest, or of a preset, extract from a log; return the exit code.
+
+    Raises:
+        InputMissing: there is no such manifest or log.
+        UsageError: the manifest has no expressions, or no log is named.
+    """
+    from workbench.services.inspect.metric_dry_run import dry_run, expressions_of, log_bytes
+
+    if not log:
+        raise UsageError(
+            "--try needs a manifest and a log", hint="fabric metrics --try manifest.yml train.log"
+        )
+    metrics = expressions_of(source)
+    lines = list(dry_run(metrics, sys.stdin.buffer.read() if log == "-" else log_bytes(log)))
+    matches = sum(bool(each.group) for each in lines)
+    if json:
+        print_document([_extracted_document(each) for each in lines])
+    else:
+        _print_extracted(lines)
+        sys.stdout.flush()
+        narrate(f"{count(matches, 'match', 'matches')} in {count(len(lines), 'line')}")
+    return 0 if matches else 1
+
+
+def _print_extracted(lines: Sequence[ExtractedLine]) -> None:
+    digits = len(str(len(lines)))
+    columns = width() - digits - 3
+    for each in lines:
+        plain = "".join(c if c.isprintable() else "·" for c in each.text)
+        cut = plain if len(plain) <= columns else plain[: columns - 1] + "…"
+        sys.stdout.write(f"{each.line:>{digits}} | {cut}\n")
+        if each.group:
+            values = " ".join(f"{key}={_value(value)}" for key, value in (each.values or {}).items())
+            step = f" at step {each.step}" if each.step is not None else ""
+            note = f"; {each.why}" if each.why else ""
+            line = f"{each.group}: {values}{step}{note}"
+            sys.stdout.write(" " * digits + " = " + style(line, "green", sys.stdout) + "\n")
+        elif each.why:
+            sys.stdout.write(" " * digits + " - " + style(short(each.why, columns), "dim", sys.stdout) + "\n")
+
+
+def _value(value: Any) -> str:
+    return number(value) if isinstance(value, (int, float)) else str(value)
+
+
+def _extracted_document(each: ExtractedLine) -> dict[str, Any]:
+    return {
+        "schema": "fabric.tried/1",
+        "line": each.line,
+        "text": each.text,
+        "group": each.group or None,
+        "values": dict(each.values) if each.values is not None else None,
+        "step": each.step,
+        "why": each.why or None,
+    }

@@ -87,9 +87,9 @@ def metrics(
     when nothing matches.
     """
     if try_:
-        from workbench.services.inspect.metric_dry_run import try_metrics
+        from workbench.cli.commands.inspect.metric_tables import print_dry_run
 
-        return try_metrics(job, log, json=json)
+        return print_dry_run(job, log, json=json)
     from workbench.cli.commands.inspect.metric_tables import print_csv, print_latest, print_rows, print_table
     from workbench.errors import UsageError
     from workbench.services.open_store import store_with
@@ -130,21 +130,27 @@ def _follow(
     store: Store, row: JobRow, *, learner: int | None, attempt: int | None, csv: bool, json: bool
 ) -> None:
     from workbench.cli.commands.inspect.metric_tables import write_csv_rows
-    from workbench.cli.follow.many import new_points
     from workbench.formats import MICROSECONDS, iso, number, stamp
+    from workbench.services.follow.metric_points import follow_points
     from workbench.terminal.json_output import print_event
 
-    for name, point, who in new_points(store, row, learner=learner, attempt=attempt):
+    for each in follow_points(store, row, learner=learner, attempt=attempt):
+        name, point = each.name, each.point
         step = "" if point.step is None else str(point.step)
         if json:
-            place = {"learner": who, "attempt": point.attempt, "step": point.step, "time": iso(point.time_us)}
+            place = {
+                "learner": each.learner,
+                "attempt": point.attempt,
+                "step": point.step,
+                "time": iso(point.time_us),
+            }
             print_event("metric", {"name": name, "value": point.value, **place})
         elif csv:
             value = "nan" if point.value is None else repr(point.value)
             time = f"{point.time_us / MICROSECONDS:.6f}"
-            write_csv_rows([[str(who), str(point.attempt), step, time, name, value]])
+            write_csv_rows([[str(each.learner), str(point.attempt), step, time, name, value]])
         else:
-            learner_word = f"[{who}] " if row.learners > 1 else ""
+            learner_word = f"[{each.learner}] " if row.learners > 1 else ""
             step_word = f"step {step}  " if step else ""
             print(f"{stamp(point.time_us)}  {learner_word}{step_word}{name}={number(point.value)}")
         sys.stdout.flush()

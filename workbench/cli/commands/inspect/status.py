@@ -43,7 +43,8 @@ def _print(store: Store | None, rows: list[JobRow], *, json: bool) -> None:
         print_document([job_document(row) for row in rows])
         return
     from workbench.metrics import series
-    from workbench.services.follow.job_text import ended_lines, is_over, metrics_line, state_line
+    from workbench.services.follow.job_text import ended_lines, metrics_line, state_line
+    from workbench.store.db.rows import is_over
 
     for row in rows:
         line = ended_lines(row, "")[0] if is_over(row) else state_line(row)

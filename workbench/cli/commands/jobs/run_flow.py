@@ -149,7 +149,7 @@ def print_detached(row: JobRow, *, json: bool, quiet: bool) -> int:
 
 def _finish(store: Store, row: JobRow, code: int, wishes: Wishes) -> int:
     from workbench.cli.follow.report import finish
-    from workbench.services.follow.job_text import is_over
+    from workbench.store.db.rows import is_over
     from workbench.store.jobs import job
 
     now = job(store, row.id) or row

@@ -47,9 +47,9 @@ def wait(
     from workbench.job import EXIT_TIMED_OUT
     from workbench.services.durations import seconds_of
     from workbench.services.filters import read_conditions
-    from workbench.services.follow.job_text import is_over
     from workbench.services.follow.wait import wait_until
     from workbench.services.open_store import chosen_jobs, open_store
+    from workbench.store.db.rows import is_over
 
     wishes = Wishes(read_conditions(require or []), junit, summary)
     check(wishes)

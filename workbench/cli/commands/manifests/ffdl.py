@@ -13,6 +13,7 @@ from workbench.cli.framework.options import Job, JsonStream, Learner
 
 if TYPE_CHECKING:
     from workbench.metrics import MetricRow
+    from workbench.services.follow.log_reader import LogLine
     from workbench.store.db.rows import JobRow
 
 PAGE = 20
@@ -52,14 +53,13 @@ def loglines(
 
     `fabric logs` prints the lines alone.
     """
-    from workbench.cli.commands.inspect.logs import learners_of
-    from workbench.cli.follow.logs import Wanted, timed_lines, watched
+    from workbench.services.follow.log_reader import LogQuery, learners_of, read_lines, waiting_for_output
     from workbench.services.open_store import store_with
 
     with store_with(job) as (store, row):
-        wanted = Wanted(learners=learners_of(row, learner), attempt=row.attempt)
-        with watched(store) if follow else _nothing() as wait:
-            items = _numbered(_log_items(row, timed_lines(store, row, wanted, wait)))
+        query = LogQuery(learners=learners_of(row, learner), attempt=row.attempt)
+        with waiting_for_output(store) if follow else _nothing() as wait:
+            items = _numbered(_log_items(row, read_lines(store, row, query, wait)))
             _print(
                 _chosen(items, pagesize, pos, since, follow=follow), json=json, follow=follow, say=_log_line
             )
@@ -100,17 +100,16 @@ def _nothing() -> Any:  # a context manager of None
     return nullcontext()
 
 
-def _log_items(row: JobRow, lines: Iterator[bytes]) -> Iterator[Item]:
+def _log_items(row: JobRow, lines: Iterator[LogLine]) -> Iterator[Item]:
     from workbench.formats import milliseconds
 
     for line in lines:
-        learner, time, text = line.split(b" ", 2)
         yield {
             "schema": "fabric.logline/1",
             "training_id": row.id,
-            "learner": int(learner),
-            "time": milliseconds(time.decode()),
-            "line": text.decode(errors="replace"),
+            "learner": line.learner,
+            "time": milliseconds(line.time),
+            "line": line.text,
         }
 
 

@@ -22,15 +22,15 @@ def doctor(rebuild: Rebuild = False, yes: Yes = False, json: Json = False) -> in
     """Check this machine and fabric's own files; say what to do.
 
     The exit code is 78 when something is wrong. --rebuild restores a lost or damaged database and keeps the
-    old file beside the new one.
+    old file next to the new one.
     """
     if rebuild:
-        from workbench.services.upkeep.rebuild import rebuild_store
+        _rebuild(yes=yes, json=json)
+        return 0
+    from workbench.paths import Home, default_home
+    from workbench.services.upkeep.diagnostics import diagnose
 
-        return rebuild_store(yes=yes, json=json)
-    from workbench.services.upkeep.diagnostics import all_findings
-
-    found = all_findings()
+    found = list(diagnose(Home(default_home())))
     if json:
         from workbench.cli.commands.backends.backend import finding_document
         from workbench.terminal.json_output import print_document
@@ -49,6 +49,42 @@ def doctor(rebuild: Rebuild = False, yes: Yes = False, json: Json = False) -> in
         print_findings(found)
         narrate("all is well" if _well(found) else "something is wrong; `do:` says what helps")
     return 0 if _well(found) else EXIT_WRONG
+
+
+def _rebuild(*, yes: bool, json: bool) -> None:
+    from workbench.formats import count
+    from workbench.paths import Home, default_home
+    from workbench.services.upkeep.rebuild import rebuild_database
+    from workbench.terminal.console import confirm, narrate
+    from workbench.terminal.errors import warn
+
+    home = Home(default_home())
+    question = f"Make {home.database} anew from the job folders? The old file is kept beside it."
+    if home.database.exists() and not confirm(question, yes=yes):
+        narrate("nothing was changed")
+        return
+    rebuilt = rebuild_database(home)
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document(
+            {
+                "schema": "fabric.rebuild/1",
+                "jobs": rebuilt.jobs,
+                "events": rebuilt.events,
+                "deleted": rebuilt.deleted_jobs,
+                "open_jobs": rebuilt.open_jobs,
+                "problems": list(rebuilt.problems),
+                "old_database": rebuilt.kept or None,
+            }
+        )
+        return
+    for text in rebuilt.problems:
+        warn(text)
+    restored = f"{count(rebuilt.jobs, 'job')} from {count(rebuilt.events, 'event')}"
+    narrate(f"restored {restored}; {rebuilt.open_jobs} still open")
+    if rebuilt.kept:
+        narrate(f"the old database is kept: {rebuilt.kept}")
 
 
 def _well(found: list[Finding]) -> bool:

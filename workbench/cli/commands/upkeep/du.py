@@ -11,7 +11,7 @@ from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, Json, SomeJobs, Where
 
 if TYPE_CHECKING:
-    from workbench.services.upkeep.disk_usage import Cache, Use
+    from workbench.services.upkeep.disk_usage import DiskUse, SharedCache
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
 
@@ -31,9 +31,9 @@ def du(
     The largest jobs come first. `fabric prune` frees space. With --backend it is the copies of data that a host has.
     """
     if backend:
-        from workbench.services.transfer.data_cache import show_copies
+        from workbench.cli.commands.data.data import print_copies
 
-        show_copies(backend, json=json)
+        print_copies(backend, json=json)
         return
     from workbench.services.open_store import existing_store
     from workbench.services.upkeep.disk_usage import caches, use_of
@@ -67,7 +67,7 @@ def _rows(store: Store, jobs: list[str], where: list[str] | None) -> list[JobRow
     return [row for row in found if not named or row.id in named]
 
 
-def _print(uses: list[Use], shared: list[Cache], shown: int | None) -> None:
+def _print(uses: list[DiskUse], shared: list[SharedCache], shown: int | None) -> None:
     from workbench.formats import count, size
     from workbench.job import short_id
     from workbench.terminal.console import narrate, width
@@ -97,11 +97,11 @@ def _print(uses: list[Use], shared: list[Cache], shown: int | None) -> None:
         narrate(f"all together {size(total + sum(each.size_bytes for each in shared))}")
 
 
-def _sizes(use: Use) -> tuple[int, ...]:
+def _sizes(use: DiskUse) -> tuple[int, ...]:
     return (use.logs, use.results, use.checkpoints, use.other, use.total)
 
 
-def _document(uses: list[Use], shared: list[Cache]) -> dict[str, Any]:
+def _document(uses: list[DiskUse], shared: list[SharedCache]) -> dict[str, Any]:
     return {
         "schema": "fabric.space/1",
         "jobs": [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from workbench.cli.framework.declare import command
@@ -22,15 +23,16 @@ def gc(backend: Backend = "", yes: Yes = False, json: Json = False) -> int:
     mark of another home is listed and never touched. Without a person to ask only --yes removes anything.
     """
     from workbench.services.open_store import existing_store
-    from workbench.services.upkeep.orphans import find, remove
+    from workbench.services.upkeep.orphans import find_leftovers
 
     with existing_store() as store:
         if store is None:
             narrate("there is nothing: no job was ever started from this home")
             return 0
-        found, troubles = find(store, backend)
-        for text in troubles:
+        searched = find_leftovers(store, backend)
+        for text in searched.problems:
             narrate(text)
+        found = searched.leftovers
         if json and not yes:
             _print_document(found, removed=False)
             return 0
@@ -45,7 +47,9 @@ def gc(backend: Backend = "", yes: Yes = False, json: Json = False) -> int:
         if not confirm(f"Remove {count(len(ours), 'thing')} of this home?", yes=yes):
             narrate("nothing was removed")
             return 0
-        remove(ours)
+        for each in ours:
+            if each.remove is not None:
+                each.remove()
         if json:
             _print_document(found, removed=True)
         else:
@@ -53,7 +57,7 @@ def gc(backend: Backend = "", yes: Yes = False, json: Json = False) -> int:
     return 0
 
 
-def _print_table(found: list[Leftover]) -> None:
+def _print_table(found: Sequence[Leftover]) -> None:
     from workbench.terminal.table import Column, render
 
     if not found:
@@ -67,13 +71,19 @@ def _print_table(found: list[Leftover]) -> None:
         Column("WHY", stretch=True),
     ]
     rows = [
-        [each.kind, each.place, each.name, "" if each.size_bytes is None else size(each.size_bytes), each.why]
+        [
+            each.kind,
+            each.backend,
+            each.name,
+            "" if each.size_bytes is None else size(each.size_bytes),
+            each.why,
+        ]
         for each in found
     ]
     sys.stdout.write(render(columns, rows, width=width(120)))
 
 
-def _print_document(found: list[Leftover], *, removed: bool) -> None:
+def _print_document(found: Sequence[Leftover], *, removed: bool) -> None:
     from workbench.terminal.json_output import print_document
 
     print_document(
@@ -81,7 +91,7 @@ def _print_document(found: list[Leftover], *, removed: bool) -> None:
             {
                 "schema": "fabric.leftover/1",
                 "kind": each.kind,
-                "backend": each.place,
+                "backend": each.backend,
                 "name": each.name,
                 "size_bytes": each.size_bytes,
                 "why": each.why,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,8 +12,7 @@ from workbench.cli.framework.options import Backend, Json, Where, Yes
 from workbench.terminal.console import confirm, narrate
 
 if TYPE_CHECKING:
-    from workbench.services.upkeep.disk_usage import Use
-    from workbench.services.upkeep.retention import Rule, Thing
+    from workbench.services.upkeep.retention import RemovalPlan, RetentionRule
     from workbench.store.db.database import Store
 
 ORIGIN = "cli"
@@ -54,75 +52,72 @@ def prune(
 ) -> int:
     """Remove jobs that ended long ago, and caches that no job uses.
 
-    Nothing goes by itself and nothing goes unsaid: it is listed, and asked for unless --yes is said. Without
+    Nothing is removed automatically. prune lists what it would remove and asks first, unless --yes is given. Without
     options [retention] of the configuration says what goes. Jobs that are open, that others come after, or that
     have the tag `keep` stay. Caches are code, environments, copies of data, and images built of jobs' code; with
     --backend the copies of data that a host has.
     """
+    from workbench.cli.framework.transfer_view import shown_transfer
     from workbench.config import load_config
     from workbench.services.open_store import existing_store
-    from workbench.services.upkeep.disk_usage import use_of
-    from workbench.services.upkeep.retention import chosen, copies_at, rule_of, unused
+    from workbench.services.upkeep.retention import plan_removal, rule_of
 
-    said = {
+    options = {
         "older_than": older_than,
         "keep_last": keep_last,
         "keep_failed": keep_failed,
         "logs_only": logs_only,
     }
-    rule = rule_of(said, {} if caches else load_config().retention, where)
+    rule = rule_of(options, {} if caches else load_config().retention, where or ())
     with existing_store() as store:
         if store is None:
             narrate("there is nothing: no job was ever started from this home")
             return 0
         _check(rule, caches=caches, backend=backend)
-        uses = [] if caches else [use_of(store.home, row) for row in chosen(store, rule)]
-        if rule.logs_only:
-            uses = [use for use in uses if use.logs]
-        things = [] if rule.logs_only or backend else list(unused(store, {use.row.id for use in uses}))
-        things += copies_at(backend) if backend else []
-        if json and (dry_run or not yes or not (uses or things)):
-            _print_document(uses, things, rule, removed=False)
+        with shown_transfer() as report:
+            plan = plan_removal(store, rule, caches_only=caches, backend=backend, report=report)
+        if json and (dry_run or not yes or not plan):
+            _print_document(plan, removed=False)
             return 0
         if not json:
-            _print(uses, things, rule)
-        if dry_run or not (uses or things):
+            _print(plan)
+        if dry_run or not plan:
             return 0
-        if not confirm(_question(uses, things, rule), yes=yes):
+        if not confirm(f"Remove {_sum(plan)}?", yes=yes):
             narrate("nothing was removed")
             return 0
-        _remove(store, uses, things, rule)
+        _remove(store, plan)
         if json:
-            _print_document(uses, things, rule, removed=True)
+            _print_document(plan, removed=True)
         else:
-            narrate(f"removed {_sum(uses, things, rule)}")
+            narrate(f"removed {_sum(plan)}")
     return 0
 
 
-def _check(rule: Rule, *, caches: bool, backend: str) -> None:
+def _check(rule: RetentionRule, *, caches: bool, backend: str) -> None:
     from workbench.errors import UsageError
 
     if backend and not caches:
         raise UsageError(
             "--backend says where caches are; jobs are chosen by --where 'backend:NAME'", hint="--caches"
         )
-    if caches and (rule.says_which or rule.logs_only):
+    if caches and (rule.chooses or rule.logs_only):
         raise UsageError("--caches removes no job, so nothing chooses among them")
-    if not caches and not rule.says_which:
+    if not caches and not rule.chooses:
         raise UsageError(
             "which jobs may go?",
             hint="--older-than 30d, --keep-last 100 or --where FILTER, or [retention] in the configuration",
         )
 
 
-def _print(uses: list[Use], things: list[Thing], rule: Rule) -> None:
+def _print(plan: RemovalPlan) -> None:
     from workbench.clock import now_us
     from workbench.formats import ago, size
     from workbench.job import short_id
     from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
 
-    if not uses and not things:
+    if not plan:
         narrate("there is nothing to remove")
         return
     columns = [Column("WHAT"), Column("NAME", stretch=True), Column("STATE"), Column("ENDED", right=True)]
@@ -130,91 +125,51 @@ def _print(uses: list[Use], things: list[Thing], rule: Rule) -> None:
     now = now_us()
     rows = [
         [
-            f"{'logs of' if rule.logs_only else 'job'} {short_id(use.row.id)}",
+            f"{'logs of' if plan.logs_only else 'job'} {nine(use.row.id)}",
             use.row.name,
             use.row.state,
             ago(use.row.ended_us or use.row.changed_us, now),
-            size(_freed(use, rule)),
+            size(plan.freed_of(use)),
         ]
-        for use in uses
+        for use in plan.jobs
     ]
-    rows += [[each.kind, each.name, "", "", size(each.size_bytes)] for each in things]
+    rows += [[each.kind, each.name, "", "", size(each.size_bytes)] for each in plan.caches]
     sys.stdout.write(render(columns, rows, width=width(120)))
     sys.stdout.flush()
-    narrate(f"together {_sum(uses, things, rule)}")
+    narrate(f"together {_sum(plan)}")
 
 
-def _freed(use: Use, rule: Rule) -> int:
-    return use.logs if rule.logs_only else use.total
-
-
-def _sum(uses: list[Use], things: list[Thing], rule: Rule) -> str:
+def _sum(plan: RemovalPlan) -> str:
     from workbench.formats import count, size
 
-    total = sum(_freed(use, rule) for use in uses) + sum(each.size_bytes for each in things)
-    parts = [
-        count(
-            len(uses),
-            "job" if not rule.logs_only else "job's log",
-            "jobs" if not rule.logs_only else "jobs' logs",
-        )
-    ]
-    if things:
-        parts.append(count(len(things), "unused part of a cache", "unused parts of caches"))
-    return f"{', '.join(parts)}: {size(total)}"
+    names = ("job's log", "jobs' logs") if plan.logs_only else ("job", "jobs")
+    parts = [count(len(plan.jobs), *names)]
+    if plan.caches:
+        parts.append(count(len(plan.caches), "unused part of a cache", "unused parts of caches"))
+    return f"{', '.join(parts)}: {size(plan.freed_bytes)}"
 
 
-def _question(uses: list[Use], things: list[Thing], rule: Rule) -> str:
-    return f"Remove {_sum(uses, things, rule)}?"
-
-
-def _remove(store: Store, uses: list[Use], things: Iterable[Thing], rule: Rule) -> None:
-    from workbench.errors import FabricError
+def _remove(store: Store, plan: RemovalPlan) -> None:
+    from workbench.services.upkeep.retention import remove
     from workbench.terminal.errors import warn
 
-    if rule.logs_only:
-        _remove_logs(store, uses)
-        return
-    _delete(store, uses)
-    for each in things:
-        try:
-            each.remove()
-        except FabricError as error:
-            warn(str(error))
+    for removed in remove(store, plan, origin=ORIGIN):
+        if removed.error:
+            warn(str(removed.error))
 
 
-def _delete(store: Store, uses: list[Use]) -> None:
-    from workbench.controller.runtime.client import ask, ensure_controller
-    from workbench.services.follow.wait import wait_until
-
-    rows = [use.row for use in uses]
-    for row in rows:
-        ask(store, row.id, "delete", origin=ORIGIN)
-    if rows:
-        ensure_controller(store.home)
-        wait_until(store, rows, lambda now: all(row.deleted_us is not None for row in now))
-
-
-def _remove_logs(store: Store, uses: list[Use]) -> None:
-    from workbench.services.upkeep.disk_usage import log_files
-    from workbench.store.jobs import add_note, who_am_i
-
-    for use in uses:
-        for file in list(log_files(store.home.job(use.row.id))):
-            file.unlink(missing_ok=True)
-        add_note(store, use.row.id, "its logs were removed", who=who_am_i(), origin=ORIGIN)
-
-
-def _print_document(uses: list[Use], things: list[Thing], rule: Rule, *, removed: bool) -> None:
+def _print_document(plan: RemovalPlan, *, removed: bool) -> None:
     from workbench.services.inspect.job_document import job_document
     from workbench.terminal.json_output import print_document
 
     document: dict[str, Any] = {
         "schema": "fabric.pruning/1",
         "removed": removed,
-        "logs_only": rule.logs_only,
-        "jobs": [{**job_document(use.row), "freed_bytes": _freed(use, rule)} for use in uses],
-        "caches": [{"kind": each.kind, "name": each.name, "freed_bytes": each.size_bytes} for each in things],
-        "freed_bytes": sum(_freed(use, rule) for use in uses) + sum(each.size_bytes for each in things),
+        "logs_only": plan.logs_only,
+        "jobs": [{**job_document(use.row), "freed_bytes": plan.freed_of(use)} for use in plan.jobs],
+        "caches": [
+            {"kind": each.kind, "name": each.name, "freed_bytes": each.size_bytes} for each in plan.caches
+        ],
+        "freed_bytes": plan.freed_bytes,
     }
     print_document(document)

@@ -1,0 +1,39 @@
+"""Shows a transfer: its progress in a line at the foot of the terminal, everything else in sentences on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from workbench.terminal.console import is_terminal, narrate
+from workbench.terminal.status_line import StatusLine, progress_text
+
+if TYPE_CHECKING:
+    from workbench.services.transfer.events import Report, TransferEvent
+
+
+@contextmanager
+def shown_transfer(*, progress: bool = True) -> Iterator[Report]:
+    """Give what takes a transfer's events; progress is shown on a terminal alone, and only where it is wanted."""
+    from workbench.services.transfer.events import CopyProgress, SkippedFile
+
+    line = StatusLine() if progress and is_terminal(sys.stderr) else None
+
+    def report(event: TransferEvent) -> None:
+        if isinstance(event, CopyProgress):
+            if line:
+                line.draw(f"{event.what}: {progress_text(event.progress)}")
+            return
+        if isinstance(event, SkippedFile):
+            text = f"left out {event.name}: it leads out of the folder, or is no file"
+        else:
+            text = event.text
+        (line.say if line else narrate)(text)
+
+    try:
+        yield report
+    finally:
+        if line:
+            line.clear()
