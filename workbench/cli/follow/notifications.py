@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.services.follow.events import JobView
 from workbench.services.follow.job_text import VERBS, metrics_line
 from workbench.terminal.console import is_terminal
@@ -107,7 +107,7 @@ class NotifyingView(JobView):
         if all(verdict.holds for verdict in verdicts):
             self._when = ()
             sentences = "; ".join(verdict.sentence for verdict in verdicts)
-            self._view.notice(f"{nine(self._row.id)} {self._row.name}: {sentences}")
+            self._view.notice(f"{short_id(self._row.id)} {self._row.name}: {sentences}")
             notify(f"fabric: {self._row.name}", sentences)
 
     def ended(self, row: JobRow, results: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from workbench.clock import elapsed_seconds, now_us
 from workbench.formats import duration
-from workbench.job import TERMINAL, State, nine
+from workbench.job import TERMINAL, State, short_id
 from workbench.services.follow.events import JobView
 from workbench.services.follow.job_text import MICROSECONDS, VERBS, ended_lines, metrics_line, state_line
 from workbench.terminal.console import is_terminal, narrate, state_style
@@ -54,7 +54,7 @@ class PlainView(JobView):
         """Say a state once it has lasted a moment, everything else that people should know at once."""
         for event in history:
             if event.kind == "note" or (event.kind == "request" and event.text not in ("", "submit")):
-                self._say(f"{nine(row.id)} {_event_text(event)}")
+                self._say(f"{short_id(row.id)} {_event_text(event)}")
         line = state_line(row)
         if self._row is None or line != state_line(self._row):
             self._due = None if row.state in TERMINAL else (elapsed_seconds() + self.SETTLE_SECONDS, line)

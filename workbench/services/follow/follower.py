@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from workbench.clock import elapsed_seconds
 from workbench.errors import UnknownName
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.services.follow.events import (
     AttemptPrinted,
     DataCopied,
@@ -165,7 +165,7 @@ class _Follower:
 
         row = job(self._store, self._row.id)
         if row is None or row.deleted_us is not None:
-            raise UnknownName(f"{nine(self._row.id)} was deleted while it was followed")
+            raise UnknownName(f"{short_id(self._row.id)} was deleted while it was followed")
         history = transitions(self._store, row.id, after=self._last_transition)
         if history:
             self._last_transition = history[-1].id

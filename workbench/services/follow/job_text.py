@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from workbench.formats import duration, number
-from workbench.job import State, nine
+from workbench.job import State, short_id
 
 if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow, SeriesRow

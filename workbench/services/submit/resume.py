@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import UsageError
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.store.db.rows import is_over
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backends.contract.errors import translated
 from workbench.errors import FabricError, UnknownName
 from workbench.formats import iso
-from workbench.job import TERMINAL, nine
+from workbench.job import TERMINAL, short_id
 from workbench.learner.platform.beneath import Root, relative
 from workbench.services.transfer.events import Report, TransferNotice, ignore
 

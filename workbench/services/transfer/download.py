@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import CannotWrite, FabricError, InputMissing, UsageError
-from workbench.job import TERMINAL, nine
+from workbench.job import TERMINAL, short_id
 from workbench.services.transfer.events import CopyProgress, Report, SkippedFile, ignore
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _download_files(
             errors.append(error)
     if errors:
         raise errors[0]
-    raise InputMissing(f"{nine(row.id)} has no {kind} yet")
+    raise InputMissing(f"{short_id(row.id)} has no {kind} yet")
 
 
 def _sources(
@@ -102,7 +102,7 @@ def _sources(
     """Return what downloads from elsewhere, the best source first, each with the key by which it can be resumed."""
     found: list[tuple[FillFolder, str]] = []
     if stored is not None and not stored.store.is_folder:
-        found.append((lambda into: _from_store(store, stored, kind, into, options, report), nine(row.id)))
+        found.append((lambda into: _from_store(store, stored, kind, into, options, report), short_id(row.id)))
     if row.place.type != "local" and kind != "logs":
         found.append((lambda into: _from_backend(row, kind, into, options, report), ""))
     return found
@@ -146,7 +146,7 @@ def _from_store(
         include = tuple(f"/learner-*/**{each}" for each in options.include or ("",))
     if not moving.files(source):
         raise _NoFiles
-    what = f"{kind} of {nine(stored.job_id)}"
+    what = f"{kind} of {short_id(stored.job_id)}"
     moving.get(
         source,
         into,

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import FabricError, InputMissing, PlaceUnreachable, UsageError
-from workbench.job import TERMINAL, State, nine
+from workbench.job import TERMINAL, State, short_id
 from workbench.services.transfer.events import CopyProgress, Report, TransferNotice, ignore
 
 if TYPE_CHECKING:
@@ -63,9 +63,13 @@ def retry_upload(store: Store, job_id: str, *, origin: str, report: Report = ign
     job = detail(store, job_id)
     stored = result_store(job.spec, job_id)
     if stored is None:
-        raise UsageError(f"{nine(job_id)} has no result store", hint=f"fabric download {nine(job_id)}")
+        raise UsageError(
+            f"{short_id(job_id)} has no result store", hint=f"fabric download {short_id(job_id)}"
+        )
     if job.row.state not in TERMINAL:
-        raise UsageError(f"{nine(job_id)} is not over: its results are stored while it runs, and at its end")
+        raise UsageError(
+            f"{short_id(job_id)} is not over: its results are stored while it runs, and at its end"
+        )
     renew_credentials(store.home, job)
     summaries = _from_backend(store, job, report) or [_from_here(store, job, stored, report)]
     missing = sum(int(each.get("missing_files") or 0) for each in summaries)
@@ -114,7 +118,9 @@ def _from_backend(store: Store, job: JobDetail, report: Report) -> Sequence[Mapp
         if not any(_folders(store, row.id)):
             raise
         report(
-            TransferNotice(f"{error.message}; what this machine has of {nine(row.id)} is stored from here")
+            TransferNotice(
+                f"{error.message}; what this machine has of {short_id(row.id)} is stored from here"
+            )
         )
         return []
 
@@ -129,10 +135,12 @@ def _from_here(store: Store, job: JobDetail, stored: ResultStore, report: Report
     folder = store.home.job(job.row.id)
     if not any(_folders(store, job.row.id)):
         raise InputMissing(
-            f"nothing of {nine(job.row.id)} is left that could be stored, neither at its backend nor here"
+            f"nothing of {short_id(job.row.id)} is left that could be stored, neither at its backend nor here"
         )
     if stored.store.is_folder:
-        raise UsageError(f"the results of {nine(job.row.id)} are in a folder of its backend, not in a store")
+        raise UsageError(
+            f"the results of {short_id(job.row.id)} are in a folder of its backend, not in a store"
+        )
     moving = stored.moving(store.home)
     pairs = [(folder.results, stored.results), (folder.checkpoints, stored.checkpoints)]
     try:

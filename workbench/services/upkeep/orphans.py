@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from workbench.errors import FabricError
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.store.db.rows import is_over
 
 if TYPE_CHECKING:

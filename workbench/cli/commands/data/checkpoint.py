@@ -42,7 +42,7 @@ def list_(job: Job, json: Json = False) -> None:
         print_document([checkpoint_document(each) for each in found])
         return
     if not found:
-        narrate(f"{nine(row.id)} has reported no checkpoints; fabric_learner.checkpoint(PATH, STEP) does")
+        narrate(f"{short_id(row.id)} has reported no checkpoints; fabric_learner.checkpoint(PATH, STEP) does")
         return
     sys.stdout.write(_table(found))
 
@@ -104,10 +104,14 @@ def delete(job: Job, step: Steps = None, all: All = False, yes: Yes = False, jso
         raise UsageError("which checkpoints?", hint="--step N, or --all")
     with store_with(job) as (store, row), shown_transfer() as report:
         if row.state not in TERMINAL:
-            raise UsageError(f"{nine(row.id)} is not over, and may go on from them", hint="fabric halt first")
+            raise UsageError(
+                f"{short_id(row.id)} is not over, and may go on from them", hint="fabric halt first"
+            )
         found = [each for each in list_checkpoints(store, row, report) if each.where]
         picked = found if all else checkpoints_of_steps(found, step or [], row)
-        if picked and not confirm(f"Remove {count(len(picked), 'checkpoint')} of {nine(row.id)}?", yes=yes):
+        if picked and not confirm(
+            f"Remove {count(len(picked), 'checkpoint')} of {short_id(row.id)}?", yes=yes
+        ):
             narrate("nothing was removed")
             return 0
         remove_checkpoints(store, row, picked)

@@ -14,7 +14,7 @@ import typer
 
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Job, Json
-from workbench.job import nine
+from workbench.job import short_id
 
 if TYPE_CHECKING:
     from workbench.services.transfer.retry_upload import UploadRetry
@@ -137,22 +137,22 @@ def retry(job: Job, json: Json = False) -> int:
             }
         )
     else:
-        _print_retry(nine(row.id), done)
+        _print_retry(short_id(row.id), done)
     return 0 if done.is_complete else EXIT_NOT_STORED
 
 
-def _print_retry(short_id: str, done: UploadRetry) -> None:
+def _print_retry(job: str, done: UploadRetry) -> None:
     from workbench.formats import count, size
     from workbench.terminal.console import narrate
 
     if not done.is_complete:
         why = done.reasons[0] if done.reasons else ""
-        narrate(f"{count(done.missing_files, 'file')} of {short_id} still not stored: {why}")
+        narrate(f"{count(done.missing_files, 'file')} of {job} still not stored: {why}")
         narrate("they stay where they are; try again once that is mended")
         return
-    narrate(f"{done.address} has {count(done.files, 'file')} of {short_id}, {size(done.size_bytes)}")
+    narrate(f"{done.address} has {count(done.files, 'file')} of {job}, {size(done.size_bytes)}")
     if done.state is not done.state_before:
-        narrate(f"{short_id} was {done.state_before} for it and is {done.state} now")
+        narrate(f"{job} was {done.state_before} for it and is {done.state} now")
 
 
 store = Family(

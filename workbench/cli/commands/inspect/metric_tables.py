@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import UsageError
 from workbench.formats import MICROSECONDS, count, iso, number, short
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.metrics import series
 from workbench.metrics.table import table
 from workbench.terminal.console import narrate, style, width

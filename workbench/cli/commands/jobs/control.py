@@ -8,7 +8,7 @@ import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Backend, Job, Json, Labelled, SomeJobs
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.store.db.rows import is_over
 from workbench.terminal.console import narrate, state_style
 

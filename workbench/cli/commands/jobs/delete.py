@@ -8,7 +8,7 @@ import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Jobs, Yes
-from workbench.job import nine
+from workbench.job import short_id
 from workbench.store.db.rows import is_over
 from workbench.terminal.console import confirm, narrate
 

@@ -125,7 +125,7 @@ def _print(plan: RemovalPlan) -> None:
     now = now_us()
     rows = [
         [
-            f"{'logs of' if plan.logs_only else 'job'} {nine(use.row.id)}",
+            f"{'logs of' if plan.logs_only else 'job'} {short_id(use.row.id)}",
             use.row.name,
             use.row.state,
             ago(use.row.ended_us or use.row.changed_us, now),
