@@ -11,12 +11,13 @@ from screens.style import text
 from screens.style.status import is_open
 from screens.workers.writer import Write
 from workbench.job import State
+from workbench.services.control.annotate import Annotations, annotate
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.jobs import annotate
 
 if TYPE_CHECKING:
     from screens.base.dialogs import Choice
+    from workbench.services.control.requests import RequestKind
 
 _SAID: Final = {
     "halt": "asked to halt",
@@ -26,15 +27,13 @@ _SAID: Final = {
 }
 
 
-def ask_for(kind: str, jobs: Sequence[JobRow]) -> Write:
+def ask_for(kind: RequestKind, jobs: Sequence[JobRow]) -> Write:
     """Return the errand that writes a request for each job and sees to it that a controller takes it up."""
 
     def work(store: Store) -> str:
-        from workbench.controller.runtime.client import ask, ensure_controller
+        from workbench.services.control.requests import request
 
-        for job in jobs:
-            ask(store, job.id, kind, origin="tui")
-        ensure_controller(store.home)
+        request(store, jobs, kind, origin="tui")
         return f"{_names(jobs)}: {_SAID[kind]}"
 
     return work
@@ -49,7 +48,7 @@ def _names(jobs: Sequence[JobRow]) -> str:
 class Steering(Fetching):
     """A screen on which jobs are acted upon: those that :meth:`targets` names."""
 
-    def _fitting(self, kind: str, jobs: Sequence[JobRow]) -> list[JobRow]:
+    def _fitting(self, kind: RequestKind, jobs: Sequence[JobRow]) -> list[JobRow]:
         """Return those jobs that such a request makes sense for."""
         match kind:
             case "resume":
@@ -59,7 +58,7 @@ class Steering(Fetching):
             case _:
                 return [job for job in jobs if is_open(job)]
 
-    def _steer(self, kind: str, question: str, consequence: str) -> None:
+    def _steer(self, kind: RequestKind, question: str, consequence: str) -> None:
         if self.refused():
             return
         from screens.base.dialogs import Confirm, Question
@@ -129,7 +128,7 @@ class Steering(Fetching):
 
         def work(store: Store) -> str:
             for job in jobs:
-                annotate(store, job.id, tags=tags, origin="tui")
+                annotate(store, job, Annotations(tags=tags), origin="tui")
             return f"{_names(jobs)}: {' '.join(tags) or 'no tags'}"
 
         self.fabric.write("tags", work)

@@ -18,9 +18,10 @@ from screens.style.status import is_open
 from screens.workers.command_runner import call, command_words
 from workbench.errors import UsageError
 from workbench.job import short_id
+from workbench.services.control.annotate import Annotations, annotate
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
-from workbench.store.jobs import annotate, detail
+from workbench.store.jobs import detail
 
 if TYPE_CHECKING:
     from screens.base.dialogs import Choice
@@ -201,7 +202,7 @@ class Fetching(BaseScreen):
 
     def _note(self, job: JobRow, line: str) -> None:
         def work(store: Store) -> str:
-            annotate(store, job.id, note=line, origin="tui")
+            annotate(store, job, Annotations(note=line), origin="tui")
             return f"{text.harmless(job.name)}: {text.harmless(line) or 'no note'}"
 
         self.fabric.write("note", work)

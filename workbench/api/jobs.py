@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from workbench.errors import FabricError, UnknownName, UsageError
-from workbench.job import TERMINAL, JobId, State, short_id
+from workbench.job import JobId, State, short_id
 from workbench.paths import Home, default_home
 from workbench.services.inspect.job_series import Series as Series
 
 if TYPE_CHECKING:
+    from workbench.services.control.requests import StopKind
     from workbench.services.submit.options import RunOptions
     from workbench.services.submit.prepare import JobSubmission
     from workbench.store.db.database import Store
@@ -140,11 +141,11 @@ class Job:
 
     def halt(self, *, wait: bool = True) -> Job:
         """Ask it to checkpoint and stop; it can be resumed."""
-        return self._ask("halt", wait=wait)
+        return self._stop("halt", wait=wait)
 
     def kill(self, *, wait: bool = True) -> Job:
         """Stop it at once; it can be resumed."""
-        return self._ask("kill", wait=wait)
+        return self._stop("kill", wait=wait)
 
     def resume(
         self,
@@ -180,24 +181,24 @@ class Job:
 
     def tag(self, *tags: str) -> Job:
         """Add tags to it."""
-        from workbench.store.jobs import annotate
+        from workbench.services.control.annotate import Annotations, annotate
 
         with _store() as store:
-            annotate(store, self.id, tags=list(dict.fromkeys((*self._row().tags, *tags))), origin=ORIGIN)
+            row = self._row()
+            tags = tuple(dict.fromkeys((*row.tags, *tags)))
+            annotate(store, row, Annotations(tags=tags), origin=ORIGIN)
         return self
 
-    def _ask(self, kind: str, *, wait: bool) -> Job:
-        from workbench.controller.runtime.client import ask, ensure_controller
+    def _stop(self, kind: StopKind, *, wait: bool) -> Job:
+        from workbench.services.control.requests import request_stop
         from workbench.services.follow.wait import wait_until
+        from workbench.store.db.rows import is_over
 
         with _store() as store:
-            if self._row().state not in TERMINAL:
-                ask(store, self.id, kind, origin=ORIGIN)
-                ensure_controller(store.home)
+            row = self._row()
+            request_stop(store, [row], kind, origin=ORIGIN)
             if wait:
-                from workbench.store.db.rows import is_over
-
-                wait_until(store, [self._row()], lambda rows: is_over(rows[0]))
+                wait_until(store, [row], lambda rows: is_over(rows[0]))
         return self
 
     def _row(self) -> JobRow:

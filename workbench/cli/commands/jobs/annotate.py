@@ -1,4 +1,4 @@
-"""``fabric tag`` and ``fabric note``: what people say of a job."""
+"""``fabric tag`` and ``fabric note``."""
 
 from __future__ import annotations
 
@@ -28,27 +28,12 @@ def tag(job: Job, tags: Tags = None, remove: Remove = None, json: Json = False) 
 
     `fabric list --where tag:best` finds jobs by them.
     """
-    from workbench.errors import UnknownName, UsageError
-    from workbench.manifest.yaml.faults import nearest
+    from workbench.services.control.annotate import Annotations, annotate
     from workbench.services.open_store import store_with
-    from workbench.store.jobs import annotate
-    from workbench.store.jobs import job as current
 
+    changes = Annotations(add_tags=tuple(tags or ()), remove_tags=tuple(remove or ()))
     with store_with(job) as (store, row):
-        for name in tags or ():
-            if not name or name != "".join(name.split()):
-                raise UsageError(f"'{name}' is no tag: a tag is one word")
-        for name in remove or ():
-            if name not in row.tags:
-                close = nearest(name, row.tags)
-                there = f"its tags are {' '.join(row.tags)}" if row.tags else "it has no tags"
-                raise UnknownName(
-                    f"{row.name} has no tag '{name}'", hint=f"did you mean {close}?" if close else there
-                )
-        kept = [name for name in dict.fromkeys((*row.tags, *(tags or ()))) if name not in (remove or ())]
-        if tuple(kept) != row.tags:
-            annotate(store, row.id, tags=kept, origin=ORIGIN)
-        row = current(store, row.id) or row
+        row = annotate(store, row, changes, origin=ORIGIN)
     if json:
         from workbench.services.inspect.job_document import job_document
         from workbench.terminal.json_output import print_document
@@ -69,22 +54,19 @@ def note(
 ) -> None:
     """Write a note on a job, or print it."""
     from workbench.errors import UsageError
+    from workbench.services.control.annotate import Annotations, annotate
     from workbench.services.open_store import store_with
-    from workbench.store.jobs import annotate
-    from workbench.store.jobs import job as current
 
-    said = " ".join(text or ())
-    if clear and said:
+    line = " ".join(text or ())
+    if clear and line:
         raise UsageError("--clear takes no text")
     with store_with(job) as (store, row):
-        if said or clear:
-            whole = f"{row.note}\n{said}" if append and row.note else said
-            annotate(store, row.id, note=whole, origin=ORIGIN)
-            row = current(store, row.id) or row
+        if line or clear:
+            row = annotate(store, row, Annotations(note=line, append=append), origin=ORIGIN)
     if json:
         from workbench.services.inspect.job_document import job_document
         from workbench.terminal.json_output import print_document
 
         print_document(job_document(row))
-    elif not said and row.note:
+    elif not line and row.note:
         print(row.note)

@@ -1,8 +1,8 @@
-"""``fabric halt``, ``kill`` and ``resume``: requests that are kept until the place confirms them."""
+"""``fabric halt``, ``kill`` and ``resume``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +13,7 @@ from workbench.store.db.rows import is_over
 from workbench.terminal.console import narrate, state_style
 
 if TYPE_CHECKING:
-    from workbench.store.db.database import Store
-    from workbench.store.db.rows import JobRow
+    from workbench.services.control.requests import StopKind
 
 ORIGIN = "cli"
 
@@ -92,21 +91,22 @@ def resume(
     return 0
 
 
-def _stop(kind: Literal["halt", "kill"], names: list[str], label: str, *, wait: bool, json: bool) -> int:
+def _stop(kind: StopKind, names: list[str], label: str, *, wait: bool, json: bool) -> int:
+    from workbench.services.control.requests import request_stop
+    from workbench.services.control.select import JobSelector, select
     from workbench.services.follow.wait import wait_until
     from workbench.services.inspect.job_document import job_document
-    from workbench.services.open_store import chosen_jobs, open_store
+    from workbench.services.open_store import open_store
     from workbench.store.jobs import job
     from workbench.terminal.json_output import print_document
 
     with open_store() as store:
-        # Of many the newest first: what still waits must not begin because something before it ended.
-        rows = chosen_jobs(store, names, label, only_open=True)[::-1]
+        chosen = select(store, JobSelector(tuple(names), label, only_open=True))
+        asked = request_stop(store, chosen, kind, origin=ORIGIN)
+        rows = list(reversed(chosen))
         for row in rows:
-            if is_over(row):
+            if row not in asked:
                 narrate(f"{short_id(row.id)} {row.name} has ended already: {row.state.lower()}")
-            else:
-                _ask(store, row, kind)
         if wait:
             rows, _ = wait_until(store, rows, lambda now: all(is_over(row) for row in now))
         rows = [job(store, row.id) or row for row in rows]
@@ -114,13 +114,6 @@ def _stop(kind: Literal["halt", "kill"], names: list[str], label: str, *, wait: 
         print_document([job_document(row) for row in rows])
     else:
         for row in rows:
-            said = state_style(row.state) if is_over(row) else f"{kind} asked for"
-            narrate(f"{short_id(row.id)} {row.name}: {said}")
+            outcome = state_style(row.state) if is_over(row) else f"{kind} asked for"
+            narrate(f"{short_id(row.id)} {row.name}: {outcome}")
     return 0
-
-
-def _ask(store: Store, row: JobRow, kind: str) -> None:
-    from workbench.controller.runtime.client import ask, ensure_controller
-
-    ask(store, row.id, kind, origin=ORIGIN)
-    ensure_controller(store.home)

@@ -13,13 +13,11 @@ from workbench.store.db.rows import is_over
 from workbench.terminal.console import confirm, narrate
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from workbench.store.db.rows import JobRow
 
 ORIGIN = "cli"
-FOLDER_POLL_SECONDS = 0.02
-FOLDER_SECONDS = 20.0
 
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is asked for.")]
 
@@ -30,42 +28,25 @@ def delete(jobs: Jobs, yes: Yes = False, no_wait: NoWait = False) -> int:
 
     Its processes are ended; its folder with results and checkpoints, and its rows, are removed.
     """
-    from workbench.controller.runtime.client import ask, ensure_controller
-    from workbench.services.follow.wait import wait_until
+    from workbench.services.control.requests import request, wait_until_deleted
+    from workbench.services.control.select import JobSelector, select
     from workbench.services.open_store import store_with
-    from workbench.store.jobs import resolve
 
-    with store_with(jobs[0]) as (store, first):
-        rows = [first, *(resolve(store, name) for name in jobs[1:])]
+    with store_with(jobs[0]) as (store, _):
+        rows = select(store, JobSelector(tuple(jobs)))
         if not confirm(_question(rows), yes=yes):
             narrate("nothing was deleted")
             return 0
-        for row in rows:
-            ask(store, row.id, "delete", origin=ORIGIN)
-        ensure_controller(store.home)
-        if not no_wait:
-            wait_until(store, rows, lambda now: all(row.deleted_us is not None for row in now))
-            _wait_for_folders([store.home.job(row.id).path for row in rows])
+        request(store, rows, "delete", origin=ORIGIN)
+        left = [] if no_wait else wait_until_deleted(store, rows)
+    if left:
+        narrate(f"still being removed: {', '.join(map(str, left))}")
     for row in rows:
         narrate(f"{short_id(row.id)} {row.name}: {'deletion asked for' if no_wait else 'deleted'}")
     return 0
 
 
-def _wait_for_folders(folders: list[Path]) -> None:
-    """Wait for the folders to go, which they do after the rows; what takes long is named and left to the controller."""
-    import time
-
-    from workbench.clock import elapsed_seconds
-
-    deadline = elapsed_seconds() + FOLDER_SECONDS
-    while left := [folder for folder in folders if folder.exists()]:
-        if elapsed_seconds() > deadline:
-            narrate(f"still being removed: {', '.join(map(str, left))}")
-            return
-        time.sleep(FOLDER_POLL_SECONDS)
-
-
-def _question(rows: list[JobRow]) -> str:
+def _question(rows: Sequence[JobRow]) -> str:
     running = [row for row in rows if not is_over(row)]
     named = ", ".join(f"{short_id(row.id)} {row.name}" for row in rows[:5])
     more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""

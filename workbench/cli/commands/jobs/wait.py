@@ -45,17 +45,18 @@ def wait(
     from workbench.cli.follow.attach import exit_code_of
     from workbench.cli.follow.report import Wishes, check, finish
     from workbench.job import EXIT_TIMED_OUT
+    from workbench.services.control.select import JobSelector, select
     from workbench.services.durations import seconds_of
     from workbench.services.filters import read_conditions
     from workbench.services.follow.wait import wait_until
-    from workbench.services.open_store import chosen_jobs, open_store
+    from workbench.services.open_store import open_store
     from workbench.store.db.rows import is_over
 
     wishes = Wishes(read_conditions(require or []), junit, summary)
     check(wishes)
     seconds = None if timeout is None else seconds_of(timeout, "--timeout")
     with open_store() as store:
-        rows = chosen_jobs(store, jobs or [], label)
+        rows = list(select(store, JobSelector(tuple(jobs or ()), label)))
         enough = any if any_ else all
         rows, in_time = wait_until(
             store, rows, lambda now: enough(is_over(row) for row in now), timeout_seconds=seconds

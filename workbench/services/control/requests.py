@@ -1,0 +1,73 @@
+"""Asks the controller to stop or to delete jobs; a request is kept until the backend has confirmed it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+from workbench.clock import elapsed_seconds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from workbench.store.db.database import Store
+    from workbench.store.db.rows import JobRow
+
+StopKind = Literal["halt", "kill"]
+RequestKind = Literal["halt", "kill", "resume", "delete"]
+
+_FOLDER_SECONDS: Final = 20.0
+_FOLDER_POLL_SECONDS: Final = 0.02
+
+
+def request(store: Store, jobs: Sequence[JobRow], kind: RequestKind, *, origin: str) -> tuple[int, ...]:
+    """Write a request for each job, wake the controller, and return the requests' ids.
+
+    Args:
+        store: where the jobs are.
+        jobs: the jobs, in the order in which they are to be treated.
+        kind: what is asked for.
+        origin: which client asks: ``cli``, ``python``, ``tui``.
+
+    Raises:
+        UnknownName: a job no longer exists.
+    """
+    from workbench.controller.runtime.client import ask, ensure_controller
+
+    ids = tuple(ask(store, row.id, kind, origin=origin) for row in jobs)
+    if ids:
+        ensure_controller(store.home)
+    return ids
+
+
+def request_stop(store: Store, jobs: Sequence[JobRow], kind: StopKind, *, origin: str) -> tuple[JobRow, ...]:
+    """Ask for jobs to be halted or killed, the newest first; return those that have not ended already.
+
+    The newest go first since a job that waits must not begin because one before it has ended.
+
+    Raises:
+        UnknownName: a job no longer exists.
+    """
+    from workbench.store.db.rows import is_over
+
+    running = tuple(row for row in reversed(jobs) if not is_over(row))
+    request(store, running, kind, origin=origin)
+    return running
+
+
+def wait_until_deleted(store: Store, jobs: Sequence[JobRow]) -> list[Path]:
+    """Wait until deletion is confirmed; return the folders that the controller still removes after a while.
+
+    A job's folder is removed after its rows, which takes long where it holds much.
+    """
+    from workbench.services.follow.wait import wait_until
+
+    wait_until(store, jobs, lambda rows: all(row.deleted_us is not None for row in rows))
+    folders = [store.home.job(row.id).path for row in jobs]
+    deadline = elapsed_seconds() + _FOLDER_SECONDS
+    while left := [folder for folder in folders if folder.exists()]:
+        if elapsed_seconds() > deadline:
+            break
+        time.sleep(_FOLDER_POLL_SECONDS)
+    return left
