@@ -18,7 +18,7 @@ def seen_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerStat
         return LearnerStatus(ref, LearnerPhase.STARTING, slots=tuple(facts["slots"]), node=node)
     return LearnerStatus(
         ref,
-        LearnerPhase(state["phase"]),
+        _phase(state, alive=facts["alive"]),
         exit_code=state.get("exit_code"),
         signal=state.get("signal"),
         reason=_reason(state),
@@ -32,10 +32,18 @@ def seen_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerStat
     )
 
 
+def _phase(state: Mapping[str, Any], *, alive: bool) -> LearnerPhase:
+    """Return a learner's phase; where something else wrote over it, what its lock tells."""
+    try:
+        return LearnerPhase(state["phase"])
+    except (ValueError, KeyError):
+        return LearnerPhase.RUNNING if alive else LearnerPhase.LOST
+
+
 def _reason(state: Mapping[str, Any]) -> Reason | None:
     if stall := state.get("stall"):
         return Reason(str(stall), "S204")
     said = state.get("reason")
-    if not said:
+    if not isinstance(said, Mapping) or not said:
         return None
     return Reason(str(said.get("text", "")), str(said.get("code") or ""), str(said.get("hint") or ""))

@@ -18,10 +18,12 @@ from workbench.controller.decide.messages import Event, JournalsDrained
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.secrets import write_secrets
 from workbench.controller.targets.ingest import JournalIngestion
+from workbench.errors import TryAgain
 from workbench.job import State
 from workbench.learner.boot.sh_launch import agent_script, guard_argv, render, render_secrets
 from workbench.learner.journal.output import published_end
 from workbench.metrics import points, series
+from workbench.metrics.records import Batch, read_records
 from workbench.paths import Home, LearnerFolder
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobDetail
@@ -128,6 +130,52 @@ def test_records_of_a_newer_format_hold_up_nobody(desk: Desk) -> None:
 
     assert desk.told.get(timeout=20) == JournalsDrained(JOB, 1)
     assert "left alone" in desk.home.controller_log.read_text()
+
+
+def test_a_fault_with_one_learners_records_holds_up_neither_its_end_nor_others(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(file: Path, *rest: int, **limits: int) -> Batch:
+        if file == desk.learner(2).records:
+            raise RuntimeError("odd")
+        return read_records(file, *rest, **limits)
+
+    monkeypatch.setattr("workbench.metrics.ingestion.read_records", fail)
+    desk.learner(2).path.mkdir()
+    desk.learner(2).records.write_text('{"format": 1}\n')
+    desk.record({"format": 1}, loss(1, 0.5))
+    desk.journals.follow(JOB, 1, 2)
+    wait_for(lambda: desk.values("loss") == [0.5])
+    desk.record(loss(2, 0.25))
+    desk.journals.drain(JOB, 1, 2)
+
+    assert desk.told.get(timeout=20) == JournalsDrained(
+        JOB, 1, "records of learner 2 could not be taken in: RuntimeError: odd"
+    )
+    assert desk.values("loss") == [0.5, 0.25]
+
+
+def test_a_store_that_takes_nothing_holds_a_jobs_end_only_so_long_and_then_takes_all(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mended = threading.Event()
+
+    def fail(file: Path, *rest: int, **limits: int) -> Batch:
+        if not mended.is_set():
+            raise TryAgain("the store is locked by another process")
+        return read_records(file, *rest, **limits)
+
+    monkeypatch.setattr("workbench.metrics.ingestion.read_records", fail)
+    monkeypatch.setattr("workbench.controller.targets.ingest.PATIENCE_SECONDS", 0.5)
+    desk.record({"format": 1}, loss(1, 0.5))
+    desk.journals.drain(JOB, 1, 1)
+
+    told = desk.told.get(timeout=20)
+    assert isinstance(told, JournalsDrained) and "locked by another process" in told.trouble
+    desk.journals.drop(JOB)  # the job has ended
+    mended.set()
+    wait_for(lambda: desk.values("loss") == [0.5])
+    assert desk.told.empty()
 
 
 def test_what_is_dropped_is_followed_no_more(desk: Desk) -> None:

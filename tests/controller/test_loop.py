@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
 from runners.interface import AttemptRef, LaunchRequest, LearnerRef, Plan, Progress, StopRequest
 from tests.controller.conftest import Bench
 from tests.controller.waiting import wait_for
-from workbench.errors import CannotWrite, LaunchRefused, PlaceUnreachable, RunnerError, SlotsBusy
-from workbench.job import Intent, LearnerPhase, State
+from workbench.errors import CannotWrite, LaunchRefused, PlaceUnreachable, RunnerError, SlotsBusy, TryAgain
+from workbench.job import Intent, LearnerPhase, Reason, State
 from workbench.store.db.database import home_uuid
 from workbench.store.jobs import attempts, transitions
 from workbench.store.queries.learners import learners
@@ -55,6 +56,48 @@ def test_stopping_a_running_job_and_asking_twice(bench: Bench, kind: str, code: 
     for one in asked:
         wait_for(lambda one=one: request(bench.store, one).outcome == "done")  # type: ignore[misc,union-attr] # of a test
     assert bench.place.stops[0][1].kind == kind
+
+
+@pytest.mark.parametrize("kind", ["halt", "kill", "delete"])
+def test_a_stop_ends_a_job_whose_records_never_get_into_the_store(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise TryAgain("the store is locked by another process")
+
+    monkeypatch.setattr("workbench.metrics.ingestion.read_records", fail)
+    monkeypatch.setattr("workbench.controller.decide.reconcile.RECORDS_PATIENCE_SECONDS", 0.3)
+    job_id = bench.submit()
+    bench.runs(job_id)
+    bench.place.exit(job_id)
+    bench.reaches(job_id, State.STORING)
+    wait_for(lambda: "are not taken in for now" in bench.log())
+    assert bench.row(job_id).state is State.STORING
+    asked = bench.ask(job_id, kind)
+
+    if kind == "delete":
+        wait_for(lambda: bench.row(job_id).deleted_us is not None, bench.log)
+        return
+    bench.ends(job_id)
+    wait_for(lambda: request(bench.store, asked).outcome not in ("", None))  # type: ignore[union-attr] # it is there
+    assert any("before all that it recorded" in one.text for one in transitions(bench.store, job_id))
+
+
+def test_what_a_learner_says_of_itself_cannot_hold_its_job(bench: Bench) -> None:
+    job_id = bench.submit()
+    bench.runs(job_id)
+    odd = Reason("bad \udce9 \ud800 \0" + "x" * 10_000, "C201", "\ud800")
+    number: Any = 10**400
+    bench.place.change(
+        job_id, 1, 1, reason=odd, node="n\udce9", slots=("s\ud800",), started_us=number, signal="9"
+    )
+    bench.place.exit(job_id, code=3)
+    row = bench.ends(job_id)
+
+    assert (row.state, row.exit_code) == (State.FAILED, 3)
+    assert r"bad \xe9 \ud800 \x00" in row.reason.text
+    (learner,) = learners(bench.store, job_id)
+    assert (learner.node, learner.slots) == (r"n\xe9", (r"s\ud800",))
 
 
 def test_a_queued_job_is_halted_at_once_and_nothing_is_asked_of_the_place(bench: Bench) -> None:

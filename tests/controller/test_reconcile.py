@@ -254,6 +254,16 @@ def test_the_end_waits_until_all_records_are_in_the_store() -> None:
     assert finish_of(decide(view(**over, drained=True))).outcome.state is State.COMPLETED
 
 
+@pytest.mark.parametrize("intent", [Intent.HALT, Intent.KILL, Intent.DELETE])
+def test_who_stops_a_job_does_not_wait_for_its_records_for_ever(intent: Intent) -> None:
+    over: dict[str, Any] = {"state": State.STORING, "seen": those(exited(1)), "draining_since": NOW - 600}
+
+    assert decide(view(**over, collected_at=NOW - 600)).actions == ()
+    assert decide(view(**over, intent=intent)).actions == ()  # its results are still on their way here
+    assert decide(view(**over, intent=intent, collected_at=NOW - 1)) == Decision(until=NOW + 4)
+    assert finish_of(decide(view(**over, intent=intent, collected_at=NOW - 600))).outcome.state is not None
+
+
 def test_a_failure_with_restarts_left_begins_the_next_attempt() -> None:
     again = finish_of(decide(view(seen=those(exited(1, 1)), drained=True, max_restarts=2, draw=0.5)))
 

@@ -1,18 +1,25 @@
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import math
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.metrics.writing import Records
 from tests.store.building import add_job
 from tests.store.small_disk import fill, small_disk
 from workbench.errors import CannotWrite, ConfigError
+from workbench.formats import iso, stamp
 from workbench.metrics import (
     CheckpointRow,
     buckets,
@@ -339,6 +346,184 @@ def test_a_full_disk_takes_nothing_in_and_later_all(tmp_path: Path) -> None:
         assert values(store, "loss") == [float(block) for block in range(30) for _ in range(1000)]
         (row,) = series(store, JOB)
         assert sum(bucket.count for bucket in buckets(store, row.id, width=10)) == 30_000
+
+
+@pytest.mark.parametrize("name", ["bad\ud800name", "x\udce9y", "n\0ul", "n" * 100_000])
+def test_names_and_texts_that_no_row_can_hold_are_taken_in_clean(
+    store: Store, records: Records, name: str
+) -> None:
+    records.points({"loss": [1.0], name: [5.0]}, group=name, subid=name)
+    records.add("metrics", times=[1], values={"t" + name: [name]})
+    records.add("usage", gpus=[{"uuid": name, name: 5}], **{name: 5.0})
+    records.add("checkpoint", path=name, metrics={name: [10**400, float("nan")]}, metadata={name: {name: 1}})
+    records.add("progress", fraction=5, text=name)
+    records.add("note", level=name, text=name)
+    records.points({"loss": [2.0]})
+    take_all(store, records)
+
+    assert values(store, "loss") == [2.0]
+    assert len(series(store, JOB, kinds=("value", "usage", "text"))) == 6
+    assert len(checkpoints(store, JOB)) == len(notes(store, JOB)) == len(progress(store, JOB)) == 1
+    assert progress(store, JOB)[0].fraction == 1.0
+    json.dumps([str(checkpoints(store, JOB)), str(notes(store, JOB))], ensure_ascii=False).encode()
+
+
+def test_what_is_left_out_is_counted_in_one_note(store: Store, records: Records) -> None:
+    for _ in range(3):
+        records.raw("garbage\n")
+        records.add("note")
+        take_all(store, records)
+
+    assert [note.text for note in notes(store, JOB)] == ["6 records could not be understood"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"seq": 10**18, "kind": "note", "text": "x", "time": 1},
+        {"seq": 10**400, "kind": "note", "text": "x", "time": 1},
+        {"seq": -1, "kind": "note", "text": "x", "time": 1},
+        {"seq": 2, "kind": "metrics", "format": 99, "times": [1], "values": [1]},
+        {"seq": 2, "kind": "checkpoint", "time": 1, "path": "p", "step": 2**63},
+        {"seq": 2, "kind": "metrics", "times": [2**62], "values": {"far": [1]}},
+        {"seq": 2, "kind": "metrics", "times": [-1], "values": {"far": [1]}},
+        {"seq": 2, "kind": "metrics", "times": [1, 2], "values": {"loss": "12"}},
+    ],
+)
+def test_a_record_that_would_hide_others_or_fits_no_row_is_left_out(
+    store: Store, records: Records, line: dict[str, object]
+) -> None:
+    records.points({"loss": [1.0]})
+    records.raw(json.dumps(line) + "\n")
+    records.seq = 2
+    records.points({"loss": [2.0]})
+    take_all(store, records)
+
+    assert values(store, "loss") == [1.0, 2.0]
+    assert [note.text for note in notes(store, JOB)] == ["1 record could not be understood"]
+
+
+def test_a_header_in_the_middle_is_nobodys_business(store: Store, records: Records) -> None:
+    records.points({"loss": [1.0]})
+    records.raw('{"format": 99}\n')
+    records.points({"loss": [2.0]})
+    take_all(store, records)
+
+    assert values(store, "loss") == [1.0, 2.0]
+
+
+def test_a_line_longer_than_any_record_is_passed_over(
+    store: Store, records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.metrics.records.LINE_BYTES", 1000)
+    records.points({"loss": [1.0]})
+    records.raw("x" * 5000)
+    take_all(store, records, limit=200)
+    assert values(store, "loss") == [1.0]
+    records.raw("\n")
+    records.points({"loss": [2.0]})
+    take_all(store, records, limit=200)
+
+    assert values(store, "loss") == [1.0, 2.0]
+    assert [note.text for note in notes(store, JOB)] == ["1 record could not be understood"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("odd"), UnicodeEncodeError("utf-8", "x", 0, 1, "odd")])
+def test_a_record_that_the_store_refuses_is_left_out_alone(
+    store: Store, records: Records, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    from workbench.metrics import ingestion as ingesting
+
+    write = ingesting._write_series
+
+    def refuse(source: object, kind: object, name: str, *rest: object) -> None:
+        if name == "cursed":
+            raise error
+        write(source, kind, name, *rest)  # type: ignore[arg-type] # as it was called
+
+    monkeypatch.setattr(ingesting, "_write_series", refuse)
+    records.points({"loss": [1.0]})
+    records.points({"lost": [1.0], "cursed": [1.0]})
+    records.add("note", text="kept")
+    records.points({"loss": [2.0]})
+    said: list[str] = []
+    ingest(store, JOB, 1, 1, records.file, say=said.append)
+
+    assert values(store, "loss") == [1.0, 2.0]
+    assert {row.name for row in series(store, JOB)} == {"loss"}
+    assert {note.text for note in notes(store, JOB)} == {"kept", "1 record could not be understood"}
+    assert any(text.startswith("record 2 of") and "odd" in text for text in said)
+    assert not ingest(store, JOB, 1, 1, records.file)
+
+
+ODD_TEXTS = st.text(st.characters(codec=None), max_size=5)
+ODD_NUMBERS = st.integers() | st.floats() | st.sampled_from([10**400, -(10**400), 2**63, -(2**63) - 1])
+ODD_VALUES = st.recursive(
+    st.none() | st.booleans() | ODD_NUMBERS | ODD_TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ODD_TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def _may_be_true(seq: object) -> bool:
+    """Say whether a made-up number cannot be told from a true one: it hides what its own learner says next."""
+    return type(seq) is int and 9 < seq < 1_000_000
+
+
+COLUMNS = st.dictionaries(ODD_TEXTS, st.lists(ODD_VALUES, max_size=2) | ODD_VALUES, max_size=2)
+ODD_RECORDS = st.fixed_dictionaries(
+    {"kind": st.sampled_from(["metrics", "usage", "checkpoint", "progress", "note", "other"]) | ODD_VALUES},
+    optional={
+        "seq": st.integers(1, 9) | ODD_VALUES.filter(lambda seq: not _may_be_true(seq)),
+        "time": st.integers(0, 10**16) | ODD_VALUES,
+        "times": st.lists(st.integers(0, 10**16), max_size=2) | ODD_VALUES,
+        "steps": st.lists(st.none() | st.integers(), max_size=2) | ODD_VALUES,
+        "values": COLUMNS | ODD_VALUES,
+        "etimes": COLUMNS | ODD_VALUES,
+        "texts": COLUMNS | ODD_VALUES,
+        "gpus": st.lists(st.dictionaries(st.sampled_from(["uuid", "use"]), ODD_VALUES), max_size=2)
+        | ODD_VALUES,
+        **dict.fromkeys(
+            ["group", "subid", "path", "step", "metrics", "metadata", "fraction", "text", "level", "format"],
+            ODD_VALUES,
+        ),
+    },
+)
+ODD_LINES = st.binary(max_size=40) | st.builds(lambda one: json.dumps(one).encode(), ODD_RECORDS | ODD_VALUES)
+
+
+@settings(
+    max_examples=200,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(lines=st.lists(ODD_LINES, max_size=6))
+def test_whatever_stands_in_records_the_rest_is_taken_in_and_can_be_shown(
+    store: Store, tmp_path: Path, lines: list[bytes]
+) -> None:
+    from workbench.terminal.json_output import print_document
+
+    with contextlib.suppress(_Undo), store.atomic():
+        records = Records(tmp_path / "odd.jsonl")
+        with records.file.open("ab") as stream:
+            stream.write(b"\n".join([*lines, b""]))
+        records.seq = 20
+        records.points({"loss of the last": [2.0]})
+        take_all(store, records)
+
+        assert values(store, "loss of the last") == [2.0]
+        everything = [
+            [asdict(row) for row in series(store, JOB, kinds=("value", "etime", "usage", "text"))],
+            [asdict(row) for read in (checkpoints, progress, notes) for row in read(store, JOB)],
+            [[iso(row.last_time_us), stamp(row.last_time_us or 0)] for row in series(store, JOB)],
+        ]
+        with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8")):
+            print_document({"everything": everything})
+        raise _Undo
+
+
+class _Undo(Exception):
+    """Takes an example's rows back."""
 
 
 TAKER = """

@@ -24,6 +24,7 @@ PARAMS_VARIABLE = "FABRIC_PARAMS"
 PARAM_PREFIX = "FABRIC_PARAM_"
 
 WARNING_LIMIT = 5
+TEXT_LIMIT = 1000
 
 _warned: "Set[str]" = set()
 _torn = False
@@ -58,9 +59,9 @@ def report(
             if value is None:
                 _warn("report(): %s is no number and no text; it is left out" % (name,))
             else:
-                values[str(name)] = None if value != value else value
+                values[_name(name)] = _value(value)
     if values:
-        _append({"kind": "metrics", "step": _step(step), "group": str(group), "values": values})
+        _append({"kind": "metrics", "step": _step(step), "group": _name(group), "values": values})
 
 
 def checkpoint(
@@ -88,7 +89,7 @@ def progress(fraction: float, text: str = "") -> None:
         return
     done = _plain(fraction)
     if isinstance(done, (int, float)) and done == done:
-        _append({"kind": "progress", "fraction": min(1.0, max(0.0, float(done))), "text": str(text)})
+        _append({"kind": "progress", "fraction": min(1.0, max(0.0, float(done))), "text": _text(str(text))})
 
 
 def should_stop() -> bool:
@@ -143,8 +144,26 @@ def _mapping(given: "Mapping[str, Any]") -> "Dict[str, Any]":
     plain = {}
     for name in given:
         value = _plain(given[name])
-        plain[str(name)] = str(given[name])[:1000] if value is None else None if value != value else value
+        plain[_name(name)] = _text(str(given[name])) if value is None else _value(value)
     return plain
+
+
+def _name(name: "Any") -> str:
+    from workbench.learner.texts import clean_name
+
+    return clean_name(str(name))
+
+
+def _text(text: str) -> str:
+    from workbench.learner.texts import clean
+
+    return clean(text, TEXT_LIMIT)
+
+
+def _value(value: "Any") -> "Any":
+    if isinstance(value, str):
+        return _text(value)
+    return None if value != value else value
 
 
 def _step(step: "Any") -> "Optional[int]":

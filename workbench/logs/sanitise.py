@@ -29,7 +29,9 @@ _SEQUENCES: Final = (
     r"|\x1b[ -/]*[0-Z\\^-~]"
     r")"
 )
-_CHARACTERS: Final = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]"
+_CHARACTERS: Final = (
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 _HARM: Final = re.compile(rf"{_SEQUENCES}|(?P<newline>\r\n)|(?P<control>{_CHARACTERS})")
 _SPECIAL: Final = re.compile(_CHARACTERS)
 

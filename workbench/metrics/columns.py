@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from workbench.learner.texts import clean, clean_name
+
 Kind = Literal["value", "etime", "usage", "text"]
+
+LATEST_US: Final = 253_402_300_799_999_999
+"""The last time that a calendar has a date for: the end of the year 9999."""
+
+TEXT_CHARACTERS: Final = 1000
 
 _INT64: Final = 1 << 63
 _WORDS: Final = {
@@ -43,15 +50,22 @@ def metric_columns(record: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Colum
     Raises:
         ValueError, TypeError, KeyError: the record is not what it should be.
     """
-    times = _integers(record["times"])
+    times = _times(record["times"])
     steps = _steps(record.get("steps") or [None] * len(times))
     prefix = _prefix(record)
     for kind in ("values", "etimes", "texts"):
         for name, cells in (record.get(kind) or {}).items():
+            if type(cells) is not list:
+                raise ValueError("no column")
             if len(cells) != len(times) or len(steps) != len(times):
                 raise ValueError("columns of unequal length")
             yield _column(
-                "value" if kind == "values" else "etime", prefix + name, steps, times, cells, kind == "texts"
+                "value" if kind == "values" else "etime",
+                prefix + clean_name(name),
+                steps,
+                times,
+                cells,
+                kind == "texts",
             )
 
 
@@ -60,14 +74,24 @@ def usage_columns(record: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Column
 
     A GPU's are named ``gpu/<uuid>/<what>``.
     """
-    time_us = _integers([record["time"]])
+    time_us = time_of(record["time"])
     numbers = {
         key: value for key, value in record.items() if key not in ("seq", "time") and _is_number(value)
     }
     for gpu in record.get("gpus") or ():
-        numbers |= {f"gpu/{gpu['uuid']}/{key}": value for key, value in gpu.items() if _is_number(value)}
+        uuid = clean_name(str(gpu["uuid"]))
+        numbers |= {f"gpu/{uuid}/{clean_name(key)}": value for key, value in gpu.items() if _is_number(value)}
     for name, value in numbers.items():
-        yield "usage", name, Column([None], list(time_us), [_float(value)], [])
+        yield "usage", clean_name(name), Column([None], [time_us], [_float(value)], [])
+
+
+def time_of(value: Any) -> int:
+    """Return a time of a record.
+
+    Raises:
+        ValueError, TypeError, OverflowError: no calendar has it.
+    """
+    return _times([value])[0]
 
 
 def _column(
@@ -81,12 +105,16 @@ def _column(
     return (
         "text",
         name,
-        Column(list(steps), list(times), [], ["" if cell is None else str(cell) for cell in cells]),
+        Column(list(steps), list(times), [], [_text(cell) for cell in cells]),
     )
 
 
+def _text(cell: Any) -> str:  # whatever JSON holds
+    return "" if cell is None else clean(str(cell), TEXT_CHARACTERS)
+
+
 def _prefix(record: Mapping[str, Any]) -> str:
-    return "".join(f"{part}/" for part in (record.get("group"), record.get("subid")) if part)
+    return "".join(f"{clean_name(str(part))}/" for part in (record.get("group"), record.get("subid")) if part)
 
 
 def _floats(cells: Sequence[Any]) -> list[float | None]:
@@ -124,6 +152,13 @@ def _integers(cells: Sequence[Any]) -> list[int]:
     if cells and not (min(cells) > -_INT64 and max(cells) < _INT64):
         raise ValueError("a number out of range")
     return list(cells)
+
+
+def _times(cells: Sequence[Any]) -> list[int]:
+    times = _integers(cells)
+    if times and not (min(times) >= 0 and max(times) <= LATEST_US):
+        raise ValueError("a time that no calendar has")
+    return times
 
 
 def _steps(cells: Sequence[Any]) -> list[int | None]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from workbench.clock import now_us
-from workbench.metrics.columns import Column, Kind, metric_columns, usage_columns
+from workbench.errors import CannotWrite, InputMissing, TryAgain
+from workbench.learner.texts import clean, clean_json
+from workbench.metrics.columns import Column, Kind, metric_columns, time_of, usage_columns
 from workbench.metrics.records import Batch, read_records
 from workbench.metrics.rollup import roll_up
 from workbench.store.db.database import Store
@@ -18,6 +22,26 @@ from workbench.store.db.rows import dump
 LIMIT_BYTES: Final = 4 << 20
 """What one transaction takes in by default: some 200,000 points."""
 
+SAID_MOST: Final = 3
+"""Reasons that are said of one batch."""
+
+Statement: TypeAlias = tuple[str, tuple[Any, ...]]
+Found: TypeAlias = tuple[Kind, str, Column]
+Columns: TypeAlias = dict[tuple[Kind, str], Column]
+
+PATH_CHARACTERS: Final = 4096
+TEXT_CHARACTERS: Final = 1000
+NOTE_CHARACTERS: Final = 4000
+LEVELS: Final = ("info", "warning", "error")
+
+_INT64: Final = 1 << 63
+
+_STORE_TROUBLES: Final = (CannotWrite, TryAgain, InputMissing)
+"""No record is at fault: the disk is full, the store is locked or damaged."""
+
+_LEFT_OUT_SEQ: Final = -1
+"""The number of the note that counts; those of records are above 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Learner:
@@ -25,7 +49,7 @@ class _Learner:
     job_id: str
     attempt: int
     learner: int
-    columns: dict[tuple[Kind, str], Column] = field(default_factory=dict)
+    say: Callable[[str], object]
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -40,19 +64,20 @@ def ingest(
     records_file: Path,
     *,
     limit_bytes: int = LIMIT_BYTES,
+    say: Callable[[str], object] = lambda text: None,
 ) -> bool:
     """Take in the next whole records of a learner.
 
     Return whether there were any, so that the caller asks again.
 
     Records that are in the store already are passed over by their sequence number. Records that cannot be
-    understood are counted and named in the learner's notes.
+    understood or kept are left out and counted in one of the learner's notes; ``say`` is called with the reasons.
 
     Raises:
         ConfigError: the records are of a newer format.
         CannotWrite: the disk is full; nothing was taken in, and the same call works later.
     """
-    source = _Learner(store, job_id, attempt, learner)
+    source = _Learner(store, job_id, attempt, learner, _first_only(say))
     offset, _ = _position(source)
     batch = read_records(records_file, offset, limit_bytes=limit_bytes)
     if batch.end == offset:
@@ -66,6 +91,19 @@ def ingest(
     return True
 
 
+def _first_only(say: Callable[[str], object]) -> Callable[[str], None]:
+    """Let only the first reasons of a batch through: of a learner that writes garbage all are alike."""
+    left = SAID_MOST
+
+    def say_first(text: str) -> None:
+        nonlocal left
+        if left > 0:
+            left -= 1
+            say(text)
+
+    return say_first
+
+
 def _position(source: _Learner) -> tuple[int, int]:
     sql = "SELECT records_offset, records_seq FROM journals WHERE job_id = ? AND attempt = ? AND learner = ?"
     found = source.store.row(sql, source.key)
@@ -73,48 +111,129 @@ def _position(source: _Learner) -> tuple[int, int]:
 
 
 def _take(source: _Learner, batch: Batch, seq: int) -> None:
-    unclear = batch.garbage
-    for record in batch.records:
-        if record["seq"] <= seq:
-            continue
-        seq = record["seq"]
-        try:
-            if handler := _HANDLERS.get(record["kind"]):
-                handler(source, record)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-            unclear += 1
-    _write_points(source)
-    if unclear:
-        text = f"{unclear} record{'s' if unclear > 1 else ''} could not be understood"
-        _write_note(source, {"seq": -batch.end, "time": now_us(), "level": "warning", "text": text})
+    """Take in a batch all at once; where the store refuses something of it, record by record."""
+    try:
+        with source.store.atomic():
+            seq_now, left_out = _take_together(source, batch, seq)
+    except _STORE_TROUBLES:
+        raise
+    except Exception as error:
+        source.say(
+            f"records of {source.job_id}, learner {source.learner}, are taken in one by one: {_words(error)}"
+        )
+        seq_now, left_out = _take_one_by_one(source, batch, seq)
+    if left_out:
+        _count_left_out(source, left_out)
     source.store.execute(
         "INSERT OR REPLACE INTO journals (job_id, attempt, learner, records_offset, records_seq) "
         "VALUES (?, ?, ?, ?, ?)",
-        (*source.key, batch.end, seq),
+        (*source.key, batch.end, seq_now),
     )
 
 
-def _metrics(source: _Learner, record: Mapping[str, Any]) -> None:
-    _collect(source, list(metric_columns(record)))
+def _take_together(source: _Learner, batch: Batch, seq: int) -> tuple[int, int]:
+    """Return the last sequence number, and how many records were left out."""
+    left_out = batch.garbage
+    columns: Columns = {}
+    statements: list[Statement] = []
+    for record in batch.records:
+        if record["seq"] <= seq:
+            continue
+        if not _is_next(record, seq, batch):
+            left_out += 1
+            continue
+        seq = record["seq"]
+        try:
+            found, more = _understand(source, record)
+        except Exception as error:  # whatever stands in it, the others count
+            left_out += 1
+            source.say(_left_out_words(source, record, error))
+            continue
+        _collect(columns, found)
+        statements += more
+    _write(source, columns, statements)
+    return seq, left_out
 
 
-def _usage(source: _Learner, record: Mapping[str, Any]) -> None:
-    _collect(source, list(usage_columns(record)))
+def _take_one_by_one(source: _Learner, batch: Batch, seq: int) -> tuple[int, int]:
+    """Do the same when some record can be understood, but not be kept."""
+    left_out = batch.garbage
+    for record in batch.records:
+        if record["seq"] <= seq:
+            continue
+        if not _is_next(record, seq, batch):
+            left_out += 1
+            continue
+        seq = record["seq"]
+        try:
+            with source.store.atomic():
+                found, statements = _understand(source, record)
+                columns: Columns = {}
+                _collect(columns, found)
+                _write(source, columns, statements)
+        except _STORE_TROUBLES:
+            raise
+        except Exception as error:
+            left_out += 1
+            source.say(_left_out_words(source, record, error))
+    return seq, left_out
 
 
-def _collect(source: _Learner, found: list[tuple[Kind, str, Column]]) -> None:
+def _is_next(record: Mapping[str, Any], seq: int, batch: Batch) -> bool:
+    """Say whether a sequence number may be true: each takes a line, and one that is made up would hide what follows."""
+    return bool(record["seq"] <= seq + batch.end)
+
+
+def _understand(source: _Learner, record: Mapping[str, Any]) -> tuple[list[Found], list[Statement]]:
+    kind = record["kind"]
+    if (to_columns := _TO_COLUMNS.get(kind)) is not None:
+        return list(to_columns(record)), []
+    if (to_statements := _TO_STATEMENTS.get(kind)) is not None:
+        return [], list(to_statements(source.key, record))
+    return [], []
+
+
+def _collect(columns: Columns, found: list[Found]) -> None:
     for kind, name, column in found:
-        if known := source.columns.get((kind, name)):
+        if known := columns.get((kind, name)):
             known.extend(column)
         else:
-            source.columns[(kind, name)] = column
+            columns[(kind, name)] = column
 
 
-def _write_points(source: _Learner) -> None:
-    if not source.columns:
+def _count_left_out(source: _Learner, count: int) -> None:
+    """Add to the one note of a learner that says how many of its records were left out."""
+    sql = "SELECT text FROM notes WHERE job_id = ? AND attempt = ? AND learner = ? AND seq = ?"
+    before = source.store.row(sql, (*source.key, _LEFT_OUT_SEQ))
+    if before is not None:
+        count += int(before[0].split()[0])
+    text = f"{count} record{'s' if count > 1 else ''} could not be understood"
+    note = {"seq": _LEFT_OUT_SEQ, "time": now_us(), "level": "warning", "text": text}
+    for statement in _note_statements(source.key, note):
+        source.store.execute(*statement)
+
+
+def _left_out_words(source: _Learner, record: Mapping[str, Any], error: Exception) -> str:
+    return (
+        f"record {record['seq']} of {source.job_id}, learner {source.learner}, is left out: {_words(error)}"
+    )
+
+
+def _words(error: Exception) -> str:
+    return clean(f"{type(error).__name__}: {error}", 300)
+
+
+def _write(source: _Learner, columns: Columns, statements: list[Statement]) -> None:
+    _write_points(source, columns)
+    for sql, values in statements:
+        source.store.execute(sql, values)
+
+
+def _write_points(source: _Learner, columns: Columns) -> None:
+    if not columns:
         return
     revision = source.store.bump("series")
-    for (kind, name), column in source.columns.items():
+    for (kind, name), column in columns.items():
         if column.times:
             _write_series(source, kind, name, column, revision)
 
@@ -172,62 +291,80 @@ def _series(source: _Learner, kind: Kind, name: str) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def _checkpoint(source: _Learner, record: Mapping[str, Any]) -> None:
-    step = record.get("step")
+def _checkpoint_statements(key: tuple[str, int, int], record: Mapping[str, Any]) -> Iterator[Statement]:
+    """Yield what keeps a checkpoint; ``key`` is the learner's job, attempt and number.
+
+    Raises:
+        ValueError, TypeError, KeyError, OverflowError: the record is not what it should be.
+    """
+    path = clean(str(record["path"]), PATH_CHARACTERS)
+    step = _step(record.get("step"))
     # Said once by training code, and once more by the agent, which knows what is in it.
-    source.store.execute(
+    yield (
         "DELETE FROM checkpoints WHERE job_id = ? AND attempt = ? AND learner = ? AND path = ? AND step IS ?",
-        (*source.key, str(record["path"]), None if step is None else int(step)),
+        (*key, path, step),
     )
-    source.store.execute(
+    said = [_object(record.get(name)) for name in ("metrics", "metadata")]
+    yield (
         "INSERT OR REPLACE INTO checkpoints (job_id, attempt, learner, seq, time_us, path, step, metrics, "
         "metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            *source.key,
-            record["seq"],
-            int(record["time"]),
-            str(record["path"]),
-            None if step is None else int(step),
-            dump(dict(record.get("metrics") or {})),
-            dump(dict(record.get("metadata") or {})),
-        ),
+        (*key, record["seq"], time_of(record["time"]), path, step, *said),
     )
 
 
-def _progress(source: _Learner, record: Mapping[str, Any]) -> None:
-    fraction = record.get("fraction")
-    source.store.execute(
+def _progress_statements(key: tuple[str, int, int], record: Mapping[str, Any]) -> Iterator[Statement]:
+    """Yield what keeps how far a learner says it is; raises as :func:`_checkpoint_statements` does."""
+    job_id, attempt, learner = key
+    fraction = None if record.get("fraction") is None else float(record["fraction"])
+    if fraction is not None:
+        fraction = None if math.isnan(fraction) else min(1.0, max(0.0, fraction))
+    text = clean(str(record.get("text") or ""), TEXT_CHARACTERS)
+    yield (
         "INSERT OR REPLACE INTO progress (job_id, learner, attempt, time_us, fraction, text) "
         "VALUES (?, ?, ?, ?, ?, ?)",
-        (
-            source.job_id,
-            source.learner,
-            source.attempt,
-            int(record["time"]),
-            None if fraction is None else float(fraction),
-            str(record.get("text") or ""),
-        ),
+        (job_id, learner, attempt, time_of(record["time"]), fraction, text),
     )
 
 
-def _write_note(source: _Learner, record: Mapping[str, Any]) -> None:
-    source.store.execute(
+def _note_statements(key: tuple[str, int, int], record: Mapping[str, Any]) -> Iterator[Statement]:
+    """Yield what keeps a note; raises as :func:`_checkpoint_statements` does."""
+    level = record.get("level") or "info"
+    yield (
         "INSERT OR REPLACE INTO notes (job_id, attempt, learner, seq, time_us, level, text) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
-            *source.key,
+            *key,
             record["seq"],
-            int(record["time"]),
-            str(record.get("level") or "info"),
-            str(record["text"]),
+            time_of(record["time"]),
+            level if level in LEVELS else "warning",
+            clean(str(record["text"]), NOTE_CHARACTERS),
         ),
     )
 
 
-_HANDLERS: Final[Mapping[str, Callable[[_Learner, Mapping[str, Any]], None]]] = {
-    "metrics": _metrics,
-    "usage": _usage,
-    "checkpoint": _checkpoint,
-    "progress": _progress,
-    "note": _write_note,
+def _step(value: Any) -> int | None:
+    if value is None:
+        return None
+    step = int(value)
+    if not -_INT64 <= step < _INT64:
+        raise ValueError("a step out of range")
+    return step
+
+
+def _object(value: Any) -> str:
+    found = dump(clean_json(dict(value or {}), PATH_CHARACTERS))
+    json.loads(found)  # what cannot be read back must not get in
+    return found
+
+
+_TO_COLUMNS: Final[Mapping[str, Callable[[Mapping[str, Any]], Iterable[Found]]]] = {
+    "metrics": metric_columns,
+    "usage": usage_columns,
+}
+_TO_STATEMENTS: Final[
+    Mapping[str, Callable[[tuple[str, int, int], Mapping[str, Any]], Iterable[Statement]]]
+] = {
+    "checkpoint": _checkpoint_statements,
+    "progress": _progress_statements,
+    "note": _note_statements,
 }

@@ -28,8 +28,17 @@ def print_event(kind: str, fields: Mapping[str, Any], *, flush: bool = True) -> 
 
 
 def _dump(value: Any, *, indent: int | None = None) -> str:
-    """Write JSON; NaN and infinities, which it does not have, are null and texts."""
+    r"""Write JSON; NaN and infinities, which it does not have, are null and texts.
+
+    A file name that is not UTF-8 makes it all ASCII: with ``\udce9`` in it, which Python reads back as that name.
+    """
     try:
-        return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        return json.dumps(json_value(value), indent=indent, ensure_ascii=False, allow_nan=False)
+        value = json_value(value)
+        text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent, allow_nan=False)
+    return text

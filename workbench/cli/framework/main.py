@@ -24,6 +24,7 @@ EXIT_CLOSED_PIPE = 141
 def main(words: list[str]) -> int:
     """Run one command line (without the program's name); return the exit code of the process."""
     _open_missing_streams()
+    _print_any_text()
     try:
         code = _run(words)
         sys.stdout.flush()
@@ -101,6 +102,12 @@ def _open_missing_streams() -> None:
         nothing = open(os.devnull, "w")  # noqa: SIM115, PTH123 - lives as long as the process
         sys.stdout = sys.stdout or nothing
         sys.stderr = sys.stderr or nothing
+
+
+def _print_any_text() -> None:
+    """Let a text that the terminal's encoding does not have be written with escapes: a file's name may be any bytes."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _flush_or_abandon(stream: TextIO, descriptor: int) -> None:

@@ -118,11 +118,20 @@ class TidiedUp:
 
 
 @dataclass(frozen=True, slots=True)
-class JournalsDrained:
-    """All that an attempt recorded is in the store."""
+class JournalsCollected:
+    """All that an attempt left is on this machine, and what its learners recorded is being taken in."""
 
     job_id: str
     attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class JournalsDrained:
+    """All that an attempt recorded is in the store, or ``trouble`` says why some is not and nobody is to wait."""
+
+    job_id: str
+    attempt: int
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +156,7 @@ Event = (
     | CapacityUnknown
     | LeftoversFound
     | TidiedUp
+    | JournalsCollected
     | JournalsDrained
     | JobPurged
 )

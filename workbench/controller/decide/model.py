@@ -104,8 +104,10 @@ class JobSnapshot:
     decided_since: float | None = None
     """When it was first seen that some learner's end decides the job."""
     draining_since: float | None = None
+    collected_at: float | None = None
+    """When all that the learners left was on this machine; from then on it is only taken into the store."""
     drained: bool = False
-    """Whether all that the learners recorded is in the store."""
+    """Whether all that the learners recorded is in the store, or nothing more of it is to be waited for."""
     vanished: bool = False
     """Whether the place lost all trace of a learner, which may run on."""
     cleaned: bool = False

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from runners.interface import LearnerRef, LearnerStatus
 from workbench.job import LearnerPhase, Reason
+from workbench.learner.texts import clean, clean_name
+from workbench.metrics.columns import LATEST_US
 from workbench.store.db.rows import LearnerRow
+
+_TEXT_CHARACTERS: Final = 4000
 
 _RANK: Final = {
     LearnerPhase.STARTING: 0,
@@ -40,6 +45,37 @@ def absent(known: Mapping[int, LearnerStatus], shown: Iterable[LearnerStatus], *
     there = {seen.ref.learner for seen in shown}
     over = {n for n, seen in known.items() if seen.phase in (LearnerPhase.EXITED, LearnerPhase.LOST)}
     return set(range(1, expected + 1)) - there - over
+
+
+def harmless(seen: LearnerStatus) -> LearnerStatus:
+    """Return how a learner was seen in texts and numbers that rows can hold: it may have written them itself."""
+    reason = seen.reason
+    if reason is not None:
+        reason = Reason(
+            clean(reason.text, _TEXT_CHARACTERS),
+            clean_name(reason.code),
+            clean(reason.hint, _TEXT_CHARACTERS),
+        )
+    return replace(
+        seen,
+        exit_code=_small(seen.exit_code),
+        signal=_small(seen.signal),
+        reason=reason,
+        started_us=_time(seen.started_us),
+        ended_us=_time(seen.ended_us),
+        stopped=clean_name(str(seen.stopped)),
+        slots=tuple(clean_name(str(slot)) for slot in seen.slots),
+        node=clean_name(seen.node),
+        doing=clean(seen.doing, _TEXT_CHARACTERS),
+    )
+
+
+def _small(value: object) -> int | None:
+    return value if type(value) is int and abs(value) < 1 << 31 else None
+
+
+def _time(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value <= LATEST_US else None
 
 
 def lost(ref: LearnerRef, known: LearnerStatus | None) -> LearnerStatus:

@@ -50,6 +50,9 @@ LAUNCHES: Final = 3
 AGENTS_PATIENCE_SECONDS: Final = 10.0
 """How much longer than they should the agents may take to stop each other before the controller does it."""
 
+RECORDS_PATIENCE_SECONDS: Final = 5.0
+"""How long a job that somebody stops waits until its records are in the store; the rest is taken in afterwards."""
+
 KILL_AGAIN_SECONDS: Final = (2.0, 5.0, 10.0, 30.0)
 HALT_AGAIN_SECONDS: Final = 5.0
 """A stop is asked for again after this, a halt after this and its grace period."""
@@ -180,7 +183,8 @@ def _missing(view: JobSnapshot) -> list[int]:
 
 
 def _ending(view: JobSnapshot) -> Decision:
-    if view.drained or not view.seen:
+    due = _records_due(view)
+    if view.drained or not view.seen or (due is not None and view.now >= due):
         if _is_unclear(view) and not view.cleaned:
             return _clean_up(view)
         outcome = _verdict(view)
@@ -190,11 +194,18 @@ def _ending(view: JobSnapshot) -> Decision:
     if view.draining_since is None:
         return Decision((Drain(),))
     if view.state is State.STORING:
-        return Decision(_unreachable(view))
+        return Decision(_unreachable(view), until=due)
     shown = view.draining_since + SHOWN_AFTER_SECONDS
     if view.now < shown:
         return Decision(until=shown)
     return Decision((Transition(State.STORING, Reason("results and logs are put away")),))
+
+
+def _records_due(view: JobSnapshot) -> float | None:
+    """Return when a job that somebody stops ends though not all that it recorded is in the store."""
+    if view.intent is Intent.NONE or view.collected_at is None:
+        return None
+    return view.collected_at + RECORDS_PATIENCE_SECONDS
 
 
 def _is_unclear(view: JobSnapshot) -> bool:

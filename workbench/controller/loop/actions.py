@@ -9,7 +9,7 @@ from typing import Literal
 from runners.interface import AttemptRef, LaunchRequest, StopRequest
 from workbench.clock import now_us
 from workbench.controller.decide.errors import trouble_of
-from workbench.controller.decide.messages import CallFailed
+from workbench.controller.decide.messages import CallFailed, JournalsCollected
 from workbench.controller.decide.model import (
     Action,
     CancelLaunch,
@@ -36,8 +36,13 @@ from workbench.controller.runtime.secrets import all_secrets
 from workbench.controller.targets.backend_worker import BackendWorker, LaunchOrder
 from workbench.errors import FabricError
 from workbench.job import Intent, Reason, State
-from workbench.store.jobs import NextAttempt, detail, job, set_intent, set_reason, step
+from workbench.store.jobs import NextAttempt, add_note, detail, job, set_intent, set_reason, step
 from workbench.store.queries.learners import save_learner
+
+_LEFT_RECORDS = (
+    "ended before all that it recorded was in the store; the rest is taken in as soon as the store takes it, "
+    "or by fabric doctor --rebuild"
+)
 
 
 class ActionExecutor:
@@ -152,6 +157,8 @@ class ActionExecutor:
                 ended_us=max(ends, default=None),
                 then=None if restart is None else _after(restart, outcome.reason),
             )
+            if tracked.seen and not tracked.drained:
+                add_note(board.store, row.id, _LEFT_RECORDS)
         tracked.saved_all()
         after = job(board.store, row.id)
         assert after is not None
@@ -191,8 +198,13 @@ class ActionExecutor:
         board.journals.follow(job_id, attempt.attempt, attempt.learners)
 
     def _drain(self, attempt: AttemptRef, place: BackendWorker) -> None:
-        journals = self._board.journals
-        place.collect(attempt, lambda: journals.drain(attempt.job_id, attempt.attempt, attempt.learners))
+        journals, post = self._board.journals, self._board.post
+
+        def collected() -> None:
+            post(JournalsCollected(attempt.job_id, attempt.attempt))
+            journals.drain(attempt.job_id, attempt.attempt, attempt.learners)
+
+        place.collect(attempt, collected)
 
     def _stop(self, tracked: TrackedJob, kind: Literal["halt", "kill"], grace_seconds: float) -> None:
         tracked.call(Operation.STOP)
@@ -220,6 +232,7 @@ class ActionExecutor:
     def _forget(self, tracked: TrackedJob) -> None:
         board = self._board
         tracked.call(Operation.REMOVE)
+        board.journals.forget(tracked.row.id)
         arguments = (board.home, tracked.row.id, tracked.asked_by, board.post)
         threading.Thread(target=purge, args=arguments, name="forget", daemon=True).start()
 

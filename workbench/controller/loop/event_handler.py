@@ -13,6 +13,7 @@ from workbench.controller.decide.messages import (
     CallFinished,
     Event,
     JobPurged,
+    JournalsCollected,
     JournalsDrained,
     LaunchNoted,
     LaunchProgressed,
@@ -21,6 +22,7 @@ from workbench.controller.decide.messages import (
     Unreachable,
 )
 from workbench.controller.decide.model import BackendTrouble, Operation, StopSent
+from workbench.controller.decide.observations import harmless
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS
 from workbench.controller.loop.actions import ActionExecutor
 from workbench.controller.loop.context import AwaitedProbe, ControllerContext
@@ -56,16 +58,32 @@ class EventHandler:
                 return self._failed(event)
             case LeftoversFound():
                 self._left_behind(event)
-            case JournalsDrained(job_id, number):
-                tracked = self._board.jobs.get(job_id)
-                if tracked is not None and tracked.row.attempt == number:
-                    tracked.drained = True
-                    return {job_id}
+            case JournalsCollected():
+                return self._collected(event)
+            case JournalsDrained():
+                return self._drained(event)
             case JobPurged():
                 return self._forgotten(event)
             case LaunchNoted(text):
                 self._board.log.say(text)
         return set()
+
+    def _collected(self, event: JournalsCollected) -> set[str]:
+        tracked = self._board.jobs.get(event.job_id)
+        if tracked is None or tracked.row.attempt != event.attempt:
+            return set()
+        tracked.collected_at = self._board.now()
+        return {event.job_id}
+
+    def _drained(self, event: JournalsDrained) -> set[str]:
+        tracked = self._board.jobs.get(event.job_id)
+        if tracked is None or tracked.row.attempt != event.attempt:
+            return set()
+        tracked.drained = True
+        if event.trouble:
+            with self._board.atomic():
+                add_note(self._board.store, event.job_id, event.trouble)
+        return {event.job_id}
 
     def _observed(self, event: Observed) -> set[str]:
         board = self._board
@@ -73,7 +91,7 @@ class EventHandler:
         shown: dict[tuple[str, int], list[LearnerStatus]] = {}
         for seen in event.seen:
             if seen.ref.home == board.places[event.place].home_uuid:
-                shown.setdefault((seen.ref.job_id, seen.ref.attempt), []).append(seen)
+                shown.setdefault((seen.ref.job_id, seen.ref.attempt), []).append(harmless(seen))
         touched = self.back(event.place)
         if event.whole:
             concerned = board.jobs_at(event.place)

@@ -58,6 +58,7 @@ class TrackedJob:
     stop_sent: StopSent | None = None
     decided_since: float | None = None
     draining_since: float | None = None
+    collected_at: float | None = None
     drained: bool = False
     vanished: bool = False
     cleaned: bool = False
@@ -140,6 +141,7 @@ class TrackedJob:
             stop_sent=self.stop_sent,
             decided_since=self.decided_since,
             draining_since=self.draining_since,
+            collected_at=self.collected_at,
             drained=self.drained,
             vanished=self.vanished,
             cleaned=self.cleaned,

@@ -46,6 +46,8 @@ class FollowedJournal:
     """Makes the records, where the learner's agent makes none."""
     given_up: bool = False
     """Whether no records can be made of what it leaves."""
+    trouble: str = ""
+    """Why its records could not be taken in the last time, where no record and not the store is at fault."""
     _peeked: int = 0
     _taken_at: float = -1e9
     _put_off: float = -1e9
@@ -73,7 +75,7 @@ class FollowedJournal:
 
     def taken(self, now: float, *, again: bool) -> None:
         """Note that it was taken in, and whether there may be more."""
-        self.news = self.hurry = again
+        self.news = self.hurry = again or bool(self.trouble)
         self._taken_at = now
 
     def put_off(self, until: float) -> None:
@@ -110,6 +112,19 @@ RETRY_SECONDS: Final = 1.0
 CHUNK_BYTES: Final = 1 << 19
 """What one transaction takes in: the loop waits for it at most."""
 
+PATIENCE_SECONDS: Final = 60.0
+"""How long the end of a job waits for a store that does not take its records; they are tried on afterwards."""
+
+
+@dataclass(slots=True)
+class JournalDrain:
+    """An attempt that is over and whose last records are to be taken in. Times are of the monotonic clock."""
+
+    due: float = 0.0
+    failing_since: float | None = None
+    awaited: bool = True
+    """Whether the job's end waits for it."""
+
 
 class JournalIngestion:
     """The thread. Methods may be called from any other; ``writing`` is held around each transaction."""
@@ -123,8 +138,8 @@ class JournalIngestion:
         self._watcher = Watcher()
         self._followed: dict[tuple[str, int, int], FollowedJournal] = {}
         self._by_path: dict[str, FollowedJournal] = {}
-        self._draining: dict[tuple[str, int], float] = {}
-        """Attempts that are over, and when they are to be tried."""
+        self._draining: dict[tuple[str, int], JournalDrain] = {}
+        """Attempts that are over."""
         self._lazy_at = 0.0
         self._resting_until = 0.0
         self._said = ""
@@ -144,8 +159,12 @@ class JournalIngestion:
         self._tell(lambda: self._begin_drain(job_id, attempt, learners))
 
     def drop(self, job_id: str) -> None:
-        """Forget about a job."""
+        """Follow a job no more; what of it is being drained still gets in."""
         self._tell(lambda: self._drop(job_id))
+
+    def forget(self, job_id: str) -> None:
+        """Take nothing of a job in any more: it is deleted."""
+        self._tell(lambda: self._forget(job_id))
 
     def end(self, *, wait_seconds: float = 5.0) -> None:
         """End the thread; what is not taken in stays in the files and is taken in next time."""
@@ -178,7 +197,7 @@ class JournalIngestion:
         """Wait for what one is told, for files that change, and for what is due."""
         now = time.monotonic()
         times = [at for one in self._followed.values() if (at := one.due_at(self._lazy_at)) is not None]
-        until = min([*times, *self._draining.values()], default=None)
+        until = min([*times, *(drain.due for drain in self._draining.values())], default=None)
         timeout = None if until is None else max(0.0, until - now)
         if now < self._resting_until:
             # Not to listen to the files for a while is what makes silent jobs cheap.
@@ -220,21 +239,27 @@ class JournalIngestion:
             lazy = [one for one in due if not one.hurry]
             for one, again in zip(due, more, strict=True):
                 one.taken(ended, again=again and (one.hurry or one.transcript is not None))
+                if one.trouble:
+                    one.put_off(ended + RETRY_SECONDS)
             if lazy:
                 pause = (ended - began) * len(lazy) / len(due) / LAZY_SHARE
                 self._lazy_at = ended + min(max(pause, LAZY_SECONDS), LAZY_LONGEST_SECONDS)
-        for job_id, attempt in [key for key, at in self._draining.items() if at <= began]:
+        for job_id, attempt in [key for key, drain in self._draining.items() if drain.due <= began]:
             self._drain(store, job_id, attempt)
 
     def _drain(self, store: Store, job_id: str, attempt: int) -> None:
+        trouble = ""
         for one in list(self._followed.values()):
             if (one.job_id, one.attempt) == (job_id, attempt):
                 self._transcribe(one, finish=True)
                 while self._ingest_chunk(store, one):
                     pass
+                if one.trouble:
+                    trouble = f"records of learner {one.learner} could not be taken in: {one.trouble}"
                 self._unfollow(one)
-        self._draining.pop((job_id, attempt), None)
-        self._post(JournalsDrained(job_id, attempt))
+        drain = self._draining.pop((job_id, attempt), None)
+        if drain is not None and drain.awaited:
+            self._post(JournalsDrained(job_id, attempt, trouble))
 
     def _transcribe(self, one: FollowedJournal, *, finish: bool = False) -> None:
         """Make records of what a learner left whose agent makes none, as soon as that is known of it."""
@@ -251,7 +276,7 @@ class JournalIngestion:
                     one.transcript.step()
         except CannotWrite:
             raise
-        except (FabricError, OSError, ValueError) as error:
+        except Exception as error:
             self._log.say(f"no records can be made of {one.folder.path}: {error}")
             one.given_up = True
 
@@ -264,13 +289,29 @@ class JournalIngestion:
         from workbench.metrics.ingestion import ingest
 
         try:
-            return ingest(store, one.job_id, one.attempt, one.learner, one.records, limit_bytes=CHUNK_BYTES)
+            more = ingest(
+                store,
+                one.job_id,
+                one.attempt,
+                one.learner,
+                one.records,
+                limit_bytes=CHUNK_BYTES,
+                say=self._log.say,
+            )
         except (CannotWrite, TryAgain):
             raise
         except FabricError as error:
             # Of a newer version, or not to be read: they stay where they are and hold up nothing.
             self._log.say(f"records of {one.job_id}, learner {one.learner}, are left alone: {error}")
             return False
+        except Exception as error:
+            # A fault of ours with one learner's records is not to hold up the others', nor anybody's end.
+            if not one.trouble:
+                self._log.bug(f"records of {one.job_id}, learner {one.learner}", error)
+            one.trouble = f"{type(error).__name__}: {error}"
+            return False
+        one.trouble = ""
+        return more
 
     def _try_later(self, error: Exception) -> None:
         """Try again in a while: the disk is full, or the database is locked."""
@@ -282,7 +323,17 @@ class JournalIngestion:
         for one in self._followed.values():
             one.put_off(later)
         self._lazy_at = max(self._lazy_at, later)
-        self._draining = dict.fromkeys(self._draining, later)
+        for (job_id, attempt), drain in self._draining.items():
+            drain.due = later
+            self._lose_patience(job_id, attempt, drain, text)
+
+    def _lose_patience(self, job_id: str, attempt: int, drain: JournalDrain, why: str) -> None:
+        """Let a job end whose records do not get into the store; they are tried on."""
+        now = time.monotonic()
+        drain.failing_since = now if drain.failing_since is None else drain.failing_since
+        if drain.awaited and now >= drain.failing_since + PATIENCE_SECONDS:
+            drain.awaited = False
+            self._post(JournalsDrained(job_id, attempt, why))
 
     def _follow(self, job_id: str, attempt: int, learners: int) -> None:
         import workbench.metrics.ingestion  # noqa: F401 - now, while the learner starts, not when it has ended
@@ -303,13 +354,20 @@ class JournalIngestion:
 
     def _begin_drain(self, job_id: str, attempt: int, learners: int) -> None:
         self._follow(job_id, attempt, learners)
-        self._draining.setdefault((job_id, attempt), 0.0)
+        self._draining.setdefault((job_id, attempt), JournalDrain()).awaited = True
 
     def _drop(self, job_id: str) -> None:
         for one in [one for one in self._followed.values() if one.job_id == job_id]:
-            self._unfollow(one)
+            drain = self._draining.get((one.job_id, one.attempt))
+            if drain is None:
+                self._unfollow(one)
+            else:
+                drain.awaited = False
+
+    def _forget(self, job_id: str) -> None:
         for key in [key for key in self._draining if key[0] == job_id]:
             del self._draining[key]
+        self._drop(job_id)
 
     def _unfollow(self, one: FollowedJournal) -> None:
         for path in [path for path, other in self._by_path.items() if other is one]:

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional
 
+from workbench.learner.texts import clean
+
 Record = Dict[str, Any]
 Position = Dict[str, Any]
 """Stream's key to how far it was read, plain JSON."""
 
 FLUSH_US = 100_000
 """How long points wait for others to share a record with."""
+
+NOTE_CHARACTERS = 2000
 
 
 class Batches:
@@ -77,4 +81,4 @@ class Batches:
 
 def note(text: str, now_us: int, *, level: str = "warning") -> Record:
     """Return a record that tells a person something."""
-    return {"kind": "note", "time": now_us, "level": level, "text": text}
+    return {"kind": "note", "time": now_us, "level": level, "text": clean(text, NOTE_CHARACTERS)}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from workbench.learner.collectors.values import Number, clipped
+from workbench.learner.collectors.values import Number
+from workbench.learner.texts import clean_name
 
 BLOCK_POINTS = 1000
 """Rows of a block at most, and points at which blocks are given out without waiting."""
-
-NAME_LIMIT = 500
 
 _Key = Tuple[str, str]
 
@@ -66,14 +65,15 @@ class Blocks:
     ) -> None:
         """Add points that share step and time; names that differ from the last ones' start a new block."""
         key = (group, subid)
+        values = {clean_name(name): value for name, value in values.items()}
+        etimes = {clean_name(name): value for name, value in etimes.items()}
+        texts = {clean_name(name): value for name, value in texts.items()}
         names = (tuple(values), tuple(etimes), tuple(texts))
         block = self._open.get(key)
         if block is None or block.names != names or len(block.times) >= BLOCK_POINTS:
             if block is not None:
                 self._closed.append(block)
-            block = self._open[key] = _Block(
-                (clipped(group)[:NAME_LIMIT], clipped(subid)[:NAME_LIMIT]), names
-            )
+            block = self._open[key] = _Block((clean_name(group), clean_name(subid)), names)
         block.steps.append(step)
         block.times.append(time_us)
         for columns, row in ((block.values, values), (block.etimes, etimes), (block.texts, texts)):

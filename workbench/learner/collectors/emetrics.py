@@ -58,14 +58,15 @@ class _EmetricsStream(LineStream):
             etimes, texts = _columns(document.get("etimes"))
             values, more_texts = _columns(document.get("values"))
             texts.update(more_texts)
-        except (ValueError, AttributeError, TypeError, RecursionError) as error:
+            moment = meta.get("time")
+            subid = self._source.subid if meta.get("subid") is None else str(meta["subid"])
+            group = str(document.get("grouplabel") or "")
+        except (ValueError, AttributeError, TypeError, RecursionError, OverflowError) as error:
             self._note("%s: a line at byte %d is left out: %s" % (self._source.name, begin, error))
             return
-        moment = meta.get("time")
-        subid = meta.get("subid")
         self.blocks_at(begin).add(
-            str(document.get("grouplabel") or ""),
-            self._source.subid if subid is None else str(subid),
+            group,
+            subid,
             step=step_of(etimes),
             time_us=time_us if moment is None else parse_time(moment, time_us),
             values=values,

@@ -8,8 +8,14 @@ from typing import Any, Callable, Dict, Iterator, Optional
 
 from workbench.learner.collectors.streams import LineStream, Source, Stream, StreamCollector
 from workbench.learner.collectors.values import STEP_NAMES, Number, as_step, clipped, number, step_of
+from workbench.learner.texts import clean_json
 
 FILE_NAME = "report.jsonl"
+
+_LATEST_US = 10**17
+
+_AGENTS_KEYS = ("seq", "cursor", "cursors", "source", "format")
+"""What training code cannot say in a record: by these the agent finds its way."""
 
 
 class ReportCollector(StreamCollector):
@@ -41,12 +47,12 @@ class _ReportStream(LineStream):
             return
         try:
             said = json.loads(text.decode("utf-8", "replace"))
-            time_us = int(said.get("time") or time_us)
+            time_us = _time(said.get("time"), time_us)
             if said.get("kind") == "metrics":
                 self._metrics(said, begin, time_us)
             elif said.get("kind") in ("checkpoint", "progress"):
-                self.add_record({**said, "time": time_us}, begin)
-        except (ValueError, AttributeError, TypeError, RecursionError) as error:
+                self.add_record({**_record(said), "time": time_us}, begin)
+        except (ValueError, AttributeError, TypeError, RecursionError, OverflowError) as error:
             self._note("report(): a line at byte %d is left out: %s" % (begin, error))
 
     def _metrics(self, said: Dict[str, Any], begin: int, time_us: int) -> None:
@@ -71,6 +77,20 @@ class _ReportStream(LineStream):
             etimes=etimes,
             texts=texts,
         )
+
+
+def _record(said: Dict[str, Any]) -> Dict[str, Any]:
+    """Return what was said; a path stays as it is, since the files are found by it."""
+    return {
+        key: value if key == "path" else clean_json(value)
+        for key, value in said.items()
+        if key not in _AGENTS_KEYS
+    }
+
+
+def _time(value: Any, otherwise_us: int) -> int:
+    """Return a time as it was said, if it is one of this world."""
+    return value if type(value) is int and 0 < value < _LATEST_US else otherwise_us
 
 
 def _number(value: Any) -> Number:

@@ -8,6 +8,8 @@ import math
 import re
 from typing import Any, Mapping, Optional, Union
 
+from workbench.learner.texts import clean
+
 Number = Union[int, float, str, None]
 """A number as a record holds it: ``None`` is NaN, ``"inf"`` and ``"-inf"`` are infinities."""
 
@@ -94,14 +96,14 @@ def typed(kind: Any, value: Any) -> Union[float, str]:
 
 
 def clipped(value: Any) -> str:
-    """Return it as text of bounded length."""
-    return (value if isinstance(value, str) else str(value))[:TEXT_LIMIT]
+    """Return it as text of bounded length that every reader can hold."""
+    return clean(value if isinstance(value, str) else str(value), TEXT_LIMIT)
 
 
 def _from_json(value: Any) -> Union[float, str]:
     try:
         found = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
+    except (ValueError, RecursionError):
         return clipped(value)
     if isinstance(found, (int, float)):
         return found

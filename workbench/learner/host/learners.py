@@ -154,7 +154,7 @@ def read_object(path: str) -> Optional[Dict[str, Any]]:
 def _object(content: bytes) -> Optional[Dict[str, Any]]:
     try:
         document = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
 

@@ -126,16 +126,20 @@ class Records:
             self._size = append_whole(self._descriptor, _line(header), 0)
             return
         for record in self.backwards():
-            self.seq = int(record.get("seq", 0))
-            break
+            if type(record.get("seq")) is int:
+                self.seq = record["seq"]
+                break
 
     def append(self, records: list[dict[str, Any]]) -> None:
         """Write records, numbered, in one write.
 
         Raises:
             OSError: the disk takes no more; nothing was written and no number was used.
+            TypeError, ValueError, RecursionError: some of them cannot be written; nothing was.
         """
-        numbered = [{"seq": self.seq + place, **record} for place, record in enumerate(records, 1)]
+        numbered = [
+            {"seq": self.seq + place, **_unnumbered(record)} for place, record in enumerate(records, 1)
+        ]
         data = b"".join(map(_line, numbered))
         self._size = append_whole(self._descriptor, data, self._size)
         self.seq += len(records)
@@ -203,10 +207,24 @@ def _parsed(lines: list[bytes]) -> Iterator[dict[str, Any]]:
         if line:
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue  # garbage that somebody else wrote
             if isinstance(record, dict):
                 yield record
+
+
+def _unnumbered(record: dict[str, Any]) -> dict[str, Any]:
+    # A number of its own would hide all records that follow.
+    return {key: value for key, value in record.items() if key != "seq"} if "seq" in record else record
+
+
+def is_writable(record: dict[str, Any]) -> bool:
+    """Say whether a record can be written at all."""
+    try:
+        _line(record)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def _line(document: dict[str, Any]) -> bytes:

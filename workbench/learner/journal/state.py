@@ -218,7 +218,7 @@ def read_object(path: str) -> dict[str, Any]:
     """Return a JSON object from a file; empty when there is none."""
     try:
         document = json.loads(system.read_bytes(path))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
 

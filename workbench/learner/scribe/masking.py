@@ -5,6 +5,8 @@ Values of fewer than :data:`SHORTEST` bytes are not masked: they would blot out 
 
 from __future__ import annotations
 
+from workbench.learner.texts import clean
+
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
     from typing import Any, Iterable, Mapping
@@ -67,7 +69,10 @@ class Mask:
 
     def text(self, text: str) -> str:
         """Return a text with its secrets overwritten."""
-        raw = text.encode("utf-8", "surrogateescape")
+        try:
+            raw = text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raw = clean(text).encode()  # half of a pair that is no byte of a file name either
         return self.data(raw).decode("utf-8", "surrogateescape")
 
     def data(self, data: bytes) -> bytes:

@@ -260,7 +260,12 @@ class Transcriber:
             self._open_records()
         assert self._records is not None
         if self._waiting:
-            self._records.append(self._waiting)
+            try:
+                self._records.append(self._waiting)
+            except (TypeError, ValueError, RecursionError):
+                # A foreign collector may make anything. What is left empty is counted by who reads it.
+                self._waiting = [record if output.is_writable(record) else {} for record in self._waiting]
+                self._records.append(self._waiting)
             self._waiting = []
             self._pause_seconds = POLL_SECONDS
 
@@ -268,8 +273,11 @@ class Transcriber:
         if not self._mask:
             return record
         masked: dict[str, Any] = {}
-        for key, value in record.items():
-            masked[key] = value if key in ("cursor", "cursors") else self._mask.value(value)
+        try:
+            for key, value in record.items():
+                masked[key] = value if key in ("cursor", "cursors") else self._mask.value(value)
+        except RecursionError:
+            return {}  # nested without end: counted by who reads it
         return masked
 
 

@@ -11,6 +11,7 @@ import os
 import stat
 
 from workbench.learner.platform import beneath, system
+from workbench.learner.texts import clean_json
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
@@ -114,10 +115,14 @@ class Keeping:
                 continue
             try:
                 said = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
-            ours = isinstance(said, dict) and "sha256" in (said.get("metadata") or {})
-            if isinstance(said, dict) and said.get("kind") == "checkpoint" and not ours:
+            if not isinstance(said, dict) or said.get("kind") != "checkpoint":
+                continue
+            for key in ("metrics", "metadata"):
+                given = said.get(key)
+                said[key] = clean_json(given) if isinstance(given, dict) else {}
+            if "sha256" not in said["metadata"]:
                 found[str(said.get("path"))] = said
         return list(found.values())
 
@@ -127,7 +132,10 @@ class Keeping:
             if path == there or path.startswith(there + "/"):
                 path = here + path[len(there) :]
                 break
-        folder, real = os.path.realpath(self._stores.checkpoint_dir), os.path.realpath(path)
+        try:
+            folder, real = os.path.realpath(self._stores.checkpoint_dir), os.path.realpath(path)
+        except ValueError:  # a NUL, or half of a surrogate pair: no file has such a name
+            return ""
         # It says only what the checkpoint is called: it is walked to from the folder.
         return os.path.relpath(real, folder) if folder and real.startswith(folder + "/") else ""
 

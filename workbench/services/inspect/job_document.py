@@ -62,7 +62,7 @@ def describe(store: Store, job_id: JobId) -> dict[str, Any]:
     from dataclasses import asdict
 
     from workbench.data.stores.fingerprints import fingerprints
-    from workbench.metrics import checkpoints, latest, progress
+    from workbench.metrics import checkpoints, latest, notes, progress
     from workbench.services.result_store import result_store
     from workbench.spec import spec_to_json
     from workbench.store.jobs import attempts, detail, transitions
@@ -85,6 +85,7 @@ def describe(store: Store, job_id: JobId) -> dict[str, Any]:
         "checkpoints": [asdict(each) for each in checkpoints(store, job_id)],
         "data": [asdict(each) for each in fingerprints(folder, job.row.attempt)],
         "progress": [asdict(each) for each in progress(store, job_id)],
+        "notes": [asdict(each) for each in notes(store, job_id)],
         "folder": str(folder.path),
         "results": str(folder.results),
         "results_stored": stored.words if stored else "",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from workbench.clock import now_us
+from workbench.learner.texts import clean_json
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.errors import write_failure
@@ -34,7 +35,12 @@ def record(store: Store, job_id: str, event: dict[str, Any]) -> None:
     event.setdefault("time", now_us())
     with store.atomic():
         catch_up(store, job_id)
-        end = append_event(store.home, job_id, event, store=store)
+        try:
+            end = append_event(store.home, job_id, event, store=store)
+        except UnicodeEncodeError:
+            # Half of a surrogate pair, as a file name that is not UTF-8 has it: no row can hold it either.
+            event = clean_json(event)
+            end = append_event(store.home, job_id, event, store=store)
         _apply(store, job_id, event, end)
 
 

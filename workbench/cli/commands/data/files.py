@@ -59,6 +59,13 @@ def _whole(asked: str, entry: FileEntry) -> str:
     return f"{asked.rstrip('/')}/{entry.path}" if entry.path else asked
 
 
+def _shown(name: str) -> str:
+    """Return a name in one line, whatever bytes a job has put into it."""
+    from workbench.learner.texts import clean
+
+    return clean(name).replace("\n", "\\x0a").replace("\t", "\\x09")
+
+
 def _print_document(found: Reached, listed: list[tuple[str, FileEntry]]) -> None:
     from workbench.formats import iso
     from workbench.terminal.json_output import print_document
@@ -98,7 +105,8 @@ def _print_table(found: Reached, listed: list[tuple[str, FileEntry]]) -> None:
         (
             size(entry.size_bytes) if entry.kind == "file" else "-",
             stamp(entry.modified_us),
-            name + ("/" if entry.kind == "folder" else f" -> {entry.target}" if entry.target else ""),
+            _shown(name)
+            + ("/" if entry.kind == "folder" else f" -> {_shown(entry.target)}" if entry.target else ""),
         )
         for name, entry in listed
     ]

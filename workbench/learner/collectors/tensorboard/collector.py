@@ -6,12 +6,13 @@ import os
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from workbench.learner.collectors.batches import Position
-from workbench.learner.collectors.blocks import BLOCK_POINTS, NAME_LIMIT
+from workbench.learner.collectors.blocks import BLOCK_POINTS
 from workbench.learner.collectors.interface import Context, Record
 from workbench.learner.collectors.sources import path_of, subid_of, walk
 from workbench.learner.collectors.streams import READ_BYTES, Source, Stream, StreamCollector
 from workbench.learner.collectors.tensorboard.scalars import Damaged, ScalarScanner, Series
 from workbench.learner.collectors.values import as_step, as_time_us, number
+from workbench.learner.texts import clean_name
 
 DEPTH = 12
 """Levels of folders that are looked through."""
@@ -183,12 +184,12 @@ def _slices(
         yield {
             "kind": "metrics",
             "time": times[-1],
-            "group": source.group,
-            "subid": source.subid,
+            "group": clean_name(source.group),
+            "subid": clean_name(source.subid),
             "steps": [as_step(step) for step in first.steps[begin : begin + rows]],
             "times": times,
             "values": {
-                tag[:NAME_LIMIT]: [number(value) for value in values[begin : begin + rows]]
+                clean_name(tag): [number(value) for value in values[begin : begin + rows]]
                 for tag, values in columns.items()
             },
         }

@@ -1,0 +1,94 @@
+r"""Makes texts harmless that training code and file names bring in: what no reader can hold is written out.
+
+Python's texts may hold what no UTF-8 can: halves of surrogate pairs, which stand for the bytes of a file name that is
+not UTF-8. Such characters, and those that control a terminal, become escapes that people know: ``\xe9``, ``\ud800``.
+Runs wherever training code does, on Python 3.6 and later.
+"""
+
+import hashlib
+import re
+
+TYPE_CHECKING = False  # the real one costs the import of typing
+if TYPE_CHECKING:
+    from typing import Any, Match
+
+NAME_LIMIT = 500
+"""Characters of a name of a metric, a group or a GPU."""
+
+DEPTH_LIMIT = 16
+"""A list or an object that is nested deeper becomes a text."""
+
+_HARM = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_HARM_IN_NAMES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_DIGEST_CHARACTERS = 12
+_EXACT = 1 << 63
+_KNOWN_LIMIT = 4096
+
+_known: "dict[str, str]" = {}
+"""Names that were cleaned before: the same few come again and again."""
+
+
+def clean(text: str, limit: int = 0) -> str:
+    """Return a text that every reader can hold, of at most ``limit`` characters if there is one.
+
+    Newlines and tabs stay.
+    """
+    cleaned = _HARM.sub(_escape, text[:limit] if limit else text)
+    return cleaned[:limit] if limit else cleaned
+
+
+def clean_name(name: str) -> str:
+    """Return a name that every reader can hold, in one line. Of a long one a digest keeps it apart from others."""
+    known = _known.get(name)
+    if known is not None:
+        return known
+    cleaned = name
+    if len(name) > NAME_LIMIT:
+        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARACTERS]
+        cleaned = "%s-%s" % (name[: NAME_LIMIT - _DIGEST_CHARACTERS - 1], digest)
+    cleaned = _HARM_IN_NAMES.sub(_escape, cleaned)
+    if len(name) <= NAME_LIMIT:
+        if len(_known) >= _KNOWN_LIMIT:
+            _known.clear()
+        _known[name] = cleaned
+    return cleaned
+
+
+def clean_json(value: "Any", limit: int = 0, depth: int = DEPTH_LIMIT) -> "Any":
+    """Return a JSON value whose texts are clean, whose numbers fit, and that is not nested without end.
+
+    NaN is None; infinities, and integers beyond 64 bits, are ``"inf"`` and ``"-inf"``, or floats.
+    """
+    if isinstance(value, str):
+        return clean(value, limit)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, (int, float)):
+        return _number(value)
+    if isinstance(value, (dict, list, tuple)):
+        if not depth:
+            return "..."
+        if isinstance(value, dict):
+            return {clean_name(str(key)): clean_json(item, limit, depth - 1) for key, item in value.items()}
+        return [clean_json(item, limit, depth - 1) for item in value]
+    return clean(str(value), limit)
+
+
+def _number(value: "Any") -> "Any":
+    if isinstance(value, int):
+        if -_EXACT <= value < _EXACT:
+            return value
+        try:
+            return float(value)
+        except OverflowError:
+            return "inf" if value > 0 else "-inf"
+    if value - value == 0:
+        return value
+    return None if value != value else "inf" if value > 0 else "-inf"
+
+
+def _escape(match: "Match[str]") -> str:
+    code = ord(match.group())
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file name
+        code -= 0xDC00
+    return "\\x%02x" % code if code <= 0xFF else "\\u%04x" % code
