@@ -178,6 +178,8 @@ class JobSpec:
     runner: str = ""
     code: str = ""
     """The folder, zip or tar with the code, relative to the manifest's folder; empty for that folder."""
+    code_anyway: bool = False
+    """Whether that code is taken though it is a home folder, a file system's root, or very large."""
 
     @property
     def image(self) -> str:

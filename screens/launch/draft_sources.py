@@ -127,7 +127,9 @@ def draft_to_edit(home: Home, draft: Draft) -> Draft:
     from workbench.manifest import from_command
 
     if draft.manifest:
-        said, code = draft.text, draft.code or in_folder(draft.manifest, draft.text)
+        # An earlier job without code has a manifest among our drafts, where no code lies.
+        is_ours = Path(draft.manifest).parent == home.drafts
+        said, code = draft.text, draft.code or ("" if is_ours else in_folder(draft.manifest, draft.text))
     else:
         said, code = (
             from_command([draft.changes.get("framework.command", "") or "python train.py"]),

@@ -254,7 +254,7 @@ def test_a_run_in_the_persons_home_takes_no_code(fabric: Fabric, clean_environme
     )
 
     assert ran.returncode == 64
-    assert "is too much" in ran.stderr
+    assert "is a whole home folder, which is not taken as code unasked" in ran.stderr
 
 
 def test_nothing_of_a_job_is_left_when_it_has_ended(fabric: Fabric, home: Home) -> None:

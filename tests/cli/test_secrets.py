@@ -11,6 +11,8 @@ import pytest
 from tests.cli.conftest import Fabric, Serve
 from workbench.data.stores.local_server import TRIAL_KEY
 from workbench.paths import Home
+from workbench.services.submit.options import RunOptions
+from workbench.services.submit.prepare import prepare
 
 MANIFEST = """\
 name: hidden
@@ -101,7 +103,9 @@ def test_a_store_of_the_configuration_is_named_on_the_command_line(
     assert "${LAB_KEY}" in listed
 
 
-def test_a_template_with_a_password_is_no_part_of_the_code(fabric: Fabric, home: Home) -> None:
+def test_a_template_with_a_password_is_no_part_of_the_code(
+    fabric: Fabric, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (fabric.folder / "store.yml").write_text(
         "data_stores: [{type: s3_datastore, training_data: {container: x}, connection:"
         " {auth_url: 'http://127.0.0.1:1', user_name: u, password: hidden-in-a-template}}]\n"
@@ -110,6 +114,8 @@ def test_a_template_with_a_password_is_no_part_of_the_code(fabric: Fabric, home:
     (fabric.folder / "train.py").write_text("")
 
     said = fabric("plan", "--json", "manifest.yml", "--template", "store.yml")
+    monkeypatch.chdir(fabric.folder)
+    prepare(RunOptions(manifest="manifest.yml", templates=("store.yml",)), home)
 
     assert "hidden-in-a-template" not in said.stdout + said.stderr
     (snapshot,) = home.code.glob("*.tar.gz")

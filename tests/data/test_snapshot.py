@@ -11,7 +11,7 @@ import pytest
 
 from tests.data.support import make_tree, packed_content, packed_names
 from workbench.data.code import scan as scanning
-from workbench.data.code.snapshot import LARGE_BYTES, snap, unpack
+from workbench.data.code.snapshot import LARGE_BYTES, Taking, snap, unpack
 from workbench.errors import InputMissing
 from workbench.paths import Home
 
@@ -264,11 +264,12 @@ def test_the_largest_files_are_named_above_100_mb(tree: Path, home: Home) -> Non
 
 
 def test_progress_is_told(tree: Path, home: Home) -> None:
-    told: list[tuple[int, int]] = []
+    told: list[tuple[str, int, int]] = []
 
-    snap(tree, home, lambda done, total: told.append((done, total)))
+    snap(tree, home, Taking(progress=lambda *how_far: told.append(how_far)))
 
-    assert told[-1] == (13, 13)
+    assert told[-1] == ("pack", 13, 13)
+    assert ("read", 13, 13) in told
 
 
 def test_an_empty_folder_is_a_snapshot_of_nothing(home: Home, clean_environment: Path) -> None:

@@ -139,6 +139,15 @@ def test_a_jobs_manifest_is_put_down_for_the_user_alone(home: Home) -> None:
     assert draft.words() == ["rerun", row.id]
 
 
+def test_an_edited_copy_of_a_job_without_code_has_none_either(home: Home) -> None:
+    with Store.open(home) as store:
+        row = seeding.add_job(store, 1, "digits")
+
+    copy = draft_to_edit(home, draft_of_job(home, row.id))
+
+    assert copy.words() == ["run", str(home.drafts / "edited.yml")]
+
+
 def test_a_copy_is_edited_and_the_code_stays_where_it_is(home: Home, tmp_path: Path) -> None:
     (tmp_path / "m.yml").write_text(TEXT + "code: src\n")
 

@@ -230,6 +230,7 @@ def run(
     *,
     backend: str = "",
     runner: str = "",
+    code_anyway: bool = False,
     name: str = "",
     params: Mapping[str, Any] | None = None,
     set: Mapping[str, Any] | None = None,
@@ -253,6 +254,7 @@ def run(
         code: folder, zip or tar with the code; else the manifest's folder, or the working one.
         backend: which place: a name, or an address.
         runner: the way to start it: process, container, pod.
+        code_anyway: whether the code is taken though it is a home folder, a file system's root, or very large.
         name: the job's name.
         params: its parameters, over those of the manifest.
         set: other keys by their dotted path, over those of the manifest.
@@ -275,12 +277,14 @@ def run(
     from workbench.config import profile as chosen
     from workbench.services.submit.prepare import prepare
     from workbench.services.submit.submit import ControllerStart
+    from workbench.terminal.code import taking_code
 
     options = _options(
         manifest,
         code=str(code),
         backend=backend,
         runner=runner,
+        code_anyway=code_anyway,
         name=name,
         overrides=_overrides(params, set),
         environment=(*(f"{key}={value}" for key, value in (env or {}).items()), *secrets),
@@ -293,7 +297,8 @@ def run(
         templates=tuple(templates),
     )
     with chosen(profile), _store() as store, ControllerStart(store.home):
-        submission = prepare(options, store.home, launch=True)
+        taking = taking_code(quiet=not show, asks=False)
+        submission = prepare(options, store.home, launch=True, taking=taking)
         row = _submit(store, submission, show=show)
     started = Job(row.id)
     return started.wait(show=show) if wait else started
@@ -381,12 +386,4 @@ def _options(manifest: str | Path | Mapping[str, Any] | Sequence[str], **options
 
 
 def _working_folder(manifest: Mapping[str, Any]) -> str:
-    folder = Path.cwd()
-    if manifest.get("code"):
-        return str(folder / str(manifest["code"]))
-    if folder in (Path.home(), Path(folder.anchor)):
-        raise UsageError(
-            f"the working folder is the code, and {folder} is too much of it",
-            hint="name the folder with the code: run(manifest, code=...)",
-        )
-    return str(folder)
+    return str(Path.cwd() / str(manifest.get("code") or ""))

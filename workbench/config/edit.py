@@ -311,7 +311,7 @@ def _kind(parts: Sequence[str]) -> type | None:
     own = parts[2:] if parts[0] == "profiles" else parts
     if len(own) == 2 and own[0] in ("defaults", "retention"):
         return {**RUN_OPTIONS, **RETENTION}.get(own[1])
-    if own[0] == "data":
+    if own[0] == "data" or own == ["code", "max_size"]:
         return str
     return str if own[0] == "backends" and own[-1] in ("type", "address") else None
 

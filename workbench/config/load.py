@@ -97,6 +97,7 @@ def _joined(parts: list[tuple[str, Config]]) -> Config:
     defaults: dict[str, Any] = {}
     retention: dict[str, Any] = {}
     data: dict[str, Any] = {}
+    code: dict[str, Any] = {}
     keys: dict[str, tuple[str, ...]] = {}
     stores: dict[str, Any] = {}
     aliases: dict[str, str] = {}
@@ -110,10 +111,12 @@ def _joined(parts: list[tuple[str, Config]]) -> Config:
         defaults |= config.defaults
         retention |= config.retention
         data |= config.data
+        code |= config.code
         keys |= config.keys
         origins |= {f"defaults.{name}": origin for name in config.defaults}
         origins |= {f"retention.{name}": origin for name in config.retention}
         origins |= {f"data.{name}": origin for name in config.data}
+        origins |= {f"code.{name}": origin for name in config.code}
         origins |= {f"keys.{name}": origin for name in config.keys}
         stores |= config.stores
         aliases |= config.store_alias
@@ -127,6 +130,7 @@ def _joined(parts: list[tuple[str, Config]]) -> Config:
         warnings=tuple(warning for _, config in parts for warning in config.warnings),
         retention=retention,
         data=data,
+        code=code,
         keys=keys,
         stores=stores,
         store_alias=aliases,

@@ -18,7 +18,17 @@ SCHEMES: Final[Mapping[str, str]] = {"ssh": "ssh", "k8s": "kubernetes", "kuberne
 CLUSTERS: Final = ("k8s", "kubernetes")
 """Names that mean the kubeconfig's current context where no backend has them."""
 
-TABLES: Final = ("backends", "data", "defaults", "keys", "profiles", "retention", "store_alias", "stores")
+TABLES: Final = (
+    "backends",
+    "code",
+    "data",
+    "defaults",
+    "keys",
+    "profiles",
+    "retention",
+    "store_alias",
+    "stores",
+)
 RUN_OPTIONS: Final[Mapping[str, type]] = {
     "detach": bool,
     "on_interrupt": str,
@@ -150,14 +160,17 @@ class Reader:
         stores, aliases = self._table(document, "stores"), self._table(document, "store_alias")
         if stores or aliases:
             self._check_stores(stores, aliases, prefix)
-        data = self._table(document, "data")
+        data, code = self._table(document, "data"), self._table(document, "code")
         if data:
             self._check_data(data, prefix)
+        if code:
+            self._check_code(code, prefix)
         return Config(
             backends,
             defaults,
             self._path,
             data=data,
+            code=code,
             retention=retention,
             keys=keys,
             stores=stores,
@@ -184,6 +197,16 @@ class Reader:
         key, problem = fault_of(data)
         if key:
             raise self._error(key.rpartition(".")[2], f"{prefix}data.{key} {problem}")
+
+    def _check_code(self, code: Mapping[str, Any], prefix: str) -> None:
+        from workbench.config.code import KEYS, fault_of
+
+        for name in code:
+            if name not in KEYS:
+                self._warn_unknown(name, KEYS, f"{prefix}code.")
+        key, problem = fault_of(code)
+        if key:
+            raise self._error(key, f"{prefix}code.{key} {problem}")
 
     def _check_retention(self, retention: Mapping[str, Any], prefix: str) -> None:
         for name, value in retention.items():

@@ -39,6 +39,8 @@ class Config:
     """For an address as manifests write it another one, or the name of a store."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """Keys of :mod:`workbench.config.stores`."""
+    code: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of :mod:`workbench.config.code`."""
     profiles: Mapping[str, Config] = field(default_factory=dict)
     """Parts of the file that only count when they are asked for by name."""
     layers: tuple[Layer, ...] = ()

@@ -128,12 +128,13 @@ def config_keys(incomplete: str) -> list[str]:
     """Complete keys of the configuration: those that are said, and those that may be."""
     try:
         from workbench.config import RUN_OPTIONS, load_config
+        from workbench.config.code import KEYS as CODE_KEYS
         from workbench.config.model import RETENTION
         from workbench.manifest.keys.root import MANIFEST
 
         names = [f"defaults.{name}" for name in (*MANIFEST.known(), *RUN_OPTIONS)]
         names += [f"retention.{name}" for name in RETENTION]
-        names += ["data.cache"]
+        names += ["data.cache", *(f"code.{name}" for name in CODE_KEYS)]
         names += list(load_config().origins)
     except Exception:  # anything at all: a shell is waiting
         return []

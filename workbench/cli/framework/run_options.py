@@ -25,6 +25,12 @@ Code = Annotated[
     str,
     typer.Argument(metavar="[CODE]", help="Folder, zip or tar with the code; else the manifest's folder."),
 ]
+CodeAnyway = Annotated[
+    bool,
+    typer.Option(
+        "--code-anyway", help="Take the code though it is a home folder, a file system's root, or very large."
+    ),
+]
 Runner = Annotated[
     str, typer.Option("--runner", metavar="NAME", help="The way to start it: process, container, pod.")
 ]
@@ -143,6 +149,7 @@ def _run_options(
     data: Data = None,
     results: Results = "",
     checkpoint: From = "",
+    code_anyway: CodeAnyway = False,
     set: Set = None,
     env: Variable = None,
     name: Name = "",
@@ -155,6 +162,7 @@ def _run_options(
     return RunOptions(
         manifest=manifest,
         code=code,
+        code_anyway=code_anyway,
         command=tuple(context.obj or ()),
         backend=backend,
         context=kube_context,

@@ -48,8 +48,12 @@ class Member:
     """False where the archive knows nothing of who may execute."""
 
 
-def extract(archive: Path, folder: Path) -> list[str]:
+def extract(
+    archive: Path, folder: Path, check: Callable[[Iterable[tuple[str, int]]], None] | None = None
+) -> list[str]:
     """Unpack a zip or tar into a folder that is not there yet; returns what was left out (devices, pipes).
+
+    ``check`` is given the paths and sizes of all files before anything is written, and raises what forbids it.
 
     Raises:
         InputMissing: it is no archive, it is damaged, or a member would leave the folder; nothing is left
@@ -59,6 +63,9 @@ def extract(archive: Path, folder: Path) -> list[str]:
     with _opened(archive) as members:
         listed = list(members)
         _refuse_escapes(archive, listed)
+        if check is not None:
+            files = (member for member in listed if member.kind == "file" and not _is_of_git(member))
+            check((member.name, member.size) for member in files)
         _refuse_too_large(archive, listed, folder.parent)
         try:
             folder.mkdir(mode=0o700)
@@ -187,10 +194,14 @@ def _write_all(archive: Path, members: list[Member], folder: Path) -> list[str]:
     for kind in ("folder", "file", "copy", "link"):
         for member in members:
             path = _normal(member.name)
-            if path and member.kind == kind and ".git" not in path.split("/"):
+            if path and member.kind == kind and not _is_of_git(member):
                 _write(archive, member, folder, path)
     skipped += [member.name for member in members if member.kind == "special"]
     return skipped
+
+
+def _is_of_git(member: Member) -> bool:
+    return ".git" in member.name.split("/")
 
 
 def _write(archive: Path, member: Member, folder: Path, path: str) -> None:

@@ -15,8 +15,9 @@ from typing import Final
 
 from workbench.errors import InputMissing
 
-IGNORE_FILES: Final = (".gitignore", ".fabricignore")
-"""In this order, so that the second can take back what the first leaves out."""
+GIT_FILE: Final = ".gitignore"
+OWN_FILE: Final = ".fabricignore"
+"""Read after git's, so that it can take back what that one leaves out."""
 
 NEVER: Final = frozenset({".git"})
 """Never part of a snapshot, whatever any file says."""
@@ -34,59 +35,83 @@ class Rules:
     prefix: str
     """The folder's path in the tree that the rules are about, with a slash at its end, or empty."""
     text: bytes
+    """Of all its files; empty where none of them counts."""
+    own: bytes
+    """Of ``.fabricignore`` alone."""
     above: Rules | None
     fingerprint: str
     """Changes whenever a decision could."""
+    ignores: bool = True
+    """Whether these files leave anything out, or only bring credentials back."""
 
     def excludes(self, name: str, *, is_folder: bool) -> bool:
         """Say whether an entry of this folder is left out."""
         if name in NEVER:
             return True
         path = self.prefix + name + ("/" if is_folder else "")
-        rules: Rules | None = self
-        while rules is not None:
+        for rules in self._upwards():
             if rules.text:
                 decided = _decision(rules.text, path[len(rules.prefix) :])
                 if decided is not None:
                     return decided
-            rules = rules.above
         return name in USELESS
+
+    def brings_back(self, name: str, *, is_folder: bool) -> bool:
+        """Say whether a ``!`` pattern of ``.fabricignore`` takes an entry that is left out for safety.
+
+        One of ``.gitignore`` does not: what git may know is not what a learner may see.
+        """
+        path = self.prefix + name + ("/" if is_folder else "")
+        for rules in self._upwards():
+            if rules.own:
+                decided = _decision(rules.own, path[len(rules.prefix) :])
+                if decided is not None:
+                    return not decided
+        return False
 
     def below(self, name: str, folder: str) -> Rules:
         """Return the rules of a folder in this one."""
-        return _rules(f"{self.prefix}{name}/", _patterns(folder), self)
+        return _rules(f"{self.prefix}{name}/", folder, self, ignores=self.ignores)
+
+    def _upwards(self) -> Iterator[Rules]:
+        rules: Rules | None = self
+        while rules is not None:
+            yield rules
+            rules = rules.above
 
 
 def rules_of(folder: Path) -> Rules:
     """Return the rules of a folder that is about to be snapped, with those of its repository."""
     root = next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
     way = folder.relative_to(root).parts
-    rules = _rules("", _excludes_of_git(root) + _patterns(str(root)), None)
+    rules = _rules("", str(root), None, more=_read(f"{root}/.git/info/exclude"))
     here = root
     for part in way:
         here = here / part
         if rules.excludes(part, is_folder=True):
             # The folder was named although the repository leaves it out, so only its own rules can be meant.
-            return _rules("", _patterns(str(folder)), None)
+            return _rules("", str(folder), None)
         rules = rules.below(part, str(here))
     return rules
 
 
-def _rules(prefix: str, text: bytes, above: Rules | None) -> Rules:
-    if above is not None and not text:
+def rules_of_archive(folder: Path) -> Rules:
+    """Return the rules of an unpacked archive: whoever made it chose its files, credentials apart."""
+    return _rules("", str(folder), None, ignores=False)
+
+
+def _rules(
+    prefix: str, folder: str, above: Rules | None, *, more: bytes = b"", ignores: bool = True
+) -> Rules:
+    gits = more + _read(f"{folder}/{GIT_FILE}") if ignores else b""
+    own = _read(f"{folder}/{OWN_FILE}")
+    text = gits + own if ignores else b""
+    if above is not None and not text and not own:
         # Most folders have no patterns of their own: their decisions hang on the same ones as those above.
-        return Rules(prefix, text, above, above.fingerprint)
+        return Rules(prefix, text, own, above, above.fingerprint, ignores)
     basis = (above.fingerprint if above else "") + "\0" + (prefix if above else "") + "\0"
-    digest = hashlib.sha256(basis.encode("utf-8", "surrogateescape") + text).hexdigest()[:20]
-    return Rules(prefix, text, above, digest)
-
-
-def _patterns(folder: str) -> bytes:
-    return b"".join(_read(f"{folder}/{name}") for name in IGNORE_FILES)
-
-
-def _excludes_of_git(root: Path) -> bytes:
-    return _read(f"{root}/.git/info/exclude")
+    whole = b"\0".join((basis.encode("utf-8", "surrogateescape"), text, own))
+    return Rules(prefix, text, own, above, hashlib.sha256(whole).hexdigest()[:20], ignores)
 
 
 def _read(path: str) -> bytes:

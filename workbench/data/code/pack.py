@@ -8,14 +8,24 @@ import os
 import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
-from workbench.data.code.scan import Found
+from workbench.data.code.scan import Found, Progress
 from workbench.errors import CannotWrite
 
 _LEVEL: Final = 4
 """Of compression: source code gains little by more, and large files cost time."""
+
+
+LOOKED_AT_BYTES: Final = 20_000_000
+LOOKED_AT_PACKED_BYTES: Final = 4_000_000
+"""More of a pack nobody looks at who only wants to know what would be started."""
+
+
+class _Enough(Exception):
+    """Nobody looks at the rest."""
 
 
 class ChangedMeanwhile(Exception):
@@ -39,9 +49,9 @@ class _Checked:
 
 
 def pack(
-    folder: Path, entries: Sequence[Found], target: Path, progress: Callable[[int, int], None] | None = None
+    folder: Path, entries: Sequence[Found], target: Path, progress: Progress, *, whole: bool = True
 ) -> None:
-    """Pack these entries of a folder.
+    """Pack these entries of a folder; not the ``whole`` of it is only as much as somebody looks at.
 
     Raises:
         ChangedMeanwhile: a file is not what the entry says any more; nothing is written then.
@@ -53,8 +63,12 @@ def pack(
     def told(size: int) -> None:
         nonlocal done
         done += size
-        if progress is not None:
-            progress(done, total)
+        progress("pack", done, total)
+
+    def cut(size: int) -> None:
+        told(size)
+        if done > LOOKED_AT_BYTES and stream.tell() > LOOKED_AT_PACKED_BYTES:
+            raise _Enough
 
     try:
         descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".packing-")
@@ -62,7 +76,8 @@ def pack(
         raise CannotWrite(f"{target.parent} cannot be written: {error.strerror}") from error
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            _write(folder, entries, stream, told)
+            with suppress(_Enough):
+                _write(folder, entries, stream, told if whole else cut)
             stream.flush()
             os.fsync(stream.fileno())
         Path(temporary).replace(target)

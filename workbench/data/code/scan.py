@@ -11,16 +11,32 @@ import hashlib
 import os
 import stat
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from workbench.data.code.bounds import UNBOUNDED, Bounds, CodeExcess, excess, too_much
+from workbench.data.code.credentials import is_credential, is_key
+from workbench.data.code.folder_guard import IDENTITY, is_home
 from workbench.data.code.ignore import Rules, rules_of
 from workbench.data.code.scan_cache import FileFacts, Remembered
 from workbench.errors import InputMissing
 
 _CHUNK_BYTES: Final = 1 << 20
+_HEAD_BYTES: Final = 1 << 16
 _NAMED_MAX: Final = 5
+_ENTRIES_BETWEEN_LOOKS: Final = 1024
+"""At the clock, and at who wants to know how far it is."""
+
+TAKEN: Final = "in"
+LEFT_OUT: Final = "out"
+KEY: Final = "key"
+"""What is decided of an entry; before a content hash it marks a private key."""
+
+Progress = Callable[[str, int, int], None]
+"""Takes what is done (``look``, ``read``, ``pack``), and how much of how much: files of a look, else bytes; 0 of
+what nobody knows yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +66,10 @@ class Scan:
     """Sockets, pipes and devices."""
     outward: list[str] = field(default_factory=list)
     """Links that lead out, as ``path -> target``."""
+    keys: list[str] = field(default_factory=list)
+    """Keys and credentials, which were left out although no pattern says so."""
+    homes: list[str] = field(default_factory=list)
+    """Homes of fabric, which are always left out."""
     remembered: Remembered = field(default_factory=Remembered)
     """What the next look can trust."""
 
@@ -64,28 +84,42 @@ class Scan:
         return whole.hexdigest()
 
 
-def scan_folder(
-    folder: Path, before: Remembered, *, never: tuple[Path, ...] = (), ignores: bool = True
-) -> Scan:
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a folder is looked through."""
+
+    never: tuple[Path, ...] = ()
+    """Folders and files that are left out wherever they lie: our home, a manifest with passwords."""
+    rules: Callable[[Path], Rules] = rules_of
+    moves_environments: bool = False
+    """Whether virtual environments are taken, which do not work elsewhere."""
+    takes_keys: bool = False
+    bounds: Bounds = UNBOUNDED
+    agree: Callable[[CodeExcess], bool] = lambda _: False
+    """Asks a person whether more than the bounds may be taken."""
+    progress: Progress = lambda *_: None
+
+
+def scan_folder(folder: Path, before: Remembered, terms: Terms = Terms()) -> Scan:
     """Look through a folder.
 
     Args:
         folder: absolute.
         before: what the last look remembered.
-        never: folders and files that are left out wherever they lie (fabric's own home, a manifest with passwords).
-        ignores: whether ``.gitignore`` and ``.fabricignore`` count.
+        terms: what is left out, and how much may be taken.
 
     Raises:
         InputMissing: something in it cannot be read, or a link leads out of it.
+        UsageError: it is more than is taken without asking.
     """
-    scanner = _Scanner(folder, before, never, ignores)
+    scanner = _Scanner(folder, before, terms)
     try:
-        scanner.walk(str(folder), "", rules_of(folder) if ignores else Rules("", b"", None, ""))
+        return scanner.scanned()
     except FileNotFoundError as error:
         raise InputMissing(f"the code folder {folder} is not there any more") from error
-    if scanner.scan.outward:
-        raise _leads_out(folder, scanner.scan.outward)
-    return scanner.scan
+    except _OutOfTime:
+        scanner.check_bounds(is_whole=False)
+        return scan_folder(folder, before, replace(terms, bounds=UNBOUNDED))
 
 
 def _leads_out(folder: Path, outward: list[str]) -> InputMissing:
@@ -99,57 +133,113 @@ def _leads_out(folder: Path, outward: list[str]) -> InputMissing:
     )
 
 
-class _Scanner:
-    """One look."""
+class _OutOfTime(Exception):
+    """A folder takes longer to look through than is spent on it without asking."""
 
-    def __init__(self, folder: Path, before: Remembered, never: tuple[Path, ...], ignores: bool) -> None:
+
+class _Unread(NamedTuple):
+    """A file whose content is not known yet."""
+
+    path: str
+    file: str
+    name: str
+    facts: os.stat_result
+    rules: Rules
+
+
+class _Scanner:
+    """One look: first at names and sizes, then, if that is not too much, into files that changed."""
+
+    def __init__(self, folder: Path, before: Remembered, terms: Terms) -> None:
         self.scan = Scan()
+        self._folder = folder
         self._root = str(folder)
         self._real_root = os.path.realpath(folder)
         self._before = before
-        self._never = {os.path.realpath(path) for path in never}
+        self._terms = terms
+        self._never = {os.path.realpath(path) for path in terms.never}
         self._never_named = {Path(path).name for path in self._never}
-        self._ignores = ignores
+        self._found: list[Found | _Unread] = []
+        self._looked_at = self._told = 0
         self._started_ns = time.time_ns()
+        self._ends = time.monotonic() + terms.bounds.seconds
 
-    def walk(self, folder: str, prefix: str, rules: Rules) -> None:
-        """Take in a folder and everything below it."""
+    def scanned(self) -> Scan:
+        """Look, and return what was found."""
+        if not self._walk(self._root, "", self._terms.rules(self._folder)):
+            raise InputMissing(f"{self._folder} holds a home of fabric, which is never taken as code")
+        if self.scan.outward:
+            raise _leads_out(self._folder, self.scan.outward)
+        self.check_bounds(is_whole=True)
+        self._read_all()
+        return self.scan
+
+    def check_bounds(self, *, is_whole: bool) -> None:
+        """See that what was found may be taken; asks where it is more than the bounds."""
+        files = ((each.path, each.facts.st_size) for each in self._found if isinstance(each, _Unread))
+        found = excess(self._folder, files, self._terms.bounds, is_whole=is_whole)
+        if found is not None and not self._terms.agree(found):
+            raise too_much(found)
+
+    def _walk(self, folder: str, prefix: str, rules: Rules) -> bool:
+        """Take in a folder and everything below it; False for a home of fabric, of which nothing is taken."""
+        listing = self._listing(folder)
+        if any(entry.name == IDENTITY for entry in listing) and is_home(folder):
+            return False
         decided = self._before.decisions(prefix, rules.fingerprint)
-        excluded: list[str] = []
-        included: list[str] = []
-        for entry in self._listing(folder):
+        verdicts: dict[str, list[str]] = {TAKEN: [], LEFT_OUT: [], KEY: []}
+        for number, entry in enumerate(listing, 1):
+            if number % _ENTRIES_BETWEEN_LOOKS == 0:
+                self._count(_ENTRIES_BETWEEN_LOOKS)
             is_folder = entry.is_dir(follow_symlinks=False)
             shown = entry.name + "/" if is_folder else entry.name
-            out = decided.get(shown)
-            if out is None:
-                out = rules.excludes(entry.name, is_folder=is_folder)
-            (excluded if out else included).append(shown)
-            if out or (self._is_foreign(entry.path) if is_folder else self._is_never(entry)):
+            verdict = decided.get(shown) or self._verdict(entry.name, folder, rules, is_folder=is_folder)
+            verdicts[verdict].append(shown)
+            if verdict == LEFT_OUT:
                 self.scan.excluded.append(prefix + shown)
+            elif verdict == KEY and not self._terms.takes_keys:
+                self.scan.keys.append(prefix + shown)
             elif is_folder:
                 self._take_folder(entry, prefix + entry.name, rules)
             else:
-                self._take(entry, prefix + entry.name)
-        self.scan.remembered.note_folder(prefix, rules.fingerprint, excluded, included)
+                self._take(entry, prefix + entry.name, rules)
+        self._count(len(listing) % _ENTRIES_BETWEEN_LOOKS)
+        self.scan.remembered.note_folder(prefix, rules.fingerprint, verdicts)
+        return True
 
-    def _is_foreign(self, path: str) -> bool:
-        """Say whether a folder is fabric's own home, or a virtual environment, which cannot be moved."""
-        if self._never and os.path.realpath(path) in self._never:
-            return True
-        return self._ignores and os.path.exists(f"{path}/pyvenv.cfg")  # noqa: PTH110 - once a folder
+    def _count(self, entries: int) -> None:
+        self._looked_at += entries
+        if self._looked_at - self._told >= _ENTRIES_BETWEEN_LOOKS:
+            self._told = self._looked_at
+            self._terms.progress("look", self._looked_at, 0)
+            if time.monotonic() > self._ends:
+                raise _OutOfTime
 
-    def _is_never(self, entry: os.DirEntry[str]) -> bool:
-        return entry.name in self._never_named and os.path.realpath(entry.path) in self._never
+    def _verdict(self, name: str, folder: str, rules: Rules, *, is_folder: bool) -> str:
+        if rules.excludes(name, is_folder=is_folder):
+            return LEFT_OUT
+        if is_credential(name, folder, is_folder=is_folder) and not rules.brings_back(
+            name, is_folder=is_folder
+        ):
+            return KEY
+        return TAKEN
 
     def _take_folder(self, entry: os.DirEntry[str], path: str, rules: Rules) -> None:
-        taken = len(self.scan.entries)
-        self.scan.entries.append(Found(path, "folder"))
-        below = rules.below(entry.name, entry.path) if self._ignores else rules
+        if self._never and os.path.realpath(entry.path) in self._never:
+            self.scan.homes.append(path + "/")
+            return
+        if not self._terms.moves_environments and os.path.exists(f"{entry.path}/pyvenv.cfg"):  # noqa: PTH110 - once a folder
+            self.scan.excluded.append(path + "/")
+            return
+        taken = len(self._found)
+        self._found.append(Found(path, "folder"))
         try:
-            self.walk(entry.path, path + "/", below)
+            if not self._walk(entry.path, path + "/", rules.below(entry.name, entry.path)):
+                self.scan.homes.append(path + "/")
+                del self._found[taken:]
         except FileNotFoundError:
             # Gone since the folder above was listed: as if it had never been there.
-            del self.scan.entries[taken:]
+            del self._found[taken:]
 
     def _listing(self, folder: str) -> list[os.DirEntry[str]]:
         try:
@@ -158,28 +248,25 @@ class _Scanner:
         except FileNotFoundError:
             raise  # whoever listed the folder above knows what that means
         except OSError as error:
-            raise InputMissing(
-                f"the folder {folder} cannot be read: {error.strerror}",
-                hint="name it in .fabricignore to leave it out",
-            ) from error
+            raise _unreadable(f"the folder {folder}", error) from error
 
-    def _take(self, entry: os.DirEntry[str], path: str) -> None:
+    def _take(self, entry: os.DirEntry[str], path: str, rules: Rules) -> None:
+        if entry.name in self._never_named and os.path.realpath(entry.path) in self._never:
+            self.scan.excluded.append(path)
+            return
         try:
             facts = entry.stat(follow_symlinks=False)
             if stat.S_ISLNK(facts.st_mode):
                 self._take_link(entry, path)
             elif stat.S_ISREG(facts.st_mode):
-                self._take_file(entry.path, path, facts)
+                self._found.append(_Unread(path, entry.path, entry.name, facts, rules))
             else:
                 self.scan.skipped.append(path)
         except FileNotFoundError:
             # Gone since the folder was listed: as if it had never been there.
             return
         except OSError as error:
-            raise InputMissing(
-                f"{entry.path} cannot be read: {error.strerror}",
-                hint="name it in .fabricignore to leave it out",
-            ) from error
+            raise _unreadable(entry.path, error) from error
 
     def _take_link(self, entry: os.DirEntry[str], path: str) -> None:
         written = os.readlink(entry.path)  # noqa: PTH115 - its bytes as they are
@@ -187,28 +274,62 @@ class _Scanner:
         if target is None:
             self.scan.outward.append(f"{path} -> {written}")
         else:
-            self.scan.entries.append(Found(path, "link", target=target))
+            self._found.append(Found(path, "link", target=target))
 
-    def _take_file(self, file: str, path: str, facts: os.stat_result) -> None:
-        now = FileFacts.of(facts)
-        digest = self._before.digest(path, now)
-        size = facts.st_size
-        if digest is None:
-            digest, size = file_digest(file)
-        if now.settled(self._started_ns) and size == now.size:
-            self.scan.remembered.note_file(path, now, digest)
-        executable = bool(facts.st_mode & 0o100)
-        self.scan.entries.append(Found(path, "file", executable, size, digest))
+    def _read_all(self) -> None:
+        total = sum(each.facts.st_size for each in self._found if isinstance(each, _Unread))
+        done = 0
+        lost = False
+        for each in self._found:
+            if isinstance(each, Found):
+                self.scan.entries.append(each)
+                continue
+            done += each.facts.st_size
+            facts = FileFacts.of(each.facts)
+            digest, size = self._before.digest(each.path, facts), facts.size
+            if digest is None:
+                try:
+                    digest, size = file_digest(each.file)
+                except FileNotFoundError:
+                    lost = True  # gone since its folder was listed: as if it had never been there
+                    continue
+                except OSError as error:
+                    raise _unreadable(each.file, error) from error
+                self._terms.progress("read", done, total)
+            self._add(each, facts, digest, size)
+        if lost:
+            self.scan.entries = [each for each in self.scan.entries if self._is_there(each)]
+
+    def _add(self, each: _Unread, facts: FileFacts, digest: str, size: int) -> None:
+        if facts.settled(self._started_ns) and size == facts.size:
+            self.scan.remembered.note_file(each.path, facts, digest)
+        if digest.startswith(KEY):
+            if not (self._terms.takes_keys or each.rules.brings_back(each.name, is_folder=False)):
+                self.scan.keys.append(each.path)
+                return
+            digest = digest.removeprefix(KEY)
+        self.scan.entries.append(Found(each.path, "file", bool(each.facts.st_mode & 0o100), size, digest))
+
+    def _is_there(self, found: Found) -> bool:
+        return found.kind != "folder" or (self._folder / found.path).is_dir()
+
+
+def _unreadable(what: str, error: OSError) -> InputMissing:
+    return InputMissing(
+        f"{what} cannot be read: {error.strerror}", hint="name it in .fabricignore to leave it out"
+    )
 
 
 def file_digest(path: str) -> tuple[str, int]:
-    """Return a file's content hash and how many bytes it covers."""
-    digest, size = hashlib.sha256(), 0
+    """Return a file's content hash, marked where the file is a private key, and how many bytes it covers."""
+    digest, size, mark = hashlib.sha256(), 0, ""
     with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 - once a file
         while chunk := stream.read(_CHUNK_BYTES):
+            if not size and is_key(os.path.basename(path), chunk[:_HEAD_BYTES]):  # noqa: PTH119 - a text
+                mark = KEY
             digest.update(chunk)
             size += len(chunk)
-    return digest.hexdigest(), size
+    return mark + digest.hexdigest(), size
 
 
 def _link_target(root: str, real_root: str, path: str, written: str) -> str | None:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-FORMAT: Final = 1
-
+FORMAT: Final = 2
 
 RACY_NS: Final = 2_000_000_000
 """The coarsest file times (FAT, some network folders) count two seconds."""
@@ -43,7 +42,7 @@ class Remembered:
     files: dict[str, list[Any]] = field(default_factory=dict)
     """Path to the five facts and the hash."""
     folders: dict[str, list[Any]] = field(default_factory=dict)
-    """Path with a slash at its end (empty: the root) to the rules' fingerprint, names left out, others."""
+    """Path with a slash at its end (empty: the root) to the rules' fingerprint, and names by verdict."""
     archive: dict[str, Any] = field(default_factory=dict)
     """Of an archive: its facts and what its snapshot was described as."""
 
@@ -55,20 +54,23 @@ class Remembered:
         digest: str = before[5]
         return digest
 
-    def decisions(self, folder: str, fingerprint: str) -> dict[str, bool]:
-        """Return which names of a folder were left out (True) or not, if by the same rules; else nothing."""
+    def decisions(self, folder: str, fingerprint: str) -> dict[str, str]:
+        """Return the verdict on each name of a folder, if it was by the same rules; else nothing."""
         before = self.folders.get(folder)
         if before is None or before[0] != fingerprint:
             return {}
-        return {**dict.fromkeys(before[1], True), **dict.fromkeys(before[2], False)}
+        decided: dict[str, str] = {}
+        for verdict, names in before[1].items():
+            decided.update(dict.fromkeys(names, verdict))
+        return decided
 
     def note_file(self, path: str, facts: FileFacts, digest: str) -> None:
         """Remember a file."""
         self.files[path] = [*facts, digest]
 
-    def note_folder(self, folder: str, fingerprint: str, excluded: list[str], included: list[str]) -> None:
+    def note_folder(self, folder: str, fingerprint: str, verdicts: dict[str, list[str]]) -> None:
         """Remember what was left out of a folder and what was not."""
-        self.folders[folder] = [fingerprint, excluded, included]
+        self.folders[folder] = [fingerprint, verdicts]
 
 
 def recall(file: Path) -> Remembered:

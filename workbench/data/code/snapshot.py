@@ -9,13 +9,16 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from workbench.data.code.scan import Scan, scan_folder
+from workbench.data.code.bounds import UNBOUNDED, USUAL, Bounds, CodeExcess, excess, megabytes, too_much
+from workbench.data.code.folder_guard import check_chosen
+from workbench.data.code.ignore import rules_of_archive
+from workbench.data.code.scan import Progress, Scan, Terms, scan_folder
 from workbench.data.code.scan_cache import FileFacts, Remembered, recall, remember
 from workbench.errors import CannotWrite, InputMissing, TryAgain
 from workbench.paths import Home
@@ -24,10 +27,8 @@ LARGE_BYTES: Final = 100_000_000
 """Above it the largest files are named: most often one of them was never meant to be sent."""
 
 _LARGEST_NAMED: Final = 5
+_NAMED_MAX: Final = 8
 _TRIES: Final = 3
-
-Progress = Callable[[int, int], None]
-"""Told how many bytes of how many are packed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +50,60 @@ class Snapshot:
     warnings: tuple[str, ...]
 
 
-def snap(
-    source: Path, home: Home, progress: Progress | None = None, *, never: Sequence[Path] = ()
-) -> Snapshot:
-    """Take a snapshot of a folder, a zip or a tar; files of a folder that are named in ``never`` are left out.
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """How a snapshot is taken."""
+
+    never: tuple[Path, ...] = ()
+    """Files of a folder that are left out whatever they hold."""
+    anyway: bool = False
+    """Whether the code is taken though it is a home folder, a file system's root, or more than the bounds."""
+    bounds: Bounds = USUAL
+    agree: Callable[[CodeExcess], bool] = lambda _: False
+    """Asks a person whether more than the bounds may be taken."""
+    progress: Progress = lambda *_: None
+    scratch: Path | None = None
+    """Where a snapshot is put that is only looked at; the home then stays as it is. None puts it into the home."""
+
+    def terms(self, home: Home) -> Terms:
+        """Return how a folder is looked through."""
+        bounds = UNBOUNDED if self.anyway else self.bounds
+        return Terms((home.path, *self.never), bounds=bounds, agree=self.agree, progress=self.progress)
+
+    def kept(self, home: Home) -> Home:
+        """Return where packs and what is remembered go."""
+        return home if self.scratch is None else Home(self.scratch)
+
+
+def snap(source: Path, home: Home, taking: Taking = Taking()) -> Snapshot:
+    """Take a snapshot of a folder, a zip or a tar.
 
     Raises:
+        UsageError: it is nothing that is taken as code, or not unasked.
         InputMissing: it is not there, cannot be read, is no code, or leads out of itself.
         TryAgain: its files change while they are read.
         CannotWrite: the home takes no more.
     """
     source = Path(os.path.abspath(source))  # noqa: PTH100 - links stay as named, only dots and slashes go
-    _make_folder(home.path)
-    _make_folder(home.code)
     try:
         if source.is_dir():
-            return _snap_folder(source, home, progress, never)
-        if not source.exists():
+            check_chosen(source, home, anyway=taking.anyway)
+        elif not source.exists():
             raise InputMissing(f"the code {source} is not there", hint="name a folder, a zip or a tar")
-        return _snap_archive(source, home, progress)
+        kept = taking.kept(home)
+        _make_folder(kept.path)
+        _make_folder(kept.code)
+        return _snap_folder(source, home, taking) if source.is_dir() else _snap_archive(source, home, taking)
     except RecursionError:
         raise InputMissing(f"the folders of {source} are nested too deep") from None
     except OSError as error:
         raise InputMissing(f"the code {source} cannot be read: {error.strerror or error}") from error
+
+
+def snapshot_file(code_hash: str, home: Home, scratch: Path | None = None) -> Path:
+    """Return where the snapshot of that content lies, in the home or where it was put to be looked at."""
+    file = home.snapshot(code_hash)
+    return file if scratch is None or file.exists() else Home(scratch).snapshot(code_hash)
 
 
 def unpack(snapshot: Path, folder: Path) -> None:
@@ -99,49 +131,73 @@ def _memory_of(source: Path, home: Home) -> Path:
     return home.scan(key)
 
 
-def _snap_folder(source: Path, home: Home, progress: Progress | None, never: Sequence[Path]) -> Snapshot:
-    memory = _memory_of(source, home)
+def _recalled_look(source: Path, home: Home, taking: Taking) -> Remembered:
+    memory = _memory_of(source, taking.kept(home))
+    return recall(memory if memory.exists() else _memory_of(source, home))
+
+
+def _snap_folder(source: Path, home: Home, taking: Taking) -> Snapshot:
+    memory = _memory_of(source, taking.kept(home))
+    before = _recalled_look(source, home, taking)
     for _ in range(_TRIES):
-        before = recall(memory)
-        scan = scan_folder(source, before, never=(home.path, *never))
+        scan = scan_folder(source, before, taking.terms(home))
         if scan.remembered != before:
             remember(memory, scan.remembered)
-        if (snapshot := _packed(source, scan, home, progress)) is not None:
+        if (snapshot := _packed(source, scan, home, taking)) is not None:
             return snapshot
         # The cheap look was wrong or a file is being written: look at everything again.
         memory.unlink(missing_ok=True)
+        before = Remembered()
     raise TryAgain(f"the code in {source} changes while it is read", hint="try again when it is at rest")
 
 
-def _snap_archive(source: Path, home: Home, progress: Progress | None) -> Snapshot:
-    memory = _memory_of(source, home)
+def _snap_archive(source: Path, home: Home, taking: Taking) -> Snapshot:
     facts, looked_at_ns = FileFacts.of(source.stat()), time.time_ns()
-    known = recall(memory).archive
-    if known.get("facts") == list(facts) and home.snapshot(known["code_hash"]).exists():
-        return _recalled(known, home)
+    known = _recalled_look(source, home, taking).archive
+    if known.get("facts") == list(facts):
+        file = snapshot_file(known["code_hash"], home, taking.scratch)
+        if file.exists():
+            return _recalled(known, file, taking)
     # An unchanged folder does without all of these.
     import shutil
     import tempfile
 
-    from workbench.data.code.archives import extract
-
-    folder = Path(tempfile.mkdtemp(dir=home.code, prefix=".unpacking-"))
+    folder = Path(tempfile.mkdtemp(dir=taking.kept(home).code, prefix=".unpacking-"))
     try:
-        skipped = extract(source, folder / "code")
-        scan = scan_folder(folder / "code", Remembered(), ignores=False)
-        scan.skipped += skipped
-        snapshot = _packed(folder / "code", scan, home, progress)
+        snapshot = _snap_unpacked(source, folder / "code", home, taking)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if snapshot is None:
         raise TryAgain(f"what {source} was unpacked to changed while it was read", hint="try again")
     if facts.settled(looked_at_ns) and facts == FileFacts.of(source.stat()):
+        memory = _memory_of(source, taking.kept(home))
         remember(memory, Remembered(archive={"facts": list(facts), **asdict(snapshot)}))
     return snapshot
 
 
-def _recalled(known: Mapping[str, Any], home: Home) -> Snapshot:
-    _touch(home.snapshot(known["code_hash"]))
+def _snap_unpacked(source: Path, folder: Path, home: Home, taking: Taking) -> Snapshot | None:
+    from workbench.data.code.archives import extract
+
+    def check(sizes: Iterable[tuple[str, int]]) -> None:
+        found = excess(source, sizes, UNBOUNDED if taking.anyway else taking.bounds)
+        if found is not None and not taking.agree(found):
+            raise too_much(found)
+
+    # What a home holds as code has been looked at before, with whatever its owner wanted in it.
+    ours = source.parent == home.code
+    skipped = extract(source, folder, None if ours else check)
+    scan = scan_folder(
+        folder,
+        Remembered(),
+        Terms(rules=rules_of_archive, moves_environments=True, takes_keys=ours, progress=taking.progress),
+    )
+    scan.skipped += skipped
+    return _packed(folder, scan, home, taking)
+
+
+def _recalled(known: Mapping[str, Any], file: Path, taking: Taking) -> Snapshot:
+    if taking.scratch is None:
+        _touch(file)
     return Snapshot(
         code_hash=known["code_hash"],
         size_bytes=known["size_bytes"],
@@ -159,19 +215,19 @@ def _touch(snapshot: Path) -> None:
         os.utime(snapshot)
 
 
-def _packed(folder: Path, scan: Scan, home: Home, progress: Progress | None) -> Snapshot | None:
+def _packed(folder: Path, scan: Scan, home: Home, taking: Taking) -> Snapshot | None:
     """Return the snapshot of what a look found; None when it is no longer so."""
     code_hash = scan.code_hash()
-    target = home.snapshot(code_hash)
+    target = snapshot_file(code_hash, home, taking.scratch)
     cached = target.exists()
-    if cached:
+    if cached and taking.scratch is None:
         _touch(target)
-    else:
+    elif not cached:
         # Loads tar and gzip, which what is packed already does without.
         from workbench.data.code.pack import ChangedMeanwhile, pack
 
         try:
-            pack(folder, scan.entries, target, progress)
+            pack(folder, scan.entries, target, taking.progress, whole=taking.scratch is None)
         except ChangedMeanwhile:
             return None
     return _described(scan, code_hash, cached)
@@ -187,7 +243,7 @@ def _described(scan: Scan, code_hash: str, cached: bool) -> Snapshot:
         code_hash=code_hash,
         size_bytes=size,
         files=sum(entry.kind != "folder" for entry in scan.entries),
-        excluded=tuple(scan.excluded),
+        excluded=(*scan.excluded, *scan.keys, *scan.homes),
         largest=tuple(largest) if size > LARGE_BYTES else (),
         cached=cached,
         warnings=tuple(_warnings(scan, size, largest)),
@@ -196,18 +252,31 @@ def _described(scan: Scan, code_hash: str, cached: bool) -> Snapshot:
 
 def _warnings(scan: Scan, size: int, largest: list[tuple[str, int]]) -> list[str]:
     said = []
-    if size > LARGE_BYTES:
-        named = ", ".join(f"{path} ({_megabytes(length)})" for path, length in largest)
+    if scan.keys:
         said.append(
-            f"the code is {_megabytes(size)}; its largest files are {named};"
+            f"left out of the code as keys or credentials: {_named(scan.keys)};"
+            f" `!{_name(scan.keys[0])}` in .fabricignore takes it along, `{_name(scan.keys[0])}` there ends this"
+            " warning"
+        )
+    if scan.homes:
+        said.append(f"left out of the code as a home of fabric: {_named(scan.homes)}")
+    if size > LARGE_BYTES:
+        named = ", ".join(f"{path} ({megabytes(length)})" for path, length in largest)
+        said.append(
+            f"the code is {megabytes(size)}; its largest files are {named};"
             " what a learner does not need can be named in .fabricignore"
         )
     if scan.skipped:
-        more = f" and {len(scan.skipped) - _LARGEST_NAMED} more" if len(scan.skipped) > _LARGEST_NAMED else ""
-        named = ", ".join(scan.skipped[:_LARGEST_NAMED])
-        said.append(f"left out, since they are neither files nor folders nor links: {named}{more}")
+        named = _named(scan.skipped)
+        said.append(f"left out, since they are neither files nor folders nor links: {named}")
     return said
 
 
-def _megabytes(size: int) -> str:
-    return f"{size / 1_000_000:,.0f} MB"
+def _named(paths: list[str]) -> str:
+    more = f" and {len(paths) - _NAMED_MAX} more" if len(paths) > _NAMED_MAX else ""
+    return ", ".join(paths[:_NAMED_MAX]) + more
+
+
+def _name(path: str) -> str:
+    """Return how a path is written in ``.fabricignore``: from there on, whatever has the same name elsewhere."""
+    return f"/{path}" if "/" in path.rstrip("/") else path

@@ -76,6 +76,7 @@ _ALIKE: Final = (
     "backend",
     "runner",
     "code",
+    "code_anyway",
 )
 """Keys whose values go into the job's fields as they are."""
 

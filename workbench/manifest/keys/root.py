@@ -371,6 +371,16 @@ MANIFEST: Final = Table(
         default="the manifest's folder",
         example="src",
     ),
+    Key(
+        "code_anyway",
+        Yes(),
+        "Whether the code is taken though it is a whole home folder, a folder above one, a file system's root, a folder"
+        " of keys, or more than is taken without asking. `fabric run --code-anyway` says so once. A home of fabric is"
+        " never taken.",
+        default="false",
+        variable=True,
+        example="true",
+    ),
     what="a manifest",
     instead="a manifest begins with keys such as name: and framework:",
     moved=("resources",),

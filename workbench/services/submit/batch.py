@@ -10,6 +10,7 @@ from workbench.errors import UsageError
 from workbench.spec import SWEEP_LABEL
 
 if TYPE_CHECKING:
+    from workbench.data.code.snapshot import Taking
     from workbench.job import JobId
     from workbench.paths import Home
     from workbench.services.submit.dependencies import Parent
@@ -34,16 +35,16 @@ class JobBatch:
         """Whether it is one job on its own, neither a chain nor a sweep."""
         return len(self.options) == 1 and not self.label
 
-    def prepare(self, home: Home, *, launch: bool) -> list[JobSubmission]:
+    def prepare(self, home: Home, *, launch: bool, taking: Taking | None = None) -> list[JobSubmission]:
         """Prepare all jobs before any is submitted: a mistake in the last one starts none.
 
         With ``launch`` the jobs of a sweep get a number in their name, and only the first one keeps the notes
-        and warnings, which are the same for all.
+        and warnings, which are the same for all. ``taking`` is how their code is taken.
 
         Raises:
             FabricError: as :func:`workbench.services.submit.prepare.prepare`.
         """
-        submissions = list(self._prepared(home, launch=launch))
+        submissions = list(self._prepared(home, launch, taking))
         if not self.label or not launch:
             return submissions
         total = len(submissions)
@@ -52,13 +53,13 @@ class JobBatch:
             for number, submission in enumerate(submissions, 1)
         ]
 
-    def _prepared(self, home: Home, *, launch: bool) -> Iterator[JobSubmission]:
+    def _prepared(self, home: Home, launch: bool, taking: Taking | None) -> Iterator[JobSubmission]:
         from workbench.services.submit.dependencies import Parent
         from workbench.services.submit.prepare import prepare
 
         chain: dict[str, Parent] = {}
         for number, (options, job_id) in enumerate(zip(self.options, self.ids, strict=True)):
-            submission = prepare(options, home, launch=launch, chain=chain, job_id=job_id)
+            submission = prepare(options, home, launch=launch, chain=chain, job_id=job_id, taking=taking)
             if job_id is not None:
                 chain[self.names[number]] = Parent(
                     job_id, submission.loaded.spec, submission.target, submission.secrets

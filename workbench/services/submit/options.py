@@ -23,6 +23,8 @@ class RunOptions:
     """A file, or ``-`` for standard input; empty where ``command`` is given."""
     code: str = ""
     """A folder, zip or tar; empty takes the manifest's folder."""
+    code_anyway: bool = False
+    """Whether the code is taken though it is a home folder, a file system's root, or very large."""
     command: tuple[str, ...] = ()
     """The user's own command line, in place of a manifest's."""
     backend: str = ""
@@ -168,6 +170,7 @@ def _flags(options: RunOptions) -> dict[str, Any]:
         "labels": labels_of(options.labels),
         "after": list(options.after),
         "at_most": options.at_most,
+        "code_anyway": options.code_anyway or None,
     }
     return {key: value for key, value in values.items() if value or value == 0}
 

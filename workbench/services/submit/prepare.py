@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from workbench.errors import FabricError, InputMissing, UsageError
+from workbench.errors import FabricError, InputMissing
 from workbench.services.submit.options import (
     RunOptions,
     read_manifest,
@@ -19,7 +19,7 @@ from workbench.services.submit.options import (
 )
 
 if TYPE_CHECKING:
-    from workbench.data.code.snapshot import Snapshot
+    from workbench.data.code.snapshot import Snapshot, Taking
     from workbench.job import JobId
     from workbench.manifest import Loaded
     from workbench.paths import Home
@@ -80,6 +80,7 @@ def prepare(
     launch: bool = False,
     chain: Mapping[str, Parent] = NO_CHAIN,
     job_id: JobId | None = None,
+    taking: Taking | None = None,
 ) -> JobSubmission:
     """Prepare one job.
 
@@ -90,6 +91,7 @@ def prepare(
             containers of a store that this machine serves are made. A preview shows such a job all the same.
         chain: by name, the jobs that are submitted together with this one and before it.
         job_id: the job's id, where it is one of a chain.
+        taking: how its code is taken; None asks nobody and shows no progress.
 
     Raises:
         UsageError: the options contradict each other.
@@ -128,10 +130,13 @@ def prepare(
     check_stores(loaded.spec, target, home, launch=launch)
     if launch:
         refuse_unbuilt(loaded, target.runner)
-    code = _code_of(options, loaded)
+    code = _code_of(options, loaded, home)
     passed, proxies = submit_environment.passed_environment()
     secrets = {**proxies, **loaded.credentials, **passed_on, **find_secrets(loaded.spec.secrets)}
-    packed = _pack(code, home, _files_with_passwords(loaded, inline, options)) if code else None
+    packed = None
+    if code:
+        never, anyway = _files_with_passwords(loaded, inline, options), loaded.spec.code_anyway
+        packed = _pack(code, home, taking, never=never, anyway=anyway)
     recorded = submit_environment.record(
         submit_environment.active_interpreter(), struck_out(options.argv, secrets.values()), passed
     )
@@ -160,20 +165,15 @@ def prepare(
     )
 
 
-def _code_of(options: RunOptions, loaded: Loaded) -> Path | None:
+def _code_of(options: RunOptions, loaded: Loaded, home: Home) -> Path | None:
     if options.code:
         return Path(options.code)
     if loaded.spec.code:
         return (loaded.folder or Path.cwd()) / loaded.spec.code
     if options.manifest and options.manifest != "-":
-        return loaded.folder
-    folder = Path.cwd()
-    if options.command and folder in (Path.home(), Path(folder.anchor)):
-        raise UsageError(
-            f"without a manifest the working folder is the code, and {folder} is too much of it",
-            hint="name the folder with the code: fabric run FOLDER -- COMMAND",
-        )
-    return folder if options.command else None
+        # What the screens keep for the command to read lies with other drafts, not with code.
+        return None if loaded.folder == home.drafts else loaded.folder
+    return Path.cwd() if options.command else None
 
 
 def _files_with_passwords(loaded: Loaded, inline: Sequence[str], options: RunOptions) -> list[Path]:
@@ -184,12 +184,17 @@ def _files_with_passwords(loaded: Loaded, inline: Sequence[str], options: RunOpt
     return [*manifest, *templates_of(options)]
 
 
-def _pack(code: Path, home: Home, never: Sequence[Path]) -> Snapshot:
-    from workbench.data.code.snapshot import snap
+def _pack(code: Path, home: Home, taking: Taking | None, *, never: Sequence[Path], anyway: bool) -> Snapshot:
+    from workbench.config import load_config
+    from workbench.config.code import limits
+    from workbench.data.code.bounds import USUAL, Bounds
+    from workbench.data.code.snapshot import Taking, snap
 
     if not code.exists():
         raise InputMissing(f"the code {code} is not there", hint="name a folder, a zip or a tar")
-    return snap(code, home, never=never)
+    size, files, seconds = limits(load_config().code)
+    bounds = Bounds(size or USUAL.size_bytes, files or USUAL.files, seconds or USUAL.seconds)
+    return snap(code, home, replace(taking or Taking(), never=tuple(never), anyway=anyway, bounds=bounds))
 
 
 def _likely_folder(options: RunOptions) -> Path:

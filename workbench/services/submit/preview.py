@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from runners.interface import Plan, Runner
     from workbench.paths import Home
     from workbench.services.submit.prepare import JobSubmission
@@ -58,8 +60,8 @@ class SubmissionPreview:
         }
 
 
-def preview(submission: JobSubmission, home: Home) -> SubmissionPreview:
-    """Ask the runner at the job's target for its plan.
+def preview(submission: JobSubmission, home: Home, scratch: Path | None = None) -> SubmissionPreview:
+    """Ask the runner at the job's target for its plan; ``scratch`` is where its code is, if not in the home.
 
     Raises:
         LaunchRefused: the job could never be started like that.
@@ -68,6 +70,7 @@ def preview(submission: JobSubmission, home: Home) -> SubmissionPreview:
     from backends.contract.host import BackendOptions
     from runners.interface import AttemptRef, LaunchRequest
     from runners.registry import load_runner
+    from workbench.data.code.snapshot import snapshot_file
     from workbench.services.backends.placement import open_backend
     from workbench.store.db.database import home_uuid
     from workbench.store.jobs import who_am_i
@@ -78,7 +81,7 @@ def preview(submission: JobSubmission, home: Home) -> SubmissionPreview:
         spec=submission.loaded.spec,
         owner=who_am_i(),
         code_hash=code.code_hash if code else "",
-        code_file=str(home.snapshot(code.code_hash)) if code else "",
+        code_file=str(snapshot_file(code.code_hash, home, scratch)) if code else "",
         recorded=submission.recorded,
     )
     options = BackendOptions(target.backend, target.type, target.address, target.options)

@@ -86,9 +86,10 @@ def start(batch: JobBatch, ways: Ways) -> int:
 
 def _start_one(store: Store, batch: JobBatch, ways: Ways, plan: Plan, policy: Policy) -> int:
     from workbench.cli.follow.attach import attach_to
+    from workbench.terminal.code import taking_code
 
     quiet = bool(ways.quiet)
-    (submission,) = batch.prepare(store.home, launch=True)
+    (submission,) = batch.prepare(store.home, launch=True, taking=taking_code(quiet=quiet))
     if ways.detach and not ways.accept_loss:
         from workbench.services.submit.preview import refuse_loss
 
@@ -199,7 +200,9 @@ class Plan:
 
 
 def _submit_all(store: Store, batch: JobBatch, *, quiet: bool) -> list[JobRow]:
-    submissions = batch.prepare(store.home, launch=True)
+    from workbench.terminal.code import taking_code
+
+    submissions = batch.prepare(store.home, launch=True, taking=taking_code(quiet=quiet))
     rows: list[JobRow] = []
     for options, submission in zip(batch.options, submissions, strict=True):
         rows.append(submit_and_narrate(store, submission, keep_manifest=not options.manifest, quiet=True))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli.framework.declare import command
@@ -36,9 +39,13 @@ def print_previews(batch: JobBatch, *, json: bool) -> int:
     """Print what the jobs of a batch would start; one job as one document, several as a list."""
     from workbench.paths import Home, default_home
     from workbench.services.submit.preview import preview
+    from workbench.terminal.code import taking_code
 
     home = Home(default_home())
-    previews = [preview(submission, home) for submission in batch.prepare(home, launch=False)]
+    with scratch_folder() as scratch:
+        taking = taking_code(quiet=False, scratch=scratch)
+        submissions = batch.prepare(home, launch=False, taking=taking)
+        previews = [preview(submission, home, scratch) for submission in submissions]
     if json:
         from workbench.terminal.json_output import print_document
 
@@ -47,6 +54,28 @@ def print_previews(batch: JobBatch, *, json: bool) -> int:
     else:
         sys.stdout.write("\n".join(preview_text(each) for each in previews))
     return 0
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Give a folder for code that is only looked at: a plan leaves the home as it is.
+
+    It goes away when the process is asked to end, too.
+    """
+    from tempfile import TemporaryDirectory
+
+    def leave(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    ends = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    for each in ends:
+        signal.signal(each, leave)
+    try:
+        with TemporaryDirectory(prefix="fabric-plan-") as folder:
+            yield Path(folder)
+    finally:
+        for each in ends:
+            signal.signal(each, signal.SIG_DFL)
 
 
 def preview_text(preview: SubmissionPreview) -> str:

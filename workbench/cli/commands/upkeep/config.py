@@ -145,6 +145,7 @@ def said(config: Config) -> Iterator[tuple[str, Any, str]]:
         ("defaults", config.defaults),
         ("retention", config.retention),
         ("data", config.data),
+        ("code", config.code),
         ("stores", config.stores),
         ("store_alias", config.store_alias),
     )
