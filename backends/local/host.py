@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, ClassVar
 from backends.contract.errors import translated
 from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdentity, Lock, skip
 from workbench.learner.host import trees
-from workbench.learner.host.operations import Place
+from workbench.learner.host.operations import HostOperations
 from workbench.learner.platform import files, leases
 from workbench.learner.platform import run as host_processes
 from workbench.learner.platform.files import CHUNK_BYTES, Upload
@@ -26,7 +26,7 @@ class LocalHost(Host):
         self._home = home or Home(default_home())
         self.engine = engine
         """The container engine's address, where jobs were given to a certain one."""
-        self._place = Place()
+        self._place = HostOperations()
 
     def identity(self) -> HostIdentity:
         """Say which machine this is."""

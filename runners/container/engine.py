@@ -12,7 +12,7 @@ from urllib.parse import quote
 from backends.contract.container_engines import find_engine, no_engine, not_allowed, usual_sockets
 from backends.contract.host import Host
 from workbench.errors import FabricError, NotAllowed, PlaceUnreachable, RunnerError
-from workbench.learner.platform.engine_client import Asked, EngineRefused
+from workbench.learner.platform.engine_client import EngineRefused, EngineRequest
 
 CREATE: Final = "libpod/containers/create"
 CPU_PERIOD: Final = 100_000
@@ -144,7 +144,9 @@ class Engine:
         except OSError as error:
             raise PlaceUnreachable(f"The container engine at {self.path} ended the connection.") from error
 
-    def begin(self, method: str, target: str, body: Any = None, *, seconds: float | None = None) -> Asked:
+    def begin(
+        self, method: str, target: str, body: Any = None, *, seconds: float | None = None
+    ) -> EngineRequest:
         """Ask a question and leave its answer for later."""
         try:
             stream = self.host.connect(self.path)
@@ -153,7 +155,7 @@ class Engine:
         except FabricError as error:
             raise no_engine(self.path) from error
         stream.settimeout(ANSWER_SECONDS if seconds is None else seconds)
-        return Asked(stream, method, target, body)
+        return EngineRequest(stream, method, target, body)
 
     def within(self, seconds: float) -> Engine:
         """Return the same engine, which is given up on sooner."""

@@ -46,7 +46,7 @@ from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
 from workbench.job import short_id
 from workbench.learner.boot.sh_launch import render_secrets
 from workbench.learner.guard.container_command import REASON, why_not_started
-from workbench.learner.platform.engine_client import Asked, EngineRefused
+from workbench.learner.platform.engine_client import EngineRefused, EngineRequest
 
 
 def lease_for_containers(
@@ -106,7 +106,7 @@ class ContainerLaunching:
         self._engine = engine
         self._progress = progress
         self._job, self._attempt = job_folders(plan.request, site)
-        self._starts: dict[int, Asked] = {}
+        self._starts: dict[int, EngineRequest] = {}
         self._begin = Begin(plan, host, site, self._attempt, asker)
 
     @cached_property

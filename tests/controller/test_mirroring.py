@@ -23,7 +23,7 @@ from workbench.controller.targets.mirror import LearnerMirror, Mirrors, MirrorWo
 from workbench.errors import InputMissing
 from workbench.learner.boot import archive
 from workbench.learner.host import journals as host_journals
-from workbench.learner.host.journals import FILES, SHARE_BYTES, Follower, new_in
+from workbench.learner.host.journals import FILES, SHARE_BYTES, JournalFollower, new_in
 from workbench.paths import Home
 
 ENTRY = struct.Struct("<QQQ")
@@ -195,7 +195,7 @@ def test_a_busy_learner_does_not_hold_up_the_others(tmp_path: Path) -> None:
     for _ in range(8):
         busy.prints(bytes(SHARE_BYTES))
     quiet.prints(b"here\n")
-    follower = Follower()
+    follower = JournalFollower()
     known: dict[str, dict[str, int]] = {str(one.folder): {} for one in (busy, quiet)}
     first = follower.follow(known, 1.0)
     follower.close()
@@ -205,7 +205,7 @@ def test_a_busy_learner_does_not_hold_up_the_others(tmp_path: Path) -> None:
 
 
 def test_a_call_that_waits_is_answered_by_the_first_byte_and_by_an_interruption(journal: Journal) -> None:
-    follower = Follower()
+    follower = JournalFollower()
     known: dict[str, dict[str, int]] = {str(journal.folder): {"index": 24}}
     answers: list[object] = []
     waiting = threading.Thread(target=lambda: answers.append(follower.follow(known, 60.0)))

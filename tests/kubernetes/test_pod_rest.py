@@ -9,7 +9,7 @@ import pytest
 
 from runners.pod.log_recovery import ANCHOR_BYTES, Rest, before
 from workbench.learner.journal.output import ENTRY, HEADER, MAGIC
-from workbench.learner.pod.log_dump import BLOCK_BYTES, LINE_CHARACTERS, Unread, parse
+from workbench.learner.pod.log_dump import BLOCK_BYTES, LINE_CHARACTERS, JournalDump, parse
 
 
 def write_journal(folder: Path, output: bytes) -> None:
@@ -21,7 +21,7 @@ def write_journal(folder: Path, output: bytes) -> None:
 
 
 def rest_of(folder: Path, read: dict[str, int], limit_bytes: int = 1 << 30) -> Rest:
-    lines, _ = Unread(str(folder), read).lines(limit_bytes)
+    lines, _ = JournalDump(str(folder), read).lines(limit_bytes)
     parts = parse(lines)
     state = b"".join(data for _, _, data in parts.pop("state"))
     return Rest({name: sorted(found, key=lambda part: part[0]) for name, found in parts.items()}, state)
@@ -49,7 +49,7 @@ def test_what_is_printed_is_read_back_whole(tmp_path: Path, size: int) -> None:
 def test_only_what_is_unread_is_printed(tmp_path: Path) -> None:
     write_journal(tmp_path, b"read already|and this is new")
 
-    lines, whole = Unread(str(tmp_path), {"output": 13}).lines(1 << 30)
+    lines, whole = JournalDump(str(tmp_path), {"output": 13}).lines(1 << 30)
 
     assert whole
     assert [line for line in lines if line.startswith(b"output")] == [b"output 13 15 28"]
@@ -58,7 +58,7 @@ def test_only_what_is_unread_is_printed(tmp_path: Path) -> None:
 def test_no_line_is_longer_than_the_clusters_log_takes(tmp_path: Path) -> None:
     write_journal(tmp_path, os.urandom(2 * BLOCK_BYTES))
 
-    lines, _ = Unread(str(tmp_path), {}).lines(1 << 30)
+    lines, _ = JournalDump(str(tmp_path), {}).lines(1 << 30)
 
     assert max(map(len, lines)) <= LINE_CHARACTERS + 1
 
@@ -68,7 +68,7 @@ def test_of_what_does_not_fit_the_end_is_kept_and_the_gap_is_counted(tmp_path: P
     write_journal(tmp_path, output)
     limit = int(1.5 * BLOCK_BYTES * 4 / 3)
 
-    lines, whole = Unread(str(tmp_path), {}).lines(limit)
+    lines, whole = JournalDump(str(tmp_path), {}).lines(limit)
     rest = rest_of(tmp_path, {}, limit)
     found = all_of(rest, "output")
 
@@ -82,7 +82,7 @@ def test_of_what_does_not_fit_the_end_is_kept_and_the_gap_is_counted(tmp_path: P
 
 def test_what_is_cut_off_in_the_middle_is_not_believed(tmp_path: Path) -> None:
     write_journal(tmp_path, b"some output\n")
-    lines, _ = Unread(str(tmp_path), {}).lines(1 << 30)
+    lines, _ = JournalDump(str(tmp_path), {}).lines(1 << 30)
 
     assert parse(lines[:-1]) == {}
     assert parse([b"another's line", *lines, b"Terminated"]) != {}

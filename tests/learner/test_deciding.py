@@ -14,7 +14,7 @@ import pytest
 
 from tests.learner.agent import Learner, until
 from workbench.learner.journal import state
-from workbench.learner.journal.launch_document import Launch
+from workbench.learner.journal.launch_document import LaunchDocument
 
 Make = Callable[..., Learner]
 
@@ -139,7 +139,7 @@ def test_a_learner_whose_guard_is_killed_stops_the_others(learner: Make, attempt
 
 
 def _decide(folder: str, number: int) -> bool:
-    launch = Launch({"learner": number, "learners": 8, "attempt_dir": folder})
+    launch = LaunchDocument({"learner": number, "learners": 8, "attempt_dir": folder})
     return state.decide(launch, number, None, failed=False)
 
 

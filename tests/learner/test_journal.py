@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.learner.journal import output
-from workbench.learner.journal.output import ENTRY, HEADER, MAGIC, Entry, Index, Records
+from workbench.learner.journal.output import ENTRY, HEADER, MAGIC, Index, IndexEntry, Records
 
 
 def index(path: Path, output_bytes: int = 10**9) -> Index:
@@ -19,7 +19,7 @@ def index(path: Path, output_bytes: int = 10**9) -> Index:
 def test_an_index_is_a_header_and_entries_of_24_bytes(tmp_path: Path) -> None:
     path = tmp_path / "output.idx"
 
-    index(path).append([Entry(5, 100, 1), Entry(9, 200, 2)])
+    index(path).append([IndexEntry(5, 100, 1), IndexEntry(9, 200, 2)])
 
     assert HEADER.size == ENTRY.size == 24
     data = path.read_bytes()
@@ -30,13 +30,13 @@ def test_an_index_is_a_header_and_entries_of_24_bytes(tmp_path: Path) -> None:
 
 def test_a_torn_entry_is_not_published_and_is_cut_off_by_the_next_writer(tmp_path: Path) -> None:
     path = tmp_path / "output.idx"
-    index(path).append([Entry(5, 100, 1)])
+    index(path).append([IndexEntry(5, 100, 1)])
     with path.open("ab") as file:
         file.write(b"\xff" * 23)
 
     assert output.published_end(str(path)) == 5
     again = index(path)
-    again.append([Entry(8, 300, 3)])
+    again.append([IndexEntry(8, 300, 3)])
 
     assert (again.count, again.last.end) == (2, 8)
     assert path.stat().st_size == 24 * 3
@@ -54,7 +54,7 @@ def test_a_torn_header_is_written_again(tmp_path: Path, torn: int) -> None:
 
 def test_entries_behind_the_end_of_the_output_are_dropped(tmp_path: Path) -> None:
     path = tmp_path / "output.idx"
-    index(path).append([Entry(5, 1, 1), Entry(9, 2, 2), Entry(12, 3, 3)])
+    index(path).append([IndexEntry(5, 1, 1), IndexEntry(9, 2, 2), IndexEntry(12, 3, 3)])
 
     assert index(path, output_bytes=9).last.end == 9
     assert path.stat().st_size == 24 * 3
@@ -66,7 +66,7 @@ def test_the_entry_that_holds_an_offset_is_found(steps: list[int], offset: int) 
     path = Path(os.environ["HOME"]) / "found.idx"
     path.unlink(missing_ok=True)
     written = index(path)
-    written.append([Entry(end, 0, 0) for end in ends])
+    written.append([IndexEntry(end, 0, 0) for end in ends])
 
     expected = next((n for n, end in enumerate(ends) if end > offset), len(ends))
     assert written.first_behind(offset) == expected

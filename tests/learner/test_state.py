@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from workbench.learner.journal import state
-from workbench.learner.journal.launch_document import Launch
+from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.journal.state import StateFile
 from workbench.learner.platform import system
 
 
 def begun(folder: Path) -> StateFile:
-    return StateFile.begin(str(folder), Launch({"home": "h", "job": "j", "attempt": 2, "learner": 3}))
+    return StateFile.begin(str(folder), LaunchDocument({"home": "h", "job": "j", "attempt": 2, "learner": 3}))
 
 
 def test_a_state_says_who_and_where(tmp_path: Path) -> None:
@@ -117,6 +117,6 @@ def test_a_disk_without_hard_links_decides_once_too(tmp_path: Path, monkeypatch:
         raise OSError(95, "no hard links here")
 
     monkeypatch.setattr(os, "link", refused)
-    launches = [Launch({"learner": n, "learners": 2, "attempt_dir": str(tmp_path)}) for n in (1, 2)]
+    launches = [LaunchDocument({"learner": n, "learners": 2, "attempt_dir": str(tmp_path)}) for n in (1, 2)]
 
     assert [state.decide(launch, 0, None, failed=False) for launch in launches] == [True, False]

@@ -9,9 +9,9 @@ import pytest
 from tests.controller.real import Ground
 from tests.stores.hostile import Hostile, serving
 from workbench.job import State
-from workbench.learner.stores.cache import Entry
+from workbench.learner.stores.cache import CacheEntry
 from workbench.learner.stores.errors import StoreTrouble
-from workbench.learner.stores.listing import Listing
+from workbench.learner.stores.listing import StoreListing
 
 PATIENT = "FABRIC_STORE_PATIENCE_SECONDS"
 
@@ -28,7 +28,7 @@ def long_patience(monkeypatch: pytest.MonkeyPatch) -> None:
      "nul\u2400name", "folder/", "a//b", "../outside", "d/" * 2000 + "deep"],
 )  # fmt: skip
 def test_names_that_no_file_can_have_are_found_in_a_listing(name: str) -> None:
-    assert Listing({name: (1, ""), "ok": (1, ""), "d/...": (1, "")}).no_names() == [name]
+    assert StoreListing({name: (1, ""), "ok": (1, ""), "d/...": (1, "")}).no_names() == [name]
 
 
 @pytest.mark.parametrize("name", ["/etc/absolute", "a/../../outside", "x" * 1000])
@@ -101,7 +101,7 @@ def test_a_store_that_refuses_every_listing_is_not_asked_without_end(
 
 
 def test_names_that_a_disk_takes_for_one_are_named(tmp_path: Path) -> None:
-    entry = Entry(str(tmp_path), "key", Listing({"Case": (3, ""), "case": (3, "")}), "set")
+    entry = CacheEntry(str(tmp_path), "key", StoreListing({"Case": (3, ""), "case": (3, "")}), "set")
     assert not entry.take(lambda: None)
 
     with pytest.raises(StoreTrouble, match="differ in case alone: 'Case', 'case'") as trouble:

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.learner.journal.launch_document import Launch
+from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.stores import cache as data_cache
-from workbench.learner.stores.cache import Entry, entries, evict
-from workbench.learner.stores.checkpoints import Keeping
+from workbench.learner.stores.cache import CacheEntry, entries, evict
+from workbench.learner.stores.checkpoints import CheckpointStore
 from workbench.learner.stores.config import REMOTES, Stores, credentials_of
 from workbench.learner.stores.errors import StoreTrouble, explain
-from workbench.learner.stores.listing import Listing
-from workbench.learner.stores.progress import Teller
+from workbench.learner.stores.listing import StoreListing
+from workbench.learner.stores.progress import ProgressReporter
 from workbench.learner.stores.restore import Landing, copy_local
-from workbench.learner.stores.sources import Item, Source, Stored, canonical, listed
+from workbench.learner.stores.sources import UploadItem, UploadLedger, UploadSource, canonical, listed
 from workbench.learner.stores.upload import HeldFiles
 
 
@@ -95,10 +95,10 @@ def test_bytes_that_are_no_text_are_seen_as_such_in_a_listing() -> None:
     assert listed(canonical(name)) == "no\ufffdtext"
 
 
-def entry_of(cache: Path, content: str, name: str = "set") -> Entry:
+def entry_of(cache: Path, content: str, name: str = "set") -> CacheEntry:
     """Put one container into a cache and let it go."""
-    listing = Listing({"x": (len(content), content)})
-    entry = Entry(str(cache), "key", listing, name)
+    listing = StoreListing({"x": (len(content), content)})
+    entry = CacheEntry(str(cache), "key", listing, name)
     if not entry.take(lambda: None):
         entry.fill(lambda target: _write(Path(target) / "x", content), 0)
     return entry
@@ -115,7 +115,7 @@ def test_an_entry_is_whole_read_only_and_found_again(tmp_path: Path) -> None:
 
     assert (data / "x").read_text() == "abc"
     assert (data / "x").stat().st_mode & 0o777 == 0o444
-    again = Entry(str(tmp_path), "key", Listing({"x": (3, "abc")}), "set")
+    again = CacheEntry(str(tmp_path), "key", StoreListing({"x": (3, "abc")}), "set")
     assert again.take(lambda: None)
     again.let_go()
     assert [found["whole"] for found in entries(str(tmp_path))] == [True]
@@ -152,7 +152,7 @@ def test_data_that_others_read_and_somebody_changed_is_left_to_them(tmp_path: Pa
 
 
 def test_a_copy_that_lacks_something_never_appears(tmp_path: Path) -> None:
-    entry = Entry(str(tmp_path), "key", Listing({"x": (3, ""), "y": (1, "")}), "set")
+    entry = CacheEntry(str(tmp_path), "key", StoreListing({"x": (3, ""), "y": (1, "")}), "set")
     assert not entry.take(lambda: None)
 
     with pytest.raises(StoreTrouble, match=r"2 files of 4 bytes were to come, 1 of 3 did") as trouble:
@@ -164,9 +164,9 @@ def test_a_copy_that_lacks_something_never_appears(tmp_path: Path) -> None:
 
 
 def test_who_waits_for_an_entry_is_given_it_once_it_is_there(tmp_path: Path) -> None:
-    first = Entry(str(tmp_path), "key", Listing({"x": (3, "")}), "set")
+    first = CacheEntry(str(tmp_path), "key", StoreListing({"x": (3, "")}), "set")
     assert not first.take(lambda: None)
-    second = Entry(str(tmp_path), "key", Listing({"x": (3, "")}), "set")
+    second = CacheEntry(str(tmp_path), "key", StoreListing({"x": (3, "")}), "set")
     looks: list[int] = []
 
     def look() -> None:
@@ -181,20 +181,20 @@ def test_who_waits_for_an_entry_is_given_it_once_it_is_there(tmp_path: Path) -> 
 
 
 def test_what_was_stored_is_not_new_and_a_growing_file_waits(tmp_path: Path) -> None:
-    stored, source = Stored(str(tmp_path), 2), Source(str(tmp_path), "bucket/job")
+    stored, source = UploadLedger(str(tmp_path), 2), UploadSource(str(tmp_path), "bucket/job")
     stored.read()
     long_ago = 10**9
-    big = Item("log", 100 << 20, long_ago)
+    big = UploadItem("log", 100 << 20, long_ago)
     stored.note(source, big)
     stored.write()
-    again = Stored(str(tmp_path), 3)
+    again = UploadLedger(str(tmp_path), 3)
     again.read()
 
     assert again.attempt == 2
     assert not again.is_new(source, big, final=True)
-    assert again.is_new(source, Item("log", 101 << 20, long_ago + 1), final=True)
-    assert not again.is_new(source, Item("log", 101 << 20, long_ago + 1), final=False)
-    assert again.is_new(source, Item("log", 130 << 20, long_ago + 1), final=False)
+    assert again.is_new(source, UploadItem("log", 101 << 20, long_ago + 1), final=True)
+    assert not again.is_new(source, UploadItem("log", 101 << 20, long_ago + 1), final=False)
+    assert again.is_new(source, UploadItem("log", 130 << 20, long_ago + 1), final=False)
     assert again.below("bucket/job") == {"bucket/job/log": 100 << 20}
 
 
@@ -203,7 +203,7 @@ def stores_of(folder: Path, **told: Any) -> Stores:
     (attempt / "learner-1").mkdir(parents=True)
     (folder / "checkpoints").mkdir()
     document = {"checkpoint_dir": str(folder / "checkpoints"), **told}
-    return Stores(Launch({"job": "training-abc", "attempt_dir": str(attempt), "stores": document}))
+    return Stores(LaunchDocument({"job": "training-abc", "attempt_dir": str(attempt), "stores": document}))
 
 
 def report(folder: Path, *steps: int, loss: float = 1.0) -> None:
@@ -225,7 +225,7 @@ def test_a_file_as_a_checkpoint_has_its_mark_beside_it(tmp_path: Path) -> None:
         json.dumps({"kind": "checkpoint", "path": str(file), "step": 7}) + "\n"
     )
 
-    (record,) = Keeping(str(journal), stores, lambda: None).mark()
+    (record,) = CheckpointStore(str(journal), stores, lambda: None).mark()
 
     mark = json.loads((tmp_path / "checkpoints" / "model.pt.metadata.json").read_text())
     assert (mark["step"], list(mark["files"])) == (7, ["model.pt"])
@@ -237,7 +237,7 @@ def test_metadata_of_the_training_codes_own_is_left_alone(tmp_path: Path) -> Non
     report(tmp_path, 1)
     (tmp_path / "checkpoints" / "s1" / "metadata.json").write_text('{"mine": 1}')
 
-    Keeping(str(tmp_path / "job" / "attempt-1" / "learner-1"), stores, lambda: None).mark()
+    CheckpointStore(str(tmp_path / "job" / "attempt-1" / "learner-1"), stores, lambda: None).mark()
 
     assert (tmp_path / "checkpoints" / "s1" / "metadata.json").read_text() == '{"mine": 1}'
     mark = json.loads((tmp_path / "checkpoints" / "s1" / "fabric-metadata.json").read_text())
@@ -249,7 +249,7 @@ def test_last_and_best_are_kept_and_what_lies_elsewhere_is_never_touched(tmp_pat
     outside = tmp_path / "outside"
     outside.mkdir()
     (tmp_path / "checkpoints" / "s9").symlink_to(outside)
-    keeping = Keeping(str(tmp_path / "job" / "attempt-1" / "learner-1"), stores, lambda: None)
+    keeping = CheckpointStore(str(tmp_path / "job" / "attempt-1" / "learner-1"), stores, lambda: None)
     report(tmp_path, 1, 2, 3)
     with (tmp_path / "job" / "attempt-1" / "learner-1" / "report.jsonl").open("a") as file:
         file.write(json.dumps({"kind": "checkpoint", "path": str(tmp_path / "checkpoints" / "s9")}) + "\n")
@@ -275,7 +275,7 @@ def test_a_mark_is_written_and_a_checkpoint_removed_through_no_link_of_a_contain
     (first / "metadata.json").symlink_to(outside / "mark")
     (first / "l").symlink_to(outside / "w")
     os.mkfifo(first / "pipe")
-    keeping = Keeping(str(journal), stores, lambda: None)
+    keeping = CheckpointStore(str(journal), stores, lambda: None)
 
     keeping.mark()
     marks = json.loads((first / "fabric-metadata.json").read_text())
@@ -298,7 +298,7 @@ def test_what_goes_to_a_store_is_read_by_what_was_opened(tmp_path: Path) -> None
         (folder / "f").write_text(text)
     (results / "out").symlink_to(outside)
     os.mkfifo(results / "pipe")
-    source = Source(str(results), "bucket/job", writable=[str(results)])
+    source = UploadSource(str(results), "bucket/job", writable=[str(results)])
     items = list(source.items())
 
     with HeldFiles(str(tmp_path / "held"), source, items) as held:
@@ -361,7 +361,7 @@ def test_a_checkpoint_to_begin_with_is_copied_through_no_link(tmp_path: Path) ->
 
 def test_progress_says_percent_bytes_rate_and_time_left() -> None:
     told: list[dict[str, Any]] = []
-    teller = Teller(told.append, lambda _: None)
+    teller = ProgressReporter(told.append, lambda _: None)
     teller.begin("brings in set", 2_000_000_000)
 
     teller.take({"bytes": 500_000_000, "speed": 50_000_000})

@@ -8,7 +8,7 @@ import time
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.journal.launch_document import LaunchDocument
     from workbench.learner.stores.mount import Mount
 
 USAGE = "usage: agent guard|store LEARNER_DIR | contain LEARNER_DIR ACT | host | pod ROLE | version\n"
@@ -33,9 +33,9 @@ def main(arguments: list[str]) -> int:
     if len(arguments) == 2 and arguments[0] == "guard":
         return guard(os.path.abspath(arguments[1]))
     if len(arguments) == 2 and arguments[0] == "store":
-        from workbench.learner.stores.upload_process import store_again
+        from workbench.learner.stores.upload_process import retry_upload
 
-        return store_again(os.path.abspath(arguments[1]))
+        return retry_upload(os.path.abspath(arguments[1]))
     if len(arguments) == 3 and arguments[0] == "contain":
         from workbench.learner.guard.container_command import main as contain
 
@@ -84,9 +84,9 @@ def guard(folder: str) -> int:
     variables: dict[str, str] | None = {}
     mounts: list[Mount] = []
     if told.stores:
-        from workbench.learner.stores.download import Fetching
+        from workbench.learner.stores.download import DataDownload
 
-        fetching = Fetching(folder, told, secrets)  # it holds what it brings as long as we live
+        fetching = DataDownload(folder, told, secrets)  # it holds what it brings as long as we live
         variables, mounts = fetching.run(), fetching.mounts
     if variables is not None:
         from workbench.learner.guard.guard import Guard
@@ -113,7 +113,7 @@ def _take_lock(folder: str) -> int | None:
     return None
 
 
-def _take_over(folder: str, told: Launch, secrets: dict[str, str]) -> None:
+def _take_over(folder: str, told: LaunchDocument, secrets: dict[str, str]) -> None:
     """End a learner whose agent was killed, keep what its pipe still holds, and record that."""
     from workbench.learner.journal import state
     from workbench.learner.scribe.masking import Mask, masked

@@ -15,7 +15,7 @@ from workbench.data.stores.model import Store, remote_of
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import CannotWrite, FabricError, InputMissing, NotAllowed, PlaceUnreachable
 from workbench.learner.stores.errors import StoreTrouble, explain, is_missing
-from workbench.learner.stores.rclone import Done, Rclone
+from workbench.learner.stores.rclone import RcloneClient, RcloneResult
 
 TRANSFERS: Final = 16
 _PATIENTLY: Final = ("--retries", "3", "--low-level-retries", "5")
@@ -166,19 +166,19 @@ class Moving:
     def _at(self, path: str) -> str:
         return f"{self._remote.name}:{path}"
 
-    def _rclone_with(self, changed: Mapping[str, str]) -> Rclone:
+    def _rclone_with(self, changed: Mapping[str, str]) -> RcloneClient:
         config = {key: changed.get(key, value) for key, value in self._remote.config.items()}
         remote = replace(self._remote, config=config)
         document = {"config": dict(remote.config), "obscured": list(remote.obscured)}
-        return Rclone(find_rclone().path, {remote.name: document})
+        return RcloneClient(find_rclone().path, {remote.name: document})
 
-    def _run(self, arguments: list[str], tell: Tell | None = None) -> Done:
+    def _run(self, arguments: list[str], tell: Tell | None = None) -> RcloneResult:
         try:
             return self._rclone.run(arguments, on_statistics=_teller(tell) if tell else None)
         except StoreTrouble as trouble:
             raise error_of(trouble) from trouble
 
-    def _raise(self, done: Done, *, writing: bool = False) -> None:
+    def _raise(self, done: RcloneResult, *, writing: bool = False) -> None:
         if done.code:
             raise error_of(
                 explain(done.messages, store=self._store.id, address=self._store.address, writing=writing)

@@ -14,7 +14,7 @@ import select
 import signal
 
 from workbench.learner.platform import beneath, system
-from workbench.learner.platform.engine_client import Asked, EngineRefused, ask, connected
+from workbench.learner.platform.engine_client import EngineRefused, EngineRequest, ask, connected
 from workbench.learner.platform.process_table import FILE, processes_file
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
@@ -40,7 +40,7 @@ def main(folder: str, act: str) -> int:
     with open(os.path.join(folder, DOCUMENT), "rb") as file:
         told = json.loads(file.read())
     try:
-        contained = Contained(folder, told, act)
+        contained = ContainerProxy(folder, told, act)
         return contained.run(start=act == told["acts"][0])
     except PipeReplaced as error:
         say(folder, str(error), "C201")
@@ -51,7 +51,7 @@ class PipeReplaced(Exception):
     """What ran in the container has put something else where a pipe of its agent was."""
 
 
-class Contained:
+class ContainerProxy:
     """One act in a container."""
 
     def __init__(self, folder: str, told: dict[str, Any], act: str) -> None:
@@ -70,7 +70,7 @@ class Contained:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)  # the wakeup descriptor tells
-        self._ending: Asked | None = None
+        self._ending: EngineRequest | None = None
         self._full = False
 
     def run(self, *, start: bool) -> int:
@@ -109,7 +109,7 @@ class Contained:
         try:
             # Asked before: an end that comes at once is not missed.
             target = "containers/%s/wait?condition=next-exit" % name
-            self._ending = Asked(connected(engine), "POST", target)
+            self._ending = EngineRequest(connected(engine), "POST", target)
             ask(engine, "POST", "containers/%s/start" % name, timeout_seconds=None)
             return True
         except EngineRefused as error:

@@ -12,8 +12,8 @@ import select
 import signal
 
 from workbench.learner.guard import spawn
-from workbench.learner.guard.limits import Limits
-from workbench.learner.guard.requests import Requests, Stopping
+from workbench.learner.guard.limits import LearnerLimits
+from workbench.learner.guard.requests import LearnerStop, Requests
 from workbench.learner.journal import reasons, state
 from workbench.learner.journal.launch_document import variables_of
 from workbench.learner.platform import process_table, processes, system
@@ -24,9 +24,9 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from typing import Any, Sequence
 
-    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.journal.launch_document import LaunchDocument
     from workbench.learner.stores.mount import Mount
-    from workbench.learner.stores.upload_process import Beside
+    from workbench.learner.stores.upload_process import UploadWorker
 
 LEFTOVER_SECONDS = 2.0
 """How long processes have to end that the command left behind."""
@@ -40,7 +40,7 @@ class Guard:
     """One learner's guard; the lock is held by its maker, who has read the file of secrets."""
 
     def __init__(
-        self, folder: str, launch: Launch, secrets: dict[str, str], mounts: Sequence[Mount] = ()
+        self, folder: str, launch: LaunchDocument, secrets: dict[str, str], mounts: Sequence[Mount] = ()
     ) -> None:
         self._folder = folder
         self._launch = launch
@@ -55,15 +55,15 @@ class Guard:
         self._mounts = mounts
         self._state = state.StateFile.begin(folder, launch)
         self._requests = Requests(folder, launch)
-        self._limits = Limits(launch)
-        self._stopping = Stopping(self._members)
+        self._limits = LearnerLimits(launch)
+        self._stopping = LearnerStop(self._members)
         self._pipes = Pipes(["setup", "output"] if launch.setup else ["output"])
         self._scribe = ScribeProcess(folder, launch, Mask(masked(secrets)), self._pipes)
-        self._beside: Beside | None = None
+        self._beside: UploadWorker | None = None
         self._scribe_at = 0.0
         self._again_at = 0.0
         self._act = ""
-        self._main: spawn.Held | None = None
+        self._main: spawn.HeldChild | None = None
         self._held_back = False
         self._concluded = False
         self._deciding = False
@@ -202,9 +202,9 @@ class Guard:
 
     def _store_beside(self) -> None:
         if self._launch.stores:
-            from workbench.learner.stores.upload_process import Beside
+            from workbench.learner.stores.upload_process import UploadWorker
 
-            self._beside = Beside(self._folder, self._launch, self._secrets)
+            self._beside = UploadWorker(self._folder, self._launch, self._secrets)
             if self._beside.is_ours:
                 self._beside.start()
             self._scribe.others = self._ours()[1:]
@@ -247,7 +247,7 @@ class Guard:
             self._stopping.end(grace_seconds)
             self._state.update(phase="stopping", stopped=self._stopping.kind, reason=self._stopping.why)
 
-    def _members(self) -> dict[int, process_table.Process]:
+    def _members(self) -> dict[int, process_table.ProcessEntry]:
         ours = (os.getpid(), *self._ours())
         known = (0, 0) if self._main is None else (self._main.pid, self._main.ticks)
         return processes.members(self._launch.marker, roots=ours[:1], known=known, without=ours)
@@ -271,7 +271,7 @@ class Guard:
             elif self._main is not None and pid == self._main.pid:
                 self._main_ended(self._main, status)
 
-    def _main_ended(self, main: spawn.Held, status: int) -> None:
+    def _main_ended(self, main: spawn.HeldChild, status: int) -> None:
         exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         failure = main.failure()
@@ -377,9 +377,9 @@ class Guard:
         self._state.clear()
         self._scribe.let_go(_LET_GO_SECONDS)
 
-    def _put_away(self, beside: Beside, why: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _put_away(self, beside: UploadWorker, why: dict[str, Any] | None) -> dict[str, Any] | None:
         """Store what the learner leaves behind; return its reason, which says so where that failed."""
-        from workbench.learner.stores.upload_process import put_away
+        from workbench.learner.stores.upload_process import upload_all
 
         beside.end()
         for mount in self._mounts:
@@ -390,7 +390,7 @@ class Guard:
         def write(record: dict[str, Any]) -> None:
             self._scribe.tell("record " + json.dumps(record))
 
-        return put_away(self._folder, self._launch, self._secrets, self._state, write) or why
+        return upload_all(self._folder, self._launch, self._secrets, self._state, write) or why
 
 
 def _seconds(request: dict[str, Any], default: float) -> float:

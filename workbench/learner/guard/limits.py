@@ -10,14 +10,14 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from typing import Any
 
-    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.journal.launch_document import LaunchDocument
 
 _NEAR = 0.8
 _FAR_SECONDS = 0.5
 _NEAR_SECONDS = 0.1
 
 
-class Excess:
+class LimitExceeded:
     """Why a learner has to be stopped, and how long it may take to end."""
 
     __slots__ = ("grace_seconds", "kind", "why")
@@ -28,10 +28,10 @@ class Excess:
         self.grace_seconds = grace_seconds
 
 
-class Limits:
+class LearnerLimits:
     """The limits of one learner, from when this is made, on the clock that cannot jump."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: LaunchDocument) -> None:
         self._launch = launch
         seconds = launch.max_runtime_seconds
         self._ends_at = None if seconds is None else system.elapsed_seconds() + seconds
@@ -51,19 +51,19 @@ class Limits:
             self._settles_at = system.elapsed_seconds() + wait_seconds
             self._decision = decision
 
-    def exceeded(self) -> Excess | None:
+    def exceeded(self) -> LimitExceeded | None:
         """Return which limit is reached, if one is."""
         now = system.elapsed_seconds()
         grace_seconds = self._launch.grace_seconds
         if self._settles_at is not None and now >= self._settles_at:
-            return Excess("settle", reasons.of_settling(self._decision), grace_seconds)
+            return LimitExceeded("settle", reasons.of_settling(self._decision), grace_seconds)
         if self._ends_at is not None and now >= self._ends_at:
             why = reasons.of_time_limit(self._launch.max_runtime_seconds or 0.0)
-            return Excess("max_runtime", why, grace_seconds)
+            return LimitExceeded("max_runtime", why, grace_seconds)
         if self._memory is not None and now >= self._memory.look_at:
             used = self._memory.look()
             if used:
-                return Excess("memory", reasons.of_memory(used, self._memory.limit_bytes), 0.0)
+                return LimitExceeded("memory", reasons.of_memory(used, self._memory.limit_bytes), 0.0)
         return None
 
     def due_at(self) -> float | None:

@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.journal.launch_document import LaunchDocument
     from workbench.learner.platform.watch import Watcher
 
 WATCH_FROM_SECONDS = 0.02
@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.2
 class Requests:
     """Looks at ``stop.json`` and ``decision.json`` when they change."""
 
-    def __init__(self, folder: str, launch: Launch) -> None:
+    def __init__(self, folder: str, launch: LaunchDocument) -> None:
         self._folder = folder
         self._launch = launch
         self._watcher: Watcher | None = None
@@ -82,12 +82,12 @@ class Requests:
                 self.decision = decision
 
 
-class Stopping:
+class LearnerStop:
     """Of several causes the first stands, but who kills has the last word."""
 
     def __init__(self, find_members: Callable[[], dict[int, Any]]) -> None:
         self._find_members = find_members
-        self._ending: processes.Ending | None = None
+        self._ending: processes.Termination | None = None
         self.kind = ""
         """What stopped it: ``halt``, ``kill``, ``settle``, ``max_runtime``, ``memory``; empty while nothing has."""
         self.why: dict[str, Any] | None = None
@@ -108,7 +108,7 @@ class Stopping:
     def end(self, grace_seconds: float) -> None:
         """Begin to end the processes, or let the grace period be over sooner."""
         if self._ending is None:
-            self._ending = processes.Ending(self._find_members, grace_seconds)
+            self._ending = processes.Termination(self._find_members, grace_seconds)
         else:
             self._ending.hasten(grace_seconds)
 

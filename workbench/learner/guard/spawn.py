@@ -14,7 +14,7 @@ from workbench.learner.platform import system
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.journal.launch_document import LaunchDocument
 
 ARGUMENT_BYTES = 100_000
 """A longer script goes through a file: Linux takes at most 128 KiB in one argument."""
@@ -22,7 +22,7 @@ ARGUMENT_BYTES = 100_000
 _RESTORED = ("SIGPIPE", "SIGXFSZ", "SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGCHLD")
 
 
-class Held:
+class HeldChild:
     """A forked child that waits to be let go."""
 
     __slots__ = ("_failed", "go", "pid", "ticks")
@@ -49,7 +49,7 @@ class Held:
             os.close(self._failed)
 
 
-def hold(argv: list[str], launch: Launch, environment: dict[str, str], output: int) -> Held:
+def hold(argv: list[str], launch: LaunchDocument, environment: dict[str, str], output: int) -> HeldChild:
     """Fork a child that will execute a command in a session of its own, with one pipe as stdout and stderr.
 
     Raises:
@@ -69,10 +69,10 @@ def hold(argv: list[str], launch: Launch, environment: dict[str, str], output: i
         _become(argv, launch, environment, output, held, fail)
     os.close(held)
     os.close(fail)
-    return Held(pid, go, failed)
+    return HeldChild(pid, go, failed)
 
 
-def shell_argv(launch: Launch, script: str, folder: str, name: str, path: str) -> list[str]:
+def shell_argv(launch: LaunchDocument, script: str, folder: str, name: str, path: str) -> list[str]:
     """Return how a script is run: by the launch's shell where it is there, else by ``sh``.
 
     A script that is too long for an argument is put into the folder under that name.
@@ -91,7 +91,7 @@ def _on_path(name: str, path: str) -> bool:
 
 
 def _become(
-    argv: list[str], launch: Launch, environment: dict[str, str], output: int, held: int, fail: int
+    argv: list[str], launch: LaunchDocument, environment: dict[str, str], output: int, held: int, fail: int
 ) -> None:
     what = "the command could not be started"
     try:

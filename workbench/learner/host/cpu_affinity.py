@@ -13,7 +13,7 @@ _UNTIL_SEEN_SECONDS = 30.0
 """How long a choice counts before the processes that were chosen for must be there to be counted."""
 
 
-class Cpus:
+class CpuChooser:
     """The choices made at this place. Safe from several threads."""
 
     def __init__(self) -> None:

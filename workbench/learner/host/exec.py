@@ -27,7 +27,7 @@ _BEGIN = "import fcntl,os,sys,termios;fcntl.ioctl(0,termios.TIOCSCTTY,0);os.exec
 """Takes the terminal as its own; between fork and exec it could not be done safely beside other threads."""
 
 
-class Session:
+class CommandSession:
     """One command that runs; :meth:`carry` passes its output on until it has ended."""
 
     def __init__(

@@ -9,7 +9,7 @@ import time
 import zlib
 from typing import Any, Dict, Mapping, Tuple
 
-from workbench.learner.host.subscribers import Answerer
+from workbench.learner.host.subscribers import Subscriber
 from workbench.learner.platform import system
 from workbench.learner.platform.files import published_end
 from workbench.learner.platform.watch import Watcher
@@ -50,7 +50,7 @@ Part = Tuple[bytes, int, int]
 News = Dict[str, Dict[str, Part]]
 
 
-class Follower(Answerer):
+class JournalFollower(Subscriber):
     """Tells one asker what is new. One call at a time; :meth:`interrupt` may come from any thread."""
 
     def __init__(self) -> None:

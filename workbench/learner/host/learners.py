@@ -9,7 +9,7 @@ import time
 import zlib
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
-from workbench.learner.host.subscribers import Answerer
+from workbench.learner.host.subscribers import Subscriber
 from workbench.learner.platform import leases, process_table, system
 from workbench.learner.platform.watch import Watcher
 
@@ -38,7 +38,7 @@ LOCK_SECONDS = 1.0
 """How often locks are looked at: that one is free again is told by nobody."""
 
 
-class Observer(Answerer):
+class LearnerObserver(Subscriber):
     """Tells how learners are. One call at a time; :meth:`interrupt` may come from any thread.
 
     A learner's facts: ``fingerprint`` (equal as long as nothing changed), ``launched`` (its launch

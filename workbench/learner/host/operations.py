@@ -11,29 +11,29 @@ import threading
 from typing import Any, Callable, Dict, List, Mapping
 
 from workbench.learner.host import journals, learners, machine
-from workbench.learner.host.cpu_affinity import Cpus
+from workbench.learner.host.cpu_affinity import CpuChooser
 from workbench.learner.host.machine import survey
-from workbench.learner.host.subscribers import Askers
+from workbench.learner.host.subscribers import Subscribers
 from workbench.learner.host.virtualenv import find_conda
 from workbench.learner.journal.state import ask_to_stop
 from workbench.learner.platform import files as host_files
 from workbench.learner.platform import leases, run
 from workbench.learner.platform.errors import Failure, of_os_error
-from workbench.learner.platform.watch import Watches
+from workbench.learner.platform.watch import WatcherPool
 
 Operation = Callable[..., Any]  # its arguments and its answer are JSON
 
 _unpacking = threading.Lock()  # the agent's own unpacking is for one thread at a time
 
 
-class Place:
+class HostOperations:
     """The operations at this place, and what they keep between calls: the files that are watched."""
 
     def __init__(self) -> None:
-        self.watches = Watches()
-        self.followers = Askers(journals.Follower)
-        self._observers = Askers(learners.Observer)
-        self._cpus = Cpus()
+        self.watches = WatcherPool()
+        self.followers = Subscribers(journals.JournalFollower)
+        self._observers = Subscribers(learners.LearnerObserver)
+        self._cpus = CpuChooser()
         self._operations: Dict[str, Operation] = {
             "identity": machine.identity,
             "survey": survey,

@@ -9,7 +9,7 @@ import threading
 from typing import Any, BinaryIO, Callable, Dict, List, Optional, Tuple, Union
 
 from workbench.learner.host import journals
-from workbench.learner.host.operations import Place, guarded
+from workbench.learner.host.operations import HostOperations, guarded
 from workbench.learner.platform import files, frames, leases
 from workbench.learner.platform import run as host_processes
 from workbench.learner.platform.errors import Failure
@@ -22,15 +22,15 @@ Answer = Tuple[
 
 def serve(stdin: BinaryIO, stdout: BinaryIO) -> int:
     """Do what the frames on stdin ask until they end; return the exit code of ``python agent.pyz host``."""
-    return Server(stdin, stdout).run()
+    return FrameServer(stdin, stdout).run()
 
 
-class Server:
+class FrameServer:
     """Serves one connection. Locks that it took are let go when it ends, but by whom they were handed to."""
 
     def __init__(self, stdin: BinaryIO, stdout: BinaryIO) -> None:
         self._channel = frames.Channel(stdin, stdout)
-        self._place = Place()
+        self._place = HostOperations()
         self._calls: Dict[int, _Call] = {}
         self._locks: Dict[int, leases.Lease] = {}
         self._next_lock = 1
@@ -187,12 +187,12 @@ class Server:
         return None, b""
 
     def _exec(self, call: _Call) -> Answer:
-        from workbench.learner.host.exec import Session
+        from workbench.learner.host.exec import CommandSession
 
         with self._beginning:  # so that none is begun and not yet known when all are to be ended
             if self._has_ended:
                 raise Failure("failed", "This place is being left.")
-            session = self._sessions[call.number] = Session(**call.arguments)
+            session = self._sessions[call.number] = CommandSession(**call.arguments)
         try:
             self._channel.send_json(call.number, frames.HELLO, {"session": call.number})
             threading.Thread(target=self._feed, args=(call, session), daemon=True).start()

@@ -6,7 +6,7 @@ import threading
 from typing import Callable, Dict, Generic, TypeVar
 
 
-class Answerer:
+class Subscriber:
     """Answers one asker's calls, one at a time; others can make a call that waits return."""
 
     def interrupt(self) -> None:
@@ -18,10 +18,10 @@ class Answerer:
         raise NotImplementedError
 
 
-A = TypeVar("A", bound=Answerer)
+A = TypeVar("A", bound=Subscriber)
 
 
-class Askers(Generic[A]):
+class Subscribers(Generic[A]):
     """The answerers by the names of those who ask, made when they first ask."""
 
     def __init__(self, make: Callable[[], A]) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Any, Mapping
 
 
-class Launch:
+class LaunchDocument:
     """One learner's launch document; sizes in bytes, times in seconds."""
 
     __slots__ = (
@@ -110,7 +110,7 @@ def is_variable(name: str) -> bool:
     return "." not in name
 
 
-def read(folder: str) -> Launch:
+def read(folder: str) -> LaunchDocument:
     """Read the launch document in a learner's folder.
 
     Raises:
@@ -118,7 +118,7 @@ def read(folder: str) -> Launch:
         ValueError: it is not what a launch document should be.
     """
     try:
-        return Launch(_object(os.path.join(folder, "launch.json")))
+        return LaunchDocument(_object(os.path.join(folder, "launch.json")))
     except (TypeError, AttributeError) as error:
         raise ValueError("launch.json: %s" % error) from error
 

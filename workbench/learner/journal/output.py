@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
-    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.journal.launch_document import LaunchDocument
 
 MAGIC = b"FABRIDX1"
 HEADER = struct.Struct("<8sQQ")
@@ -30,7 +30,7 @@ ENTRY_BYTES = 65536
 FORMAT = 1
 
 
-class Entry:
+class IndexEntry:
     """One index entry: up to ``end`` there are ``newlines`` newlines, and that was known at ``time_us``."""
 
     __slots__ = ("end", "newlines", "time_us")
@@ -62,18 +62,18 @@ class Index:
             self._append(HEADER.pack(MAGIC, start_us, 0))
             size = self._size
         self.count = (size - HEADER.size) // ENTRY.size
-        self.last = self.entry(self.count - 1) if self.count else Entry()
+        self.last = self.entry(self.count - 1) if self.count else IndexEntry()
         while self.count and self.last.end > output_bytes:
             self.count -= 1
-            self.last = self.entry(self.count - 1) if self.count else Entry()
+            self.last = self.entry(self.count - 1) if self.count else IndexEntry()
         self._size = HEADER.size + self.count * ENTRY.size
         if self._size < size:
             os.ftruncate(self._descriptor, self._size)
 
-    def entry(self, number: int) -> Entry:
+    def entry(self, number: int) -> IndexEntry:
         """Return an entry that is there."""
         data = os.pread(self._descriptor, ENTRY.size, HEADER.size + number * ENTRY.size)
-        return Entry(*ENTRY.unpack(data))
+        return IndexEntry(*ENTRY.unpack(data))
 
     def first_behind(self, offset: int) -> int:
         """Return the number of the first entry whose end lies behind an offset."""
@@ -86,7 +86,7 @@ class Index:
                 low = middle + 1
         return low
 
-    def append(self, entries: list[Entry]) -> None:
+    def append(self, entries: list[IndexEntry]) -> None:
         """Publish up to the last of these entries.
 
         Raises:
@@ -231,7 +231,7 @@ def _line(document: dict[str, Any]) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 
-def records_header(launch: Launch) -> dict[str, Any]:
+def records_header(launch: LaunchDocument) -> dict[str, Any]:
     """Return it, as of now."""
     return {
         "format": FORMAT,

@@ -15,7 +15,7 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from typing import Any
 
-    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.journal.launch_document import LaunchDocument
 
 FORMAT = 1
 _SPARE_BYTES = 4096
@@ -33,7 +33,7 @@ class StateFile:
         """Whether the file says what the document says: it does not while the disk takes nothing."""
 
     @classmethod
-    def begin(cls, folder: str, launch: Launch) -> StateFile:
+    def begin(cls, folder: str, launch: LaunchDocument) -> StateFile:
         """Start the state of a learner that has not been started before."""
         document = {
             "format": FORMAT,
@@ -128,7 +128,7 @@ def is_gone(folder: str) -> bool:
     return False
 
 
-def refuse(folder: str, launch: Launch, text: str) -> None:
+def refuse(folder: str, launch: LaunchDocument, text: str) -> None:
     """Record that a learner cannot be started, as its end.
 
     Raises:
@@ -177,7 +177,7 @@ def read_decision(attempt_dir: str) -> dict[str, Any]:
     return read_object(os.path.join(attempt_dir, "decision.json"))
 
 
-def decide(launch: Launch, exit_code: int | None, number: int | None, *, failed: bool) -> bool:
+def decide(launch: LaunchDocument, exit_code: int | None, number: int | None, *, failed: bool) -> bool:
     """Say that this learner's exit decides the attempt, unless another's did before; return whether it does.
 
     Raises:
@@ -202,7 +202,7 @@ def decide(launch: Launch, exit_code: int | None, number: int | None, *, failed:
     return read_decision(launch.attempt_dir).get("learner") == launch.learner
 
 
-def decides(launch: Launch) -> bool:
+def decides(launch: LaunchDocument) -> bool:
     """Say whether with this learner's end so many have ended by themselves as ``ends_when`` wants."""
     wanted = {"first": 1, "all": launch.learners}.get(str(launch.ends_when)) or int(launch.ends_when)
     ended = 1

@@ -24,7 +24,7 @@ class EngineRefused(Exception):
         self.message = message
 
 
-class Asked:
+class EngineRequest:
     """A question that was sent; its answer is read when there is one."""
 
     def __init__(self, stream: socket.socket, method: str, target: str, body: Any = None) -> None:
@@ -113,4 +113,4 @@ def ask(
         EngineRefused: it said no.
         OSError: it does not answer.
     """
-    return Asked(connected(path, timeout_seconds), method, target, body).answer()
+    return EngineRequest(connected(path, timeout_seconds), method, target, body).answer()

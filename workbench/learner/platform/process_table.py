@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Iterable
 
 
-class Process:
+class ProcessEntry:
     """One living process; ``ticks`` tells it from a later one with the same pid."""
 
     __slots__ = ("parent", "stopped", "ticks")
@@ -23,7 +23,7 @@ class Process:
         self.stopped = stopped
 
 
-def read() -> dict[int, Process]:
+def read() -> dict[int, ProcessEntry]:
     """Return every process that is not dead yet, by pid."""
     if not system.LINUX:
         return _read_ps()
@@ -43,13 +43,13 @@ def pids() -> set[int]:
         return set()
 
 
-def of(pid: int) -> Process | None:
+def of(pid: int) -> ProcessEntry | None:
     """Return one process; None when it is dead, a zombie that waits for its parent too. Linux only."""
     # The name in brackets may hold blanks and brackets itself.
     fields = system.read_text("/proc/%d/stat" % pid).rpartition(")")[2].split()
     if len(fields) < 20 or system.is_dead(fields[0], fields[17]):
         return None
-    return Process(int(fields[1]), int(fields[19]), fields[0] in ("T", "t"))
+    return ProcessEntry(int(fields[1]), int(fields[19]), fields[0] in ("T", "t"))
 
 
 def carriers(variable: str, value: str, among: Iterable[int]) -> set[int]:
@@ -93,14 +93,14 @@ def holders(inode: int, among: Iterable[int]) -> Iterable[str]:
                 yield path
 
 
-def _read_ps() -> dict[int, Process]:
+def _read_ps() -> dict[int, ProcessEntry]:
     processes = {}
     itself, lines = system.told_by(["ps", "-A", "-o", "pid=,ppid=,stat=,lstart="])
     for line in lines.splitlines():
         fields = line.split(None, 3)
         if len(fields) == 4 and not fields[2].startswith("Z"):
             ticks = system.seconds_of_date(fields[3])
-            processes[int(fields[0])] = Process(int(fields[1]), ticks, fields[2].startswith("T"))
+            processes[int(fields[0])] = ProcessEntry(int(fields[1]), ticks, fields[2].startswith("T"))
     processes.pop(itself, None)
     return processes
 

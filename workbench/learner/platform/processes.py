@@ -16,7 +16,7 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from typing import Callable, Iterable
 
-    Members = dict[int, process_table.Process]
+    Members = dict[int, process_table.ProcessEntry]
 
 MARKER = "FABRIC_LEARNER"
 """The variable that every process of a learner carries."""
@@ -38,7 +38,7 @@ def end(marker: str, grace_seconds: float) -> list[int]:
 
     Blocks for the grace period at most, and for :data:`PATIENCE_SECONDS` where killing does not help.
     """
-    ending = Ending(lambda: members(marker, without=(os.getpid(),)), grace_seconds)
+    ending = Termination(lambda: members(marker, without=(os.getpid(),)), grace_seconds)
     give_up = system.elapsed_seconds() + grace_seconds + PATIENCE_SECONDS
     while ending.step():
         now = system.elapsed_seconds()
@@ -110,7 +110,7 @@ class Tree:
             self._ours[passed] = self._ours[pid]
 
 
-class Ending:
+class Termination:
     """Ends processes: SIGTERM, SIGKILL when the grace period is over, until none is left. Never blocks."""
 
     def __init__(self, find_members: Callable[[], Members], grace_seconds: float) -> None:
@@ -162,7 +162,7 @@ class Ending:
                 self._signal(pid, process, number)
         return bool(found)
 
-    def _signal(self, pid: int, process: process_table.Process, number: int) -> None:
+    def _signal(self, pid: int, process: process_table.ProcessEntry, number: int) -> None:
         try:
             if system.start_ticks(pid) != process.ticks:
                 return  # it ended, and the pid is another's

@@ -278,7 +278,7 @@ KEPT = 8
 """How many idle watchers are kept; each has a descriptor of which a user has 128."""
 
 
-class Watches:
+class WatcherPool:
     """Gives each call the idle watcher that knows most of its paths. Safe from several threads."""
 
     def __init__(self) -> None:

@@ -62,7 +62,7 @@ EXIT_GANG = 75
 """The init container's code when the other learners did not come in time."""
 
 
-class Told:
+class PodConfig:
     """The document, for one learner."""
 
     def __init__(self, document: dict[str, Any], index: int) -> None:
@@ -82,14 +82,14 @@ class Told:
         return "%s-%d.%s" % (self.stem, learner - 1, self.stem)
 
 
-def read() -> Told:
+def read() -> PodConfig:
     """Read the document; which learner this is the cluster says."""
     with open(DOCUMENT, "rb") as file:
         document = json.loads(file.read())
-    return Told(document, int(os.environ.get("JOB_COMPLETION_INDEX") or 0))
+    return PodConfig(document, int(os.environ.get("JOB_COMPLETION_INDEX") or 0))
 
 
-def own_variables(told: Told) -> dict[str, str]:
+def own_variables(told: PodConfig) -> dict[str, str]:
     """Return what differs from learner to learner in a command's environment."""
     launch = told.launch
     rank = str(told.learner - 1)
@@ -123,7 +123,7 @@ def say_last(document: dict[str, Any]) -> None:
         return  # what the exit code says is known all the same
 
 
-def await_file(told: Told, path: str, what: str) -> None:
+def await_file(told: PodConfig, path: str, what: str) -> None:
     """Wait until something has been sent.
 
     Raises:

@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from typing import Any
 
-    from workbench.learner.pod.config import Told
+    from workbench.learner.pod.config import PodConfig
 
 AGENTS = 4
 """So many agents are sent to a learner whose agent was killed, before it is given up."""
@@ -35,10 +35,10 @@ def keep() -> int:
         from workbench.learner.pod.stores import spare_memory
 
         spare_memory()
-    return First(told).run()
+    return PodInit(told).run()
 
 
-def write_launch(told: Told, environment: dict[str, str]) -> None:
+def write_launch(told: PodConfig, environment: dict[str, str]) -> None:
     """Write the learner's launch document, unless it is there: what the image and the cluster say is in it."""
     path = told.folder + "/launch.json"
     if os.path.exists(path):
@@ -53,7 +53,7 @@ def write_launch(told: Told, environment: dict[str, str]) -> None:
     os.rename(path + ".new", path)
 
 
-class Echo:
+class LogEcho:
     """Prints what is published of one log."""
 
     def __init__(self, folder: str, name: str) -> None:
@@ -80,13 +80,13 @@ class Echo:
         return bool(sent)
 
 
-class First:
+class PodInit:
     """The first process: it reaps, hears the cluster's signals, and is the last to go."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: PodConfig) -> None:
         self._told = told
         names = ["setup", "output"] if told.launch.get("setup") else ["output"]
-        self._echoes = [Echo(told.folder, name) for name in names]
+        self._echoes = [LogEcho(told.folder, name) for name in names]
         self._watcher = Watcher([echo.index for echo in self._echoes])
         self._agent = 0
         self._agents = 0

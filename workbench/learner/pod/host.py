@@ -6,12 +6,12 @@ import json
 import os
 from typing import BinaryIO, Dict
 
-from workbench.learner.host.server import Answer, Server, _Call
+from workbench.learner.host.server import Answer, FrameServer, _Call
 from workbench.learner.journal.state import read_object
 from workbench.learner.pod import config
 
 
-class PodServer(Server):
+class PodServer(FrameServer):
     """One reader's connection."""
 
     def __init__(self, stdin: BinaryIO, stdout: BinaryIO) -> None:

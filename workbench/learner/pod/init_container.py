@@ -16,7 +16,7 @@ from workbench.learner.pod import config, requirements
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from workbench.learner.pod.config import Told
+    from workbench.learner.pod.config import PodConfig
 
 ARRIVED = config.JOURNAL + "/" + config.CODE
 """Where code lies that was too large to come with the job."""
@@ -74,7 +74,7 @@ def unpack_agent() -> None:
         os.rename(new, config.AGENT)
 
 
-def unpack_code(told: Told) -> None:
+def unpack_code(told: PodConfig) -> None:
     """Put the code where the command works, once it is there.
 
     Raises:
@@ -96,7 +96,7 @@ def unpack_code(told: Told) -> None:
         shutil.move(os.path.join(unpacked, name), os.path.join(config.MODEL, name))
 
 
-def restore(told: Told) -> None:
+def restore(told: PodConfig) -> None:
     """Put what earlier attempts have made where this one looks for it.
 
     Raises:
@@ -116,7 +116,7 @@ def restore(told: Told) -> None:
     os.unlink(MADE)
 
 
-def await_peers(told: Told) -> list[int]:
+def await_peers(told: PodConfig) -> list[int]:
     """Wait until all other learners' names resolve; return those that did not in time.
 
     In a thread of its own: where no name server answers one look may take longer than there is time for.
@@ -139,7 +139,7 @@ def await_peers(told: Told) -> list[int]:
     return list(missing)
 
 
-def _make_folders(told: Told) -> None:
+def _make_folders(told: PodConfig) -> None:
     for folder in (told.folder, config.HOME, config.LOGS):
         os.makedirs(folder, exist_ok=True)
     # FfDL's scripts meet at this file.

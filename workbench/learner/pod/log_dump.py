@@ -34,7 +34,7 @@ Part = Tuple[int, int, bytes]
 """Where it begins, the published end of its file, and its bytes."""
 
 
-class Unread:
+class JournalDump:
     """What of a learner's journal is still to be read, block by block, compressed when it is first asked for."""
 
     def __init__(self, folder: str, read: Mapping[str, int]) -> None:

@@ -20,7 +20,7 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from typing import Any
 
-    from workbench.learner.pod.config import Told
+    from workbench.learner.pod.config import PodConfig
 
 ENDED = ("storing", "exited")
 """Phases of a learner whose command has ended."""
@@ -31,10 +31,10 @@ _RETRY_SECONDS = 0.3
 _FIELDS = ("exit_code", "signal", "stopped", "ended_us", "reason")
 
 
-class Listener:
+class PeerListener:
     """Hears the other side-cars, and writes what they say where this learner's agent looks."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: PodConfig) -> None:
         self._told = told
         self._socket = socket.socket(socket.AF_INET6 if _has_ipv6() else socket.AF_INET)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -69,7 +69,7 @@ class Listener:
         connection.sendall(b"ok\n")
 
 
-def take(told: Told, said: dict[str, Any]) -> None:
+def take(told: PodConfig, said: dict[str, Any]) -> None:
     """Take in how another learner ended."""
     learner = int(said["learner"])
     if learner == told.learner or not 1 <= learner <= told.learners:
@@ -81,7 +81,7 @@ def take(told: Told, said: dict[str, Any]) -> None:
     reckon(told)
 
 
-def reckon(told: Told) -> None:
+def reckon(told: PodConfig) -> None:
     """Say which learner's end decided the attempt, once that is known from those that have ended."""
     path = config.ATTEMPT + "/decision.json"
     if os.path.exists(path):
@@ -103,7 +103,7 @@ def reckon(told: Told) -> None:
     _write(path, document)
 
 
-def tell(told: Told, patience_seconds: float) -> list[int]:
+def tell(told: PodConfig, patience_seconds: float) -> list[int]:
     """Tell all other side-cars how this learner ended; return those that could not be told in time."""
     said = json.dumps({**{key: state.read(told.folder).get(key) for key in _FIELDS}, "learner": told.learner})
     line = json.dumps({"said": said, "by": _signed(told, said)}).encode() + b"\n"
@@ -132,7 +132,7 @@ def _tell_one(name: str, line: bytes) -> bool:
         return False
 
 
-def _ends(told: Told) -> list[tuple[int, int, dict[str, Any], bool]]:
+def _ends(told: PodConfig) -> list[tuple[int, int, dict[str, Any], bool]]:
     """List the learners that have ended by themselves: when, which, how, and whether badly."""
     ends = []
     for learner in range(1, told.learners + 1):
@@ -143,7 +143,7 @@ def _ends(told: Told) -> list[tuple[int, int, dict[str, Any], bool]]:
     return ends
 
 
-def _signed(told: Told, text: str) -> str:
+def _signed(told: PodConfig, text: str) -> str:
     key = str(told.document["token"]).encode()
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 

@@ -11,7 +11,7 @@ from workbench.learner.pod import config
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from workbench.learner.pod.config import Told
+    from workbench.learner.pod.config import PodConfig
 
 LOG = config.JOURNAL + "/build.log"
 LIST = config.JOURNAL + "/requirements.txt"
@@ -25,7 +25,7 @@ class NotBuilt(Exception):
     """The environment could not be built; the second argument is what was printed last."""
 
 
-def build(told: Told) -> None:
+def build(told: PodConfig) -> None:
     """Build the environment of requirements, unless the job has none or it is there.
 
     Raises:

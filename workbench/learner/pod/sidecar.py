@@ -14,12 +14,12 @@ import time
 from workbench.learner.journal import state
 from workbench.learner.platform.watch import Watcher
 from workbench.learner.pod import config, host, peers
-from workbench.learner.pod.log_dump import Unread
+from workbench.learner.pod.log_dump import JournalDump
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from workbench.learner.pod.config import Told
-    from workbench.learner.stores.upload_process import Beside
+    from workbench.learner.pod.config import PodConfig
+    from workbench.learner.stores.upload_process import UploadWorker
 
 READER_SECONDS = 1.5
 """How long a reader that is there may take for the last bytes before they are printed."""
@@ -42,13 +42,13 @@ def serve() -> int:
 class SideCar:
     """One pod's."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: PodConfig) -> None:
         self._told = told
         self._watcher = Watcher([told.folder + "/state.json"])
         self._ended = False
-        self._listener = peers.Listener(told) if told.learners > 1 else None
+        self._listener = peers.PeerListener(told) if told.learners > 1 else None
         self._stores = bool(told.launch.get("stores"))
-        self._beside: Beside | None = None
+        self._beside: UploadWorker | None = None
         self._has_told = False
 
     def run(self) -> int:
@@ -119,7 +119,7 @@ class SideCar:
         except (OSError, subprocess.SubprocessError):
             return
 
-    def _await_reader(self) -> Unread:
+    def _await_reader(self) -> JournalDump:
         """Give readers time; return what they have left.
 
         A reader that is there has a moment; only where not all can be printed the pod is held.
@@ -131,7 +131,7 @@ class SideCar:
         fits = False
         known = -1
         while True:
-            unread = Unread(self._told.folder, host.has_read())
+            unread = JournalDump(self._told.folder, host.has_read())
             done = not unread.count and unread.state_known
             if unread.count != known:
                 known = unread.count
@@ -157,7 +157,7 @@ class SideCar:
             (config.RESULTS, config.CHECKPOINTS, config.LOGS)
         )
 
-    def _print(self, unread: Unread) -> None:
+    def _print(self, unread: JournalDump) -> None:
         lines, _ = unread.lines(int(self._told.number("rest_bytes")))
         data = memoryview(b"\n".join(lines) + b"\n")
         try:

@@ -8,21 +8,21 @@ import re
 import shutil
 import subprocess
 
-from workbench.learner.journal.launch_document import Launch, read
+from workbench.learner.journal.launch_document import LaunchDocument, read
 from workbench.learner.pod import config
 from workbench.learner.stores.rclone import PASSED
-from workbench.learner.stores.upload_process import Beside
+from workbench.learner.stores.upload_process import UploadWorker
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from workbench.learner.pod.config import Told
+    from workbench.learner.pod.config import PodConfig
 
 VERSION_MIN = (1, 65)
 _VERSION_SECONDS = 20.0
 _BUFFER = "4Mi"
 
 
-def get_rclone(told: Told) -> None:
+def get_rclone(told: PodConfig) -> None:
     """Make rclone ready: the image's own, else the one that is sent.
 
     Raises:
@@ -49,7 +49,7 @@ def spare_memory() -> None:
     os.environ.setdefault("RCLONE_BUFFER_SIZE", _BUFFER)
 
 
-def beside(told: Told) -> Beside | None:
+def beside(told: PodConfig) -> UploadWorker | None:
     """Start storing what is new as long as the learner's command runs; None where there is nothing to be stored."""
     launch = read(told.folder)
     if not launch.stores:
@@ -58,12 +58,12 @@ def beside(told: Told) -> Beside | None:
     for name in PASSED:
         if name in launch.env:
             os.environ.setdefault(name, launch.env[name])  # proxies are the learner's own
-    found = Beside(told.folder, launch, _secrets(launch))
+    found = UploadWorker(told.folder, launch, _secrets(launch))
     found.start()
     return found if found.pid else None
 
 
-def _secrets(launch: Launch) -> dict[str, str]:
+def _secrets(launch: LaunchDocument) -> dict[str, str]:
     try:
         return launch.secret_values()
     except (OSError, ValueError):

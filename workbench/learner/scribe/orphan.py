@@ -15,20 +15,20 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from typing import Any
 
-    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.journal.launch_document import LaunchDocument
 
 
 class Orphan:
     """A learner without a guard, whose lock we hold."""
 
-    def __init__(self, folder: str, launch: Launch) -> None:
+    def __init__(self, folder: str, launch: LaunchDocument) -> None:
         self._folder = folder
         self._launch = launch
         self.file = state.StateFile.begin(folder, launch)
         self.file.document.update(state.read(folder))
         self._put_away = False
         self._rebooted = self.file.document.get("boot_id") != system.boot_id()
-        self._ending = processes.Ending(self.members, launch.grace_seconds)
+        self._ending = processes.Termination(self.members, launch.grace_seconds)
 
     def members(self) -> dict[int, Any]:
         """Return what still runs of the learner."""
@@ -87,14 +87,14 @@ class Orphan:
     def _store(self) -> dict[str, Any] | None:
         """Store what the learner leaves behind; its records are left to who reads them."""
         from workbench.learner.platform import leases
-        from workbench.learner.stores.upload_process import put_away
+        from workbench.learner.stores.upload_process import upload_all
 
         leases.let_go(self._launch.slots)
         try:
             values = self._launch.secret_values()
         except (OSError, ValueError):
             values = {}  # gone with the machine's restart
-        return put_away(self._folder, self._launch, values, self.file, lambda _: None)
+        return upload_all(self._folder, self._launch, values, self.file, lambda _: None)
 
     def stalled(self, text: str) -> None:
         """Say why output waits."""
@@ -115,7 +115,7 @@ class Orphan:
         return reasons.reason("the agent was killed while %s ran" % what, "S202")
 
 
-def rescued_pipes(folder: str, launch: Launch) -> dict[str, int | None]:
+def rescued_pipes(folder: str, launch: LaunchDocument) -> dict[str, int | None]:
     """Return by journal the pipe that a learner without agents prints into, opened from a process of its own.
 
     What was printed and not kept waits in it as long as a process of the learner holds it.

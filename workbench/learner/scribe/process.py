@@ -19,7 +19,7 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from typing import Mapping
 
-    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.journal.launch_document import LaunchDocument
     from workbench.learner.scribe.masking import Mask
     from workbench.learner.scribe.usage import Sampler
 
@@ -52,7 +52,7 @@ class Pipes:
 class ScribeProcess:
     """The scribe as its guard knows it."""
 
-    def __init__(self, folder: str, launch: Launch, mask: Mask, pipes: Pipes) -> None:
+    def __init__(self, folder: str, launch: LaunchDocument, mask: Mask, pipes: Pipes) -> None:
         self._folder = folder
         self._launch = launch
         self._mask = mask
@@ -201,7 +201,7 @@ class ScribeProcess:
 
 
 def open_channels(
-    folder: str, launch: Launch, mask: Mask, read_ends: Mapping[str, int | None]
+    folder: str, launch: LaunchDocument, mask: Mask, read_ends: Mapping[str, int | None]
 ) -> list[Channel]:
     """Open the journals of a learner, each with the pipe that it is filled from, if there still is one.
 

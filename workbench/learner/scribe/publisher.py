@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from workbench.learner.journal.output import ENTRY_BYTES, Entry, Index
+from workbench.learner.journal.output import ENTRY_BYTES, Index, IndexEntry
 from workbench.learner.platform import system
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
@@ -37,7 +37,7 @@ class Publisher:
             raise
         self._scanned = self.index.last.end
         self._newlines = self.index.last.newlines
-        self._pending: list[Entry] = []
+        self._pending: list[IndexEntry] = []
         self._published_at = _NEVER
 
     @property
@@ -94,7 +94,7 @@ class Publisher:
         for start in range(0, settled, ENTRY_BYTES):
             stop = min(start + ENTRY_BYTES, settled)
             self._newlines += data.count(b"\n", start, stop)
-            self._note(Entry(self._scanned + stop, now_us, self._newlines))
+            self._note(IndexEntry(self._scanned + stop, now_us, self._newlines))
         self._scanned += settled
         return settled > 0 and len(data) == size
 
@@ -108,7 +108,7 @@ class Publisher:
                 os.pwrite(self._descriptor, b"*" * (end - start), self._scanned + start)
         return settled
 
-    def _note(self, entry: Entry) -> None:
+    def _note(self, entry: IndexEntry) -> None:
         before = self._pending[-2].end if len(self._pending) > 1 else self.end
         if self._pending and entry.end - before <= ENTRY_BYTES:
             self._pending[-1] = entry

@@ -22,7 +22,7 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.journal.launch_document import LaunchDocument
     from workbench.learner.scribe.pump import Pump
     from workbench.learner.scribe.transcriber import Transcriber
     from workbench.learner.scribe.usage import Sampler
@@ -66,7 +66,7 @@ class Scribe:
     def __init__(
         self,
         folder: str,
-        launch: Launch,
+        launch: LaunchDocument,
         channels: list[Channel],
         *,
         control: int | None = None,

@@ -50,7 +50,7 @@ class Transcriber:
     def __init__(
         self,
         folder: str,
-        launch: launches.Launch | Mapping[str, Any],
+        launch: launches.LaunchDocument | Mapping[str, Any],
         *,
         mask: Mask | None = None,
         name: str = "output",
@@ -65,7 +65,9 @@ class Transcriber:
             name: of the output: that of the setup has a journal of its own.
             collect: whether there are records.
         """
-        self.launch = launch if isinstance(launch, launches.Launch) else launches.Launch(launch)
+        self.launch = (
+            launch if isinstance(launch, launches.LaunchDocument) else launches.LaunchDocument(launch)
+        )
         self._folder = folder
         self._collect = collect
         self._mask = Mask(masked(_secrets(self.launch))) if mask is None else mask
@@ -281,7 +283,7 @@ class Transcriber:
         return masked
 
 
-def _secrets(launch: launches.Launch) -> dict[str, str]:
+def _secrets(launch: launches.LaunchDocument) -> dict[str, str]:
     try:
         return launch.secret_values()
     except FileNotFoundError:

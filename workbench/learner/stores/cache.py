@@ -20,8 +20,8 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from workbench.learner.stores.listing import Listing
-    from workbench.learner.stores.rclone import Look
+    from workbench.learner.stores.listing import StoreListing
+    from workbench.learner.stores.rclone import StopCheck
 
 COMPLETE = "complete.json"
 """Written last into an entry: what is in it."""
@@ -33,10 +33,10 @@ _LOOK_SECONDS = 0.2
 _READ_ONLY_FILE, _READ_ONLY_FOLDER = 0o444, 0o555
 
 
-class Entry:
+class CacheEntry:
     """One container's copy: ``<cache>/<store key>/<listing>/<container>``, its lock beside it."""
 
-    def __init__(self, cache: str, key: str, listing: Listing, container: str) -> None:
+    def __init__(self, cache: str, key: str, listing: StoreListing, container: str) -> None:
         self._cache = cache
         self._listing = listing
         self._container = container
@@ -48,7 +48,7 @@ class Entry:
         """The folder that jobs read."""
         return os.path.join(self.folder, self._container)
 
-    def take(self, look: Look) -> bool:
+    def take(self, look: StopCheck) -> bool:
         """Hold the entry for the life of this process; return whether it is there, whole and unchanged.
 
         Where it is not, it is this process's to fill: others wait here.
@@ -200,7 +200,7 @@ def size_words(count: float) -> str:
     return "%d bytes" % count
 
 
-def _incomplete(listing: Listing, wanted: tuple[int, int], found: tuple[int, int]) -> StoreTrouble:
+def _incomplete(listing: StoreListing, wanted: tuple[int, int], found: tuple[int, int]) -> StoreTrouble:
     told = "%d files of %d bytes were to come, %d of %d did" % (*wanted, *found)
     if found[0] < wanted[0] and (alike := listing.alike()):
         return StoreTrouble(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, ContextManager
 
     from workbench.learner.stores.config import Stores
-    from workbench.learner.stores.rclone import Look
+    from workbench.learner.stores.rclone import StopCheck
 
 MARK = "metadata.json"
 OTHER_MARK = "fabric-metadata.json"
@@ -30,10 +30,10 @@ LEDGER = "checkpoints.json"
 _CHUNK_BYTES = 1 << 20
 
 
-class Keeping:
+class CheckpointStore:
     """The checkpoints of one learner."""
 
-    def __init__(self, folder: str, stores: Stores, look: Look) -> None:
+    def __init__(self, folder: str, stores: Stores, look: StopCheck) -> None:
         self._report = os.path.join(folder, "report.jsonl")
         self._stores = stores
         self._look = look

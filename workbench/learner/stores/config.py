@@ -28,7 +28,7 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from typing import Any, Mapping
 
-    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.journal.launch_document import LaunchDocument
 
 REMOTES = "fabric.stores"
 PATIENCE_SECONDS = 600.0
@@ -38,7 +38,7 @@ UPLOAD_SECONDS = 30.0
 class Stores:
     """The data stores of one learner."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: LaunchDocument) -> None:
         told = launch.stores or {}
         self.launch = launch
         self.rclone = str(told.get("rclone") or "rclone")

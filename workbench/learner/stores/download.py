@@ -14,19 +14,19 @@ from functools import partial
 from workbench.learner.journal import output, reasons, state
 from workbench.learner.journal.output import records_header
 from workbench.learner.platform import system
-from workbench.learner.stores.cache import Entry
+from workbench.learner.stores.cache import CacheEntry
 from workbench.learner.stores.config import Stores, remotes_of
 from workbench.learner.stores.errors import StoreTrouble, explain, is_missing, of_system
-from workbench.learner.stores.listing import Listing, list_store, missing, shown
-from workbench.learner.stores.progress import Teller
-from workbench.learner.stores.rclone import TRIES, Rclone
+from workbench.learner.stores.listing import StoreListing, list_store, missing, shown
+from workbench.learner.stores.progress import ProgressReporter
+from workbench.learner.stores.rclone import TRIES, RcloneClient
 from workbench.learner.stores.restore import begin_with, restore
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
 
-    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.journal.launch_document import LaunchDocument
     from workbench.learner.stores.mount import Mount
 
 DATA_FILE = "data.json"
@@ -37,7 +37,7 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
 _LOOK_SECONDS = 0.2
 
 
-class Stopped(Exception):
+class DownloadStopped(Exception):
     """The learner is to stop before its command has started."""
 
     def __init__(self, kind: str, why: dict[str, Any]) -> None:
@@ -46,18 +46,18 @@ class Stopped(Exception):
         self.why = why
 
 
-class Fetching:
+class DataDownload:
     """One learner's fetching. The lock is held by the caller; entries of the cache are held until it ends."""
 
-    def __init__(self, folder: str, launch: Launch, secrets: Mapping[str, str]) -> None:
+    def __init__(self, folder: str, launch: LaunchDocument, secrets: Mapping[str, str]) -> None:
         self._folder = folder
         self._launch = launch
         self._stores = Stores(launch)
-        self._rclone = Rclone(self._stores.rclone, remotes_of(secrets))
+        self._rclone = RcloneClient(self._stores.rclone, remotes_of(secrets))
         self._file = state.StateFile.begin(folder, launch)
         self._records: output.Records | None = None
-        self._teller = Teller(self._write, self._say)
-        self._entries: list[Entry] = []
+        self._teller = ProgressReporter(self._write, self._say)
+        self._entries: list[CacheEntry] = []
         self._lacking: set[str] = set()
         """Listings of which not everything came."""
         self.mounts: list[Mount] = []
@@ -68,7 +68,7 @@ class Fetching:
         self._file.update(phase="downloading")
         try:
             variables = self._fetch()
-        except Stopped as stopped:
+        except DownloadStopped as stopped:
             self._end(stopped.kind, stopped.why)
         except StoreTrouble as trouble:
             self._end("", trouble.reason())
@@ -88,15 +88,15 @@ class Fetching:
             Stopped: not.
         """
         if state.is_gone(self._folder):
-            raise Stopped("kill", reasons.reason("its folder was removed"))
+            raise DownloadStopped("kill", reasons.reason("its folder was removed"))
         request = state.read_stop(self._folder)
         if request:
             kind = "kill" if request.get("kind") == "kill" else "halt"
-            raise Stopped(kind, reasons.of_stop(kind, str(request.get("by") or "")))
+            raise DownloadStopped(kind, reasons.of_stop(kind, str(request.get("by") or "")))
         if self._launch.learners > 1:
             decision = state.read_decision(self._launch.attempt_dir)
             if decision and decision.get("learner") != self._launch.learner and decision.get("failed"):
-                raise Stopped("settle", reasons.of_settling(decision))
+                raise DownloadStopped("settle", reasons.of_settling(decision))
 
     def _fetch(self) -> dict[str, str]:
         stores = self._stores
@@ -172,7 +172,7 @@ class Fetching:
                 % (told["id"], told["path"], shown(names)),
                 hint="rename them, or name a folder without them: path:",
             )
-        entry = Entry(self._stores.cache, told["key"], listing, told["container"])
+        entry = CacheEntry(self._stores.cache, told["key"], listing, told["container"])
         self._entries.append(entry)
         if entry.take(self.look):
             return entry.data
@@ -201,7 +201,7 @@ class Fetching:
         self.mounts.append(mount.mount(point, told, self._rclone, self.look))
         return point
 
-    def _copy(self, told: dict[str, Any], listing: Listing, target: str) -> None:
+    def _copy(self, told: dict[str, Any], listing: StoreListing, target: str) -> None:
         self._teller.begin("brings in %s" % told["path"], listing.bytes)
         arguments = ["copy", "%s:%s" % (told["remote"], told["path"]), target]
         arguments += ["--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS), "--fast-list"]

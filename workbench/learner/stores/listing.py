@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from typing import Any, Mapping
 
-    from workbench.learner.stores.rclone import Look, Rclone
+    from workbench.learner.stores.rclone import RcloneClient, StopCheck
 
 _NAMES_SHOWN = 8
 _SEGMENT_BYTES, _PATH_BYTES = 255, 3500
@@ -20,7 +20,7 @@ _NO_SEGMENTS = ("", ".", "..", "\uff0e", "\uff0e\uff0e")
 """No name of a file; rclone writes dots that would lead elsewhere with full width."""
 
 
-class Listing:
+class StoreListing:
     """The files of a container at one moment."""
 
     def __init__(self, files: dict[str, tuple[int, str]]) -> None:
@@ -60,7 +60,7 @@ def shown(names: list[str]) -> str:
     return ", ".join(told) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")
 
 
-def list_store(rclone: Rclone, told: Mapping[str, Any], look: Look | None = None) -> Listing:
+def list_store(rclone: RcloneClient, told: Mapping[str, Any], look: StopCheck | None = None) -> StoreListing:
     """List what a store holds at the path of a launch document's entry.
 
     Raises:
@@ -83,12 +83,14 @@ def list_store(rclone: Rclone, told: Mapping[str, Any], look: Look | None = None
             raise missing(rclone, told, look)
         raise explain(done.messages, store=told["id"], address=told["address"])
     try:
-        return Listing({item["Path"]: (int(item["Size"]), _tag(item)) for item in json.loads(done.output)})
+        return StoreListing(
+            {item["Path"]: (int(item["Size"]), _tag(item)) for item in json.loads(done.output)}
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise StoreTrouble("what rclone lists of the data store %s cannot be read" % told["id"]) from error
 
 
-def missing(rclone: Rclone, told: Mapping[str, Any], look: Look | None = None) -> StoreTrouble:
+def missing(rclone: RcloneClient, told: Mapping[str, Any], look: StopCheck | None = None) -> StoreTrouble:
     """Say that a container is not there, and name those that are, where the store tells."""
     container, _, below = str(told["path"]).partition("/")
     where = "the data store %s" % told["id"] + (" (%s)" % told["address"] if told["address"] else "")

@@ -13,7 +13,7 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
 
-    from workbench.learner.stores.rclone import Rclone
+    from workbench.learner.stores.rclone import RcloneClient
 
 DEVICE = "/dev/fuse"
 BEGIN_SECONDS = 30.0
@@ -56,7 +56,7 @@ def why_not() -> str:
     return ""
 
 
-def mount(point: str, told: Mapping[str, Any], rclone: Rclone, look: Callable[[], None]) -> Mount:
+def mount(point: str, told: Mapping[str, Any], rclone: RcloneClient, look: Callable[[], None]) -> Mount:
     """Mount a store's data in a folder, read-only.
 
     Raises:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 EVERY_SECONDS = 1.0
 
 
-class Teller:
+class ProgressReporter:
     """Tells of one copy after the other."""
 
     def __init__(self, write: Callable[[dict[str, Any]], None], say: Callable[[str], None]) -> None:

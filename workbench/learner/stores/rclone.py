@@ -20,7 +20,7 @@ TYPE_CHECKING = False  # the real one costs every learner's start the import of 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
 
-    Look = Callable[[], None]
+    StopCheck = Callable[[], None]
     """Looks whether to go on; raises when not."""
 
 PASSED = (
@@ -38,7 +38,7 @@ STATISTICS_SECONDS = 0.5
 _MESSAGES_MAX = 2000
 
 
-class Done:
+class RcloneResult:
     """How one run ended."""
 
     __slots__ = ("code", "failed", "messages", "output")
@@ -52,7 +52,7 @@ class Done:
         """Files that it named in them."""
 
 
-class Rclone:
+class RcloneClient:
     """rclone, and the stores that it knows."""
 
     def __init__(self, path: str, remotes: Mapping[str, Mapping[str, Any]]) -> None:
@@ -65,9 +65,9 @@ class Rclone:
         arguments: list[str],
         *,
         stdin: bytes = b"",
-        look: Look | None = None,
+        look: StopCheck | None = None,
         on_statistics: Callable[[dict[str, Any]], None] | None = None,
-    ) -> Done:
+    ) -> RcloneResult:
         """Run it to its end; ``look`` is asked all the time whether to go on, and what it raises ends the run.
 
         Raises:
@@ -84,7 +84,7 @@ class Rclone:
             finally:
                 _end(child)
             output.seek(0)
-            return Done(child.returncode, output.read(), messages, failed)
+            return RcloneResult(child.returncode, output.read(), messages, failed)
 
     def start(self, arguments: list[str]) -> subprocess.Popen[bytes]:
         """Start it to stay: the caller ends it, and our end ends it as well.
@@ -143,7 +143,7 @@ class Rclone:
     def _listen(
         self,
         child: subprocess.Popen[bytes],
-        look: Look | None,
+        look: StopCheck | None,
         on_statistics: Callable[[dict[str, Any]], None] | None,
     ) -> tuple[list[str], set[str]]:
         assert child.stderr is not None

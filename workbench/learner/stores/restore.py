@@ -18,13 +18,13 @@ from workbench.learner.stores.checkpoints import MARK, OTHER_MARK
 from workbench.learner.stores.errors import StoreTrouble, explain, is_missing
 from workbench.learner.stores.listing import list_store
 from workbench.learner.stores.rclone import TRIES
-from workbench.learner.stores.sources import LINK_SUFFIX, Stored
+from workbench.learner.stores.sources import LINK_SUFFIX, UploadLedger
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
     from workbench.learner.stores.config import Stores
-    from workbench.learner.stores.progress import Teller
-    from workbench.learner.stores.rclone import Look, Rclone
+    from workbench.learner.stores.progress import ProgressReporter
+    from workbench.learner.stores.rclone import RcloneClient, StopCheck
 
 TRANSFERS = 8
 MARKS = (MARK, OTHER_MARK)
@@ -34,7 +34,7 @@ OURS = ("/learner-[0-9]*/**", "/_checkpoints/**")
 _LOOK_SECONDS = 0.2
 
 
-def restore(stores: Stores, rclone: Rclone, teller: Teller, look: Look) -> None:
+def restore(stores: Stores, rclone: RcloneClient, teller: ProgressReporter, look: StopCheck) -> None:
     """Copy checkpoints and results back that another place or attempt has stored; what is newer here stays.
 
     Raises:
@@ -47,7 +47,7 @@ def restore(stores: Stores, rclone: Rclone, teller: Teller, look: Look) -> None:
     shared = not stores.checkpoints.startswith("%s/" % results["path"])
     lock = _locked(os.path.join(stores.job_folder, "storing.lock"), look)
     try:
-        stored = Stored(stores.job_folder, stores.launch.attempt)
+        stored = UploadLedger(stores.job_folder, stores.launch.attempt)
         stored.read()
         here = stored.attempt >= stores.launch.attempt - 1
         if stores.checkpoint_dir and stores.checkpoints and (shared or not here):
@@ -60,7 +60,13 @@ def restore(stores: Stores, rclone: Rclone, teller: Teller, look: Look) -> None:
 
 
 def _bring(
-    source: str, target: str, but: tuple[str, ...], stores: Stores, rclone: Rclone, teller: Teller, look: Look
+    source: str,
+    target: str,
+    but: tuple[str, ...],
+    stores: Stores,
+    rclone: RcloneClient,
+    teller: ProgressReporter,
+    look: StopCheck,
 ) -> None:
     results = stores.results
     assert results is not None
@@ -77,7 +83,7 @@ def _bring(
     landing.move()
 
 
-def begin_with(stores: Stores, rclone: Rclone, teller: Teller, look: Look) -> None:
+def begin_with(stores: Stores, rclone: RcloneClient, teller: ProgressReporter, look: StopCheck) -> None:
     """Bring the checkpoint of another job that this one is to begin with, unless it is there.
 
     Raises:
@@ -104,7 +110,13 @@ def begin_with(stores: Stores, rclone: Rclone, teller: Teller, look: Look) -> No
 
 
 def _bring_one(
-    source: str, place: str, options: list[str], stores: Stores, rclone: Rclone, teller: Teller, look: Look
+    source: str,
+    place: str,
+    options: list[str],
+    stores: Stores,
+    rclone: RcloneClient,
+    teller: ProgressReporter,
+    look: StopCheck,
 ) -> None:
     copied = rclone.run(["copy", source, place, *options], look=look, on_statistics=teller.take)
     if not copied.code:
@@ -118,7 +130,7 @@ def _bring_one(
     rclone.run(["copyto", source + mark, place + mark, *TRIES], look=look)
 
 
-def _unmarked(stores: Stores, rclone: Rclone, look: Look) -> tuple[str, ...]:
+def _unmarked(stores: Stores, rclone: RcloneClient, look: StopCheck) -> tuple[str, ...]:
     """Return what is left out of checkpoints: where some have their mark, those without were never finished."""
     results = stores.results
     assert results is not None
@@ -139,7 +151,7 @@ def _literal(name: str) -> str:
     return "".join("\\" + sign if sign in "*?[]{}\\" else sign for sign in name)
 
 
-def _locked(path: str, look: Look) -> int:
+def _locked(path: str, look: StopCheck) -> int:
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     while True:
         try:

@@ -43,7 +43,7 @@ _NO_TEXT = re.compile("[\udc80-\udcff]")
 LINK_SUFFIX = ".rclonelink"
 
 
-class Item:
+class UploadItem:
     """One file that is to be stored."""
 
     __slots__ = ("name", "path", "signature", "size")
@@ -69,7 +69,7 @@ class Item:
         return base in MARKERS or base.endswith((".metadata.json", LINK_SUFFIX))
 
 
-class Source:
+class UploadSource:
     """A folder at the place, and where in the store what is in it goes."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Source:
         """Open the root that it is in, with its path in there."""
         return beneath.opened(self.root, self._writable)
 
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[UploadItem]:
         """Give what is there now. Links go as links, so that nothing outside is read through one."""
         if self.names:
             for name in self.names:
@@ -102,7 +102,7 @@ class Source:
                     yield from _item(name, os.path.join(path, name), folder)
 
 
-def sources_of(folder: str, stores: Stores) -> list[Source]:
+def sources_of(folder: str, stores: Stores) -> list[UploadSource]:
     """Return what is stored of a learner, without its journal."""
     results = stores.results
     if results is None:
@@ -110,23 +110,23 @@ def sources_of(folder: str, stores: Stores) -> list[Source]:
     path = str(results["path"])
     found = []
     if stores.result_dir and not results.get("bound"):
-        found.append(Source(stores.result_dir, path, writable=stores.launch.writable))
+        found.append(UploadSource(stores.result_dir, path, writable=stores.launch.writable))
     if stores.checkpoint_dir and stores.checkpoints and not results.get("bound"):
-        found.append(Source(stores.checkpoint_dir, stores.checkpoints, writable=stores.launch.writable))
+        found.append(UploadSource(stores.checkpoint_dir, stores.checkpoints, writable=stores.launch.writable))
     launch = stores.launch
     if launch.log_dir and (launch.learner == 1 or not launch.log_dir_shared):
         target = "%s/%s/logs" % (path, stores.learner_path)
-        found.append(Source(launch.log_dir, target, writable=launch.writable))
+        found.append(UploadSource(launch.log_dir, target, writable=launch.writable))
     return found
 
 
-def journal_source(folder: str, stores: Stores) -> Source:
+def journal_source(folder: str, stores: Stores) -> UploadSource:
     """Return where a learner's output and records go."""
     assert stores.results is not None
-    return Source(folder, "%s/%s" % (stores.results["path"], stores.learner_path), JOURNAL)
+    return UploadSource(folder, "%s/%s" % (stores.results["path"], stores.learner_path), JOURNAL)
 
 
-class Stored:
+class UploadLedger:
     """What has been stored, by its path in the store: size, time of change, and when that was."""
 
     def __init__(self, job_folder: str, attempt: int) -> None:
@@ -160,12 +160,12 @@ class Stored:
         except OSError:
             _remove(new)
 
-    def note(self, source: Source, item: Item) -> None:
+    def note(self, source: UploadSource, item: UploadItem) -> None:
         """Note that a file is in the store as it is."""
         self._files["%s/%s" % (source.target, item.name)] = [item.size, item.signature, time.time()]
         self._changed = True
 
-    def has(self, source: Source, item: Item) -> bool:
+    def has(self, source: UploadSource, item: UploadItem) -> bool:
         """Say whether some state of a file was stored."""
         return "%s/%s" % (source.target, item.name) in self._files
 
@@ -182,7 +182,7 @@ class Stored:
         """Return size by path of what was stored below a path of the store."""
         return {path: int(known[0]) for path, known in self._files.items() if path.startswith(target + "/")}
 
-    def is_new(self, source: Source, item: Item, *, final: bool) -> bool:
+    def is_new(self, source: UploadSource, item: UploadItem, *, final: bool) -> bool:
         """Say whether a file is to be stored now: it changed, and has settled or grown enough to be worth it."""
         known = self._files.get("%s/%s" % (source.target, item.name))
         if known is not None and (known[0], known[1]) == (item.size, item.signature):
@@ -226,14 +226,14 @@ def published_sizes(folder: str) -> dict[str, int]:
     }
 
 
-def _item(name: str, path: str, folder: int | None = None) -> Iterator[Item]:
+def _item(name: str, path: str, folder: int | None = None) -> Iterator[UploadItem]:
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISLNK(found.st_mode):
             target = os.readlink(name, dir_fd=folder)
-            yield Item(path, len(os.fsencode(target)), found.st_mtime_ns, LINK_SUFFIX)
+            yield UploadItem(path, len(os.fsencode(target)), found.st_mtime_ns, LINK_SUFFIX)
         elif stat.S_ISREG(found.st_mode):
-            yield Item(path, found.st_size, found.st_mtime_ns)
+            yield UploadItem(path, found.st_size, found.st_mtime_ns)
     except OSError:
         return  # removed meanwhile
 

@@ -16,25 +16,31 @@ import time
 from workbench.learner.journal import state
 from workbench.learner.platform import beneath, open_files, system
 from workbench.learner.stores import sources
-from workbench.learner.stores.checkpoints import MARK, Keeping
+from workbench.learner.stores.checkpoints import MARK, CheckpointStore
 from workbench.learner.stores.errors import StoreTrouble, explain, is_missing
 from workbench.learner.stores.listing import list_store
-from workbench.learner.stores.rclone import TRIES, Rclone
-from workbench.learner.stores.sources import Item, Source, Stored, journal_source, sources_of
+from workbench.learner.stores.rclone import TRIES, RcloneClient
+from workbench.learner.stores.sources import (
+    UploadItem,
+    UploadLedger,
+    UploadSource,
+    journal_source,
+    sources_of,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
 
     from workbench.learner.stores.config import Stores
-    from workbench.learner.stores.progress import Teller
-    from workbench.learner.stores.rclone import Look
+    from workbench.learner.stores.progress import ProgressReporter
+    from workbench.learner.stores.rclone import StopCheck
 
 NAME = "storing.doubts"
 """Lies in a learner's folder, since what was broken off by one process is gone on with by another."""
 
 
-class Doubts:
+class UnverifiedUploads:
     """The targets of one learner's copies whose end nobody saw.
 
     Args:
@@ -96,20 +102,20 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
 _SNAPSHOT_BYTES = 64 << 20
 
 
-class GaveUp(Exception):
+class UploadCancelled(Exception):
     """Somebody wants it to end now."""
 
 
-class Storing:
+class ResultUpload:
     """The storing of one learner."""
 
     def __init__(
         self,
         folder: str,
         stores: Stores,
-        rclone: Rclone,
-        teller: Teller,
-        look: Look,
+        rclone: RcloneClient,
+        teller: ProgressReporter,
+        look: StopCheck,
         tell: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> None:
         assert stores.results is not None
@@ -119,12 +125,12 @@ class Storing:
         self._rclone = rclone
         self._teller = teller
         self._look = look
-        self._stored = Stored(stores.job_folder, stores.launch.attempt)
+        self._stored = UploadLedger(stores.job_folder, stores.launch.attempt)
         self._lock = -1
-        self._keeping = Keeping(folder, stores, look)
+        self._keeping = CheckpointStore(folder, stores, look)
         self._told = tell
         # What is there of attempts before, and was brought back, is not sent again.
-        self._doubts = Doubts(folder, everywhere=stores.launch.attempt > 1)
+        self._doubts = UnverifiedUploads(folder, everywhere=stores.launch.attempt > 1)
 
     def round(self, *, final: bool) -> int:
         """Store what is new now; return how many files that were.
@@ -241,7 +247,7 @@ class Storing:
 
     # What goes up
 
-    def _send(self, source: Source, *, final: bool) -> int:
+    def _send(self, source: UploadSource, *, final: bool) -> int:
         new = [item for item in source.items() if self._stored.is_new(source, item, final=final)]
         # What says of others that they are there goes last.
         for items in ([item for item in new if not item.is_marker], [item for item in new if item.is_marker]):
@@ -249,7 +255,7 @@ class Storing:
                 self._upload(source, items)
         return len(new)
 
-    def _upload(self, source: Source, items: list[Item]) -> None:
+    def _upload(self, source: UploadSource, items: list[UploadItem]) -> None:
         self._teller.begin("stores results", sum(item.size for item in items))
         options = [*TRIES, "--no-traverse"]
         options += ["--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS)]
@@ -266,12 +272,12 @@ class Storing:
         for item in items:
             self._stored.note(source, item)
 
-    def _copy(self, root: str, below: str, items: list[Item], options: list[str]) -> None:
+    def _copy(self, root: str, below: str, items: list[UploadItem], options: list[str]) -> None:
         target = "%s:%s" % (self._results["remote"], below)
         names = "\n".join(item.name for item in items).encode("utf-8", "surrogateescape")
         self._run(["copy", root, target, "--files-from-raw", "-", *options], names)
 
-    def _copy_held(self, source: Source, items: list[Item], options: list[str]) -> None:
+    def _copy_held(self, source: UploadSource, items: list[UploadItem], options: list[str]) -> None:
         """Store files of a folder that a container may change: rclone is given what was opened, and no way to it."""
         held = os.path.join(self._folder, "uploading")
         for kind, follows in (("--copy-links", False), ("--links", True)):
@@ -308,7 +314,7 @@ class Storing:
     def _send_journal(self) -> int:
         """Store output as far as it is published, from a copy: secrets behind that are not overwritten yet."""
         source = journal_source(self._folder, self._stores)
-        copies = Source(os.path.join(self._folder, "uploading"), source.target, source.names)
+        copies = UploadSource(os.path.join(self._folder, "uploading"), source.target, source.names)
         sizes = sources.published_sizes(self._folder)
         new = []
         for item in source.items():
@@ -356,7 +362,7 @@ class Storing:
             self._doubts.forget()
         return lacking
 
-    def _all_sources(self) -> list[Source]:
+    def _all_sources(self) -> list[UploadSource]:
         return [journal_source(self._folder, self._stores), *sources_of(self._folder, self._stores)]
 
 
@@ -372,13 +378,13 @@ def write_summary(folder: str, summary: dict[str, Any]) -> None:
 
 
 def wants_no_more(folder: str) -> None:
-    """Look whether to go on storing: a kill does not wait for it.
+    """Check that the upload may go on: a kill does not wait for it.
 
     Raises:
-        GaveUp: not.
+        UploadCancelled: the learner was killed, or its folder is gone.
     """
     if state.read_stop(folder).get("kind") == "kill" or state.is_gone(folder):
-        raise GaveUp
+        raise UploadCancelled
 
 
 def _is_there(path: str, size: int, there: Mapping[str, int], growing: str) -> bool:
@@ -408,13 +414,13 @@ class HeldFiles:
     is read. A file that is gone, or leads out of its folder, is left out.
     """
 
-    def __init__(self, folder: str, source: Source, items: list[Item]) -> None:
+    def __init__(self, folder: str, source: UploadSource, items: list[UploadItem]) -> None:
         self._folder = folder
         self._source = source
         self._items = items
         self._descriptors: list[int] = []
 
-    def __enter__(self) -> list[Item]:
+    def __enter__(self) -> list[UploadItem]:
         shutil.rmtree(self._folder, ignore_errors=True)
         os.mkdir(self._folder, 0o700)
         try:
@@ -430,7 +436,7 @@ class HeldFiles:
             os.close(descriptor)
         self._descriptors = []
 
-    def _hold(self, root: beneath.Root, below: str, ours: beneath.Root, item: Item) -> bool:
+    def _hold(self, root: beneath.Root, below: str, ours: beneath.Root, item: UploadItem) -> bool:
         path = os.path.join(below, item.path)
         folder, name = os.path.split(item.path)
         above = ours.make_folder(folder)

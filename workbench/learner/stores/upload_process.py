@@ -14,15 +14,15 @@ from workbench.learner.platform import system
 from workbench.learner.stores import sources
 from workbench.learner.stores.config import Stores, remotes_of
 from workbench.learner.stores.errors import StoreTrouble
-from workbench.learner.stores.progress import Teller
-from workbench.learner.stores.rclone import Rclone
-from workbench.learner.stores.upload import GaveUp, Storing, wants_no_more, write_summary
+from workbench.learner.stores.progress import ProgressReporter
+from workbench.learner.stores.rclone import RcloneClient
+from workbench.learner.stores.upload import ResultUpload, UploadCancelled, wants_no_more, write_summary
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
 
-    from workbench.learner.journal.launch_document import Launch
+    from workbench.learner.journal.launch_document import LaunchDocument
 
     Write = Callable[[dict[str, Any]], None]
 
@@ -33,10 +33,10 @@ _END_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
 
 
-class Beside:
+class UploadWorker:
     """A process that stores what is new every now and then, as long as the command runs."""
 
-    def __init__(self, folder: str, launch: Launch, secrets: Mapping[str, str]) -> None:
+    def __init__(self, folder: str, launch: LaunchDocument, secrets: Mapping[str, str]) -> None:
         self._folder = folder
         self._stores = Stores(launch)
         self._secrets = secrets
@@ -91,11 +91,11 @@ class Beside:
 
             def look() -> None:
                 if told or os.getppid() != guard:
-                    raise GaveUp
+                    raise UploadCancelled
 
             self._serve(look)
             code = 0
-        except GaveUp:
+        except UploadCancelled:
             code = 0
         except BaseException:
             sys.excepthook(*sys.exc_info())
@@ -116,9 +116,9 @@ class Beside:
 
     def _serve(self, look: Callable[[], None]) -> None:
         stores = self._stores
-        silent = Teller(lambda _: None, lambda _: None)
-        rclone = Rclone(stores.rclone, remotes_of(self._secrets))
-        storing = Storing(self._folder, stores, rclone, silent, look, self._tell)
+        silent = ProgressReporter(lambda _: None, lambda _: None)
+        rclone = RcloneClient(stores.rclone, remotes_of(self._secrets))
+        storing = ResultUpload(self._folder, stores, rclone, silent, look, self._tell)
         due = system.elapsed_seconds() + stores.upload_seconds
         while True:
             look()
@@ -132,8 +132,8 @@ class Beside:
             due = system.elapsed_seconds() + stores.upload_seconds
 
 
-def put_away(
-    folder: str, launch: Launch, secrets: Mapping[str, str], file: state.StateFile, write: Write
+def upload_all(
+    folder: str, launch: LaunchDocument, secrets: Mapping[str, str], file: state.StateFile, write: Write
 ) -> dict[str, Any] | None:
     """Store all that a learner leaves behind, once its command has ended; return a reason if that failed.
 
@@ -144,9 +144,9 @@ def put_away(
         return None
     document = file.document
     file.update(phase="storing")
-    teller = Teller(write, lambda text: _say(file, text))
-    rclone = Rclone(stores.rclone, remotes_of(secrets))
-    storing = Storing(folder, stores, rclone, teller, lambda: wants_no_more(folder), write)
+    teller = ProgressReporter(write, lambda text: _say(file, text))
+    rclone = RcloneClient(stores.rclone, remotes_of(secrets))
+    storing = ResultUpload(folder, stores, rclone, teller, lambda: wants_no_more(folder), write)
     trouble: StoreTrouble | None
     try:
         _write_attempt(folder, stores, document)
@@ -155,7 +155,7 @@ def put_away(
         trouble = storing.last()
     except StoreTrouble as error:
         trouble = error
-    except GaveUp:
+    except UploadCancelled:
         trouble = StoreTrouble("", "S303")  # whoever killed it knows why
     except OSError as error:
         trouble = StoreTrouble("the results could not be stored: %s" % (error.strerror or error), "S303")
@@ -210,7 +210,7 @@ def _write_attempt(folder: str, stores: Stores, document: Mapping[str, Any]) -> 
     os.rename(path + ".new", path)
 
 
-def store_again(folder: str) -> int:
+def retry_upload(folder: str) -> int:
     """Store what a learner that has ended could not store; print how that went; return an exit code."""
     from workbench.learner.journal import launch_document as launches
 
@@ -222,9 +222,9 @@ def store_again(folder: str) -> int:
         return 0
     # Somebody waits for the answer, and can ask again.
     stores.patience_seconds = min(stores.patience_seconds, AGAIN_PATIENCE_SECONDS)
-    rclone = Rclone(stores.rclone, remotes_of(launch.secret_values()))
-    teller = Teller(lambda _: None, lambda _: None)
-    storing = Storing(folder, stores, rclone, teller, lambda: None)
+    rclone = RcloneClient(stores.rclone, remotes_of(launch.secret_values()))
+    teller = ProgressReporter(lambda _: None, lambda _: None)
+    storing = ResultUpload(folder, stores, rclone, teller, lambda: None)
     try:
         _write_attempt(folder, stores, file.document)
         trouble = storing.last()
