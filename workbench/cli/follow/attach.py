@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.cli.follow.signals import Detached, Interruption, Policy
@@ -14,7 +13,7 @@ from workbench.job import EXIT_LOST, short_id
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
-    from workbench.metrics.conditions import Condition
+    from workbench.cli.follow.options import FollowOptions
     from workbench.services.follow.events import JobView
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
@@ -23,34 +22,22 @@ if TYPE_CHECKING:
 ORIGIN = "cli"
 
 
-@dataclass(frozen=True, slots=True)
-class Notices:
-    """When whoever follows wants to be called."""
-
-    at_end: bool = False
-    when: tuple[Condition, ...] = ()
-
-    def __bool__(self) -> bool:
-        return self.at_end or bool(self.when)
-
-
-NO_NOTICES = Notices()
-
-
 def attach_to(
     store: Store,
     row: JobRow,
+    options: FollowOptions,
     *,
-    policy: Policy,
-    json: bool = False,
-    prefix: bool = True,
-    quiet: bool = False,
     tail: int | None = None,
     fresh: bool = False,
-    notices: Notices = NO_NOTICES,
-    timeout_seconds: float | None = None,
 ) -> int:
     """Follow a job to its end and return the exit code for this process.
+
+    Args:
+        store: where the job is.
+        row: the job.
+        options: how it is followed.
+        tail: begin with the last so many lines; None begins with the first line of the last attempt.
+        fresh: whether the controller has just been woken, and need not be looked for.
 
     Raises:
         BrokenPipeError: stdout was closed; the job keeps running.
@@ -61,17 +48,17 @@ def attach_to(
     from workbench.services.follow.follower import follow
 
     sys.stdout.flush()
-    view = view_for(row.learners, json=json, prefix=prefix, quiet=quiet)
+    view = view_for(row.learners, json=options.json, prefix=options.prefix, quiet=options.quiet)
     shown: JobView = view
-    if notices:
+    if options.notify or options.notify_when:
         from workbench.cli.follow.notifications import NotifyingView
 
-        shown = NotifyingView(view, at_end=notices.at_end, when=notices.when)
+        shown = NotifyingView(view, at_end=options.notify, when=options.notify_when)
     stop = stopper(store, row)
-    limit = TimeLimit(timeout_seconds, _grace_seconds(store, row, timeout_seconds), stop)
+    limit = TimeLimit(options.timeout_seconds, _grace_seconds(store, row, options.timeout_seconds), stop)
     try:
         events = follow(store, row, tail=tail, fresh=fresh, copy_to=view.descriptor())
-        with Interruption(policy, stop), limit, closing(events):
+        with Interruption(options.on_interrupt, stop), limit, closing(events):
             for event in events:
                 shown.take(event)
                 if isinstance(event, JobEnded):

@@ -16,6 +16,7 @@ from workbench.job import Fault, State, short_id
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
+    from workbench.cli.follow.options import FollowOptions
     from workbench.metrics.conditions import Condition, Verdict
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow, SeriesRow
@@ -39,25 +40,13 @@ class Report:
     results: str
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What is to be done at the end."""
-
-    require: tuple[Condition, ...] = ()
-    junit: str = ""
-    summary: str = ""
-
-    def __bool__(self) -> bool:
-        return bool(self.require or self.junit or self.summary)
-
-
-def check(wishes: Wishes) -> None:
+def check_reports(options: FollowOptions) -> None:
     """See before anything starts that the reports can be written.
 
     Raises:
         CannotWrite: a folder is not there, or cannot be written.
     """
-    for option, name in (("--junit", wishes.junit), ("--summary", wishes.summary)):
+    for option, name in (("--junit", options.junit), ("--summary", options.summary)):
         if not name:
             continue
         file = Path(name)
@@ -69,20 +58,20 @@ def check(wishes: Wishes) -> None:
             raise CannotWrite(f"{option} {name} cannot be written")
 
 
-def finish(store: Store, rows: Sequence[tuple[JobRow, int]], wishes: Wishes) -> int:
+def finish(store: Store, rows: Sequence[tuple[JobRow, int]], options: FollowOptions) -> int:
     """Hold requirements against the jobs, write the reports, and return the exit code.
 
     A job's own failure goes before a requirement that is not met, of several jobs the first one's.
     """
-    reports = [_report(store, row, code, wishes.require) for row, code in rows]
+    reports = [_report(store, row, code, options.require) for row, code in rows]
     for report in reports:
         for verdict in report.verdicts:
             whose = f"{report.row.name}: " if len(reports) > 1 else ""
             narrate(f"{'met' if verdict.holds else 'not met'}: {whose}{verdict.sentence}")
-    if wishes.junit:
-        _write(wishes.junit, junit(reports))
-    if wishes.summary:
-        _write(wishes.summary, summary(reports), append=_is_step_summary(wishes.summary))
+    if options.junit:
+        _write(options.junit, junit(reports))
+    if options.summary:
+        _write(options.summary, summary(reports), append=_is_step_summary(options.summary))
     code = next((report.exit_code for report in reports if report.exit_code), 0)
     met = all(verdict.holds for report in reports for verdict in report.verdicts)
     return code or (0 if met else EXIT_NOT_MET)

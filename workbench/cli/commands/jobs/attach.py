@@ -44,21 +44,19 @@ def attach(
 
     Output begins with the first line of the job's last attempt. A job that has ended prints all of it.
     """
-    from workbench.cli.follow.attach import Notices, attach_to
+    from workbench.cli.follow.attach import attach_to
+    from workbench.cli.follow.options import FollowOptions
     from workbench.cli.follow.signals import policy_of
     from workbench.services.filters import read_conditions
     from workbench.services.open_store import store_with
 
-    policy = policy_of(on_interrupt)
-    notices = Notices(notify, read_conditions(notify_when or []))
+    options = FollowOptions(
+        on_interrupt=policy_of(on_interrupt),
+        json=json,
+        prefix=not no_prefix,
+        quiet=quiet,
+        notify=notify,
+        notify_when=read_conditions(notify_when or []),
+    )
     with store_with(job) as (store, row):
-        return attach_to(
-            store,
-            row,
-            policy=policy,
-            json=json,
-            prefix=not no_prefix,
-            quiet=quiet,
-            tail=tail,
-            notices=notices,
-        )
+        return attach_to(store, row, options, tail=tail)

@@ -82,8 +82,9 @@ def resume(
         row = current(store, row.id) or row
         if attach:
             from workbench.cli.follow.attach import attach_to
+            from workbench.cli.follow.options import FollowOptions
 
-            return attach_to(store, row, policy=policy_of(None), json=json)
+            return attach_to(store, row, FollowOptions(on_interrupt=policy_of(None), json=json))
         if json:
             print_document(job_document(row))
         else:

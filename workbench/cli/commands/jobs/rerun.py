@@ -34,13 +34,14 @@ def rerun(
     """
     from workbench.cli.commands.jobs.run_flow import print_detached, submit_and_narrate
     from workbench.cli.follow.attach import attach_to
+    from workbench.cli.follow.options import FollowOptions
     from workbench.cli.follow.signals import policy_of
     from workbench.services.open_store import store_with
     from workbench.services.submit.rerun import differences, prepare_rerun
     from workbench.services.submit.submit import ControllerStart
     from workbench.store.jobs import detail
 
-    policy = policy_of(on_interrupt)
+    follow = FollowOptions(on_interrupt=policy_of(on_interrupt), json=json, prefix=not no_prefix, quiet=quiet)
     with store_with(job) as (store, row), ControllerStart(store.home):
         whole = detail(store, row.id)
         submission = prepare_rerun(store, whole, name=name, argv=("fabric", *sys.argv[1:]))
@@ -48,9 +49,7 @@ def rerun(
         again = submit_and_narrate(store, submission, quiet=quiet or json)
         if detach:
             return print_detached(again, json=json, quiet=quiet)
-        code = attach_to(
-            store, again, policy=policy, json=json, prefix=not no_prefix, quiet=quiet, fresh=True
-        )
+        code = attach_to(store, again, follow, fresh=True)
         _tell_changed_data(store, whole, again.id)
         return code
 

@@ -108,26 +108,27 @@ def run(
     is no terminal: then it halts the job. Several values in --set, and several documents in MANIFEST, start
     several jobs: the values as a product with one label `sweep`, the documents one after the other.
     """
-    from workbench.cli.commands.jobs.run_flow import Ways, start
+    from workbench.cli.commands.jobs.run_flow import start
+    from workbench.cli.follow.options import read_follow_options
     from workbench.services.submit.batch import read_batch
 
-    ways = Ways(
-        detach=detach or None,
-        accept_loss=accept_loss,
-        on_interrupt=on_interrupt,
-        timeout=timeout,
-        require=tuple(require or ()),
-        junit=junit,
-        summary=summary,
-        notify=notify or None,
-        notify_when=tuple(notify_when or ()) or None,
-        no_prefix=no_prefix or None,
-        quiet=quiet or None,
-        json=json,
-    )
     batch = read_batch(options)
     if plan:
         from workbench.cli.commands.manifests.plan import print_previews
 
         return print_previews(batch, json=json)
-    return start(batch, ways)
+    follow = read_follow_options(
+        on_interrupt=on_interrupt,
+        detach=detach,
+        accept_loss=accept_loss,
+        json=json,
+        no_prefix=no_prefix,
+        quiet=quiet,
+        timeout=timeout,
+        notify=notify,
+        notify_when=tuple(notify_when or ()),
+        require=tuple(require or ()),
+        junit=junit,
+        summary=summary,
+    )
+    return start(batch, follow)

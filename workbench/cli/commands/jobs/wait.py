@@ -43,7 +43,8 @@ def wait(
     The exit code is the job's own; of several, that of the first named that did not end with 0.
     """
     from workbench.cli.follow.attach import exit_code_of
-    from workbench.cli.follow.report import Wishes, check, finish
+    from workbench.cli.follow.options import FollowOptions
+    from workbench.cli.follow.report import check_reports, finish
     from workbench.job import EXIT_TIMED_OUT
     from workbench.services.control.select import JobSelector, select
     from workbench.services.durations import seconds_of
@@ -52,8 +53,8 @@ def wait(
     from workbench.services.open_store import open_store
     from workbench.store.db.rows import is_over
 
-    wishes = Wishes(read_conditions(require or []), junit, summary)
-    check(wishes)
+    options = FollowOptions(require=read_conditions(require or []), junit=junit, summary=summary)
+    check_reports(options)
     seconds = None if timeout is None else seconds_of(timeout, "--timeout")
     with open_store() as store:
         rows = list(select(store, JobSelector(tuple(jobs or ()), label)))
@@ -74,7 +75,8 @@ def wait(
 
             call("fabric", ", ".join(f"{row.name} {row.state.lower()}" for row in rows))
         codes = [(row, exit_code_of(row)) for row in ended]
-        code = finish(store, codes, wishes) if wishes else next((code for _, code in codes if code), 0)
+        first_failure = next((code for _, code in codes if code), 0)
+        code = finish(store, codes, options) if options.needs_the_end else first_failure
     return code if in_time else EXIT_TIMED_OUT
 
 

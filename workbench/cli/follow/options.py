@@ -1,0 +1,107 @@
+"""How jobs are followed, and what happens at their end: the options of ``run``, ``attach``, ``wait`` and others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from workbench.cli.follow.signals import Policy
+    from workbench.metrics.conditions import Condition
+
+
+@dataclass(frozen=True, slots=True)
+class FollowOptions:
+    """How a command follows jobs; every value is checked already."""
+
+    on_interrupt: Policy = "halt"
+    """What a signal does to the jobs."""
+    detach: bool = False
+    accept_loss: bool = False
+    """Whether a detached job may lose results that nobody fetches in time."""
+    json: bool = False
+    prefix: bool = True
+    """Whether lines of several learners begin with the learner's number."""
+    quiet: bool = False
+    timeout_seconds: float | None = None
+    """When jobs are halted, counted from the start of the command."""
+    notify: bool = False
+    """Whether a person is notified at the end."""
+    notify_when: tuple[Condition, ...] = ()
+    """Conditions at which a person is notified while the job runs."""
+    require: tuple[Condition, ...] = ()
+    """Conditions that have to hold at the end."""
+    junit: str = ""
+    """File for a JUnit report."""
+    summary: str = ""
+    """File for a summary in Markdown."""
+
+    @property
+    def needs_the_end(self) -> bool:
+        """Whether there is something to check or to write when the jobs have ended."""
+        return bool(self.require or self.junit or self.summary)
+
+
+def read_follow_options(
+    *,
+    on_interrupt: str | None,
+    detach: bool,
+    accept_loss: bool,
+    json: bool,
+    no_prefix: bool,
+    quiet: bool,
+    timeout: str | None,
+    notify: bool,
+    notify_when: tuple[str, ...],
+    require: tuple[str, ...],
+    junit: str,
+    summary: str,
+) -> FollowOptions:
+    """Check the options of ``run``; ``FABRIC_*`` variables and the configuration supply those that are not given.
+
+    Raises:
+        UsageError: one cannot be read, or needs a command that waits for the end.
+        CannotWrite: a report cannot be written.
+    """
+    from workbench.cli.follow.report import check_reports
+    from workbench.cli.follow.signals import policy_of
+    from workbench.config import load_config, resolve_option
+    from workbench.services.durations import seconds_of
+    from workbench.services.filters import read_conditions
+
+    config = load_config()
+
+    def resolved(name: str, given: Any, default: Any = None) -> Any:
+        return resolve_option(name, given, config, default=default)[0]
+
+    limit = resolved("timeout", timeout)
+    when = resolved("notify_when", notify_when or None) or ()
+    policy = resolved("on_interrupt", on_interrupt)
+    options = FollowOptions(
+        detach=bool(resolved("detach", detach or None, False)),
+        accept_loss=accept_loss,
+        json=json,
+        prefix=not resolved("no_prefix", no_prefix or None, False),
+        quiet=bool(resolved("quiet", quiet or None, False)),
+        timeout_seconds=None if limit is None else seconds_of(limit, "--timeout"),
+        notify=bool(resolved("notify", notify or None, False)),
+        notify_when=read_conditions((when,) if isinstance(when, str) else when),
+        require=read_conditions(require),
+        junit=junit,
+        summary=summary,
+        on_interrupt=policy_of(policy),
+    )
+    if options.detach and options.needs_the_end:
+        raise UsageError(
+            "--require, --junit and --summary need a command that waits for the end",
+            hint="leave --detach out, or use them with `fabric wait`",
+        )
+    if options.detach and timeout is not None:
+        raise UsageError(
+            "--timeout needs a command that waits for the end",
+            hint=f"--set max_runtime={timeout} is enforced where the job runs",
+        )
+    check_reports(options)
+    return options
