@@ -1,1 +1,10 @@
-"""backends."""
+"""Use cases on backends: choose one for a job, probe it, list its GPUs, set it up, reach a learner there.
+
+* ``placement``: the target of a job, and opening a backend by its options.
+* ``probe``, ``inventory``, ``setup``, ``images``: what ``fabric backend``, ``gpus`` and ``image`` do.
+* ``prompts``: who answers when a backend asks for a password; a front end names that once.
+* ``learner_access``, ``named_store``: a running learner, and a data store by its name.
+
+Command line, screens, the Python API and the other services import it. It imports backends, runners and the
+controller's client; it never prints.
+"""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class LearnerAccess:
     """A learner that can be asked for something."""
 
     row: JobRow
@@ -26,7 +26,7 @@ class Reached:
 
 
 @contextmanager
-def reached(job: str, learner: int, attempt: int | None = None) -> Iterator[Reached]:
+def reached(job: str, learner: int, attempt: int | None = None) -> Iterator[LearnerAccess]:
     """Open the place of a job for one of its learners, of its last attempt unless another is named.
 
     Raises:
@@ -51,4 +51,4 @@ def reached(job: str, learner: int, attempt: int | None = None) -> Iterator[Reac
     with closing(open_backend(options).open()) as opened:
         runner: Runner = load_runner(place.runner)(opened, home_uuid=uuid)
         with closing(runner):
-            yield Reached(row, runner, LearnerRef(uuid, row.id, attempt or row.attempt, learner), home)
+            yield LearnerAccess(row, runner, LearnerRef(uuid, row.id, attempt or row.attempt, learner), home)

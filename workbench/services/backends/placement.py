@@ -1,4 +1,4 @@
-"""Which place a job goes to and which way it is run there, by flag, manifest and configuration."""
+"""Chooses the target of a job, backend and runner, by flag, manifest and configuration; opens backends."""
 
 from __future__ import annotations
 
@@ -18,45 +18,44 @@ CLUSTER = "k8s"
 """The kubeconfig's current context, without being configured."""
 
 
-def find_place(
+def choose_target(
     name: str, runner: str, spec: JobSpec, *, context: str = "", namespace: str = ""
 ) -> tuple[TargetRef, list[str]]:
-    """Resolve a job's place, and say what is worth saying about it.
+    """Choose the backend and the runner of a job; return them with notes for the person who submits it.
 
     Args:
         name: a backend's name or address; empty takes the manifest's, else this machine.
-        runner: a runner's name; empty takes the manifest's, else the one that the place prefers.
+        runner: a runner's name; empty takes the manifest's, else the one that the backend prefers.
         spec: the job.
-        context: which context of a cluster's kubeconfig; empty takes the place's.
-        namespace: which namespace of a cluster; empty takes the place's.
+        context: which context of a cluster's kubeconfig; empty takes the backend's.
+        namespace: which namespace of a cluster; empty takes the backend's.
 
     Raises:
         UnknownName: there is no such backend or runner.
-        UsageError: that runner does not work at that place.
+        UsageError: that runner does not work on that backend.
         BackendError: it has fewer GPUs than the job asks for.
     """
     from workbench.store.db.rows import TargetRef
 
-    wanted = runner or spec.runner
-    there = open_backend(backend_options(name or spec.backend, context=context, namespace=namespace))
-    chosen, notes = _choose_runner(there, wanted, spec)
-    if spec.gpus and (lack := there.why_not_gpus(spec.gpus * spec.learners)):
-        raise lack
-    options = there.frozen(chosen)
+    opened = open_backend(backend_options(name or spec.backend, context=context, namespace=namespace))
+    chosen, notes = _choose_runner(opened, runner or spec.runner, spec)
+    if spec.gpus and (refusal := opened.why_not_gpus(spec.gpus * spec.learners)):
+        raise refusal
+    options = opened.frozen(chosen)
     if options.type != DEFAULT:
-        _let_controller_know()
-    place = TargetRef(
+        _share_answers()
+    target = TargetRef(
         backend=options.name,
         type=options.type,
         runner=chosen,
         address=options.address,
         options=options.options,
     )
-    return place, notes
+    return target, notes
 
 
-def _let_controller_know() -> None:
-    """Hand over what was typed when the place was reached for the first time."""
+def _share_answers() -> None:
+    """Give the controller what was typed when the backend was reached for the first time."""
     from workbench.controller.runtime.login_client import hand_over
     from workbench.paths import Home, default_home
 
@@ -72,22 +71,22 @@ def backend_options(name: str = "", *, context: str = "", namespace: str = "") -
         namespace: which namespace of a cluster.
 
     Raises:
-        UnknownName: there is no such backend, or nothing installed reaches that kind of place.
-        UsageError: the place is no cluster and has neither.
+        UnknownName: there is no such backend, or nothing that is installed reaches its kind.
+        UsageError: the backend is no cluster and has neither.
     """
     from backends.contract.host import BackendOptions
     from workbench.config import backend
 
     within = {key: value for key, value in (("context", context), ("namespace", namespace)) if value}
-    told: Mapping[str, Any] = backend(name or (CLUSTER if within else DEFAULT))
-    if within and told["type"] != "kubernetes":
+    settings: Mapping[str, Any] = backend(name or (CLUSTER if within else DEFAULT))
+    if within and settings["type"] != "kubernetes":
         raise UsageError(
-            f"'{told['name']}' is no cluster and has no {' or '.join(within)}",
+            f"'{settings['name']}' is no cluster and has no {' or '.join(within)}",
             hint="--backend k8s is the kubeconfig's cluster",
         )
-    options = {**told.get("options", {}), **within}
+    options = {**settings.get("options", {}), **within}
     return BackendOptions(
-        name=told["name"], type=told["type"], address=told.get("address", ""), options=options
+        name=settings["name"], type=settings["type"], address=settings.get("address", ""), options=options
     )
 
 
@@ -106,31 +105,31 @@ def open_backend(options: BackendOptions) -> Backend:
     return load_place(options)
 
 
-def _choose_runner(there: Backend, wanted: str, spec: JobSpec) -> tuple[str, list[str]]:
+def _choose_runner(backend: Backend, requested: str, spec: JobSpec) -> tuple[str, list[str]]:
     from runners.registry import load_runner, runner_names
 
-    options = there.options
-    offered = list(there.runners())
-    if wanted and wanted not in runner_names():
+    options = backend.options
+    offered = list(backend.runners())
+    if requested and requested not in runner_names():
         from workbench.manifest.yaml.faults import nearest
 
-        close = nearest(wanted, runner_names())
+        close = nearest(requested, runner_names())
         known = f"there are {', '.join(sorted(runner_names()))}"
         raise UnknownName(
-            f"there is no runner '{wanted}'", hint=f"did you mean {close}? {known}" if close else known
+            f"there is no runner '{requested}'", hint=f"did you mean {close}? {known}" if close else known
         )
-    if wanted and wanted not in offered:
+    if requested and requested not in offered:
         raise UsageError(
-            f"the runner '{wanted}' does not work at '{options.name}'",
+            f"the runner '{requested}' does not work at '{options.name}'",
             hint=f"there it is {', '.join(offered)}",
         )
     if not offered:
         raise UsageError(
             f"no runner works at '{options.name}'", hint="`fabric backend test` says what is missing"
         )
-    if wanted and (refusal := there.why_not(wanted)):
+    if requested and (refusal := backend.why_not(requested)):
         raise refusal
-    chosen, passed_over = (wanted, None) if wanted else _preferred(there, offered, spec)
+    chosen, passed_over = (requested, None) if requested else _preferred(backend, offered, spec)
     notes = []
     if spec.image and not load_runner(chosen).capabilities.uses_image:
         said = f"the image {spec.image} is not used: learners are plain processes at '{options.name}'"
@@ -138,8 +137,8 @@ def _choose_runner(there: Backend, wanted: str, spec: JobSpec) -> tuple[str, lis
     return chosen, notes
 
 
-def _preferred(there: Backend, offered: list[str], spec: JobSpec) -> tuple[str, FabricError | None]:
-    """Choose a runner that works now; say why the first that uses images was passed over, if one was."""
+def _preferred(backend: Backend, offered: list[str], spec: JobSpec) -> tuple[str, FabricError | None]:
+    """Choose a runner that works now; return it, and why the first that uses images was passed over, if one was."""
     from runners.registry import load_runner
 
     refusal = None
@@ -147,11 +146,11 @@ def _preferred(there: Backend, offered: list[str], spec: JobSpec) -> tuple[str, 
     for name in sorted(
         offered, key=lambda name: load_runner(name).capabilities.uses_image and not spec.image
     ):
-        why_not = there.why_not(name)
+        why_not = backend.why_not(name)
         if why_not is None:
             return name, refusal
         refusal = refusal or why_not
-    raise refusal or UsageError(f"no runner works at '{there.options.name}'")
+    raise refusal or UsageError(f"no runner works at '{backend.options.name}'")
 
 
 def _reason(refusal: FabricError) -> str:
@@ -159,7 +158,7 @@ def _reason(refusal: FabricError) -> str:
 
 
 def known_backends() -> list[str]:
-    """Name every place of the configuration; this machine is always one."""
+    """Return the names of all configured backends; this machine is always the first."""
     from workbench.config import load_config
 
     return list(dict.fromkeys((DEFAULT, *load_config().backends)))

@@ -1,4 +1,4 @@
-"""Finds jobs of other homes at a place, and takes them up into this one."""
+"""Adopts jobs: finds those of other homes on a backend, and takes them over into this home."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ORIGIN = "cli"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One job of another home."""
+class AdoptableJob:
+    """A job of another home of the same person."""
 
     options: BackendOptions
     home: str
@@ -36,22 +36,22 @@ class Found:
     """Whether any of its learners runs."""
 
 
-def find(store: Store, place: str) -> list[Found]:
-    """List the jobs at a place that are of other homes of the same person.
+def find(store: Store, backend_name: str) -> list[AdoptableJob]:
+    """List the jobs on a backend that belong to other homes of the same person.
 
     Raises:
-        UsageError: the place is this machine, or a cluster.
+        UsageError: the backend is this machine, or a cluster.
         PlaceUnreachable: it does not answer.
     """
     from backends.contract.host import Host
     from workbench.services.backends.placement import backend_options, open_backend
     from workbench.store.db.database import home_uuid
 
-    options = backend_options(place)
+    options = backend_options(backend_name)
     backend = open_backend(options)
     with closing(backend.open()) as host:
         if not isinstance(host, Host) or host.here:
-            raise UsageError(f"'{place}' keeps no jobs of other laptops", hint="name a host over SSH")
+            raise UsageError(f"'{backend_name}' keeps no jobs of other laptops", hint="name a host over SSH")
         frozen = {runner: backend.frozen(runner) for runner in backend.runners()}
         return [
             replace(each, options=frozen.get(each.runner, options))
@@ -59,21 +59,23 @@ def find(store: Store, place: str) -> list[Found]:
         ]
 
 
-def chosen(found: Sequence[Found], words: Sequence[str]) -> list[Found]:
-    """Return those that are named, by id or the beginning of one, all without any.
+def chosen(found: Sequence[AdoptableJob], names: Sequence[str]) -> list[AdoptableJob]:
+    """Return the jobs that are named, by name, id or the beginning of one; without names all of them.
 
     Raises:
         UnknownName: one of them is not there.
     """
-    for word in words:
-        if not any(_is_named(each, word) for each in found):
-            there = ", ".join(short_id(each.job_id) for each in found) or "none"
-            raise UnknownName(f"there is no job {word} of another laptop", hint=f"there are: {there}")
-    return [each for each in found if not words or any(_is_named(each, word) for word in words)]
+    for name in names:
+        if not any(_is_named(each, name) for each in found):
+            present = ", ".join(short_id(each.job_id) for each in found) or "none"
+            raise UnknownName(f"there is no job {name} of another laptop", hint=f"there are: {present}")
+    return [each for each in found if not names or any(_is_named(each, name) for name in names)]
 
 
-def adopt(store: Store, found: Found, *, watch: bool) -> list[str]:
-    """Take a job up: from now on this home's controller looks after it. Return the secrets that a restart would lack.
+def adopt(store: Store, found: AdoptableJob, *, watch: bool) -> list[str]:
+    """Take a job over: this home's controller manages it from now on. Return the secrets that a restart would lack.
+
+    With ``watch`` it is only observed, never restarted or removed.
 
     Raises:
         CannotWrite: the home takes no more.
@@ -87,12 +89,12 @@ def adopt(store: Store, found: Found, *, watch: bool) -> list[str]:
     if watch:
         options[WATCHED] = "yes"
         spec = replace(spec, max_restarts=0, max_platform_restarts=0)
-    place = TargetRef(found.options.name, found.options.type, found.runner, found.options.address, options)
+    target = TargetRef(found.options.name, found.options.type, found.runner, found.options.address, options)
     submission = Submission(
         spec=spec,
         manifest_text="",
         origins={},
-        place=place,
+        place=target,
         code_hash=found.code_hash,
         recorded=found.recorded,
         job_id=JobId(found.job_id),
@@ -101,16 +103,16 @@ def adopt(store: Store, found: Found, *, watch: bool) -> list[str]:
     return [] if watch else find_again(store.home, found.job_id, spec)
 
 
-def _jobs(host: Host, options: BackendOptions, ours: str) -> Iterator[Found]:
+def _jobs(host: Host, options: BackendOptions, ours: str) -> Iterator[AdoptableJob]:
     machine = PurePosixPath(host.folder(ours)).parent
     for home in host.call("children", folder=str(machine)):
         if home == ours:
             continue
         for job_id in host.call("children", folder=str(machine / home / "jobs")):
             folder = machine / home / "jobs" / job_id
-            told = host.call("read_object", path=str(folder / "submitted.json"))
-            if told is not None and told.get("format") == 1:
-                yield _found(host, options, home, job_id, folder, told)
+            submitted = host.call("read_object", path=str(folder / "submitted.json"))
+            if submitted is not None and submitted.get("format") == 1:
+                yield _found(host, options, home, job_id, folder, submitted)
 
 
 def _found(
@@ -119,23 +121,23 @@ def _found(
     home: str,
     job_id: str,
     folder: PurePosixPath,
-    told: Mapping[str, Any],
-) -> Found:
-    spec, attempt = spec_from_json(told["spec"]), int(told["attempt"])
+    submitted: Mapping[str, Any],
+) -> AdoptableJob:
+    spec, attempt = spec_from_json(submitted["spec"]), int(submitted["attempt"])
     learners = [folder / f"attempt-{attempt}" / f"learner-{number}" for number in range(1, spec.learners + 1)]
-    return Found(
+    return AdoptableJob(
         options=options,
         home=home,
         job_id=job_id,
         attempt=attempt,
-        runner=str(told["runner"]),
-        owner=str(told["owner"]),
+        runner=str(submitted["runner"]),
+        owner=str(submitted["owner"]),
         spec=spec,
-        code_hash=str(told["code_hash"]),
-        recorded=told["recorded"],
+        code_hash=str(submitted["code_hash"]),
+        recorded=submitted["recorded"],
         alive=any(host.call("learner", folder=str(learner))["alive"] for learner in learners),
     )
 
 
-def _is_named(found: Found, word: str) -> bool:
-    return found.job_id.startswith(word) or short_id(found.job_id).startswith(word) or found.spec.name == word
+def _is_named(found: AdoptableJob, text: str) -> bool:
+    return found.job_id.startswith(text) or short_id(found.job_id).startswith(text) or found.spec.name == text

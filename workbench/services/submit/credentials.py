@@ -45,12 +45,12 @@ def with_values(loaded: Loaded) -> tuple[Loaded, list[str]]:
     return told, _warnings(loaded)
 
 
-def plain_values(loaded: Loaded) -> list[str]:
+def inline_secrets(loaded: Loaded) -> list[str]:
     """Return the credentials that are written out in a manifest."""
     return [text for text in loaded.credentials.values() if not is_reference(text)]
 
 
-def struck_out(words: Sequence[str], values: Iterable[str]) -> list[str]:
+def masked(words: Sequence[str], values: Iterable[str]) -> list[str]:
     """Return the words of a command line without secrets, for the job's records."""
     long = sorted({value for value in values if len(value) >= SHORTEST}, key=len, reverse=True)
     struck = []

@@ -26,7 +26,7 @@ _AMAZON: Final = "https://s3.amazonaws.com"
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class StoreLocation:
     """A container somewhere, without the way it is used."""
 
     type: str
@@ -73,7 +73,7 @@ def stores_with(
 
 def where_of(
     text: str, *, config: Config, more: Mapping[str, Mapping[str, str]], to_write: bool = False
-) -> Where:
+) -> StoreLocation:
     """Return what a word names: a folder here, ``STORE:CONTAINER``, or an address.
 
     Raises:
@@ -96,7 +96,7 @@ def where_of(
         )
     elif not folder.is_dir():
         raise UsageError(f"--data {text}: this is a file; name the folder that it is in")
-    return Where("host_path", {}, os.path.abspath(folder))  # noqa: PTH100 - links stay as named
+    return StoreLocation("host_path", {}, os.path.abspath(folder))  # noqa: PTH100 - links stay as named
 
 
 def is_folder_here(word: str) -> bool:
@@ -108,17 +108,19 @@ def is_folder_here(word: str) -> bool:
     return not _STORE.fullmatch(text) or Path(text).exists()
 
 
-def in_named_store(name: str, inside: str, *, config: Config, more: Mapping[str, Mapping[str, str]]) -> Where:
+def in_named_store(
+    name: str, inside: str, *, config: Config, more: Mapping[str, Mapping[str, str]]
+) -> StoreLocation:
     """Return a container, and perhaps a folder in it, of a store that has a name."""
     from workbench.config.stores import named_store
 
     connection = named_store(name, config, more=more)
     kind = connection.pop("type")
     container, _, path = inside.strip("/").partition("/")
-    return Where(kind, connection, container, path)
+    return StoreLocation(kind, connection, container, path)
 
 
-def _of_address(text: str) -> Where:
+def _of_address(text: str) -> StoreLocation:
     try:
         address = urlsplit(text)
         password = address.password
@@ -131,7 +133,7 @@ def _of_address(text: str) -> Where:
         )
     container, _, path = address.path.strip("/").partition("/")
     if address.scheme == "file":
-        return Where("host_path", {}, address.path)
+        return StoreLocation("host_path", {}, address.path)
     if address.scheme == "s3":
         token = {"token": "${AWS_SESSION_TOKEN}"} if os.environ.get("AWS_SESSION_TOKEN") else {}
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
@@ -142,13 +144,13 @@ def _of_address(text: str) -> Where:
             **token,
             **({"region": region} if region else {}),
         }
-        return Where("s3_datastore", connection, address.netloc, address.path.strip("/"))
+        return StoreLocation("s3_datastore", connection, address.netloc, address.path.strip("/"))
     if address.scheme in ("http", "https"):
-        return Where("http", {"auth_url": f"{address.scheme}://{address.netloc}"}, container, path)
+        return StoreLocation("http", {"auth_url": f"{address.scheme}://{address.netloc}"}, container, path)
     if address.scheme == "sftp":
         user = {"user_name": address.username} if address.username else {}
         connection = {"auth_url": f"sftp://{address.netloc.rpartition('@')[2]}", **user}
-        return Where("sftp", connection, container, path)
+        return StoreLocation("sftp", connection, container, path)
     raise UsageError(
         f"{address.scheme}:// is no address of a data store here",
         hint="s3://, http://, https://, sftp:// and file:// are; any store can be named in config.toml: NAME:CONTAINER",
@@ -162,7 +164,7 @@ def _split(word: str, ids: Sequence[str]) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def _with_data(documents: list[Document], where: Where, name: str, *, first: bool) -> list[Document]:
+def _with_data(documents: list[Document], where: StoreLocation, name: str, *, first: bool) -> list[Document]:
     """Put data in the place of a store's; what the store takes of results stays where it was."""
     index = next((number for number, each in enumerate(documents) if each["id"] == name), None)
     if not name and first and documents:
@@ -191,7 +193,7 @@ def _document(store: DataStore, kept: Mapping[str, str]) -> Document:
     }
 
 
-def _of(where: Where, name: str, use: str) -> Document:
+def _of(where: StoreLocation, name: str, use: str) -> Document:
     inside = where.path
     container = where.container
     if use == "training_results" and inside:

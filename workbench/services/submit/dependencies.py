@@ -89,7 +89,7 @@ def with_parents(loaded: Loaded, home: Home, chain: Mapping[str, Parent]) -> tup
     return replace(loaded, spec=spec), credentials
 
 
-def check_place(before: Loaded, place: TargetRef, home: Home, chain: Mapping[str, Parent]) -> None:
+def check_target(before: Loaded, place: TargetRef, home: Home, chain: Mapping[str, Parent]) -> None:
     """See that the results of other jobs can be read where this one goes.
 
     Raises:

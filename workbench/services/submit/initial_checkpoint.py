@@ -17,7 +17,7 @@ INSIDE = "/mnt/checkpoints"
 """Where a container has them."""
 
 
-def beginning(home: Home, text: str, spec: JobSpec, place: TargetRef) -> dict[str, Any]:
+def initial_checkpoint(home: Home, text: str, spec: JobSpec, place: TargetRef) -> dict[str, Any]:
     """Return what is recorded of a new job, for its agent to bring that checkpoint into ``CHECKPOINT_DIR``.
 
     Raises:
@@ -32,16 +32,16 @@ def beginning(home: Home, text: str, spec: JobSpec, place: TargetRef) -> dict[st
     with store_with(name) as (store, row):
         whole = detail(store, row.id)
         checkpoint = _checkpoint(store, row, step)
-    told: dict[str, Any] = {"job": row.id, "step": step, "name": checkpoint}
+    record: dict[str, Any] = {"job": row.id, "step": step, "name": checkpoint}
     theirs, ours = result_store(whole.spec, row.id), result_store(spec, row.id)
     if theirs is not None and ours is not None and _same(theirs.store, ours.store):
         path = f"{theirs.checkpoints}/{checkpoint}" if checkpoint else theirs.checkpoints
         if not theirs.store.is_folder:
-            return {**told, "path": path}
-        return {**told, "local": path}
+            return {**record, "path": path}
+        return {**record, "local": path}
     here = home.job(row.id).checkpoints / checkpoint
     if place.type == "local" and here.exists():
-        return {**told, "local": str(here)}
+        return {**record, "local": str(here)}
     raise UsageError(
         f"the checkpoint of {short_id(row.id)} is not where the new job can get at it",
         hint="give both jobs the same result store, or run it on this machine once the checkpoint is here",

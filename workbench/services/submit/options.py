@@ -143,11 +143,13 @@ def _read_with_stores(options: RunOptions, flags: dict[str, Any]) -> Loaded:
 def _stores(options: RunOptions, loaded: Loaded | None = None) -> list[dict[str, Any]]:
     from workbench.config import load_config
     from workbench.services.submit.data_options import stores_with
-    from workbench.services.submit.store_aliases import also_named
+    from workbench.services.submit.store_aliases import served_connections
 
     stores = loaded.spec.data_stores if loaded else ()
     kept = loaded.credentials if loaded else {}
-    return stores_with(stores, kept, options.data, options.results, config=load_config(), more=also_named())
+    return stores_with(
+        stores, kept, options.data, options.results, config=load_config(), more=served_connections()
+    )
 
 
 def templates_of(options: RunOptions) -> list[Path]:

@@ -101,15 +101,15 @@ def prepare(
     """
     from workbench.config.secrets import find_secrets
     from workbench.controller.runtime.prewarm import announce
-    from workbench.services.backends.placement import find_place
+    from workbench.services.backends.placement import choose_target
     from workbench.services.submit import submit_environment
     from workbench.services.submit.credentials import (
-        plain_values,
-        struck_out,
+        inline_secrets,
+        masked,
         with_values,
         without_credentials,
     )
-    from workbench.services.submit.dependencies import check_place, with_parents
+    from workbench.services.submit.dependencies import check_target, with_parents
     from workbench.services.submit.store_checks import check_folders, check_stores, ready_stores
 
     options = resolve_arguments(options)
@@ -117,15 +117,15 @@ def prepare(
     git.start()
     manifest = read_manifest(options)
     loaded, passed_on = with_parents(manifest, home, chain)
-    inline = plain_values(loaded)
+    inline = inline_secrets(loaded)
     loaded, alias_notes = ready_stores(loaded, home)
     loaded, credential_warnings = with_values(loaded)
-    target, notes = find_place(
+    target, notes = choose_target(
         options.backend, options.runner, loaded.spec, context=options.context, namespace=options.namespace
     )
     if launch and target.type == "ssh":
         announce(home, target)
-    check_place(manifest, target, home, chain)
+    check_target(manifest, target, home, chain)
     check_folders([*options.data, *([options.results] if options.results else [])], target)
     check_stores(loaded.spec, target, home, launch=launch)
     if launch:
@@ -138,14 +138,14 @@ def prepare(
         never, anyway = _files_with_passwords(loaded, inline, options), loaded.spec.code_anyway
         packed = _pack(code, home, taking, never=never, anyway=anyway)
     recorded = submit_environment.record(
-        submit_environment.active_interpreter(), struck_out(options.argv, secrets.values()), passed
+        submit_environment.active_interpreter(), masked(options.argv, secrets.values()), passed
     )
     recorded["seed"] = loaded.spec.seed
     recorded |= data_limit(loaded.spec, target.backend)
     if options.checkpoint:
-        from workbench.services.submit.initial_checkpoint import beginning
+        from workbench.services.submit.initial_checkpoint import initial_checkpoint
 
-        recorded["from"] = beginning(home, options.checkpoint, loaded.spec, target)
+        recorded["from"] = initial_checkpoint(home, options.checkpoint, loaded.spec, target)
     recorded["git"] = described = git.of(code)
     diff = without_credentials(str(described.pop("diff", "") or ""), inline)
     warnings = [*(str(fault) for fault in loaded.warnings), *credential_warnings]

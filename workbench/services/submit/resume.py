@@ -190,13 +190,13 @@ def _moved(store: Store, row: JobRow, backend: str, runner: str) -> tuple[Mappin
     Raises:
         UsageError: its checkpoints exist only where it ran.
     """
-    from workbench.services.backends.placement import find_place
+    from workbench.services.backends.placement import choose_target
     from workbench.store.queries.jobs import detail
 
     if not backend and not runner:
         return {}, ()
     spec = detail(store, row.id).spec
-    target, notes = find_place(backend or row.place.backend, runner, spec)
+    target, notes = choose_target(backend or row.place.backend, runner, spec)
     stays = (target.type, target.address) == (row.place.type, row.place.address)
     if not stays and not any(each.training_results for each in spec.data_stores):
         raise UsageError(

@@ -60,7 +60,7 @@ def _instead(store: DataStore, config: Config, served: Served | None) -> tuple[d
     return {}, ""
 
 
-def also_named() -> dict[str, Mapping[str, str]]:
+def served_connections() -> dict[str, Mapping[str, str]]:
     """Return the served store under its name, or nothing when none is served."""
     home = Home(default_home())
     if not home.served_store.exists():

@@ -1,1 +1,1 @@
-"""backends."""
+"""Commands on backends: configure and probe them, list their GPUs, bring images there, adopt jobs."""

@@ -13,7 +13,7 @@ from workbench.cli.framework.options import Json
 from workbench.terminal.console import narrate, width
 
 if TYPE_CHECKING:
-    from workbench.services.submit.adoption import Found
+    from workbench.services.submit.adoption import AdoptableJob
 
 Place = Annotated[str, typer.Argument(metavar="PLACE", help="Where they run.", autocompletion=backend_names)]
 Jobs = Annotated[
@@ -56,7 +56,7 @@ def adopt(
             _print_table(found)
 
 
-def _warn_of(found: Found, missing: list[str]) -> None:
+def _warn_of(found: AdoptableJob, missing: list[str]) -> None:
     from workbench.job import short_id
     from workbench.terminal.errors import warn
 
@@ -66,7 +66,7 @@ def _warn_of(found: Found, missing: list[str]) -> None:
     )
 
 
-def _print_table(found: list[Found]) -> None:
+def _print_table(found: list[AdoptableJob]) -> None:
     from workbench.job import short_id
     from workbench.terminal.table import Column, render
 
@@ -93,7 +93,7 @@ def _print_table(found: list[Found]) -> None:
     sys.stdout.write(render(columns, rows, width=width(100)))
 
 
-def _print_document(found: list[Found], *, adopted: bool) -> None:
+def _print_document(found: list[AdoptableJob], *, adopted: bool) -> None:
     from workbench.terminal.json_output import print_document
 
     print_document(

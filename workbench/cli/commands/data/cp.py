@@ -18,7 +18,7 @@ from workbench.job import short_id
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
-    from workbench.services.backends.learner_access import Reached
+    from workbench.services.backends.learner_access import LearnerAccess
 
 STDOUT = "-"
 EXECUTABLE = 0o111
@@ -102,7 +102,7 @@ def _named(text: str) -> Named | None:
     return Named(job, path)
 
 
-def _fetch(found: Reached, path: str, target: str, *, force: bool) -> tuple[str, int, int]:
+def _fetch(found: LearnerAccess, path: str, target: str, *, force: bool) -> tuple[str, int, int]:
     entries = found.runner.files(found.ref, path)
     if not entries:
         raise InputMissing(
@@ -120,7 +120,7 @@ def _fetch(found: Reached, path: str, target: str, *, force: bool) -> tuple[str,
     return (str(to), *(_write_file if single else _write_folder)(found, path, to, force))
 
 
-def _print(found: Reached, path: str) -> tuple[int, int]:
+def _print(found: LearnerAccess, path: str) -> tuple[int, int]:
     from workbench.services.transfer.extract import receive_file
 
     def receive(stream: BinaryIO) -> None:
@@ -131,7 +131,7 @@ def _print(found: Reached, path: str) -> tuple[int, int]:
     return 1, 0
 
 
-def _write_file(found: Reached, path: str, to: Path, force: bool) -> tuple[int, int]:
+def _write_file(found: LearnerAccess, path: str, to: Path, force: bool) -> tuple[int, int]:
     """Write a file beside its place, and move it there when it is whole."""
     from workbench.services.transfer.extract import receive_file
 
@@ -154,7 +154,7 @@ def _write_file(found: Reached, path: str, to: Path, force: bool) -> tuple[int, 
     return 1, sum(sizes)
 
 
-def _write_folder(found: Reached, path: str, to: Path, force: bool) -> tuple[int, int]:
+def _write_folder(found: LearnerAccess, path: str, to: Path, force: bool) -> tuple[int, int]:
     from workbench.services.transfer.extract import Received, receive_folder, write_folder
 
     got: list[Received] = []
@@ -170,7 +170,7 @@ def _write_folder(found: Reached, path: str, to: Path, force: bool) -> tuple[int
     return sum(each.files for each in got), sum(each.size_bytes for each in got)
 
 
-def _send(found: Reached, source: Path, path: str, *, force: bool) -> tuple[str, int, int]:
+def _send(found: LearnerAccess, source: Path, path: str, *, force: bool) -> tuple[str, int, int]:
     """Write a file or folder from here into the job."""
     if not source.exists():
         raise InputMissing(f"there is no {source}")

@@ -15,7 +15,7 @@ from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
     from runners.interface import FileEntry
-    from workbench.services.backends.learner_access import Reached
+    from workbench.services.backends.learner_access import LearnerAccess
 
 SHOWN = ("results", "checkpoints", "logs")
 
@@ -66,7 +66,7 @@ def _shown(name: str) -> str:
     return clean(name).replace("\n", "\\x0a").replace("\t", "\\x09")
 
 
-def _print_document(found: Reached, listed: list[tuple[str, FileEntry]]) -> None:
+def _print_document(found: LearnerAccess, listed: list[tuple[str, FileEntry]]) -> None:
     from workbench.formats import iso
     from workbench.terminal.json_output import print_document
 
@@ -90,7 +90,7 @@ def _print_document(found: Reached, listed: list[tuple[str, FileEntry]]) -> None
     )
 
 
-def _print_table(found: Reached, listed: list[tuple[str, FileEntry]]) -> None:
+def _print_table(found: LearnerAccess, listed: list[tuple[str, FileEntry]]) -> None:
     import shutil
     import sys
 

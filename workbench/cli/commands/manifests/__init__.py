@@ -1,1 +1,1 @@
-"""manifests."""
+"""Commands on manifests: preview one, write templates, convert those of FfDL."""
