@@ -22,13 +22,13 @@ from screens.core.keymap import key_map
 from screens.core.memory import Memory
 from screens.jobs.queries import Beginning, beginning, open_and_ended
 from screens.jobs.table_screen import RunsScreen
-from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.status import is_open, look
 from screens.style.themes import NO_COLOUR_THEME, OURS, THEMES, Paint, role_variables
 from screens.workers.background import Background, DaemonThreads, Finished, start_loop
 from screens.workers.reader import Answer, Reader, Trouble
 from screens.workers.writer import StoreWriter, Write, WriteDone
+from workbench import formats
 from workbench.clock import now_us
 from workbench.config import load_config
 from workbench.errors import FabricError
@@ -53,7 +53,7 @@ def farewell(jobs: Sequence[JobRow]) -> str:
     if not going:
         return ""
     lines = ["1 job goes on:" if len(going) == 1 else f"{len(going):,} jobs go on:"]
-    lines += [f"  {job.id}  {job.state.lower():<11} {text.harmless(job.name)}" for job in going[-MOST:]]
+    lines += [f"  {job.id}  {job.state.lower():<11} {formats.printable(job.name)}" for job in going[-MOST:]]
     if len(going) > MOST:
         lines.append(f"  and {len(going) - MOST:,} more")
     shows = "it" if len(going) == 1 else "them"
@@ -276,7 +276,7 @@ class FabricApp(AppActions):
             share = "" if task.fraction is None else f" {task.fraction:.0%}"
             said.append(
                 (
-                    text.harmless(task.title) + share if len(running) == 1 else f"{len(running)} tasks",
+                    formats.printable(task.title) + share if len(running) == 1 else f"{len(running)} tasks",
                     "accent",
                 )
             )

@@ -14,10 +14,10 @@ from screens.core import actions
 from screens.core.app_protocol import JumpTarget, Severity
 from screens.core.memory import Memory
 from screens.jobs.actions import Steering
-from screens.style import text
 from screens.style.themes import OURS
 from screens.workers.background import Background
 from screens.workers.reader import Reader
+from workbench import formats
 from workbench.errors import FabricError
 from workbench.paths import Home
 from workbench.store.db.rows import JobRow
@@ -42,7 +42,7 @@ class AppActions(App[int]):
 
     def tell(self, said: str, severity: Severity = "information") -> None:
         """Say something in passing; never read as markup."""
-        self.notify(text.harmless(said), severity=severity, markup=False)
+        self.notify(formats.printable(said), severity=severity, markup=False)
 
     async def action_perform(self, action_id: str, number: int | None = None) -> None:
         """Do what a key of the focused pane would do; for the key bar, the palette and commands."""

@@ -10,9 +10,9 @@ from textual.content import Content
 
 from backends.contract.host import Finding, Node, Slot
 from screens.backends.watch import BackendStatus
-from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.widgets.markup import bar, flow, heading, page, plain
+from workbench import formats
 from workbench.job import short_id
 
 HISTORY: Final = 60
@@ -66,7 +66,7 @@ def _place(state: PlaceState, now_us: int, width: int) -> list[Content]:
         lines.append(plain(f"  {state.last.hint}", "dim"))
     if state.good is None or state.good.inventory is None:
         return lines
-    if versions := [text.harmless(found.found) for found in state.good.findings if _is_version(found)]:
+    if versions := [formats.printable(found.found) for found in state.good.findings if _is_version(found)]:
         lines.append(plain("  " + f" {glyphs().dot} ".join(versions), "dim"))
     stale = (now_us - state.good.seen_us) / 1e6 > STALE_SECONDS
     for node in state.good.inventory.nodes:
@@ -83,11 +83,11 @@ def _health(state: PlaceState, now_us: int) -> Content:
     last = state.last
     if last is None:
         return plain("asking", "dim")
-    age = text.duration((now_us - last.seen_us) / 1e6)
+    age = formats.duration((now_us - last.seen_us) / 1e6)
     if last.trouble:
         said = f"does not answer: {last.trouble}"
         if state.good is not None:
-            said += f" {glyphs().dot} last seen {text.duration((now_us - state.good.seen_us) / 1e6)} ago"
+            said += f" {glyphs().dot} last seen {formats.duration((now_us - state.good.seen_us) / 1e6)} ago"
         return plain(said, "error")
     if (now_us - last.seen_us) / 1e6 > STALE_SECONDS:
         return plain(f"no answer for {age}", "warning")
@@ -102,13 +102,13 @@ def _node(node: Node, histories: Mapping[str, Sequence[float]], width: int) -> l
     facts = [f"{node.cpus} CPU" if node.cpus == 1 else f"{node.cpus} CPUs"]
     if node.cpu_percent is not None:
         facts[0] += f" {bar(node.cpu_percent / 100, 8)} {node.cpu_percent:.0f} %"
-    memory = f"memory {text.size(node.memory_bytes)}"
+    memory = f"memory {formats.size(node.memory_bytes)}"
     if node.memory_used_bytes is not None:
         used = bar(node.memory_used_bytes / max(1, node.memory_bytes), 8)
-        memory += f" {used} {text.size(node.memory_used_bytes)} used"
+        memory += f" {used} {formats.size(node.memory_used_bytes)} used"
     facts.append(memory)
     if node.disk_free_bytes is not None:
-        facts.append(f"disk {text.size(node.disk_free_bytes)} free")
+        facts.append(f"disk {formats.size(node.disk_free_bytes)} free")
     curve = plain(sparkline(histories.get(node.name, ()), CURVE_CELLS), "key")
     parts = [plain(node.name), *(plain(fact) for fact in facts), curve]
     lines = flow(parts, f" {glyphs().dot} ", width, "  ", "    ")
@@ -123,9 +123,9 @@ def _slot(slot: Slot, history: Sequence[float], width: int) -> list[Content]:
         if slot.utilization_percent is None
         else f"{bar(slot.utilization_percent / 100, 8)} {slot.utilization_percent:3.0f} %"
     )
-    memory = text.size(slot.memory_bytes)
+    memory = formats.size(slot.memory_bytes)
     if slot.memory_used_bytes is not None:
-        memory = f"{text.size(slot.memory_used_bytes)} of {memory}"
+        memory = f"{formats.size(slot.memory_used_bytes)} of {memory}"
     facts = [f"GPU {slot.index} {slot.model}", used, memory]
     if slot.temperature_celsius is not None:
         facts.append(

@@ -12,11 +12,11 @@ from screens.backends.page import PlaceState, places_page
 from screens.backends.watch import BackendAnswer, options_of, watch_backends
 from screens.base.base import BaseScreen
 from screens.core import actions
-from screens.style import text
 from screens.widgets.markup import plain
 from screens.widgets.text_page import PlacesPage
 from screens.workers.background import Report
 from screens.workers.command_runner import call
+from workbench import formats
 from workbench.config import Config, load_config
 from workbench.errors import FabricError
 
@@ -114,5 +114,5 @@ class PlacesScreen(BaseScreen):
     def refresh_head(self) -> None:
         """Say how many places there are, and how many do not answer."""
         down = sum(state.last is not None and bool(state.last.trouble) for state in self._states.values())
-        count = text.count(len(self._states), "place")
+        count = formats.count(len(self._states), "place")
         self.head(("places",), ((f"{down} do not answer" if down else "", "error"), (count, "dim")))

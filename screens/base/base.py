@@ -13,8 +13,8 @@ from textual.widgets import Static
 
 from screens.core import actions
 from screens.core.app_protocol import AppProtocol, JumpTarget, Part, fabric_app
-from screens.style import text
 from screens.widgets.bars import Heading, KeyBar
+from workbench import formats
 
 if TYPE_CHECKING:
     from screens.base.dialogs import Choice
@@ -110,8 +110,8 @@ class BaseScreen(Screen[None]):
             line.display = error is not None
         if error is not None:
             hint = f" ({error.hint})" if error.hint else ""
-            since = text.clock_time(self.fabric.trouble_since_us)
-            line.update(text.harmless(f" {error}{hint}. What is shown is from {since}"))
+            since = formats.clock_time(self.fabric.trouble_since_us)
+            line.update(formats.printable(f" {error}{hint}. What is shown is from {since}"))
 
     def refresh_head(self) -> None:
         """Say again where one is; called when what the app has to say has changed."""

@@ -24,6 +24,7 @@ from screens.style import text
 from screens.widgets.markup import bar, page, plain
 from screens.widgets.prompt import Prompt
 from screens.workers.background import Background, Task
+from workbench import formats
 from workbench.errors import FabricError
 
 JUMP_KEYS: Final = "asdfghjklqwertyuiopzxcvbnm"
@@ -69,11 +70,11 @@ class Confirm(ModalScreen[bool]):
         """Put the dialog together."""
         asked = self.question
         with Vertical(classes="dialog"):
-            yield Static(Content(text.harmless(asked.title)), classes="title")
-            yield Static(Content("\n".join(text.harmless(line) for line in asked.lines)), classes="lines")
+            yield Static(Content(formats.printable(asked.title)), classes="title")
+            yield Static(Content("\n".join(formats.printable(line) for line in asked.lines)), classes="lines")
             yield Static(Content(asked.consequence), classes="consequence")
             if asked.typed:
-                yield Static(Content(f"Type {text.harmless(asked.typed)} to go on:"))
+                yield Static(Content(f"Type {formats.printable(asked.typed)} to go on:"))
                 yield Input()
             with Horizontal(classes="buttons"):
                 yield Button("cancel (n)", id="no")
@@ -122,7 +123,7 @@ class Choose(ModalScreen[Choice]):
             yield Static(Content(self.titled), classes="title")
             for index, choice in enumerate(self.choices):
                 shown = Content.assemble((choice.key, "bold $primary"), f"  {choice.title}  ")
-                value = Content.styled(text.shorten(text.harmless(choice.value), 44), "$role-dim")
+                value = Content.styled(text.shorten(formats.printable(choice.value), 44), "$role-dim")
                 yield Static(shown + value, classes="choice", id=f"choice-{index}")
 
     def on_key(self, event: events.Key) -> None:
@@ -163,7 +164,7 @@ class TextView(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Put the dialog together."""
         with Vertical(classes="dialog wide"):
-            yield Static(Content(text.harmless(self.titled)), classes="title")
+            yield Static(Content(formats.printable(self.titled)), classes="title")
             with Vertical(classes="text"):
                 yield Static(self.body)
             yield Static(Content.styled("esc closes, y copies, j and k scroll", "$role-dim"))
@@ -228,7 +229,7 @@ class Pick(ModalScreen[int]):
     def __init__(self, title: str, lines: Sequence[str]) -> None:
         super().__init__()
         self.titled = title
-        self.lines = [text.harmless(line) for line in lines]
+        self.lines = [formats.printable(line) for line in lines]
         self._shown: list[int] = []
 
     def compose(self) -> ComposeResult:
@@ -295,7 +296,7 @@ class Problem(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Put the dialog together."""
         with Vertical(classes="dialog problem"):
-            yield Static(Content(text.harmless(self.titled)), classes="title")
+            yield Static(Content(formats.printable(self.titled)), classes="title")
             yield Static(plain(str(self.error), "error"))
             if self.error.hint:
                 yield Static(plain(self.error.hint), classes="hint")
@@ -344,7 +345,7 @@ class TaskList(ModalScreen[None]):
 
 
 def _task_lines(task: Task) -> list[Content]:
-    took = text.duration(task.seconds)
+    took = formats.duration(task.seconds)
     if task.error is not None:
         said, role = f"failed: {task.error}", "error"
     elif task.ended is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from screens.style import text
+from workbench import formats
 
 _FAR: Final = 1e300
 _NEAR: Final = 1e-290
@@ -95,7 +95,7 @@ def around(values: Iterable[float], *, logarithmic: bool = False) -> Axis:
 def label(value: float, *, seconds: bool = False) -> str:
     """Say a tick in few cells: ``20k``, ``0.05``, ``1e-05``; a number of seconds as a span."""
     if seconds:
-        return text.short_duration(value)
+        return formats.short_duration(value)
     if abs(value) < 1e-12:
         return "0"
     for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -21,6 +21,7 @@ from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.themes import paint_of
 from screens.widgets.drawn import Drawn
+from workbench import formats
 
 
 class ChartGrid(ChartKeys, Drawn, ScrollView, can_focus=True):
@@ -157,7 +158,7 @@ class ChartGrid(ChartKeys, Drawn, ScrollView, can_focus=True):
         if block is None:
             return Strip.blank(width, base)
         if block.heading:
-            ruled = f"{text.harmless(block.heading)} ".ljust(width - 1, glyphs().ruler)
+            ruled = f"{formats.printable(block.heading)} ".ljust(width - 1, glyphs().ruler)
             return Strip([Segment(ruled, base + paint_of(self).style("dim"))]).adjust_cell_length(width, base)
         line = self.scroll_offset.y + y - block.top
         strips = [self._tile(name)[line] for name in block.names]

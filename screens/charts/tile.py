@@ -15,6 +15,7 @@ from screens.charts.plot import View
 from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.themes import Paint
+from workbench import formats
 
 LEGEND_FROM_HEIGHT = 7
 """Lower charts keep their lines for the plot."""
@@ -91,7 +92,7 @@ def _title(
     data: ChartData, view: View, width: int, paint: Paint, base: Style, focused: bool, pinned: bool
 ) -> Strip:
     facts = _facts(data, view)
-    left = (glyphs().mark if focused else " ") + ("* " if pinned else "") + text.harmless(data.name)
+    left = (glyphs().mark if focused else " ") + ("* " if pinned else "") + formats.printable(data.name)
     left = text.shorten(left, width)
     room = width - text.cells(left) - 1
     while facts and text.cells("  ".join(facts)) > room:
@@ -114,11 +115,11 @@ def _facts(data: ChartData, view: View) -> list[str]:
         if at is None:
             return []
         where = data.curves[0].x[at]
-        x = text.duration(where) if view.over_time else f"{view.axis} {where:g}"
-        return [text.number(data.curves[0].value[at]), f"at {x}"]
-    facts = [text.number(data.last)] if len(data.curves) == 1 else []
+        x = formats.duration(where) if view.over_time else f"{view.axis} {where:g}"
+        return [formats.compact_number(data.curves[0].value[at]), f"at {x}"]
+    facts = [formats.compact_number(data.last)] if len(data.curves) == 1 else []
     if data.least is not None and data.most is not None:
-        facts += [f"min {text.number(data.least)}", f"max {text.number(data.most)}"]
+        facts += [f"min {formats.compact_number(data.least)}", f"max {formats.compact_number(data.most)}"]
     return [*facts, *_how(view)]
 
 
@@ -134,7 +135,7 @@ def _legend(data: ChartData, view: View, width: int, paint: Paint, base: Style) 
     for index, one in enumerate(data.curves):
         at = one.nearest(view.cursor) if view.cursor is not None else len(one.x) - 1
         value = one.value[at] if at is not None and at >= 0 else math.nan
-        shown = f"{glyphs().ruler}{glyphs().ruler} {text.harmless(one.label)} {text.number(value)}  "
+        shown = f"{glyphs().ruler}{glyphs().ruler} {formats.printable(one.label)} {formats.compact_number(value)}  "
         if text.cells(shown) > room:
             segments.append(Segment(f"+{len(data.curves) - index}", base + paint.style("dim")))
             break

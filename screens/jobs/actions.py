@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from screens.jobs.file_actions import Fetching
-from screens.style import text
 from screens.style.status import is_open
 from screens.workers.writer import Write
+from workbench import formats
 from workbench.job import State
 from workbench.services.control.annotate import Annotations, annotate
 from workbench.store.db.database import Store
@@ -41,8 +41,8 @@ def ask_for(kind: RequestKind, jobs: Sequence[JobRow]) -> Write:
 
 def _names(jobs: Sequence[JobRow]) -> str:
     if len(jobs) == 1:
-        return text.harmless(jobs[0].name)
-    return text.count(len(jobs), "job")
+        return formats.printable(jobs[0].name)
+    return formats.count(len(jobs), "job")
 
 
 class Steering(Fetching):
@@ -71,11 +71,11 @@ class Steering(Fetching):
             self.fabric.tell(said, "warning")
             return
         left_out = len(jobs) - len(fitting)
-        lines = [text.harmless(job.name) + f"  {job.state.lower()}" for job in fitting[:8]]
+        lines = [formats.printable(job.name) + f"  {job.state.lower()}" for job in fitting[:8]]
         if len(fitting) > 8:
             lines.append(f"and {len(fitting) - 8} more")
         if left_out:
-            lines.append(f"({text.count(left_out, 'marked job')} left out: nothing to {kind})")
+            lines.append(f"({formats.count(left_out, 'marked job')} left out: nothing to {kind})")
         typed = fitting[0].name if kind in ("kill", "delete") and len(fitting) > 1 else ""
         asked = Question(f"{question} {_names(fitting)}?", tuple(lines), consequence, kind, typed)
 

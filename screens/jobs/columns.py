@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from screens.style import status, text
+from screens.style import status
 from screens.style.glyphs import glyphs
+from workbench import formats
 from workbench.job import TERMINAL, short_id
+from workbench.services.inspect.job_times import run_seconds, unseen_seconds
 from workbench.store.db.rows import JobRow
 
 
@@ -55,7 +57,7 @@ class Column:
 
 
 def _state(line: Line) -> Cell:
-    if status.unseen_seconds(line.job, line.now_us) is not None:
+    if unseen_seconds(line.job, line.now_us) is not None:
         return Cell(f"{glyphs().lost} {line.job.state.lower()}", "dim")
     if line.job.intent:
         verb = {"halt": "halting", "kill": "killing", "delete": "deleting"}[line.job.intent]
@@ -71,31 +73,31 @@ def _progress(line: Line) -> Cell:
 
 
 def _eta(line: Line) -> Cell:
-    fraction, seconds = line.figures.fraction, status.run_seconds(line.job, line.now_us)
+    fraction, seconds = line.figures.fraction, run_seconds(line.job, line.now_us)
     if not fraction or seconds is None or not 0 < fraction < 1 or line.job.ended_us is not None:
         return Cell("")
-    return Cell(text.short_duration(seconds * (1 - fraction) / fraction), "dim")
+    return Cell(formats.short_duration(seconds * (1 - fraction) / fraction), "dim")
 
 
 def _rate(line: Line) -> Cell:
     """Return steps a second since the command started, while it runs."""
-    seconds, step = status.run_seconds(line.job, line.now_us), line.figures.step
+    seconds, step = run_seconds(line.job, line.now_us), line.figures.step
     if not step or not seconds or line.job.state in TERMINAL:
         return Cell("")
-    return Cell(text.number(step / seconds), "dim")
+    return Cell(formats.compact_number(step / seconds), "dim")
 
 
 def _loss(line: Line) -> Cell:
-    return Cell("" if line.figures.loss is None else text.number(line.figures.loss))
+    return Cell("" if line.figures.loss is None else formats.compact_number(line.figures.loss))
 
 
 def _time(line: Line) -> Cell:
-    seconds = status.run_seconds(line.job, line.now_us)
-    return Cell("" if seconds is None else text.short_duration(seconds))
+    seconds = run_seconds(line.job, line.now_us)
+    return Cell("" if seconds is None else formats.short_duration(seconds))
 
 
 def _age(line: Line) -> Cell:
-    return Cell(text.short_duration((line.now_us - line.job.submitted_us) / 1e6), "dim")
+    return Cell(formats.short_duration((line.now_us - line.job.submitted_us) / 1e6), "dim")
 
 
 def _why(line: Line) -> Cell:
@@ -104,7 +106,7 @@ def _why(line: Line) -> Cell:
 
 
 def _tags(line: Line) -> Cell:
-    return Cell(text.harmless(" ".join(line.job.tags)), "dim")
+    return Cell(formats.printable(" ".join(line.job.tags)), "dim")
 
 
 def _exit(line: Line) -> Cell:
@@ -115,9 +117,9 @@ def _exit(line: Line) -> Cell:
 # fmt: off
 COLUMNS: Final = (
     Column("state", 13, _state, sort="state"),
-    Column("name", 0, lambda line: Cell(text.harmless(line.job.name)), sort="name"),
+    Column("name", 0, lambda line: Cell(formats.printable(line.job.name)), sort="name"),
     Column("id", 9, lambda line: Cell(short_id(line.job.id), "dim"), sort="submitted"),
-    Column("place", 8, lambda line: Cell(text.harmless(line.job.place.backend)), sort="place", from_width=70),
+    Column("place", 8, lambda line: Cell(formats.printable(line.job.place.backend)), sort="place", from_width=70),
     Column("runner", 9, lambda line: Cell(line.job.place.runner, "dim"), from_width=130),
     Column("gpus", 4, lambda line: Cell(str(line.job.gpus or "")), "right", "gpus", 110),
     Column("step", 7, lambda line: Cell("" if line.figures.step is None else str(line.figures.step)), "right", "", 62),

@@ -1,194 +1,186 @@
-"""What several jobs laid beside each other say: values, the configuration in which they differ, the code. No widget."""
+"""The pages of a comparison: values and metrics, the settings in which jobs differ, the code. No widget."""
 
 from __future__ import annotations
 
-import difflib
-import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from textual.content import Content
 
-from screens.jobs.other_pages import flat
-from screens.jobs.queries import JobPage, job_page
 from screens.style import status, text
+from screens.style.glyphs import glyphs
 from screens.widgets.markup import heading, page, plain, table
+from workbench import formats
+from workbench.errors import FabricError
 from workbench.job import short_id
 from workbench.paths import Home
-from workbench.spec import spec_to_json
+from workbench.services.inspect.comparison import (
+    ComparedMetric,
+    ComparedValue,
+    Comparison,
+    FileDifference,
+    JobRecord,
+    code_differences,
+    compare,
+)
+from workbench.services.inspect.job_times import run_seconds
+from workbench.store import jobs
 from workbench.store.db.database import Store
 
-TEXT_BYTES: Final = 200_000
-"""Larger files are only said to differ."""
 DIFF_LINES: Final = 600
-BINARY: Final = b"\0"
+VALUE_CELLS: Final = 40
+"""A longer value is cut."""
+LEAST_CELLS: Final = 8
+"""Narrower pieces of values say nothing: then the rest is whole."""
 
 
-def compare_query(job_ids: Sequence[str]) -> Callable[[Store], tuple[JobPage, ...]]:
-    """Return the query for several jobs; those that are gone are left out."""
-    queries = [job_page(job_id) for job_id in job_ids]
+def compare_query(job_ids: Sequence[str]) -> Callable[[Store], Comparison]:
+    """Return the query that compares several jobs; those that were deleted are left out."""
 
-    def read(store: Store) -> tuple[JobPage, ...]:
-        return tuple(found for found in (query(store) for query in queries) if found is not None)
+    def read(store: Store) -> Comparison:
+        rows = [row for job_id in job_ids if (row := jobs.job(store, job_id)) is not None]
+        return compare(store, [row for row in rows if row.deleted_us is None])
 
     return read
 
 
-def titles(pages: Sequence[JobPage]) -> list[str]:
+def titles(compared: Sequence[JobRecord]) -> list[str]:
     """Name each job, in few cells; with its id where names are the same."""
-    names = [text.shorten(text.harmless(one.row.name), 18) for one in pages]
+    names = [text.shorten(formats.printable(job.row.name), 18) for job in compared]
     return [
-        name if names.count(name) == 1 else f"{text.shorten(name, 8)} {short_id(one.row.id)}"
-        for name, one in zip(names, pages, strict=True)
+        name if names.count(name) == 1 else f"{text.shorten(name, 8)} {short_id(job.row.id)}"
+        for name, job in zip(names, compared, strict=True)
     ]
 
 
-def values(pages: Sequence[JobPage], now_us: int) -> Content:
-    """Return states, times and the last and best value of every metric."""
-    heads = titles(pages)
+def values_page(comparison: Comparison, now_us: int) -> Content:
+    """Return states, times, and the last and the best value of every metric."""
+    compared, heads = comparison.jobs, titles(comparison.jobs)
     general: list[tuple[str | Content, ...]] = [
-        ("state", *(plain(str(status.look(one.row.state)), one.row.state.lower()) for one in pages)),
-        ("id", *(short_id(one.row.id) for one in pages)),
-        ("ran", *(_ran(one, now_us) for one in pages)),
-        ("exit code", *("" if one.row.exit_code is None else str(one.row.exit_code) for one in pages)),
+        ("state", *(plain(str(status.look(job.row.state)), job.row.state.lower()) for job in compared)),
+        ("id", *(short_id(job.row.id) for job in compared)),
+        ("ran", *(_ran(job, now_us) for job in compared)),
+        ("exit code", *("" if job.row.exit_code is None else str(job.row.exit_code) for job in compared)),
     ]
-    found = [{series.name: series for series in one.metrics if series.learner == 1} for one in pages]
-    names = sorted({name for one in found for name in one})
-    rows: list[tuple[str | Content, ...]] = []
-    for name in names:
-        series = [one.get(name) for one in found]
-        best = [
-            None if one is None else one.minimum if _less_is_better(name) else one.maximum for one in series
-        ]
-        rows.append((name, "last", *("" if one is None else text.number(one.last) for one in series)))
-        rows.append(
-            (
-                "",
-                "least" if _less_is_better(name) else "most",
-                *_best_marked(best, less=_less_is_better(name)),
-            )
-        )
+    metrics = sorted(comparison.metrics, key=lambda metric: metric.name)
+    rows = [row for metric in metrics for row in _metric_rows(metric)]
     return page(
         [heading("Jobs"), *table(("", *heads), general)],
         [heading("Metrics"), *table(("metric", "", *heads), rows)] if rows else [plain("no metrics", "dim")],
     )
 
 
-def _ran(one: JobPage, now_us: int) -> str:
-    seconds = status.run_seconds(one.row, now_us)
-    return "" if seconds is None else text.duration(seconds)
+def _ran(job: JobRecord, now_us: int) -> str:
+    seconds = run_seconds(job.row, now_us)
+    return "" if seconds is None else formats.duration(seconds)
 
 
-def _less_is_better(name: str) -> bool:
-    metric = name.rpartition("/")[2].lower()
-    return any(word in metric for word in ("loss", "error", "err", "perplexity", "mae", "mse", "time"))
+def _metric_rows(metric: ComparedMetric) -> Iterator[tuple[str | Content, ...]]:
+    """Yield the last values and the best ones; the smallest and the largest where nobody knows which are the best."""
+    series = metric.series
+    yield metric.name, "last", *("" if one is None else formats.compact_number(one.last) for one in series)
+    smallest = [None if one is None else one.minimum for one in series]
+    largest = [None if one is None else one.maximum for one in series]
+    none_is_best = (False,) * len(series)
+    if metric.smaller_is_better is not False:
+        yield "", "min", *_values(smallest, metric.is_best() if metric.smaller_is_better else none_is_best)
+    if not metric.smaller_is_better:
+        largest_is_best = metric.smaller_is_better is False
+        yield "", "max", *_values(largest, metric.is_best() if largest_is_best else none_is_best)
 
 
-def _best_marked(best: Sequence[float | None], *, less: bool) -> Iterator[Content]:
-    known = [value for value in best if value is not None]
-    winner = (min(known) if less else max(known)) if known else None
-    for value in best:
-        shown = "" if value is None else text.number(value)
-        yield (
-            plain(shown, "completed")
-            if value is not None and value == winner and len(known) > 1
-            else plain(shown)
-        )
+def _values(values: Sequence[float | None], best: Sequence[bool]) -> Iterator[Content]:
+    for value, is_best in zip(values, best, strict=True):
+        shown = "" if value is None else formats.compact_number(value)
+        yield plain(shown, "completed") if is_best else plain(shown)
 
 
-def differing(pages: Sequence[JobPage]) -> Content:
-    """Return only those values of the configuration that are not the same in all jobs."""
-    specs = [dict(flat(spec_to_json(one.detail.spec))) if one.detail else {} for one in pages]
-    for one, spec in zip(pages, specs, strict=True):
-        spec |= _recorded(one)
-    keys = sorted({key for spec in specs for key in spec})
-    rows: list[tuple[str | Content, ...]] = [
-        (key, *(plain(_shown(spec.get(key))) for spec in specs))
-        for key in keys
-        if len({_shown(spec.get(key)) for spec in specs}) > 1
-    ]
-    same = sum(len({_shown(spec.get(key)) for spec in specs}) == 1 for key in keys)
-    if not rows:
+def differences_page(comparison: Comparison) -> Content:
+    """Return only those settings, recorded facts and packages in which the jobs differ."""
+    code = ComparedValue("code", tuple(job.code_hash[:12] for job in comparison.jobs))
+    parts = (
+        ("What differs", (*comparison.settings, code)),
+        ("Recorded at the launch", comparison.recorded),
+        ("Packages", comparison.packages),
+    )
+    compared = [value for _, values in parts for value in values]
+    same = sum(not value.differs for value in compared)
+    if same == len(compared):
         return plain(f"nothing differs: all {same} values are the same", "dim")
-    return page(
-        [heading("What differs"), *table(("key", *titles(pages)), rows)],
-        [plain(f"{same} other values are the same", "dim")],
+    heads = ("key", *titles(comparison.jobs))
+    tables = []
+    for title, values in parts:
+        differing = sorted((value for value in values if value.differs), key=lambda value: value.key)
+        rows: list[tuple[str | Content, ...]] = [
+            (value.key, *(plain(shown) for shown in _shown(value))) for value in differing
+        ]
+        tables.append([heading(title), *table(heads, rows)] if rows else [])
+    return page(*tables, [plain(f"{same} other values are the same", "dim")])
+
+
+def _shown(value: ComparedValue) -> list[str]:
+    """Return the values of one key, cut, but never so that different ones look the same."""
+    texts = ["" if each is None else str(each).replace("\n", "\\n") for each in value.values]
+    if len(set(texts)) < len({repr(each) for each in value.values}):  # 1 and "1"
+        texts = ["" if each is None else repr(each) for each in value.values]
+    shown = cut_apart(texts, VALUE_CELLS)
+    return [shown[each] for each in texts]
+
+
+def cut_apart(texts: Sequence[str], width: int) -> dict[str, str]:
+    """Cut texts to so many cells; those that begin alike are shown from where they differ."""
+    if width < LEAST_CELLS:
+        return {each: each for each in texts}
+    short: dict[str, list[str]] = {}
+    for each in dict.fromkeys(texts):
+        short.setdefault(text.shorten(each, width), []).append(each)
+    cut: dict[str, str] = {}
+    for shown, alike in short.items():
+        if len(alike) == 1:
+            cut[alike[0]] = shown
+            continue
+        start = _same_signs(alike)
+        rest = cut_apart([each[start:] for each in alike], width - 1)
+        cut |= {each: glyphs().more + rest[each[start:]] for each in alike}
+    return cut
+
+
+def _same_signs(texts: Sequence[str]) -> int:
+    """Return how many signs at the start of all texts are the same."""
+    return next(
+        (i for i, signs in enumerate(zip(*texts, strict=False)) if len(set(signs)) > 1), min(map(len, texts))
     )
 
 
-def _recorded(one: JobPage) -> dict[str, Any]:
-    if one.detail is None:
-        return {}
-    git = one.detail.recorded.get("git")
-    commit = str(git.get("commit", ""))[:12] if isinstance(git, Mapping) else ""
-    return {
-        "place": one.row.place.backend,
-        "runner": one.row.place.runner,
-        "code": one.detail.code_hash[:12],
-        "git commit": commit,
-        "interpreter": one.detail.recorded.get("python", ""),
-    }
-
-
-def _shown(value: object) -> str:
-    return text.shorten("" if value is None else str(value).replace("\n", " "), 40)
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    size: int
-    data: bytes | None
-    """None for a file too large to be shown."""
-
-
-def code_diff(home: Home, pages: Sequence[JobPage]) -> Content:
-    """Return how the later jobs' code differs from that of the first; it takes a while to read their snapshots."""
-    hashes = [one.detail.code_hash if one.detail else "" for one in pages]
-    heads = titles(pages)
+def code_page(home: Home, compared: Sequence[JobRecord]) -> Content:
+    """Return how the later jobs' code differs from that of the first; reading the snapshots takes a while."""
+    hashes = [job.code_hash for job in compared]
+    heads = titles(compared)
     if len(set(hashes)) == 1:
         return plain("the code is the same" if hashes[0] else "these jobs have no code", "dim")
-    first = _members(home, hashes[0])
     parts = []
     for head, code_hash in zip(heads[1:], hashes[1:], strict=True):
         if code_hash == hashes[0]:
             parts.append([heading(f"{heads[0]} and {head}"), plain("  the code is the same", "dim")])
             continue
-        lines = list(_differences(first, _members(home, code_hash)))
+        try:
+            found = code_differences(home, hashes[0], code_hash, (heads[0], head))
+            lines = [line for file in found for line in _file_lines(file)]
+        except FabricError as error:
+            lines = [plain(f"  {error}", "error")]
         cut = [plain(f"  and {len(lines) - DIFF_LINES} more lines", "dim")] if len(lines) > DIFF_LINES else []
         parts.append([heading(f"from {heads[0]} to {head}"), *lines[:DIFF_LINES], *cut])
     return page(*parts)
 
 
-def _members(home: Home, code_hash: str) -> dict[str, _Member]:
-    if not code_hash or not (file := home.snapshot(code_hash)).is_file():
-        return {}
-    found = {}
-    with tarfile.open(file) as archive:
-        for member in archive:
-            if not member.isfile():
-                continue
-            stream = archive.extractfile(member) if member.size <= TEXT_BYTES else None
-            found[member.name.removeprefix("./")] = _Member(member.size, stream.read() if stream else None)
-    return found
-
-
-def _differences(before: Mapping[str, _Member], after: Mapping[str, _Member]) -> Iterator[Content]:
-    for name in sorted(before.keys() | after.keys()):
-        old, new = before.get(name), after.get(name)
-        if old == new and not (old and old.data is None):
-            continue
-        if old is None or new is None:
-            yield plain(f"  {'+' if old is None else '-'} {name}", "completed" if old is None else "failed")
-        elif old.data is None or new.data is None or BINARY in old.data or BINARY in new.data:
-            if old.size != new.size or old.data != new.data:
-                yield plain(f"  ~ {name}: {text.size(old.size)}, then {text.size(new.size)}", "warning")
-        else:
-            yield from _unified(name, old.data, new.data)
-
-
-def _unified(name: str, old: bytes, new: bytes) -> Iterator[Content]:
-    before, after = (data.decode("utf-8", "replace").splitlines() for data in (old, new))
-    for line in difflib.unified_diff(before, after, name, name, lineterm=""):
-        role = {"+": "completed", "-": "failed", "@": "key"}.get(line[:1], "")
-        yield plain(f"  {line}", role)
+def _file_lines(file: FileDifference) -> Iterator[Content]:
+    if file.before_bytes is None:
+        yield plain(f"  + {file.name}", "completed")
+    elif file.after_bytes is None:
+        yield plain(f"  - {file.name}", "failed")
+    elif file.lines is None:
+        sizes = f"{formats.size(file.before_bytes)}, then {formats.size(file.after_bytes)}"
+        yield plain(f"  ~ {file.name}: {sizes}", "warning")
+    else:
+        for line in file.lines:
+            yield plain(f"  {line}", {"+": "completed", "-": "failed", "@": "key"}.get(line[:1], ""))

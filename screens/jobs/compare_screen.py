@@ -16,13 +16,14 @@ from screens.charts.keys import ChartKeys
 from screens.charts.queries import Charted, charts_page
 from screens.core import actions
 from screens.jobs.actions import Steering
-from screens.jobs.compare_pages import code_diff, compare_query, differing, titles, values
-from screens.jobs.queries import JOB_COUNTERS, JobPage
-from screens.style import text
+from screens.jobs.compare_pages import code_page, compare_query, differences_page, titles, values_page
+from screens.jobs.queries import JOB_COUNTERS
 from screens.widgets.prompt import Prompt
 from screens.widgets.tabs import TabBar
 from screens.widgets.text_page import ComparePage
 from screens.workers.reader import Answer
+from workbench import formats
+from workbench.services.inspect.comparison import Comparison
 from workbench.store.db.rows import JobRow
 
 TABS: Final = ("charts", "values", "differences", "code")
@@ -37,7 +38,7 @@ class CompareScreen(Steering):
         super().__init__()
         self.jobs = list(jobs)
         self.tab = TABS[0]
-        self._pages: tuple[JobPage, ...] = ()
+        self._comparison: Comparison | None = None
         self._diffed: tuple[str, ...] = ()
 
     def body(self) -> Iterator[Widget]:
@@ -96,24 +97,24 @@ class CompareScreen(Steering):
         if isinstance(answer.value, ChartsPage):
             self.query_one(ChartGrid).show(answer.value, "none of them has reported a metric")
         elif answer.key == "jobs":
-            self._pages = answer.value
-            self.jobs = [page.row for page in self._pages]
+            self._comparison = answer.value
+            self.jobs = [job.row for job in answer.value.jobs]
             self._write()
             self.refresh_head()
 
     def _write(self) -> None:
-        if not self._pages:
+        if self._comparison is None or not self._comparison.jobs:
             return
+        comparison = self._comparison
         now = self.fabric.clock()
-        self.query_one("#values", ComparePage).show(values(self._pages, now))
-        self.query_one("#differences", ComparePage).show(differing(self._pages))
-        hashes = tuple(page.detail.code_hash if page.detail else "" for page in self._pages)
+        self.query_one("#values", ComparePage).show(values_page(comparison, now))
+        self.query_one("#differences", ComparePage).show(differences_page(comparison))
+        hashes = tuple(job.code_hash for job in comparison.jobs)
         if self.tab == "code" and hashes != self._diffed:
             self._diffed = hashes
-            pages = self._pages
             home = self.fabric.home
             self.fabric.background.run(
-                lambda: code_diff(home, pages), self._show_code, owner=self, newest="code"
+                lambda: code_page(home, comparison.jobs), self._show_code, owner=self, newest="code"
             )
 
     def _show_code(self, shown: Content) -> None:
@@ -125,7 +126,11 @@ class CompareScreen(Steering):
         if self.tab != "charts":
             return
         grid = self.query_one(ChartGrid)
-        names = titles(self._pages) if self._pages else [text.harmless(job.name) for job in self.jobs]
+        names = (
+            titles(self._comparison.jobs)
+            if self._comparison
+            else [formats.printable(job.name) for job in self.jobs]
+        )
         charted = [
             Charted(job.id, name, job.started_us or job.submitted_us)
             for job, name in zip(self.jobs, names, strict=True)
@@ -153,7 +158,7 @@ class CompareScreen(Steering):
 
     def refresh_head(self) -> None:
         """Say how many are compared."""
-        self.head(("runs", f"compare {text.count(len(self.jobs), 'job')}"), ())
+        self.head(("runs", f"compare {formats.count(len(self.jobs), 'job')}"), ())
 
     def targets(self) -> list[JobRow]:
         """Return all of them."""

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from screens.base.base import BaseScreen
 from screens.jobs.files import FoundFile, read_file
 from screens.launch.draft import words_of
-from screens.style import text
 from screens.style.status import is_open
 from screens.workers.command_runner import call, command_words
+from workbench import formats
 from workbench.errors import UsageError
 from workbench.job import short_id
 from workbench.services.control.annotate import Annotations, annotate
@@ -65,7 +65,7 @@ class Fetching(BaseScreen):
             return
         if not is_open(job):
             self.fabric.tell(
-                f"{text.harmless(job.name)} does not run: there is nothing to be beside of", "warning"
+                f"{formats.printable(job.name)} does not run: there is nothing to be beside of", "warning"
             )
         elif not _has_shell(job):
             self.fabric.tell(f"the runner {job.place.runner} opens no shells", "warning")
@@ -111,7 +111,7 @@ class Fetching(BaseScreen):
     def _download(self, job: JobRow, kind: str, folder: str) -> None:
         if folder:
             words = ["download", job.id, kind, "--to", str(Path(folder).expanduser())]
-            self._do(f"download {kind} of {text.harmless(job.name)}", words, f"{kind} are in {folder}")
+            self._do(f"download {kind} of {formats.printable(job.name)}", words, f"{kind} are in {folder}")
 
     def _do(self, title: str, words: list[str], said: str) -> None:
         home = self.fabric.home
@@ -203,7 +203,7 @@ class Fetching(BaseScreen):
     def _note(self, job: JobRow, line: str) -> None:
         def work(store: Store) -> str:
             annotate(store, job, Annotations(note=line), origin="tui")
-            return f"{text.harmless(job.name)}: {text.harmless(line) or 'no note'}"
+            return f"{formats.printable(job.name)}: {formats.printable(line) or 'no note'}"
 
         self.fabric.write("note", work)
 

@@ -16,6 +16,7 @@ from screens.jobs.files import FoundFile
 from screens.style import text
 from screens.style.themes import overlay, paint_of
 from screens.widgets.cursor_list import CursorList
+from workbench import formats
 
 
 class FileList(CursorList):
@@ -84,9 +85,11 @@ class FileList(CursorList):
         return overlay(strip, paint.cursor(focused=self.has_focus)) if at == self._at else strip
 
     def _line(self, one: FoundFile) -> tuple[str, str]:
-        size = "" if one.size is None else text.size(one.size)
+        size = "" if one.size is None else formats.size(one.size)
         step = "" if one.step is None else f"{one.step:,}"
-        changed = text.clock_time(one.changed_us, now_us=self._now_us)
+        changed = formats.clock_time(one.changed_us, now_us=self._now_us)
         facts = f"  {one.facts}" if one.facts else ""
-        line = f" {size:>10}  {changed:<16}  {step:>8}  {text.harmless(one.path)}{text.harmless(facts)}"
+        line = (
+            f" {size:>10}  {changed:<16}  {step:>8}  {formats.printable(one.path)}{formats.printable(facts)}"
+        )
         return line, "key" if one.is_checkpoint else "text"

@@ -13,9 +13,9 @@ from typing import Final
 
 from textual.content import Content
 
-from screens.style import text
 from screens.widgets.markup import plain
 from screens.workers.command_runner import call
+from workbench import formats
 from workbench.errors import FabricError, InputMissing
 from workbench.metrics.queries import CheckpointRow
 from workbench.paths import Home, JobFolder
@@ -102,7 +102,7 @@ def _in_job(path: str) -> str:
 
 def _checkpoint(row: CheckpointRow, path: str, sizes: dict[str, int | None]) -> FoundFile:
     facts = "  ".join(
-        f"{name} {text.number(value)}"
+        f"{name} {formats.compact_number(value)}"
         for name, value in row.metrics.items()
         if isinstance(value, int | float)
     )
@@ -124,8 +124,8 @@ def read_file(home: Home, job: JobRow, path: str) -> tuple[str, Content]:
             file = Path(folder) / "file"
             call(home, ["cp", f"{job.id}:{path}", str(file)])
             data, size = _beginning(file), file.stat().st_size
-    title = f"{path}  {text.size(size)}" + (
-        f", the first {text.size(SHOWN_BYTES)}" if size > SHOWN_BYTES else ""
+    title = f"{path}  {formats.size(size)}" + (
+        f", the first {formats.size(SHOWN_BYTES)}" if size > SHOWN_BYTES else ""
     )
     if b"\0" in data[:8192]:
         return title, plain("this is no text; ctrl+s copies it here", "dim")

@@ -12,8 +12,8 @@ from textual.content import Content
 from screens.jobs.actions import Steering
 from screens.jobs.file_list import FileList
 from screens.jobs.files import FoundFile, files_there, found_files, refusal, with_checkpoints
-from screens.style import text
 from screens.widgets.markup import heading, page, plain
+from workbench import formats
 from workbench.errors import FabricError
 from workbench.metrics.queries import CheckpointRow
 from workbench.paths import Home
@@ -65,7 +65,7 @@ def native_plan(home: Home, job_id: str) -> Content:
             *[plain(f"  {said}", "warning") for said in made.warnings],
         ],
         [plain(f"  {line}") for line in lines[:LINES]],
-        [plain(f"  and {text.count(more, 'more learner')} alike", "dim")] if more else [],
+        [plain(f"  and {formats.count(more, 'more learner')} alike", "dim")] if more else [],
     )
 
 

@@ -19,10 +19,10 @@ from screens.jobs import other_pages
 from screens.jobs.file_list import FileList
 from screens.jobs.files import FoundFile
 from screens.jobs.files_tab import FilesTab
-from screens.jobs.overview_page import overview
+from screens.jobs.overview_page import overview_page
 from screens.jobs.queries import JOB_COUNTERS, JobPage, job_page, latest_usage
 from screens.logs.view import LogView
-from screens.style import status, text
+from screens.style import status
 from screens.widgets.prompt import Prompt
 from screens.widgets.tabs import TABS, TabBar
 from screens.widgets.text_page import (
@@ -33,7 +33,9 @@ from screens.widgets.text_page import (
     UsagePage,
 )
 from screens.workers.reader import Answer
+from workbench import formats
 from workbench.job import short_id
+from workbench.services.inspect.job_times import run_seconds
 from workbench.store.db.rows import JobRow
 
 WIDE: Final = 160
@@ -70,7 +72,9 @@ class RunScreen(FilesTab):
         """Begin to read."""
         self.fabric.memory.put("screen", "run")
         self.fabric.memory.put("job", self.job_id)
-        self.fabric.reader.watch(self, "job", job_page(self.job_id), counters=JOB_COUNTERS, every_seconds=0.2)
+        self.fabric.reader.watch(
+            self, "job", job_page(self.job_id, self.fabric.clock), counters=JOB_COUNTERS, every_seconds=0.2
+        )
         self.query_one(LogView).restore(self.fabric.memory)
         if self.job is not None:
             self.query_one(LogView).show_job(self.fabric.home, self.job)
@@ -191,7 +195,7 @@ class RunScreen(FilesTab):
     def _say_deleted(self) -> None:
         """Say on every tab that the job is gone; its log file may be readable as long as it is open here."""
         self.refresh_head()
-        gone = Content(f"{text.harmless(self.job_name)} was deleted. esc goes back to the other jobs.")
+        gone = Content(f"{formats.printable(self.job_name)} was deleted. esc goes back to the other jobs.")
         for page in self.query(TextPage):
             page.show(gone)
         self.query_one(FileList).show((), gone.plain, self.fabric.clock())
@@ -204,12 +208,12 @@ class RunScreen(FilesTab):
             return
         shown = self.shown_tabs()
         if "overview" in shown:
-            self.query_one(OverviewPage).show(overview(page, self.fabric.home, now))
+            self.query_one(OverviewPage).show(overview_page(page.overview, now))
         match self.tab:
             case "config":
                 self.query_one(ConfigPage).show(other_pages.config(page, self.native))
             case "files":
-                self.show_files(page.checkpoints, now)
+                self.show_files(page.overview.checkpoints, now)
             case "events":
                 self.query_one(EventsPage).show(other_pages.events(page, now))
 
@@ -221,12 +225,12 @@ class RunScreen(FilesTab):
     def refresh_head(self) -> None:
         """Say which job this is, and where it stands."""
         if self.job is None:
-            self.head(("runs", text.harmless(self.job_name)), (("deleted", "error"),))
+            self.head(("runs", formats.printable(self.job_name)), (("deleted", "error"),))
             return
         look = status.look(self.job.state)
-        seconds = status.run_seconds(self.job, self.fabric.clock())
-        took = "" if seconds is None else text.duration(seconds)
-        crumbs = ("runs", f"{text.harmless(self.job.name)} {short_id(self.job.id)}")
+        seconds = run_seconds(self.job, self.fabric.clock())
+        took = "" if seconds is None else formats.duration(seconds)
+        crumbs = ("runs", f"{formats.printable(self.job.name)} {short_id(self.job.id)}")
         self.head(crumbs, ((str(look), self.job.state.lower()), (took, "dim")))
 
     def targets(self) -> list[JobRow]:

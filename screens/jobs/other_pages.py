@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from textual.content import Content
@@ -10,36 +10,26 @@ from textual.content import Content
 from screens.jobs.queries import JobPage
 from screens.style import text
 from screens.widgets.markup import bar, facts, heading, page, plain, table
+from workbench import formats
 from workbench.metrics.queries import UsageRow
+from workbench.services.inspect.settings import flatten, origin_of
 from workbench.spec import spec_to_json
 
 
 def config(shown: JobPage, native: Content) -> Content:
     """Return every value that was set with where it came from, the manifest as it was written, and the native plan."""
     if shown.detail is None:
-        return plain(shown.trouble, "error")
+        return plain(str(shown.overview.error), "error")
     rows = [
-        (key, _shown(value), plain(shown.detail.origins.get(key, "default"), "dim"))
-        for key, value in flat(spec_to_json(shown.detail.spec))
-        if key in shown.detail.origins or value not in (None, "", [], {})
+        (key, _shown(value), plain(origin_of(shown.detail.origins, key), "dim"))
+        for key, value in flatten(spec_to_json(shown.detail.spec)).items()
+        if origin_of(shown.detail.origins, key) != "default" or value not in (None, "", [], {})
     ]
     return page(
         [heading("Values, and where each came from"), *table(("key", "value", "from"), rows)],
         [heading("Manifest"), *[plain(f"  {line}") for line in shown.detail.manifest_text.splitlines()]],
         [native],
     )
-
-
-def flat(document: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
-    """Return every value of a document with its dotted path."""
-    found: list[tuple[str, Any]] = []
-    for key, value in document.items():
-        path = f"{before}{key}"
-        if isinstance(value, Mapping) and value:
-            found += flat(value, f"{path}.")
-        else:
-            found.append((path, value))
-    return found
 
 
 def _shown(value: Any) -> str:  # any JSON value
@@ -51,7 +41,7 @@ def events(shown: JobPage, now_us: int) -> Content:
     """Return every step, request and intent, the newest first."""
     rows = [
         (
-            text.clock_time(one.time_us, now_us=now_us),
+            formats.clock_time(one.time_us, now_us=now_us),
             str(one.attempt),
             plain(one.state.lower() or one.kind, one.state.lower() if one.state else "dim"),
             f"{one.code} {one.text}".strip(),
@@ -61,7 +51,7 @@ def events(shown: JobPage, now_us: int) -> Content:
     ]
     asked = [
         (
-            text.clock_time(one.time_us, now_us=now_us),
+            formats.clock_time(one.time_us, now_us=now_us),
             one.kind,
             one.outcome or "waits for the place to confirm",
             plain(f"{one.who} {one.origin}", "dim"),
@@ -97,14 +87,14 @@ def _learner_usage(sample: UsageRow, now_us: int) -> list[Content]:
         *facts(
             (
                 ("CPU", "" if cpu is None else f"{cpu:.0f} %"),
-                ("memory", "" if memory is None else text.size(memory)),
+                ("memory", "" if memory is None else formats.size(memory)),
                 ("processes", f"{values['processes']:.0f}" if "processes" in values else ""),
-                ("sampled", plain(f"{text.duration(age)} ago", "dim" if age > 10 else "text")),
+                ("sampled", plain(f"{formats.duration(age)} ago", "dim" if age > 10 else "text")),
             )
         ),
     ]
     for uuid, fields in gpus.items():
         share = fields.get("utilization_percent", 0.0) / 100
-        said = f"{bar(share)} {share:4.0%}  {text.size(fields.get('memory_bytes', 0.0))}"
+        said = f"{bar(share)} {share:4.0%}  {formats.size(fields.get('memory_bytes', 0.0))}"
         lines += facts([(uuid[:14], said)])
     return lines

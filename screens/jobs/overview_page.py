@@ -2,48 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Final
 
 from textual.content import Content
 
-from screens.jobs.queries import JobPage
-from screens.style import status, text
+from screens.style import status
 from screens.widgets.markup import fact, facts, heading, page, plain, table
+from workbench import formats
 from workbench.job import TERMINAL
-from workbench.paths import Home
+from workbench.services.inspect.job_overview import AttemptOverview, JobOverview, RecordedCode
+from workbench.services.inspect.job_times import phase_times, run_seconds
 from workbench.spec import JobSpec
-from workbench.store.db.rows import AttemptRow, JobRow, LearnerRow
+from workbench.store.db.rows import JobRow, LearnerRow
 
 
-def overview(shown: JobPage, home: Home, now_us: int) -> Content:
-    """Return the page."""
+def overview_page(shown: JobOverview, now_us: int) -> Content:
+    """Return the page; its times are as of ``now_us``, later than what was read."""
     row, detail = shown.row, shown.detail
-    recorded = detail.recorded if detail else {}
     return page(
         _state(shown, now_us),
         _metrics(shown),
         _attempts(shown, now_us),
         _learners(shown),
-        _what(row, detail.spec) if detail else [plain(shown.trouble, "error")],
-        _code(detail.code_hash, recorded) if detail else [],
-        _places(row, home),
+        _what(row, detail.spec) if detail else [plain(str(shown.error), "error")],
+        _code(shown.code) if detail else [],
+        _paths(shown),
         [plain(f"  {note.level}: {note.text}", "warning") for note in shown.notes[-10:]],
     )
 
 
-def _state(shown: JobPage, now_us: int) -> list[Content]:
+def _state(shown: JobOverview, now_us: int) -> list[Content]:
     row = shown.row
     look = status.look(row.state)
     lines = [Content.styled(f"{look}", f"bold $role-{row.state.lower()}") + Content("  ") + plain(row.name)]
     if why := status.why(row, now_us):
         lines.append(fact("why", plain(why, "error" if status.is_problem(row) else "text")))
-    seconds = status.run_seconds(row, now_us)
-    progress = "" if shown.figures.fraction is None else f"{shown.figures.fraction:.0%} "
+    seconds = run_seconds(row, now_us)
+    progress = _progress(shown)
     code = (
         "" if row.exit_code is None else f"{row.exit_code}" + (f" (by {row.exit_by})" if row.exit_by else "")
     )
-    took = "" if seconds is None else text.duration(seconds)
+    took = "" if seconds is None else formats.duration(seconds)
     return [
         *lines,
         *facts(
@@ -51,9 +50,9 @@ def _state(shown: JobPage, now_us: int) -> list[Content]:
                 ("what to do", plain(row.reason.hint)),
                 ("whose fault", status.fault_words(row)),
                 ("exit code", code),
-                ("progress", progress + shown.figures.progress),
+                ("progress", progress),
                 ("ran" if row.state in TERMINAL else "running for", took),
-                ("submitted", f"{text.clock_time(row.submitted_us, now_us=now_us)} by {row.owner}"),
+                ("submitted", f"{formats.clock_time(row.submitted_us, now_us=now_us)} by {row.owner}"),
                 ("id", row.id),
                 ("tags", " ".join(row.tags)),
                 ("note", row.note),
@@ -62,47 +61,51 @@ def _state(shown: JobPage, now_us: int) -> list[Content]:
     ]  # fmt: skip
 
 
-def _metrics(shown: JobPage) -> list[Content]:
-    values = [series for series in shown.metrics if series.learner == 1]
+def _progress(shown: JobOverview) -> str:
+    if shown.progress is None:
+        return ""
+    fraction = "" if shown.progress.fraction is None else f"{shown.progress.fraction:.0%}"
+    return " ".join(filter(None, (fraction, shown.progress.text)))
+
+
+def _metrics(shown: JobOverview) -> list[Content]:
+    values = shown.metrics
     if not values:
         return []
     rows = [
         (
             series.name,
-            text.number(series.last),
-            "" if series.minimum is None else text.number(series.minimum),
-            "" if series.maximum is None else text.number(series.maximum),
+            formats.compact_number(series.last),
+            "" if series.minimum is None else formats.compact_number(series.minimum),
+            "" if series.maximum is None else formats.compact_number(series.maximum),
             "" if series.last_step is None else str(series.last_step),
         )
         for series in values[:12]
     ]
     more = [plain(f"  and {len(values) - 12} more: see the charts", "dim")] if len(values) > 12 else []
-    return [heading("Metrics"), *table(("metric", "last", "least", "most", "step"), rows), *more]
+    return [heading("Metrics"), *table(("metric", "last", "min", "max", "step"), rows), *more]
 
 
-_PHASES = ("queued_us", "pending_us", "downloading_us", "processing_us", "storing_us", "ended_us")
+PHASES: Final = ("queued", "pending", "downloading", "processing", "storing")
 
 
-def _attempts(shown: JobPage, now_us: int) -> list[Content]:
+def _attempts(shown: JobOverview, now_us: int) -> list[Content]:
     rows = [_attempt(attempt, now_us) for attempt in reversed(shown.attempts[-8:])]
-    titles = ("attempt", "state", "queued", "pending", "downloading", "processing", "storing", "exit", "node")
+    titles = ("attempt", "state", *PHASES, "exit", "node")
     return [heading("Attempts: time in each phase"), *table(titles, rows)] if rows else []
 
 
-def _attempt(attempt: AttemptRow, now_us: int) -> tuple[str | Content, ...]:
-    moments = [getattr(attempt, name) for name in _PHASES]
-    spans = []
-    for index, start in enumerate(moments[:-1]):
-        later = [moment for moment in moments[index + 1 :] if moment is not None]
-        end = later[0] if later else now_us
-        spans.append("" if start is None else text.duration((end - start) / 1e6))
-    look = status.look(attempt.state)
-    code = "" if attempt.exit_code is None else str(attempt.exit_code)
-    return (str(attempt.attempt), plain(str(look), attempt.state.lower()), *spans, code, attempt.node)
+def _attempt(attempt: AttemptOverview, now_us: int) -> tuple[str | Content, ...]:
+    row = attempt.row
+    spans = {phase.phase: formats.duration(phase.seconds) for phase in phase_times(row, now_us)}
+    code = "" if row.exit_code is None else str(row.exit_code)
+    state = plain(str(status.look(row.state)), row.state.lower())
+    return (str(row.attempt), state, *(spans.get(phase, "") for phase in PHASES), code, row.node)
 
 
-def _learners(shown: JobPage) -> list[Content]:
-    current = [row for row in shown.learners if row.attempt == shown.row.attempt]
+def _learners(shown: JobOverview) -> list[Content]:
+    attempts = [attempt for attempt in shown.attempts if attempt.row.attempt == shown.row.attempt]
+    current = attempts[-1].learners if attempts else ()
     if len(current) < 2 and not any(row.reason for row in current):
         return []
     titles = ("learner", "phase", "exit", "node", "gpus", "why")
@@ -124,10 +127,10 @@ def _learner(row: LearnerRow) -> tuple[str, ...]:
 
 def _what(row: JobRow, spec: JobSpec) -> list[Content]:
     per = " each" if spec.learners > 1 else ""
-    asked = [text.count(spec.learners, "learner")]
+    asked = [formats.count(spec.learners, "learner")]
     asked += [f"{spec.gpus} GPU{'s' if spec.gpus > 1 else ''}{per}"] if spec.gpus else []
     asked += [f"{spec.cpus:g} CPUs{per}"] if spec.cpus else []
-    asked += [f"{text.size(spec.memory_bytes)} memory{per}"] if spec.memory_bytes else []
+    asked += [f"{formats.size(spec.memory_bytes)} memory{per}"] if spec.memory_bytes else []
     params = " ".join(f"{name}={value}" for name, value in spec.params.items())
     return [
         heading("What"),
@@ -148,39 +151,34 @@ def _what(row: JobRow, spec: JobSpec) -> list[Content]:
     ]
 
 
-def _code(code_hash: str, recorded: Mapping[str, Any]) -> list[Content]:
-    git = recorded.get("git")
-    said = ""
-    if isinstance(git, Mapping) and git.get("commit"):
-        dirty = " with uncommitted changes" if git.get("dirty") else ""
-        said = f"{str(git['commit'])[:12]} on {git.get('branch') or 'no branch'}{dirty}"
-    host = recorded.get("host")
-    name = host.get("name") or host.get("hostname") if isinstance(host, Mapping) else host
+def _code(code: RecordedCode) -> list[Content]:
+    dirty = " with uncommitted changes" if code.uncommitted else ""
+    git = f"{code.commit[:12]} on {code.branch or 'no branch'}{dirty}" if code.commit else ""
     return [
         heading("Code"),
         *facts(
             (
-                ("snapshot", code_hash[:12]),
-                ("git", said),
-                ("interpreter", str(recorded.get("python") or "")),
-                ("submitted on", str(name or "")),
-                ("from folder", str(recorded.get("cwd") or "")),
-                ("fabric", str(recorded.get("fabric") or "")),
+                ("snapshot", code.hash[:12]),
+                ("git", git),
+                ("interpreter", code.python),
+                ("submitted on", code.host),
+                ("from folder", code.folder),
+                ("fabric", code.fabric),
             )
         ),
     ]
 
 
-def _places(row: JobRow, home: Home) -> list[Content]:
-    folder = home.job(row.id)
+def _paths(shown: JobOverview) -> list[Content]:
     return [
         heading("Where"),
         *facts(
             (
-                ("results", str(folder.results)),
-                ("checkpoints", str(folder.checkpoints)),
-                ("log", str(folder.attempt(row.attempt).learner(1).output)),
-                ("job folder", str(folder.path)),
+                ("results", shown.results),
+                ("checkpoints", str(shown.paths.checkpoints)),
+                ("log", str(shown.paths.log)),
+                ("job folder", str(shown.paths.folder)),
+                ("ports", shown.port_forward),
             )
         ),
     ]

@@ -17,7 +17,9 @@ from screens.style.glyphs import glyphs
 from screens.style.themes import paint_of
 from screens.widgets.drawn import Drawn
 from screens.workers.reader import Answer
+from workbench import formats
 from workbench.job import TERMINAL, short_id
+from workbench.services.inspect.job_times import run_seconds
 from workbench.store.db.rows import JobRow
 
 # What charts and logs need is imported when the first one is read: the table is to be there at once.
@@ -174,14 +176,14 @@ class Preview(Drawn, can_focus=True):
 
     def _head(self, job: JobRow, width: int) -> list[Strip]:
         look = status.look(job.state)
-        seconds = status.run_seconds(job, self._now_us)
-        facts = [str(look), short_id(job.id), text.harmless(job.place.backend)]
+        seconds = run_seconds(job, self._now_us)
+        facts = [str(look), short_id(job.id), formats.printable(job.place.backend)]
         if seconds is not None:
-            facts.append(text.duration(seconds))
+            facts.append(formats.duration(seconds))
         if job.exit_code is not None and job.state in TERMINAL:
             facts.append(f"exit {job.exit_code}")
         lines = [
-            self._line(text.harmless(job.name), "text", width, "bold"),
+            self._line(formats.printable(job.name), "text", width, "bold"),
             self._line(f" {glyphs().dot} ".join(facts), job.state.lower(), width),
         ]
         if why := status.why(job, self._now_us):
@@ -190,10 +192,10 @@ class Preview(Drawn, can_focus=True):
             shown = textwrap.wrap(why, max(10, width))[:3] if roomy else [why]
             lines += [self._line(line, role, width) for line in shown]
         if self._params and self.size.height >= CHART_LEAST_HEIGHT:
-            shown = textwrap.wrap(text.harmless(self._params), max(10, width))[:2]
+            shown = textwrap.wrap(formats.printable(self._params), max(10, width))[:2]
             lines += [self._line(line, "key", width) for line in shown]
         if job.reason.hint and self.size.height >= CHART_LEAST_HEIGHT:
-            lines.append(self._line(text.harmless(job.reason.hint), "dim", width))
+            lines.append(self._line(formats.printable(job.reason.hint), "dim", width))
         return lines
 
     def _body(self, width: int, height: int) -> list[Strip]:
@@ -240,5 +242,5 @@ def _no_output(job: JobRow | None, now_us: int) -> str:
         return ""
     if job.state in TERMINAL:
         return "it printed nothing"
-    waited = text.duration((now_us - job.changed_us) / 1e6)
+    waited = formats.duration((now_us - job.changed_us) / 1e6)
     return f"waiting for the first output, {job.state.lower()} for {waited}"

@@ -10,19 +10,17 @@ from screens.core.memory import MEMORY_KEY
 from screens.jobs.columns import Figures
 from workbench.errors import FabricError
 from workbench.job import JobId, State
-from workbench.metrics.queries import CheckpointRow, NoteRow, UsageRow, checkpoints, notes, series, usage
+from workbench.metrics.queries import UsageRow, usage
+from workbench.services.inspect.job_overview import JobOverview, overview
 from workbench.store import jobs
 from workbench.store.db.database import Store
 from workbench.store.db.rows import (
-    AttemptRow,
     JobDetail,
     JobRow,
-    LearnerRow,
     RequestRow,
-    SeriesRow,
     TransitionRow,
 )
-from workbench.store.queries import learners, requests
+from workbench.store.queries import requests
 from workbench.store.queries.job_list import JobList, Key, Window, window
 from workbench.store.queries.ui_state import get_state
 
@@ -88,44 +86,32 @@ def figures(store: Store, job_ids: Sequence[str]) -> dict[str, Figures]:
 class JobPage:
     """All that one job's screen says in words."""
 
-    row: JobRow
-    detail: JobDetail | None
-    """None when ``job.json`` is gone; ``trouble`` says why."""
-    trouble: str
-    attempts: tuple[AttemptRow, ...]
-    learners: tuple[LearnerRow, ...]
+    overview: JobOverview
     transitions: tuple[TransitionRow, ...]
     requests: tuple[RequestRow, ...]
-    checkpoints: tuple[CheckpointRow, ...]
-    notes: tuple[NoteRow, ...]
-    metrics: tuple[SeriesRow, ...]
-    figures: Figures
+
+    @property
+    def row(self) -> JobRow:
+        """The job."""
+        return self.overview.row
+
+    @property
+    def detail(self) -> JobDetail | None:
+        """What ``job.json`` holds; None where it is damaged."""
+        return self.overview.detail
 
 
-def job_page(job_id: str) -> Callable[[Store], JobPage | None]:
-    """Return the query for one job; it answers None when the job is gone."""
+def job_page(job_id: str, clock: Callable[[], int]) -> Callable[[Store], JobPage | None]:
+    """Return the query for one job; it answers None when the job was deleted."""
 
     def read(store: Store) -> JobPage | None:
         row = jobs.job(store, job_id)
         if row is None or row.deleted_us is not None:
             return None
-        detail, trouble = None, ""
-        try:
-            detail = jobs.detail(store, job_id)
-        except FabricError as error:
-            trouble = str(error)
         return JobPage(
-            row,
-            detail,
-            trouble,
-            tuple(jobs.attempts(store, job_id)),
-            tuple(learners.learners(store, job_id)),
+            overview(store, job_id, clock()),
             tuple(jobs.transitions(store, job_id)),
             tuple(requests.requests(store, job_id)),
-            tuple(checkpoints(store, job_id)),
-            tuple(notes(store, job_id)),
-            tuple(series(store, job_id, kinds=("value",))),
-            figures(store, [job_id]).get(job_id, Figures()),
         )
 
     return read

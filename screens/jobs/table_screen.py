@@ -17,11 +17,11 @@ from screens.jobs.columns import COLUMNS, layout
 from screens.jobs.preview import Preview
 from screens.jobs.queries import RUNS_COUNTERS, RunsPage, runs_page
 from screens.jobs.table import JobTable
-from screens.style import text
 from screens.style.status import look
 from screens.widgets.chips import Chips
 from screens.widgets.prompt import Prompt
 from screens.workers.reader import Answer
+from workbench import formats
 from workbench.job import State
 from workbench.store.db.rows import JobRow
 from workbench.store.queries.job_list import SORTS, JobList, Key
@@ -113,13 +113,16 @@ class RunsScreen(Steering):
             if (amount := page.window.states.get(state, 0))
         )
         shown, all_ = page.window.total, page.window.jobs
-        self._counts += ((f"{shown:,} of {all_:,}" if shown != all_ else text.count(all_, "job"), "dim"),)
+        self._counts += ((f"{shown:,} of {all_:,}" if shown != all_ else formats.count(all_, "job"), "dim"),)
         self.refresh_head()
 
     def _set_notice(self, jobs: int) -> None:
         if jobs and (self.filter_text or self.problems_only):
             what = self.filter_text or "problems"
-            self.table.notice = ((f"no run fits  {text.harmless(what)}", "text"), ("esc shows all", "dim"))
+            self.table.notice = (
+                (f"no run fits  {formats.printable(what)}", "text"),
+                ("esc shows all", "dim"),
+            )
         elif not jobs:
             self.table.notice = (
                 ("No runs yet", "text"),

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from screens.launch.draft import Draft, from_arguments, from_manifest, in_folder
-from screens.style import text
 from screens.workers.command_runner import manifests_here
+from workbench import formats
 from workbench.errors import InputMissing
 from workbench.job import short_id
 from workbench.paths import Home
@@ -37,7 +37,7 @@ def offers(home: Home) -> list[Offer]:
     ]
     with Store.open(home) as store:
         earlier = [
-            ("job", str(row.id), f"{text.harmless(row.name)}  {row.state.lower()}")
+            ("job", str(row.id), f"{formats.printable(row.name)}  {row.state.lower()}")
             for row in jobs.list_jobs(store, limit=RECENT)
         ]
     return [("command", "", "a bare command, without a manifest"), *here, *earlier, *examples]

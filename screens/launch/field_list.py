@@ -18,6 +18,7 @@ from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.themes import overlay, paint_of
 from screens.widgets.cursor_list import CursorList
+from workbench import formats
 
 NAME_WIDTH: Final = 22
 
@@ -80,7 +81,7 @@ class FieldList(CursorList):
             Segment(
                 name.ljust(NAME_WIDTH), base + paint.style("error" if wrong else "key" if changed else "dim")
             ),
-            Segment(text.shorten(text.harmless(shown), room), base + paint.style(role)),
+            Segment(text.shorten(formats.printable(shown), room), base + paint.style(role)),
         ]
         strip = Strip(segments).adjust_cell_length(width, base)
         return overlay(strip, self._cursor()) if at == self._at else strip

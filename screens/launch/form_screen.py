@@ -19,11 +19,11 @@ from screens.core.app_protocol import AppProtocol
 from screens.launch.draft import COMMAND, Checked, Draft, Field, check, fields_of
 from screens.launch.draft_sources import Offer, draft_of_file, draft_of_job, draft_to_edit, offers
 from screens.launch.field_list import FieldList
-from screens.style import text
 from screens.widgets.markup import heading, page, plain
 from screens.widgets.prompt import Prompt
 from screens.widgets.text_page import PlanPage
 from screens.workers.command_runner import plan, start
+from workbench import formats
 from workbench.config import load_config
 from workbench.errors import FabricError
 
@@ -179,8 +179,8 @@ class LaunchScreen(BaseScreen):
     def refresh_head(self) -> None:
         """Say what it is from, and whether it can be started."""
         faults = len(self.checked.faults)
-        wrong = (text.count(faults, "fault"), "error") if faults else ("can be started", "completed")
-        self.head(("new job", f"from {text.harmless(self.draft.origin)}"), (wrong,))
+        wrong = (formats.count(faults, "fault"), "error") if faults else ("can be started", "completed")
+        self.head(("new job", f"from {formats.printable(self.draft.origin)}"), (wrong,))
 
     # Filling in
 

@@ -15,6 +15,7 @@ from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.themes import CURVE_COLOURS, Paint
 from screens.widgets.ansi import decoded, strip_of
+from workbench import formats
 from workbench.logs.grep import Pattern
 from workbench.logs.levels import Level
 
@@ -113,5 +114,5 @@ def _time(line: LogLine, manner: Manner) -> str:
     if line.time_us is None:
         return ""
     if manner.times == "of day":
-        return text.clock_milliseconds(line.time_us)
-    return text.since_start(line.time_us - manner.start_us)
+        return formats.clock_milliseconds(line.time_us)
+    return formats.since_start(line.time_us - manner.start_us)

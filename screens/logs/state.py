@@ -8,8 +8,9 @@ from dataclasses import replace
 from screens.core.app_protocol import Part
 from screens.logs.document import LogDocument, Sieve
 from screens.logs.render import Manner
-from screens.style import status, text
+from screens.style import status
 from screens.style.glyphs import glyphs
+from workbench import formats
 from workbench.logs.grep import Pattern
 from workbench.logs.levels import Level
 from workbench.store.db.rows import JobRow
@@ -85,9 +86,9 @@ class LogState:
             return ""
         if self.attempt != job.attempt or not status.is_open(job):
             return "it printed nothing"
-        waited = text.duration((now_us - job.changed_us) / 1e6)
+        waited = formats.duration((now_us - job.changed_us) / 1e6)
         why = f": {job.reason.text}" if job.reason.text else ""
-        return text.harmless(f"waiting for the first output, {job.state.lower()} for {waited}{why}")
+        return formats.printable(f"waiting for the first output, {job.state.lower()} for {waited}{why}")
 
     def indicator(self, document: LogDocument | None) -> Iterator[Part]:
         """Say in one line how rows are shown, and which."""
@@ -102,7 +103,7 @@ class LogState:
             if new := max(0, count - self.seen):
                 yield f"+{new:,} new {'line' if new == 1 else 'lines'} {glyphs().down}", "accent"
         if self.selected_from is not None:
-            yield f"{text.count(len(self.selection), 'line')} selected", "accent"
+            yield f"{formats.count(len(self.selection), 'line')} selected", "accent"
         if job is not None and job.attempt > 1:
             yield (
                 f"attempt {self.attempt}/{job.attempt}",
@@ -113,17 +114,17 @@ class LogState:
         if not self.sieve.open:
             yield f"{count:,} of {lines:,} lines", "accent"
         elif lines:
-            yield text.count(lines, "line"), "dim"
+            yield formats.count(lines, "line"), "dim"
         if document is not None and document.looked_at < 1:
             yield f"{document.looked_at:.0%} filtered", "dim"
         if self.filter_text:
-            yield f"only {text.harmless(self.filter_text)}", "accent"
+            yield f"only {formats.printable(self.filter_text)}", "accent"
         if self.sieve.least_level is not Level.NONE:
             yield f"{self.sieve.least_level.name.lower()}s", "accent"
         if self.window:
             yield _WINDOWS[self.window], "accent"
         if self.find_text:
-            yield f"/{text.harmless(self.find_text)}", "text"
+            yield f"/{formats.printable(self.find_text)}", "text"
         if self.note:
             yield self.note, "warning"
         for on, name in ((self.wrap, "wrap"), (self.times != "none", f"times {self.times}")):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from screens.style import text
 from screens.style.glyphs import glyphs
-from workbench.job import TERMINAL, Fault, Intent, State
-from workbench.store.db.rows import JobRow
+from workbench import formats
+from workbench.job import Fault, Intent, State
+from workbench.services.inspect.job_times import unseen_seconds
+from workbench.store.db.rows import JobRow, is_over
 
 COLOURS: Final = {
     State.QUEUED: "$text-muted",
@@ -21,9 +22,6 @@ COLOURS: Final = {
     State.HALTED: "$text-muted",
 }
 """Names of the theme's colours, so that each theme chooses its own."""
-
-STALE_AFTER_SECONDS: Final = 20.0
-"""A place that has not answered for so long is said to be out of sight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +42,8 @@ def look(state: State) -> Look:
 
 
 def is_open(job: JobRow) -> bool:
-    """Say whether something of a job still goes on or is to come."""
-    return job.state not in TERMINAL or bool(job.intent) or job.next_try_us is not None
+    """Say whether something of a job runs or is to come."""
+    return not is_over(job)
 
 
 def is_problem(job: JobRow) -> bool:
@@ -67,28 +65,12 @@ def why(job: JobRow, now_us: int) -> str:
         parts.append(_ASKED[job.intent])
     if job.reason.text:
         code = f"{job.reason.code} " if job.reason.code else ""
-        parts.append(code + text.harmless(job.reason.text))
+        parts.append(code + formats.printable(job.reason.text))
     if (unseen := unseen_seconds(job, now_us)) is not None:
-        parts.append(f"last seen {text.duration(unseen)} ago")
+        parts.append(f"last seen {formats.duration(unseen)} ago")
     if job.next_try_us is not None and job.next_try_us > now_us:
-        parts.append(f"tries again in {text.duration((job.next_try_us - now_us) / 1e6)}")
+        parts.append(f"tries again in {formats.duration((job.next_try_us - now_us) / 1e6)}")
     return f" {glyphs().dot} ".join(parts)
-
-
-def unseen_seconds(job: JobRow, now_us: int) -> float | None:
-    """Return for how long the place of a running job has not answered, or None when it is in sight."""
-    if job.seen_us is None or job.state in TERMINAL or job.state is State.QUEUED:
-        return None
-    seconds = (now_us - job.seen_us) / 1e6
-    return seconds if seconds > STALE_AFTER_SECONDS else None
-
-
-def run_seconds(job: JobRow, now_us: int) -> float | None:
-    """Return how long the command of the last attempt has run, or ran; None before it starts."""
-    if job.started_us is None:
-        return None
-    end = job.ended_us if job.ended_us is not None and job.state in TERMINAL else now_us
-    return max(0.0, (end - job.started_us) / 1e6)
 
 
 def fault_words(job: JobRow) -> str:

@@ -15,6 +15,7 @@ from screens.core.app_protocol import JumpTarget
 from screens.style import text
 from screens.style.themes import paint_of
 from screens.widgets.drawn import Drawn
+from workbench import formats
 
 
 class Chips(Drawn):
@@ -42,7 +43,7 @@ class Chips(Drawn):
         at = 1
         for term in self.terms:
             yield JumpTarget(at, self.region.y, partial(self.post_message, self.Removed(term)))
-            at += text.cells(f" {text.harmless(term)} x ") + 1
+            at += text.cells(f" {formats.printable(term)} x ") + 1
 
     def render_line(self, y: int) -> Strip:
         """Draw the line."""
@@ -50,7 +51,7 @@ class Chips(Drawn):
         segments = [Segment(" ", base)]
         for term in self.terms:
             segments += [
-                Segment(f" {text.harmless(term)} x ", base + paint.style("accent", "reverse")),
+                Segment(f" {formats.printable(term)} x ", base + paint.style("accent", "reverse")),
                 Segment(" ", base),
             ]
         return Strip(segments).adjust_cell_length(self.size.width, base)
@@ -59,7 +60,7 @@ class Chips(Drawn):
         """Take away the term that was clicked."""
         at = 1
         for term in self.terms:
-            width = text.cells(f" {text.harmless(term)} x ")
+            width = text.cells(f" {formats.printable(term)} x ")
             if at <= event.x < at + width:
                 self.post_message(self.Removed(term))
                 return

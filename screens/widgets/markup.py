@@ -8,13 +8,14 @@ from textual.content import Content
 
 from screens.style import text
 from screens.style.glyphs import glyphs
+from workbench import formats
 
 NAME_WIDTH = 14
 
 
 def plain(shown: str, role: str = "") -> Content:
     """Return a text that is shown as it is; with a role in that role's colour."""
-    safe = "\n".join(text.harmless(line) for line in shown.split("\n"))
+    safe = "\n".join(formats.printable(line) for line in shown.split("\n"))
     return Content.styled(safe, f"$role-{role}") if role else Content(safe)
 
 

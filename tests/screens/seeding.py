@@ -40,7 +40,7 @@ def add_job(
     backend: str = "local",
     tags: tuple[str, ...] = (),
     command: str = "python train.py",
-    params: Mapping[str, float] | None = None,
+    params: Mapping[str, float | str] | None = None,
     code_hash: str = "c0de" * 16,
 ) -> JobRow:
     """Submit a job as it was so many seconds ago; it waits."""

@@ -23,7 +23,7 @@ from workbench.store.jobs import new_attempt
 @journey
 async def test_it_says_what_it_waits_for_while_there_is_no_output(home: Home, job: JobRow) -> None:
     async with opened(home, job=job.id) as shown:
-        await open_log(shown, "waiting for the first output, processing for 9 m 45 s")
+        await open_log(shown, "waiting for the first output, processing for 9 min 45 s")
 
 
 @journey
