@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import socket
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 LITTLE_DISK_BYTES: Final = 2 << 30
 FIRST_LOOK_SECONDS: Final = 0.05
-_asked_cpus = False
+_cpu_times: tuple[int, int] | None = None
 
 
 class LocalBackend(Backend):
@@ -42,21 +44,19 @@ class LocalBackend(Backend):
 
     def inventory(self) -> Inventory:
         """Say what this machine has and who uses it."""
-        import psutil
-
         from backends.local.gpu_health import local_gpus
         from workbench.learner.host import machine
 
         found = local_gpus()
-        memory = psutil.virtual_memory()
+        memory = machine.memory()
         with translated():
             slots = machine.slots(found.slots, str(leases_folder()))
         node = Node(
             name=socket.gethostname(),
             cpus=len(machine.processors()),
-            memory_bytes=machine.memory()["total"],
+            memory_bytes=memory["total"],
             cpu_percent=_cpu_percent(),
-            memory_used_bytes=memory.total - memory.available,
+            memory_used_bytes=memory["used"],
             disk_free_bytes=shutil.disk_usage(_nearest(self._home().path)).free,
             slots=tuple(slot_of(slot) for slot in slots),
             driver=found.driver,
@@ -117,12 +117,29 @@ class LocalBackend(Backend):
 
 
 def _cpu_percent() -> float:
-    """Return the use of all CPUs since the last time it was asked; the first time, during a moment."""
-    import psutil
+    """Return the use of all CPUs in percent since the last call; at the first call, during a moment."""
+    from workbench.learner.host import machine
 
-    global _asked_cpus
-    interval, _asked_cpus = None if _asked_cpus else FIRST_LOOK_SECONDS, True
-    return psutil.cpu_percent(interval)
+    global _cpu_times
+    before = _cpu_times or _read_cpu_times()
+    if before is None:  # macOS has no such file
+        return min(100.0, 100.0 * os.getloadavg()[0] / len(machine.processors()))
+    if _cpu_times is None:
+        time.sleep(FIRST_LOOK_SECONDS)
+    _cpu_times = after = _read_cpu_times() or before
+    total = after[0] - before[0]
+    return round(100.0 * (after[1] - before[1]) / total, 1) if total > 0 else 0.0
+
+
+def _read_cpu_times() -> tuple[int, int] | None:
+    """Return all CPUs' time and their busy time in ticks since the start (proc(5), /proc/stat); None where unknown."""
+    try:
+        first = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    except OSError:
+        return None
+    # user nice system idle iowait irq softirq steal; guest time is within user and nice.
+    ticks = [int(value) for value in first[1:9]]
+    return sum(ticks), sum(ticks) - ticks[3] - ticks[4]
 
 
 def slot_of(document: dict[str, Any]) -> Slot:

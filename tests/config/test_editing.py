@@ -131,11 +131,15 @@ def test_removing_what_is_not_there_names_what_is(file: Path) -> None:
         remove_backend("local")
 
 
-def test_adding_to_a_closed_table_is_left_to_its_author(file: Path) -> None:
-    file.write_text('backends = { gpubox = { address = "ssh://x" } }\n')
+def test_adding_to_an_inline_table_writes_another_inline(file: Path) -> None:
+    file.write_text('backends = { gpubox = { address = "ssh://x" } } # all of them\n')
 
-    with pytest.raises(ConfigError, match="in a form that is not changed here"):
-        add_backend("other", "", "ssh://x")
+    add_backend("other", "", "ssh://other")
+
+    assert file.read_text() == (
+        'backends = { gpubox = { address = "ssh://x" }, '
+        'other = {type = "ssh", address = "ssh://other"}} # all of them\n'
+    )
 
 
 def test_removing_the_last_table_keeps_remarks_at_the_end(file: Path) -> None:
@@ -147,16 +151,18 @@ def test_removing_the_last_table_keeps_remarks_at_the_end(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ['backends = { gpubox = { address = "ssh://x" } }\n', '[backends]\ngpubox = { address = "ssh://x" }\n'],
+    ("text", "after"),
+    [
+        ('backends = { gpubox = { address = "ssh://x" } }\n', "backends = {  }\n"),
+        ('[backends]\ngpubox = { address = "ssh://x" }\n\n# The end.\n', "[backends]\n\n# The end.\n"),
+    ],
 )
-def test_a_form_that_only_its_author_can_change_is_left_alone(file: Path, text: str) -> None:
+def test_a_backend_in_an_inline_table_can_be_removed(file: Path, text: str, after: str) -> None:
     file.write_text(text)
 
-    with pytest.raises(ConfigError, match="in a form that is not changed here"):
-        remove_backend("gpubox")
+    remove_backend("gpubox")
 
-    assert file.read_text() == text
+    assert file.read_text() == after
 
 
 def test_a_faulty_file_is_not_touched(file: Path) -> None:

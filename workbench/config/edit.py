@@ -12,6 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import Comment, InlineTable, Item, Key, Table, Whitespace
+
 from workbench.config.model import (
     LOCAL,
     NAME,
@@ -27,8 +31,8 @@ from workbench.config.model import (
 from workbench.errors import CannotWrite, ConfigError, UnknownName, UsageError
 from workbench.paths import config_file
 
-_HEADER: Final = re.compile(r"\s*\[\[?\s*(?P<name>[^\]]+?)\s*\]\]?\s*(#.*)?")
-_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+Entry = tuple[Key | None, Item]
+"""A line of a TOML document: a key with its value, or a comment or blank line without one."""
 
 
 def add_backend(
@@ -59,22 +63,18 @@ def add_backend(
         raise UsageError("there is one backend of type local, this machine")
     if not _is_text((address, kind, *(options or {}).values())):
         raise UsageError("the address and options of a backend must be UTF-8 text")
-    said = {"type": kind, **({"address": address} if address else {}), **(options or {})}
+    settings = {"type": kind, **({"address": address} if address else {}), **(options or {})}
     with editing() as (path, text):
         if name in read_config(path).backends:
             raise UsageError(
                 f"there is a backend {name!r} already",
                 hint=f"fabric backend remove {name} takes it away first",
             )
-        rows = [
-            f"[backends.{key_text(name)}]",
-            *(f"{key_text(key)} = {toml_value(value)}" for key, value in said.items()),
-        ]
-        gap = "" if not text.strip() else "\n" if text.endswith("\n") else "\n\n"
-        after = text + gap + "\n".join(rows) + "\n"
+        document = _document(path, text)
+        _put(document, ("backends", name), _item(settings, table=True))
         expected = parse(path, text)
-        expected.setdefault("backends", {})[name] = said
-        write_checked(path, after, expected)
+        expected.setdefault("backends", {})[name] = settings
+        _replace(path, document, expected)
 
 
 def remove_backend(name: str) -> None:
@@ -96,45 +96,93 @@ def remove_backend(name: str) -> None:
             )
         expected = parse(path, text)
         del expected["backends"][name]
-        write_checked(path, _without_table(text, name), expected)
+        document = _document(path, text)
+        _remove_table(document, ("backends", name))
+        _replace(path, document, expected)
 
 
-def _without_table(text: str, name: str) -> str:
-    """Leave out a backend's table and those below it, with the remarks right above it; others keep theirs."""
-    kept: list[str] = []
-    remarks: list[str] = []
-    inside = False
-    for row in text.splitlines(keepends=True):
-        header = _HEADER.fullmatch(row.rstrip("\r\n"))
-        if header:
-            goes_on = inside
-            inside = [part.strip("\"'") for part in _parts(header["name"])][:2] == ["backends", name]
-            if inside:
-                _drop_remarks(kept)
-            elif goes_on:
-                kept += remarks
-        if not inside:
-            kept.append(row)
-        elif _is_remark(row):
-            remarks.append(row)
-        else:
-            remarks.clear()
-    return "".join(kept + (remarks if inside and any(map(str.strip, remarks)) else []))
+def _document(path: Path, text: str) -> tomlkit.TOMLDocument:
+    try:
+        return tomlkit.parse(text)
+    except TOMLKitError as error:
+        raise _not_editable(path) from error
 
 
-def _drop_remarks(kept: list[str]) -> None:
-    while kept and kept[-1].lstrip().startswith("#"):
-        kept.pop()
-    while kept and not kept[-1].strip():
-        kept.pop()
+def _not_editable(path: Path) -> ConfigError:
+    return ConfigError(f"{path} has a form that is not changed here", hint="edit the file by hand")
 
 
-def _is_remark(row: str) -> bool:
-    return not row.strip() or row.lstrip().startswith("#")
+def _item(value: Any, *, table: bool = False) -> Item:
+    """Make a TOML item; a mapping is an inline table unless it is to have a header of its own."""
+    if not isinstance(value, Mapping):
+        item: Item = tomlkit.item(list(value) if isinstance(value, tuple) else value)
+        return item
+    made = tomlkit.table() if table else tomlkit.inline_table()
+    for key, each in value.items():
+        made.append(str(key), _item(each))
+    return made
 
 
-def _parts(name: str) -> list[str]:
-    return re.findall(r"\"[^\"]*\"|'[^']*'|[^.\s]+", name)
+def _put(document: tomlkit.TOMLDocument, path: Sequence[str], item: Item) -> None:
+    """Set the value at a path; tables that are missing on the way are made at the end of the file."""
+    node: Any = document
+    for depth, part in enumerate(path[:-1]):
+        if part not in node:
+            if document.as_string() and not document.as_string().endswith("\n"):
+                document.add(tomlkit.nl())
+            has_header = depth == len(path) - 2 and not isinstance(item, Table)
+            node[part] = tomlkit.table(is_super_table=not has_header)
+        node = node[part]
+    # What lies in an inline table can have no header.
+    node[path[-1]] = _item(item.unwrap()) if isinstance(node, InlineTable) else item
+
+
+def _remove_table(document: tomlkit.TOMLDocument, path: Sequence[str]) -> None:
+    """Remove a table with the comments right above its header; those that follow it belong to the next and stay."""
+    node: Any = document
+    for part in path[:-1]:
+        node = node[part]
+    table = node[path[-1]]
+    if isinstance(table, Table):
+        above = _lines_above(document, table)
+        following = _comments_at_end(_last_lines(table))
+        _comments_at_end(above)
+        above += following
+    del node[path[-1]]
+
+
+def _lines_above(document: tomlkit.TOMLDocument, table: Table) -> list[Entry]:
+    """Return the lines of the innermost table that ends where this one begins."""
+    above: list[Entry] = document.body
+
+    def visit(lines: list[Entry]) -> bool:
+        nonlocal above
+        for _, item in lines:
+            if item is table:
+                return True
+            if isinstance(item, Table):
+                above = item.value.body if not item.is_super_table() else above
+                if visit(item.value.body):
+                    return True
+        return False
+
+    visit(document.body)
+    return above
+
+
+def _last_lines(table: Table) -> list[Entry]:
+    body: list[Entry] = table.value.body
+    return _last_lines(body[-1][1]) if body and isinstance(body[-1][1], Table) else body
+
+
+def _comments_at_end(lines: list[Entry]) -> list[Entry]:
+    """Take the comments and blank lines at the end of a table out of it, and return them."""
+    first = len(lines)
+    while first and isinstance(lines[first - 1][1], Comment | Whitespace):
+        first -= 1
+    taken = lines[first:]
+    del lines[first:]
+    return taken
 
 
 @contextmanager
@@ -153,19 +201,18 @@ def editing(path: Path | None = None) -> Iterator[tuple[Path, str]]:
         os.close(folder)
 
 
-def write_checked(path: Path, text: str, expected: Mapping[str, Any]) -> None:
-    """Replace the file, once it is sure that it says what is expected."""
+def _replace(path: Path, document: tomlkit.TOMLDocument, expected: Mapping[str, Any]) -> None:
+    """Replace the file by an edited document, once it is sure that it says what is expected."""
+    text = document.as_string()
     try:
-        said = parse(path, text)
+        written = parse(path, text)
     except ConfigError:
-        said = {}
-    if {**said, "backends": said.get("backends", {})} != {
+        written = {}
+    if {**written, "backends": written.get("backends", {})} != {
         **expected,
         "backends": expected.get("backends", {}),
     }:
-        raise ConfigError(
-            f"{path} says its backends in a form that is not changed here", hint="edit the file by hand"
-        )
+        raise _not_editable(path)
     try:
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".config-")
@@ -191,35 +238,6 @@ def _is_text(values: Iterable[Any]) -> bool:
     return True
 
 
-def key_text(name: str) -> str:
-    """Write a key as TOML has it, in quotes where it needs them."""
-    return name if _BARE_KEY.fullmatch(name) else _text(name)
-
-
-def toml_value(value: Any) -> str:
-    """Write a value as TOML has it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(toml_value(item) for item in value) + "]"
-    if isinstance(value, Mapping):
-        return (
-            "{" + ", ".join(f"{key_text(str(key))} = {toml_value(item)}" for key, item in value.items()) + "}"
-        )
-    return _text(str(value))
-
-
-def _text(value: str) -> str:
-    def escaped(found: re.Match[str]) -> str:
-        character = found[0]
-        return f"\\{character}" if character in '"\\' else f"\\u{ord(character):04x}"
-
-    return '"' + re.sub(r'["\\\x00-\x1f\x7f]', escaped, value) + '"'
-
-
-_TABLE_HEADER: Final = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(#.*)?")
 _PART: Final = re.compile(r"\"[^\"]*\"|'[^']*'|[^.\s]+")
 
 
@@ -236,9 +254,10 @@ def set_value(path: Path, key: str, text: str) -> Any:
     value = _value_of(text, parts)
     with editing(path) as (file, before):
         expected = _with(parse(file, before), parts, value)
-        after = _set_line(before, parts, f"{key_text(parts[-1])} = {toml_value(value)}")
-        _check(file, after, key)
-        write_checked(file, after, expected)
+        document = _document(file, before)
+        _put(document, parts, _item(value))
+        _check(file, document.as_string(), key)
+        _replace(file, document, expected)
     return value
 
 
@@ -252,10 +271,15 @@ def unset_value(path: Path, key: str) -> None:
     """
     parts = parts_of(key)
     with editing(path) as (file, before):
-        said = parse(file, before)
-        if found(said, parts) is None:
-            raise UnknownName(f"{file} says nothing of {key}", hint="`fabric config list` shows what is said")
-        write_checked(file, _set_line(before, parts, ""), _with(said, parts, None))
+        settings = parse(file, before)
+        if found(settings, parts) is None:
+            raise UnknownName(f"{key} is not set in {file}", hint="`fabric config list` shows what is set")
+        document = _document(file, before)
+        node: Any = document
+        for part in parts[:-1]:
+            node = node[part]
+        del node[parts[-1]]
+        _replace(file, document, _with(settings, parts, None))
 
 
 def parts_of(key: str) -> list[str]:
@@ -317,6 +341,7 @@ def _kind(parts: Sequence[str]) -> type | None:
 
 
 def _with(document: dict[str, Any], parts: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return the document with a value at a path, or without it where the value is None."""
     whole = copy.deepcopy(document)
     node = whole
     for part in parts[:-1]:
@@ -339,37 +364,3 @@ def _check(file: Path, text: str, key: str) -> None:
     for warning in config.warnings:
         if key == warning.key or key.startswith(f"{warning.key}."):
             raise UnknownName(f"{warning.key} {warning.problem}", hint=warning.hint)
-
-
-def _set_line(text: str, parts: Sequence[str], line: str) -> str:
-    """Replace a key's line, or put one at the end of its table, or a table at the end; no line takes it out."""
-    rows = text.splitlines(keepends=True)
-    header, last = _table(rows, parts[:-1])
-    if header < 0:
-        gap = "" if not text.strip() else "\n" if text.endswith("\n") else "\n\n"
-        return f"{text}{gap}[{'.'.join(key_text(part) for part in parts[:-1])}]\n{line}\n" if line else text
-    own = re.compile(rf"\s*[\"']?{re.escape(parts[-1])}[\"']?\s*=")
-    there = [number for number in range(header + 1, last + 1) if own.match(rows[number])]
-    new = [f"{line}\n"] if line else []
-    if there:
-        rows[there[0] : there[0] + 1] = new
-        return "".join(rows)
-    if not rows[last].endswith("\n"):
-        rows[last] += "\n"
-    rows[last + 1 : last + 1] = new
-    return "".join(rows)
-
-
-def _table(rows: Sequence[str], path: Sequence[str]) -> tuple[int, int]:
-    """Return the lines of a table's header and of the last thing it says; -1 where it has none."""
-    header = last = -1
-    for number, row in enumerate(rows):
-        match = _TABLE_HEADER.fullmatch(row.rstrip("\r\n"))
-        if match or row.lstrip().startswith("[["):
-            if header >= 0:
-                break
-            if match and [part.strip("\"'") for part in _PART.findall(match[1])] == list(path):
-                header = last = number
-        elif header >= 0 and row.strip() and not row.lstrip().startswith("#"):
-            last = number
-    return header, last
