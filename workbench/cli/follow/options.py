@@ -63,9 +63,7 @@ def read_follow_options(
 
     Raises:
         UsageError: one cannot be read, or needs a command that waits for the end.
-        CannotWrite: a report cannot be written.
     """
-    from workbench.cli.follow.report import check_reports
     from workbench.cli.follow.signals import policy_of
     from workbench.config import load_config, resolve_option
     from workbench.services.durations import seconds_of
@@ -103,5 +101,4 @@ def read_follow_options(
             "--timeout needs a command that waits for the end",
             hint=f"--set max_runtime={timeout} is enforced where the job runs",
         )
-    check_reports(options)
     return options

@@ -10,7 +10,7 @@ import typer
 
 from workbench.cli.framework import registry
 from workbench.cli.framework.declare import command, new_app
-from workbench.cli.framework.main import COMPLETE_VARIABLE
+from workbench.cli.framework.registry import COMPLETE_VARIABLE
 
 SHELLS = ("bash", "zsh", "fish")
 

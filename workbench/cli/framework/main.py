@@ -11,9 +11,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing itself would cost `fabric --help` a quarter of its start
     from typing import TextIO
 
-COMPLETE_VARIABLE = "_FABRIC_COMPLETE"
-"""Set by the shell's completion script."""
-
 ONLY_LOOKS = {"-h", "--help", "--plan"}
 """Words that make a command show something instead of starting a job."""
 
@@ -42,10 +39,10 @@ def main(words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
-    if COMPLETE_VARIABLE in os.environ:
+    if registry.COMPLETE_VARIABLE in os.environ:
         from workbench.cli.framework.completion import complete
 
-        return complete(COMPLETE_VARIABLE)
+        return complete(registry.COMPLETE_VARIABLE)
     if words[:1] == ["help"]:
         if words[1:2] and registry.find(words[1]) is None:
             return _help_on(words[1])

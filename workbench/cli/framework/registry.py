@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+COMPLETE_VARIABLE = "_FABRIC_COMPLETE"
+"""Set by the shell's completion script."""
 PROGRAM = "fabric"
 
 GROUPS = {

@@ -110,6 +110,7 @@ def run(
     """
     from workbench.cli.commands.jobs.run_flow import start
     from workbench.cli.follow.options import read_follow_options
+    from workbench.cli.follow.report import check_reports
     from workbench.services.submit.batch import read_batch
 
     batch = read_batch(options)
@@ -131,4 +132,5 @@ def run(
         junit=junit,
         summary=summary,
     )
+    check_reports(follow)
     return start(batch, follow)
