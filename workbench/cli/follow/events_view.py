@@ -28,8 +28,8 @@ class EventView(JobView):
         """Print each thing that happened, and the job where it changed."""
         for event in history:
             if event.kind != "state":
-                words = {"text": event.text, "code": event.code, "who": event.who, "origin": event.origin}
-                print_event(event.kind, {"id": row.id, "time": iso(event.time_us), **words})
+                fields = {"text": event.text, "code": event.code, "who": event.who, "origin": event.origin}
+                print_event(event.kind, {"id": row.id, "time": iso(event.time_us), **fields})
         document = job_document(row)
         known = {key: document[key] for key in ("state", "reason", "attempt", "exit_code", "intent")}
         if known != self._last:
@@ -56,9 +56,14 @@ class EventView(JobView):
         for row in series:
             if self._values.get((row.learner, row.name)) != row.points:
                 self._values[row.learner, row.name] = row.points
-                place = {"learner": row.learner, "name": row.name, "kind": row.kind, "points": row.points}
+                series_fields = {
+                    "learner": row.learner,
+                    "name": row.name,
+                    "kind": row.kind,
+                    "points": row.points,
+                }
                 last = {"step": row.last_step, "value": row.last, "time": iso(row.last_time_us)}
-                print_event("metric", {**place, **last})
+                print_event("metric", {**series_fields, **last})
 
     def progress(self, text: str) -> None:
         """Print how far data or results are on their way."""

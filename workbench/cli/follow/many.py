@@ -40,27 +40,27 @@ def follow_all(
     from workbench.services.follow.wait import wait_until
     from workbench.store.jobs import job
 
-    teller = _Teller(rows, json=json, quiet=quiet)
+    printer = _ChangePrinter(rows, json=json, quiet=quiet)
 
     def stop(kind: Policy) -> None:
         # The newest first: what still waits must not begin because something before it ended.
         for row in reversed(rows):
-            now = teller.known.get(row.id, row)
+            now = printer.known.get(row.id, row)
             if not is_over(now):
                 stopper(store, row)(kind)
 
     limit = TimeLimit(timeout_seconds, 0.0, stop)
     try:
         with Interruption(policy, stop), limit:
-            ended, _ = wait_until(store, list(rows), teller.take)
+            ended, _ = wait_until(store, list(rows), printer.take)
     except Detached as left:
         narrate(f"left {count(len(rows), 'job')}; they go on. `{come_back}` comes back")
         return [job(store, row.id) or row for row in rows], left.exit_code
     return ended, EXIT_TIMED_OUT if limit.over else None
 
 
-class _Teller:
-    """Tells what changed since it last saw the jobs."""
+class _ChangePrinter:
+    """Prints what changed since it last got the jobs."""
 
     def __init__(self, rows: Sequence[JobRow], *, json: bool, quiet: bool) -> None:
         self.known: dict[str, JobRow] = {}
@@ -69,15 +69,15 @@ class _Teller:
         self._total = len(rows)
 
     def take(self, rows: list[JobRow]) -> bool:
-        """Tell what is new; return whether all have ended."""
+        """Print what is new; return whether all have ended."""
         for row in rows:
             before = self.known.get(row.id)
             self.known[row.id] = row
             if before is None or (before.state, before.attempt) != (row.state, row.attempt):
-                self._tell(row)
+                self._print(row)
         return all(is_over(row) for row in rows)
 
-    def _tell(self, row: JobRow) -> None:
+    def _print(self, row: JobRow) -> None:
         if self._json:
             from workbench.services.inspect.job_document import job_document
             from workbench.terminal.json_output import print_event

@@ -27,7 +27,7 @@ TAIL_LINES: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class JobReport:
     """What is reported of one job."""
 
     row: JobRow
@@ -77,13 +77,13 @@ def finish(store: Store, rows: Sequence[tuple[JobRow, int]], options: FollowOpti
     return code or (0 if met else EXIT_NOT_MET)
 
 
-def _report(store: Store, row: JobRow, code: int, require: Sequence[Condition]) -> Report:
+def _report(store: Store, row: JobRow, code: int, require: Sequence[Condition]) -> JobReport:
     from workbench.metrics import series
     from workbench.metrics.conditions import judge
 
     found = tuple(series(store, row.id, kinds=("value",)))
     results = str(store.home.job(row.id).results)
-    return Report(row, code, tuple(judge(require, found)), found, _tail(store, row), results)
+    return JobReport(row, code, tuple(judge(require, found)), found, _tail(store, row), results)
 
 
 def _tail(store: Store, row: JobRow) -> str:
@@ -103,8 +103,8 @@ def _tail(store: Store, row: JobRow) -> str:
 
 def _is_step_summary(name: str) -> bool:
     """Say whether it is the file that GitHub collects summaries in, which other steps write to as well."""
-    told = os.environ.get("GITHUB_STEP_SUMMARY")
-    return bool(told) and Path(name).absolute() == Path(str(told)).absolute()
+    file = os.environ.get("GITHUB_STEP_SUMMARY")
+    return bool(file) and Path(name).absolute() == Path(str(file)).absolute()
 
 
 def _write(name: str, text: str, *, append: bool = False) -> None:
@@ -118,13 +118,13 @@ def _write(name: str, text: str, *, append: bool = False) -> None:
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit(reports: Sequence[Report]) -> str:
+def junit(reports: Sequence[JobReport]) -> str:
     """Return the document: a suite for each job, a case for the job and one for each requirement."""
     suites = [_suite(report) for report in reports]
     return '<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n' + "".join(suites) + "</testsuites>\n"
 
 
-def _suite(report: Report) -> str:
+def _suite(report: JobReport) -> str:
     row = report.row
     cases = list(_cases(report))
     failures = sum("<failure" in case for case in cases)
@@ -145,7 +145,7 @@ def _suite(report: Report) -> str:
     return f"<testsuite {head}><properties>{properties}</properties>\n{''.join(cases)}{output}</testsuite>\n"
 
 
-def _cases(report: Report) -> Iterator[str]:
+def _cases(report: JobReport) -> Iterator[str]:
     row = report.row
     inner = ""
     if report.exit_code:
@@ -156,12 +156,14 @@ def _cases(report: Report) -> Iterator[str]:
         inner = f"<skipped {_attributes(message=row.state)}/>"
     yield f"<testcase {_attributes(classname='fabric', name=row.name, time=_seconds(report))}>{inner}</testcase>\n"
     for verdict in report.verdicts:
-        said = "" if verdict.holds else f"<failure {_attributes(message=verdict.sentence, type='require')}/>"
+        failure = (
+            "" if verdict.holds else f"<failure {_attributes(message=verdict.sentence, type='require')}/>"
+        )
         head = _attributes(classname=f"fabric.{row.name}", name=verdict.condition.text, time="0")
-        yield f"<testcase {head}>{said}</testcase>\n"
+        yield f"<testcase {head}>{failure}</testcase>\n"
 
 
-def _seconds(report: Report) -> str:
+def _seconds(report: JobReport) -> str:
     row = report.row
     took = (row.ended_us - row.started_us) / MICROSECONDS if row.ended_us and row.started_us else 0.0
     return f"{took:.3f}"
@@ -178,12 +180,12 @@ def _text(text: str) -> str:
 MARKS = {State.COMPLETED: "✅", State.FAILED: "❌", State.HALTED: "⏹️"}
 
 
-def summary(reports: Sequence[Report]) -> str:
+def summary(reports: Sequence[JobReport]) -> str:
     """Return the page: a section for each job."""
     return "\n".join(line for report in reports for line in _section(report)) + "\n"
 
 
-def _section(report: Report) -> Iterator[str]:
+def _section(report: JobReport) -> Iterator[str]:
     row = report.row
     met = all(verdict.holds for verdict in report.verdicts)
     mark = MARKS.get(row.state, "") if met else "❌"

@@ -33,18 +33,18 @@ class Detached(Exception):
         self.exit_code = 128 + signal_number
 
 
-def policy_of(told: str | None) -> Policy:
+def policy_of(text: str | None) -> Policy:
     """Return what a signal does: as ``--on-interrupt`` says, else detach for a person, halt for a machine.
 
     Raises:
         UsageError: it is no policy.
     """
-    if told is None:
+    if text is None:
         return "detach" if person_present() else "halt"
     for policy in POLICIES:
-        if told == policy:
+        if text == policy:
             return policy
-    raise UsageError(f"--on-interrupt takes {', '.join(POLICIES)}, not '{told}'")
+    raise UsageError(f"--on-interrupt takes {', '.join(POLICIES)}, not '{text}'")
 
 
 class Interruption:

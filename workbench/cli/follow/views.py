@@ -95,7 +95,7 @@ class PlainView(JobView):
         now = elapsed_seconds()
         if self._due and now >= self._due[0]:
             line, self._due = self._due[1], None
-            # A place that is tried again and again leaves the same state for moments.
+            # A backend that is tried again and again leaves the same state for moments.
             if line != self._state_line:
                 self._state_line = line
                 self._say(line)
@@ -159,15 +159,15 @@ class TerminalView(PlainView):
 
     def _status(self, row: JobRow) -> str:
         since = row.started_us if row.started_us and row.state.value == "PROCESSING" else row.changed_us
-        words = [f"[{row.state.lower()} {duration((now_us() - since) / MICROSECONDS)}]"]
+        parts = [f"[{row.state.lower()} {duration((now_us() - since) / MICROSECONDS)}]"]
         if self._progress:
-            words.append(self._progress)
+            parts.append(self._progress)
         elif self._metrics:
-            words.append(self._metrics)
+            parts.append(self._metrics)
         elif row.reason.text:
-            words.append(row.reason.text)
-        words.append(f"{short_id(row.id)} {row.name}")
-        return "  ".join(words)
+            parts.append(row.reason.text)
+        parts.append(f"{short_id(row.id)} {row.name}")
+        return "  ".join(parts)
 
     def _say(self, text: str) -> None:
         if not self._quiet:

@@ -1,1 +1,6 @@
-"""follow."""
+"""Use cases that wait: follow a job as events, read its output and its metric points as they come, wait for a state.
+
+May be imported by ``cli``, ``api``, ``screens`` and other services: ``follower``, ``events``, ``log_reader``,
+``metric_points``, ``wait``, ``keeper`` and ``job_text``, which words a job's state the same for all of them.
+May import: ``services.result_store``, ``services.open_store``, and what lies below the services.
+"""

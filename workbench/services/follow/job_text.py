@@ -31,7 +31,7 @@ VERBS = {
 def state_line(row: JobRow) -> str:
     """Say where a job is: ``abcdefghj digits waits: 1 of 2 GPUs is free``."""
     attempt = f" (attempt {row.attempt})" if row.attempt > 1 else ""
-    # That it runs is said by the verb; what the controller adds to it is news.
+    # The verb says that it runs; what the controller adds to it is news.
     text = row.reason.text.removeprefix(RUNS).removeprefix("; ")
     verb = VERBS[row.state]
     if text == verb or text.startswith((f"{verb} ", f"{verb}:")):
@@ -53,9 +53,9 @@ def metrics_line(series: Sequence[SeriesRow]) -> str:
     newest = sorted(values.values(), key=lambda row: row.last_time_us or 0, reverse=True)[:SHOWN_METRICS]
     shown = {row.name for row in newest}
     steps = [row.last_step for row in newest if row.last_step is not None]
-    words = [f"step {max(steps)}"] if steps else []
-    words += [f"{name}={number(row.last)}" for name, row in values.items() if name in shown]
-    return " ".join(words) + (" ..." if len(values) > SHOWN_METRICS else "")
+    parts = [f"step {max(steps)}"] if steps else []
+    parts += [f"{name}={number(row.last)}" for name, row in values.items() if name in shown]
+    return " ".join(parts) + (" ..." if len(values) > SHOWN_METRICS else "")
 
 
 def ended_lines(row: JobRow, results: str) -> list[str]:

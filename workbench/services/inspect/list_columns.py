@@ -74,9 +74,9 @@ def _cell(
         return row.labels.get(name.removeprefix("label."), "")
     if name.startswith(_SETTINGS):
         return str(settings[row.id].get(name, ""))
-    wanted = name.lower()
+    lower = name.lower()
     for metric, value in values[row.id].items():
-        if metric.lower() == wanted or metric.lower().endswith(f"/{wanted}"):
+        if metric.lower() == lower or metric.lower().endswith(f"/{lower}"):
             return number(value)
     return ""
 
@@ -84,8 +84,8 @@ def _cell(
 def _metric_values(
     store: Store | None, names: Sequence[str], rows: Sequence[JobRow]
 ) -> dict[str, dict[str, float]]:
-    wanted = [name for name in names if name not in CELLS and not name.startswith(("label.", *_SETTINGS))]
-    if not wanted or store is None:
+    metrics = [name for name in names if name not in CELLS and not name.startswith(("label.", *_SETTINGS))]
+    if not metrics or store is None:
         return {row.id: {} for row in rows}
     from workbench.errors import UsageError
     from workbench.manifest.yaml.faults import nearest
@@ -94,7 +94,7 @@ def _metric_values(
     from workbench.store.queries.job_list import known_metrics
 
     known = known_metrics(store)
-    for name in wanted:
+    for name in metrics:
         if not has_metric(known, name):
             close = nearest(name, CELLS)
             hint = f"did you mean {close}?" if close else nearest_metric(known, name)

@@ -132,11 +132,11 @@ def _why_not(groups: Sequence[Group], written: Sequence[tuple[str, Any]], text: 
     for group, (name, group_spec) in zip(groups, written, strict=True):
         if later := group.rule.regex.search(text):
             return f"{name} matches from column {later.start() + 1} on, but has to from the first; begin it with .*"
-        reached, wanted = _longest(str(group_spec.regex), text)
+        reached, rest = _longest(str(group_spec.regex), text)
         if reached > best[0]:
             best = (
                 reached,
-                f"{name} {'comes to column ' + str(reached + 1) + ', then' if reached else ''} wants {wanted}",
+                f"{name} {'comes to column ' + str(reached + 1) + ', then' if reached else ''} wants {rest}",
             )
     return " ".join(best[1].split()) if text.strip() else ""
 

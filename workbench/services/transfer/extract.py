@@ -109,17 +109,17 @@ def write_folder(target: Path, write: Callable[[Path], object], *, force: bool, 
         partial = _partial_folder(target, resume_key)
     except OSError as error:
         raise CannotWrite(f"cannot write {target}: {error.strerror}") from error
-    whole = False
+    is_whole = False
     new = partial / "new"
     try:
         new.mkdir(exist_ok=bool(resume_key))
         write(new)
         _replace(target, new, partial / "old")
-        whole = True
+        is_whole = True
     except OSError as error:
         raise CannotWrite(f"cannot write {target}: {error.strerror or error}") from error
     finally:
-        if whole or not resume_key or not any(new.glob("*")):
+        if is_whole or not resume_key or not any(new.glob("*")):
             shutil.rmtree(partial, ignore_errors=True)
     return target
 

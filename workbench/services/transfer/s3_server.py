@@ -101,8 +101,8 @@ def _make_folder(folder: Path) -> None:
         raise CannotWrite(f"cannot make {folder}: {error.strerror}") from error
 
 
-def _free_port(wanted: int) -> int:
-    for port in (wanted,) if wanted else (PORT, 0):
+def _free_port(requested: int) -> int:
+    for port in (requested,) if requested else (PORT, 0):
         with socket.socket() as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -110,7 +110,7 @@ def _free_port(wanted: int) -> int:
             except OSError:
                 continue
             return int(tried.getsockname()[1])
-    raise TryAgain(f"the port {wanted} is taken", hint="leave --port out, and a free one is found")
+    raise TryAgain(f"the port {requested} is taken", hint="leave --port out, and a free one is found")
 
 
 def _start(rclone: str, address: str, folder: Path) -> subprocess.Popen[bytes]:

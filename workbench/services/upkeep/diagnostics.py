@@ -103,8 +103,8 @@ def diagnose(home: Home, *, cancel: Event | None = None) -> Iterator[Finding]:
 
 
 def _python_path(home: Home) -> Iterator[Finding]:
-    if told := os.environ.get("PYTHONPATH"):
-        yield Finding("PYTHONPATH", f"{told}; fabric itself does not use it, and jobs do not get it")
+    if folders := os.environ.get("PYTHONPATH"):
+        yield Finding("PYTHONPATH", f"{folders}; fabric itself does not use it, and jobs do not get it")
 
 
 def _home(home: Home) -> Iterator[Finding]:

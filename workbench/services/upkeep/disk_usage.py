@@ -79,7 +79,7 @@ def caches(home: Home) -> list[SharedCache]:
 
 def disk_bytes(path: Path) -> int:
     """Return what a file or folder takes up on its disk; a file with several names counts once."""
-    seen: set[tuple[int, int]] = set()
+    counted: set[tuple[int, int]] = set()
     if not path.is_dir() or path.is_symlink():
         return file_bytes(path)
     total = 0
@@ -91,9 +91,9 @@ def disk_bytes(path: Path) -> int:
             except OSError:
                 continue
             if status.st_nlink > 1:
-                if (status.st_dev, status.st_ino) in seen:
+                if (status.st_dev, status.st_ino) in counted:
                     continue
-                seen.add((status.st_dev, status.st_ino))
+                counted.add((status.st_dev, status.st_ino))
             total += status.st_blocks * BLOCK_BYTES
     return total
 

@@ -1,4 +1,4 @@
-"""What ``fabric doctor`` looks at of the machine: disk, limits, helpers, and jobs that wait for somebody."""
+"""Checks of this machine: limits, helper programs, settings, hosts, and jobs that wait for a person."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def settings(home: Home) -> Iterator[Finding]:
     from workbench.config import load_config
 
     for warning in load_config().warnings:
-        place = f"{warning.file}:{warning.line}" if warning.line else warning.file
-        yield Finding("configuration", f"{place}: {warning.key} {warning.problem}", "lack", "", warning.hint)
+        where = f"{warning.file}:{warning.line}" if warning.line else warning.file
+        yield Finding("configuration", f"{where}: {warning.key} {warning.problem}", "lack", "", warning.hint)
 
 
 def variables(home: Home) -> Iterator[Finding]:
@@ -186,18 +186,20 @@ def hosts(home: Home) -> Iterator[Finding]:
     """Say which hosts can be reached, and what each lacks."""
     from workbench.services.backends.placement import backend_options, known_backends
 
-    asked = [options for name in known_backends() if (options := backend_options(name)).type == "ssh"]
+    options_of_hosts = [
+        options for name in known_backends() if (options := backend_options(name)).type == "ssh"
+    ]
     found: dict[str, list[Finding]] = {}
     threads = [
         threading.Thread(target=_ask, args=(options, found), daemon=True, name=f"ask {options.name}")
-        for options in asked
+        for options in options_of_hosts
     ]
     for thread in threads:
         thread.start()
     until = time.monotonic() + ANSWER_SECONDS
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
-    for options in asked:
+    for options in options_of_hosts:
         yield from found.get(options.name) or [_silent(options)]
 
 
@@ -206,7 +208,7 @@ def _ask(options: BackendOptions, found: dict[str, list[Finding]]) -> None:
 
     subject = f"place {options.name}"
     try:
-        told = list(load_place(options).probe())
+        findings = list(load_place(options).probe())
     except PlaceUnreachable as error:
         found[options.name] = [
             Finding(subject, error.message, "lack", "no job can run there now", error.hint)
@@ -214,8 +216,8 @@ def _ask(options: BackendOptions, found: dict[str, list[Finding]]) -> None:
     except FabricError as error:
         found[options.name] = [Finding(subject, error.message, "wrong", "no job can run there", error.hint)]
     else:
-        reach = next((each.found for each in told if each.subject == "reach"), "it answers")
-        lacks = [each for each in told if each.level != "ok"]
+        reach = next((each.found for each in findings if each.subject == "reach"), "it answers")
+        lacks = [each for each in findings if each.level != "ok"]
         found[options.name] = [
             Finding(subject, reach),
             *(replace(each, subject=subject, found=f"{each.subject}: {each.found}") for each in lacks),

@@ -36,15 +36,15 @@ class Leftover:
     """None for what carries another home's mark: it is never removed."""
 
 
-def _job_folders(place: Host | Cluster, ours: str) -> Iterator[tuple[str, str]]:
+def _job_folders(target: Host | Cluster, ours: str) -> Iterator[tuple[str, str]]:
     """Yield home and job of each job folder at a host; this machine's are the home's own."""
     from backends.contract.host import Host
 
-    if not isinstance(place, Host) or place.here:
+    if not isinstance(target, Host) or target.here:
         return
-    machine = PurePosixPath(place.folder(ours)).parent
-    for home in place.call("children", folder=str(machine)):
-        for job_id in place.call("children", folder=str(machine / home / "jobs")):
+    machine = PurePosixPath(target.folder(ours)).parent
+    for home in target.call("children", folder=str(machine)):
+        for job_id in target.call("children", folder=str(machine / home / "jobs")):
             yield home, job_id
 
 
@@ -74,8 +74,8 @@ def _remove_folder(options: BackendOptions, job_id: str, ours: str) -> None:
     from runners.registry import load_runner
     from workbench.controller.runtime.session_borrower import load_place
 
-    with closing(load_place(options).open()) as place:
-        runner = load_runner("process")(place, home_uuid=ours)
+    with closing(load_place(options).open()) as target:
+        runner = load_runner("process")(target, home_uuid=ours)
         with closing(runner):
             runner.remove_job(job_id)
 
@@ -128,9 +128,9 @@ def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
     for runner_name in backend.runners():
         if backend.why_not(runner_name):
             continue  # no engine, so nothing of ours in it
-        with closing(backend.open()) as place:
-            folders = folders or dict.fromkeys(_job_folders(place, ours))
-            runner: Runner = load_runner(runner_name)(place, home_uuid=ours)
+        with closing(backend.open()) as target:
+            folders = folders or dict.fromkeys(_job_folders(target, ours))
+            runner: Runner = load_runner(runner_name)(target, home_uuid=ours)
             with closing(runner):
                 refs = _settled(store, runner, ours)
         with_learners |= {(ref.home, ref.job_id) for ref in refs}
@@ -185,8 +185,8 @@ def _remove_learner(options: BackendOptions, runner_name: str, ref: LearnerRef) 
     from workbench.controller.runtime.session_borrower import load_place
 
     attempt = AttemptRef(ref.home, ref.job_id, ref.attempt, ref.learner)
-    with closing(load_place(options).open()) as place:
-        runner: Runner = load_runner(runner_name)(place, home_uuid=ref.home)
+    with closing(load_place(options).open()) as target:
+        runner: Runner = load_runner(runner_name)(target, home_uuid=ref.home)
         with closing(runner):
             runner.stop(attempt, StopRequest("kill", 0.0, "gc"))
             runner.remove(attempt)

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Job, Json
+from workbench.formats import MICROSECONDS, ago, count, duration, number, size, stamp
+from workbench.job import TERMINAL, short_id
+from workbench.terminal.console import state_style
+from workbench.terminal.table import fields
 
 if TYPE_CHECKING:
+    from workbench.services.inspect.job_overview import AttemptOverview, JobOverview
+    from workbench.spec import JobSpec
     from workbench.store.db.database import Store
-    from workbench.store.db.rows import JobDetail, JobRow
+    from workbench.store.db.rows import JobDetail, JobRow, LearnerRow
 
 Origin = Annotated[bool, typer.Option("--origin", help="Each setting, and where its value came from.")]
 History = Annotated[bool, typer.Option("--history", help="Everything that happened, with who and when.")]
 ShowManifest = Annotated[bool, typer.Option("--manifest", help="The manifest as it was submitted.")]
+
+
+SHOWN_METRICS = 12
+SHOWN_NOTES = 5
 
 
 @command("show", "fabric show @last", "fabric show digits --origin", "fabric show @last --json")
@@ -44,7 +55,6 @@ def show(
         elif history:
             _print_history(store, row)
         else:
-            from workbench.cli.commands.inspect.overview_text import overview_text
             from workbench.clock import now_us
             from workbench.services.inspect.job_overview import overview
 
@@ -52,7 +62,7 @@ def show(
             page = overview(store, row.id, now)
             if page.error:
                 raise page.error
-            sys.stdout.write(overview_text(page, now))
+            sys.stdout.write(_overview(page, now))
 
 
 def _print_origins(detail: JobDetail) -> None:
@@ -77,7 +87,6 @@ def _plain(value: Any) -> str:
 
 
 def _print_history(store: Store, row: JobRow) -> None:
-    from workbench.formats import stamp
     from workbench.store.jobs import transitions
     from workbench.terminal.console import width
     from workbench.terminal.table import Column, render
@@ -96,3 +105,134 @@ def _print_history(store: Store, row: JobRow) -> None:
     columns = [Column("TIME"), Column("ATTEMPT", right=True), Column("WHAT"), Column("WHO"), Column("FROM")]
     columns.append(Column("WHY", stretch=True))
     sys.stdout.write(render(columns, rows, width=width(140)))
+
+
+def _overview(page: JobOverview, now_us: int) -> str:
+    """Return what ``fabric show`` prints."""
+    row = page.row
+    heading = f"{row.id}  {row.name}  {state_style(row.state, stream=sys.stdout)}\n\n"
+    pairs = [
+        *_why(page, now_us),
+        *(_what(page, page.detail.spec) if page.detail else ()),
+        *_code(page),
+        *_data(page),
+        *_measured(page),
+        *_where(page),
+    ]
+    return heading + fields(pairs) + _attempts(page)
+
+
+def _why(page: JobOverview, now_us: int) -> Iterator[tuple[str, str]]:
+    row = page.row
+    code = f" ({row.reason.code})" if row.reason.code else ""
+    if row.reason.text:
+        yield "why", row.reason.text + code
+    if row.reason.hint:
+        yield "what to do", row.reason.hint
+    if row.intent:
+        yield "asked for", f"{row.intent}; tried until the place confirms it"
+    if row.exit_code is not None:
+        whose = f" ({row.exit_by})" if row.exit_by not in ("", "job") else ""
+        yield "exit code", f"{row.exit_code}{whose}"
+    if row.next_try_us:
+        yield "next try", f"in {duration((row.next_try_us - now_us) / MICROSECONDS)}"
+    yield "submitted", f"{stamp(row.submitted_us)} ({ago(row.submitted_us, now_us)}) by {row.owner}"
+    if row.seen_us and row.state not in TERMINAL:
+        yield "last seen", ago(row.seen_us, now_us)
+
+
+def _what(page: JobOverview, spec: JobSpec) -> Iterator[tuple[str, str]]:
+    row = page.row
+    yield "place", f"{row.place.backend}, as {row.place.runner}"
+    learners = count(row.learners, "learner")
+    yield "asked for", f"{learners}, each {_resources(spec)}" if row.learners > 1 else _resources(spec)
+    yield "command", spec.framework.command
+    if spec.description:
+        yield "description", spec.description
+    if spec.params:
+        yield "params", " ".join(f"{key}={value}" for key, value in spec.params.items())
+    if row.labels:
+        yield "labels", " ".join(f"{key}={value}" for key, value in row.labels.items())
+    if spec.ports and row.place.runner == "container":
+        yield "ports", " ".join(f"127.0.0.1:{port}" for port in spec.ports)
+    if page.port_forward:
+        yield "ports", f"forwarded by {page.port_forward}"
+    if row.parent:
+        yield "belongs to", row.parent
+
+
+def _resources(spec: JobSpec) -> str:
+    parts = [count(spec.gpus, "GPU")]
+    cpus = "CPU" if spec.cpus == 1 else "CPUs"
+    parts.append(f"{spec.cpus:g} {cpus}" if spec.cpus else "CPUs not reserved")
+    parts.append(size(spec.memory_bytes) if spec.memory_bytes else "memory not limited")
+    return ", ".join(parts)
+
+
+def _code(page: JobOverview) -> Iterator[tuple[str, str]]:
+    code = page.code
+    if code.hash:
+        yield "code", f"{code.hash[:12]}{f'  from {code.source}' if code.source else ''}"
+    if code.commit:
+        branch = f" on {code.branch}" if code.branch else ""
+        changes = ", with changes that were not committed" if code.uncommitted else ""
+        yield "git", f"{code.commit[:12]}{branch}{changes}"
+    if code.python:
+        yield "python", f"{code.python} with {count(code.packages, 'package')}"
+
+
+def _data(page: JobOverview) -> Iterator[tuple[str, str]]:
+    for each in page.data:
+        amount = f"{count(each.files, 'file')}, {size(each.size_bytes)}"
+        yield "data", f"{each.path} of {each.store}: {amount}, fingerprint {each.fingerprint[:12]}"
+
+
+def _measured(page: JobOverview) -> Iterator[tuple[str, str]]:
+    values = page.metrics
+    if values:
+        shown = [f"{each.name}={number(each.last)}" for each in values[:SHOWN_METRICS]]
+        more = f" and {len(values) - SHOWN_METRICS} more" if len(values) > SHOWN_METRICS else ""
+        yield "metrics", " ".join(shown) + more
+    if page.progress:
+        fraction = "" if page.progress.fraction is None else f"{page.progress.fraction:.0%}"
+        yield "progress", f"{fraction} {page.progress.text}".strip()
+    for note in page.notes[-SHOWN_NOTES:]:
+        yield "note", note.text
+    if page.checkpoints:
+        newest = page.checkpoints[-1]
+        step = f" (step {newest.step})" if newest.step is not None else ""
+        yield "checkpoints", f"{len(page.checkpoints)}, the last {newest.path}{step}"
+
+
+def _where(page: JobOverview) -> Iterator[tuple[str, str]]:
+    yield "results", page.results
+    yield "folder", str(page.paths.folder)
+    if page.paths.manifest:
+        yield "manifest", str(page.paths.manifest)
+    yield "logs", f"fabric logs {short_id(page.row.id)}"
+
+
+def _attempts(page: JobOverview) -> str:
+    lines = []
+    for attempt in page.attempts:
+        node = f" on {attempt.row.node}" if attempt.row.node else ""
+        lines.append(f"\nattempt {attempt.row.attempt}: {attempt.row.state.lower()}{node}")
+        lines += [f"  {phase:12} {text}" for phase, text in _phases(attempt)]
+        if len(attempt.learners) > 1 or any(each.slots for each in attempt.learners):
+            lines += [f"  {_learner(each)}" for each in attempt.learners]
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def _phases(attempt: AttemptOverview) -> Iterator[tuple[str, str]]:
+    for each in attempt.phases:
+        took = "" if each.phase == "ended" else f"  {duration(each.seconds)}"
+        yield each.phase, stamp(each.began_us) + took
+
+
+def _learner(learner: LearnerRow) -> str:
+    end = f" with {learner.exit_code}" if learner.exit_code is not None else ""
+    end += f" by signal {learner.signal}" if learner.signal else ""
+    slots = f" on {', '.join(learner.slots)}" if learner.slots else ""
+    decided = ", decided" if learner.decided else ""
+    why = f": {learner.reason.text}" if learner.reason and learner.reason.text else ""
+    return f"learner {learner.learner} {learner.phase.value}{end}{slots}{decided}{why}"
