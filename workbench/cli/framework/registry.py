@@ -110,7 +110,7 @@ ENTRIES = (
         "compare",
         "commands.inspect.compare:compare",
         "look",
-        "Lay jobs beside each other: settings, values, code.",
+        "Compare jobs side by side: settings, values, code.",
     ),
     Entry("diff", "commands.inspect.diff:diff", "look", "Show everything that differs between two jobs."),
     Entry(
