@@ -13,8 +13,8 @@ GROUPS = {
     "start": "Start a job",
     "look": "Look at jobs",
     "change": "Stop and change jobs",
-    "places": "Places",
-    "care": "Keep fabric itself in order",
+    "places": "Backends",
+    "care": "Maintenance",
 }
 """Headings of the overview, in order."""
 
@@ -57,10 +57,10 @@ ENTRIES = (
         "plan",
         "commands.manifests.plan:plan",
         "start",
-        "Show exactly what a run would start, and start nothing.",
+        "Show exactly what a run would start, without starting it.",
     ),
     Entry(
-        "validate", "commands.manifests.manifests:validate", "start", "Check manifests and name every fault."
+        "validate", "commands.manifests.manifests:validate", "start", "Check manifests and list every error."
     ),
     Entry("init", "commands.manifests.manifests:init", "start", "Write a commented manifest to begin with."),
     Entry(
@@ -80,11 +80,11 @@ ENTRIES = (
         "adopt",
         "commands.backends.adopt:adopt",
         "places",
-        "Look after one's own jobs of another laptop.",
+        "Take over jobs that you submitted from another machine.",
         starts_jobs=True,
     ),
     Entry("list", "commands.inspect.list:list_jobs", "look", "List jobs, newest first.", ("ls", "ps")),
-    Entry("status", "commands.inspect.status:status", "look", "Say in a line each how jobs go."),
+    Entry("status", "commands.inspect.status:status", "look", "Show each job's state in one line."),
     Entry(
         "show",
         "commands.inspect.show:show",
@@ -112,23 +112,21 @@ ENTRIES = (
         "look",
         "Compare jobs side by side: settings, values, code.",
     ),
-    Entry("diff", "commands.inspect.diff:diff", "look", "Show everything that differs between two jobs."),
-    Entry(
-        "grep", "commands.inspect.grep:grep", "look", "Print the lines that match in the logs of all jobs."
-    ),
+    Entry("diff", "commands.inspect.diff:diff", "look", "Show every difference between two jobs."),
+    Entry("grep", "commands.inspect.grep:grep", "look", "Search the logs of all jobs."),
     Entry(
         "events",
         "commands.inspect.events:events",
         "look",
         "Print what happened: who asked for what, and every change.",
     ),
-    Entry("sql", "commands.inspect.sql:sql", "look", "Ask the store by SQL; nothing can be changed by it."),
+    Entry("sql", "commands.inspect.sql:sql", "look", "Query the database with SQL, read-only."),
     Entry(
         "attach", "commands.jobs.attach:attach", "look", "Follow a job's output and end with its exit code."
     ),
     Entry("wait", "commands.jobs.wait:wait", "look", "Wait until jobs have ended."),
-    Entry("exec", "commands.jobs.exec:exec_", "look", "Run a command beside a learner that runs."),
-    Entry("shell", "commands.jobs.exec:shell", "look", "Open a shell beside a learner that runs."),
+    Entry("exec", "commands.jobs.exec:exec_", "look", "Run a command in a running job."),
+    Entry("shell", "commands.jobs.exec:shell", "look", "Open a shell in a running job."),
     Entry(
         "download",
         "commands.data.download:download",
@@ -163,52 +161,56 @@ ENTRIES = (
         "change",
         "Start a halted or failed job again from its checkpoints.",
     ),
-    Entry("tag", "commands.jobs.annotate:tag", "change", "Add tags to a job, take them away, or print them."),
+    Entry("tag", "commands.jobs.annotate:tag", "change", "Add, remove or print a job's tags."),
     Entry("note", "commands.jobs.annotate:note", "change", "Write a note on a job, or print it."),
-    Entry("delete", "commands.jobs.delete:delete", "change", "Remove a job and everything that it left."),
+    Entry(
+        "delete", "commands.jobs.delete:delete", "change", "Delete a job and everything that it left behind."
+    ),
     Entry("gpus", "commands.backends.gpus:gpus", "places", "Show GPUs, their use and who holds them."),
     Entry(
         "backend",
         "commands.backends.backend:backend",
         "places",
-        "List, add, remove and test the places that jobs run at, and log in there.",
+        "List, add, remove and test backends, and log in to them.",
     ),
-    Entry("data", "commands.data.data:data", "places", "Bring data to stores, and look after copies of it."),
+    Entry("data", "commands.data.data:data", "places", "Upload data to stores, and manage cached copies."),
     Entry(
         "store",
         "commands.data.store:store",
         "places",
-        "Serve a store on this machine, and store again what failed.",
+        "Serve a store on this machine, and retry failed uploads.",
     ),
     Entry(
-        "image", "commands.backends.image:image", "places", "Bring images to a place that has no registry."
+        "image", "commands.backends.image:image", "places", "Send images to a backend that has no registry."
     ),
     Entry(
         "config",
         "commands.upkeep.config:config",
         "care",
-        "Show and change the configuration: defaults, profiles, places, retention.",
+        "Show and change the configuration: defaults, profiles, backends, retention.",
     ),
     Entry(
         "controller",
         "commands.upkeep.controller:controller",
         "care",
-        "Show or stop the process that moves jobs on.",
+        "Show or stop the background controller.",
     ),
     Entry(
         "doctor",
         "commands.upkeep.doctor:doctor",
         "care",
-        "Check this machine and fabric's own files; say what to do.",
+        "Check this machine and fabric's own files, with remedies.",
     ),
-    Entry("du", "commands.upkeep.du:du", "care", "Show what jobs and caches take up on this machine's disk."),
+    Entry(
+        "du", "commands.upkeep.du:du", "care", "Show how much disk space jobs and caches use on this machine."
+    ),
     Entry(
         "prune",
         "commands.upkeep.prune:prune",
         "care",
         "Remove jobs that ended long ago, and caches that no job uses.",
     ),
-    Entry("gc", "commands.upkeep.gc:gc", "care", "List what belongs to no job, and remove it when told to."),
+    Entry("gc", "commands.upkeep.gc:gc", "care", "List what belongs to no job, and remove it on request."),
     Entry("completion", "framework.completion:completion", "care", "Print a shell's completion script."),
     Entry("man", "framework.manpage:man", "care", "Print the manual page."),
     Entry("version", "commands.upkeep.version:version", "care", "Print the version."),

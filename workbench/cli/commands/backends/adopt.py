@@ -29,7 +29,7 @@ Watch = Annotated[
 def adopt(
     place: Place, jobs: Jobs = None, all: All = False, watch: Watch = False, json: Json = False
 ) -> None:
-    """Look after one's own jobs of another laptop.
+    """Take over jobs that you submitted from another machine.
 
     Both reach the host as the same user. Without a job those there are listed. An adopted job is followed,
     halted, resumed and downloaded as if it had been given here; the laptop that gave it may go on with it,

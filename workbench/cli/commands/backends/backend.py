@@ -261,7 +261,7 @@ def print_findings(findings: Sequence[Finding]) -> None:
 
 backend = Family(
     "backend",
-    "List, add, remove and test the places that jobs run at, and log in there.",
+    "List, add, remove and test backends, and log in to them.",
     (list_, add, remove, test, login, role),
     default="list",
 )

@@ -61,4 +61,4 @@ def send(place: Place, image: Image, json: Json = False) -> int:
     return 0
 
 
-image = Family("image", "Bring images to a place that has no registry.", (load, send), default="load")
+image = Family("image", "Send images to a backend that has no registry.", (load, send), default="load")

@@ -221,7 +221,7 @@ def _no_container(to: Named) -> InputMissing:
 
 data = Family(
     "data",
-    "Bring data to stores, and look after copies of it.",
+    "Upload data to stores, and manage cached copies.",
     (put, mkbucket, list_, prune),
     default="list",
 )

@@ -156,5 +156,5 @@ def _print_retry(job: str, done: UploadRetry) -> None:
 
 
 store = Family(
-    "store", "Serve a store on this machine, and store again what failed.", (serve, retry), default="serve"
+    "store", "Serve a store on this machine, and retry failed uploads.", (serve, retry), default="serve"
 )

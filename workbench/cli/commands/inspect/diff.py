@@ -24,7 +24,7 @@ Other = Annotated[str, typer.Argument(metavar="OTHER", help="Another one.", auto
 
 @command("diff", "fabric diff digits other", "fabric diff digits @last --json")
 def diff(job: Job, other: Other, json: Json = False) -> int:
-    """Show everything that differs between two jobs.
+    """Show every difference between two jobs.
 
     Settings, place, code line by line, commit and uncommitted changes, interpreter, packages, machine, driver,
     image, seed, data, version of fabric. The exit code is 1 when something differs.

@@ -59,7 +59,7 @@ def grep(
     all: AllAttempts = False,
     json: Json = False,
 ) -> int:
-    """Print the lines that match in the logs of all jobs.
+    """Search the logs of all jobs.
 
     The newest job comes first. Each line has the job's id before it, with the learner's number where there
     are several. The exit code is 1 when nothing matches.

@@ -29,7 +29,7 @@ Csv = Annotated[bool, typer.Option("--csv", help="Comma-separated values.")]
     "where metrics.name = 'loss' group by lr\" --csv",
 )
 def sql(query: Query = "", csv: Csv = False, json: Json = False) -> None:
-    """Ask the store by SQL; nothing can be changed by it.
+    """Query the database with SQL, read-only.
 
     Without a query the views are listed with their columns. `setting(id, 'params.lr')` gives any setting of
     a job. Times are texts in UTC, `seconds` are numbers.

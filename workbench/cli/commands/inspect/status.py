@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @command("status", "fabric status", "fabric status @last", "fabric status digits other --json")
 def status(jobs: SomeJobs = None, json: Json = False) -> None:
-    """Say in a line each how jobs go.
+    """Show each job's state in one line.
 
     Without a name, those that are open. `fabric list` and `fabric show` say more.
     """

@@ -24,7 +24,7 @@ Clear = Annotated[bool, typer.Option("--clear", help="Take the note away.")]
 
 @command("tag", "fabric tag @last best paper", "fabric tag digits --remove best", "fabric tag digits --json")
 def tag(job: Job, tags: Tags = None, remove: Remove = None, json: Json = False) -> None:
-    """Add tags to a job, take them away, or print them.
+    """Add, remove or print a job's tags.
 
     `fabric list --where tag:best` finds jobs by them.
     """

@@ -24,7 +24,7 @@ NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is
 
 @command("delete", "fabric delete digits --yes", "fabric delete abcdefghj bcdefghjk --yes --no-wait")
 def delete(jobs: Jobs, yes: Yes = False, no_wait: NoWait = False) -> int:
-    """Remove a job and everything that it left.
+    """Delete a job and everything that it left behind.
 
     Its processes are ended; its folder with results and checkpoints, and its rows, are removed.
     """

@@ -26,7 +26,7 @@ Which = Annotated[
     takes_command_line=True,
 )
 def exec_(context: typer.Context, job: Job, learner: Which = 1) -> int:
-    """Run a command beside a learner that runs.
+    """Run a command in a running job.
 
     The exit code is the command's own. In a container it runs inside, with the environment of the job but
     its secrets; beside a process it runs in the job's folder.
@@ -39,7 +39,7 @@ def exec_(context: typer.Context, job: Job, learner: Which = 1) -> int:
 
 @command("shell", "fabric shell @last", "fabric shell digits -l 2")
 def shell(job: Job, learner: Which = 1) -> int:
-    """Open a shell beside a learner that runs."""
+    """Open a shell in a running job."""
     return _run(job, learner, SHELL, terminal=sys.stdin.isatty() and sys.stdout.isatty())
 
 

@@ -28,7 +28,7 @@ CommandLine = Annotated[str, typer.Option("--command", metavar="TEXT", help="Wha
 
 @command("validate", "fabric validate manifest.yml", "fabric validate --json *.yml")
 def validate(files: Files, strict: Strict = False, json: Json = False) -> int:
-    """Check manifests and name every fault.
+    """Check manifests and list every error.
 
     All files are checked to their end. The exit code is 65 when one has a fault, 66 when one is not there.
     """

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 )
 @takes_run_options("checkpoint")
 def plan(options: RunOptions, json: Json = False) -> int:
-    """Show exactly what a run would start, and start nothing."""
+    """Show exactly what a run would start, without starting it."""
     from workbench.services.submit.batch import read_batch
 
     return print_previews(read_batch(options), json=json)

@@ -129,7 +129,7 @@ def path(json: Json = False) -> None:
 
 config = Family(
     "config",
-    "Show and change the configuration: defaults, profiles, places, retention.",
+    "Show and change the configuration: defaults, profiles, backends, retention.",
     (list_, get, set_, unset, path),
     "list",
 )

@@ -58,6 +58,4 @@ def stop(json: Json = False) -> int:
     return 0
 
 
-controller = Family(
-    "controller", "Show or stop the process that moves jobs on.", (status, stop), default="status"
-)
+controller = Family("controller", "Show or stop the background controller.", (status, stop), default="status")

@@ -19,7 +19,7 @@ Rebuild = Annotated[bool, typer.Option("--rebuild", help="Make the database anew
 
 @command("doctor", "fabric doctor", "fabric doctor --json", "fabric doctor --rebuild --yes")
 def doctor(rebuild: Rebuild = False, yes: Yes = False, json: Json = False) -> int:
-    """Check this machine and fabric's own files; say what to do.
+    """Check this machine and fabric's own files, with remedies.
 
     The exit code is 78 when something is wrong. --rebuild restores a lost or damaged database and keeps the
     old file next to the new one.

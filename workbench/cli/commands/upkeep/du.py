@@ -26,7 +26,7 @@ All = Annotated[bool, typer.Option("--all", "-a", help=f"All jobs, not only the 
 def du(
     jobs: SomeJobs = None, where: Where = None, backend: Backend = "", all: All = False, json: Json = False
 ) -> None:
-    """Show what jobs and caches take up on this machine's disk.
+    """Show how much disk space jobs and caches use on this machine.
 
     The largest jobs come first. `fabric prune` frees space. With --backend it is the copies of data that a host has.
     """

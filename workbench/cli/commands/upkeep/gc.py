@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @command("gc", "fabric gc", "fabric gc --json", "fabric gc --yes")
 def gc(backend: Backend = "", yes: Yes = False, json: Json = False) -> int:
-    """List what belongs to no job, and remove it when told to.
+    """List what belongs to no job, and remove it on request.
 
     Learners that the store knows nothing of, files of deleted jobs, code that no job uses. What carries the
     mark of another home is listed and never touched. Without a person to ask only --yes removes anything.
