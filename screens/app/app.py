@@ -15,18 +15,18 @@ from textual.theme import Theme
 from backends.contract.host import BackendOptions
 from screens.app.app_actions import AppActions
 from screens.base.base import BaseScreen
-from screens.base.login import NEEDS_LOGIN, Asked, Logins
+from screens.base.login import NEEDS_LOGIN, LoginPrompts, PersonAsked
 from screens.core import actions
 from screens.core.app_protocol import AppProtocol, Part, Severity
 from screens.core.keymap import key_map
 from screens.core.memory import Memory
 from screens.jobs.queries import Beginning, beginning, open_and_ended
-from screens.jobs.table_screen import RunsScreen
+from screens.jobs.table_screen import JobsScreen
 from screens.style.glyphs import glyphs
 from screens.style.status import is_open, look
 from screens.style.themes import NO_COLOUR_THEME, OURS, THEMES, Paint, role_variables
 from screens.workers.background import Background, DaemonThreads, Finished, start_loop
-from screens.workers.reader import Answer, Reader, Trouble
+from screens.workers.reader import QueryAnswer, StoreReader, StoreTrouble
 from screens.workers.writer import StoreWriter, Write, WriteDone
 from workbench import formats
 from workbench.clock import now_us
@@ -47,7 +47,7 @@ MOST: Final = 10
 """So many jobs are named."""
 
 
-def farewell(jobs: Sequence[JobRow]) -> str:
+def exit_summary(jobs: Sequence[JobRow]) -> str:
     """Return the lines, or nothing when nothing goes on."""
     going = [job for job in jobs if is_open(job)]
     if not going:
@@ -104,16 +104,16 @@ class FabricApp(AppActions):
         self.readonly = readonly
         self.key_map = key_map(keys or {})
         self.background = Background(self)
-        self.logins = Logins(self)
+        self.logins = LoginPrompts(self)
         self.clock = clock
         self.asked_job = job
         self.coloured = not colourless
         self.paint = Paint({}, coloured=self.coloured)
         self.memory = Memory()
-        self.reader = Reader(home, self)
+        self.reader = StoreReader(home, self)
         self.writer = StoreWriter(home)
         self.trouble: FabricError | None = None
-        self.trouble_since_us = 0
+        self.store_error_since_us = 0
         self.open_jobs: tuple[JobRow, ...] = ()
         self.last_job: JobRow | None = None
         self.draft: Draft | None = None
@@ -137,12 +137,12 @@ class FabricApp(AppActions):
         start_loop(self, "writer", self.writer.run)
         self.theme_changed_signal.subscribe(self, self._repaint)
         self._repaint(self.current_theme)
-        self.push_screen(RunsScreen())
+        self.push_screen(JobsScreen())
         self.reader.watch(self, "beginning", beginning(self.asked_job), counters=())
         self.reader.watch(self, "open", open_and_ended(self.clock))
         self.set_keymap(self.key_map.for_textual())
         for fault in self.key_map.faults:
-            self.tell(fault, "warning")
+            self.show_message(fault, "warning")
         self.set_interval(TICK_SECONDS, self._tick)
 
     def _repaint(self, theme: Theme) -> None:
@@ -158,11 +158,11 @@ class FabricApp(AppActions):
         if not self.reader.paused and isinstance(screen, BaseScreen) and screen.whole:
             screen.tick(self.clock())
 
-    def on_answer(self, answer: Answer) -> None:
+    def on_query_answer(self, answer: QueryAnswer) -> None:
         """Take what the reader found."""
         if answer.key == "open":
             self.open_jobs = answer.value.open
-            self._say_ended(answer.value.ended)
+            self._show_ended(answer.value.ended)
             self._offer_logins()
         elif answer.key == "beginning":
             self._begin(answer.value)
@@ -174,10 +174,10 @@ class FabricApp(AppActions):
         if self.coloured and theme in self.available_themes:
             self.theme = theme
         runs = self.screen_stack[1] if len(self.screen_stack) > 1 else None
-        if isinstance(runs, RunsScreen):
+        if isinstance(runs, JobsScreen):
             runs.begin()
         if start.trouble:
-            self.tell(start.trouble, "error")
+            self.show_message(start.trouble, "error")
         if start.job is not None:
             self.open_job(start.job, "" if self.asked_job else self.memory.text("tab"))
 
@@ -188,17 +188,17 @@ class FabricApp(AppActions):
                 place = job.place
                 self.logins.offer(BackendOptions(place.backend, place.type, place.address, place.options))
 
-    def on_asked(self, asked: Asked) -> None:
+    def on_person_asked(self, asked: PersonAsked) -> None:
         """Show the window that a thread waits for."""
         asked.show(asked.take)
 
-    def _say_ended(self, ended: tuple[JobRow, ...]) -> None:
+    def _show_ended(self, ended: tuple[JobRow, ...]) -> None:
         """Say which jobs have ended; one that was looked at in this session rings."""
         for job in ended[:MOST_NOTICES]:
             severity: Severity = "error" if job.state is State.FAILED else "information"
-            self.tell(f"{look(job.state)}: {job.name}  {job.reason.text}".rstrip(), severity)
+            self.show_message(f"{look(job.state)}: {job.name}  {job.reason.text}".rstrip(), severity)
         if len(ended) > MOST_NOTICES:
-            self.tell(f"and {len(ended) - MOST_NOTICES} more jobs have ended")
+            self.show_message(f"and {len(ended) - MOST_NOTICES} more jobs have ended")
         if any(job.id in self.watched for job in ended):
             self.bell()
 
@@ -291,7 +291,7 @@ class FabricApp(AppActions):
         if done.error is not None:
             self._show_error(done.error, done.label)
         elif done.text:
-            self.tell(done.text)
+            self.show_message(done.text)
 
     def on_finished(self, finished: Finished) -> None:
         """Go on with what was done in the background, or show why it failed."""
@@ -304,10 +304,10 @@ class FabricApp(AppActions):
     def _show_error(self, error: FabricError, title: str) -> None:
         """Show an error: in a window where it has a title, else as a short message."""
         if title:
-            self.say_problem(error, title)
+            self.show_problem(error, title)
         else:
             hint = f" ({error.hint})" if error.hint else ""
-            self.tell(f"{error}{hint}", "error")
+            self.show_message(f"{error}{hint}", "error")
 
     def on_task_news(self) -> None:
         """Show how far tasks are."""
@@ -318,9 +318,9 @@ class FabricApp(AppActions):
             if isinstance(screen, BaseScreen) and screen.whole:
                 screen.refresh_head()
 
-    def on_trouble(self, trouble: Trouble) -> None:
+    def on_store_trouble(self, trouble: StoreTrouble) -> None:
         """Say on every screen that the store cannot be read, or can be again."""
-        self.trouble, self.trouble_since_us = trouble.error, trouble.since_us
+        self.trouble, self.store_error_since_us = trouble.error, trouble.since_us
         self._refresh_heads()
 
 
@@ -351,7 +351,7 @@ def run(home: Home, *, job: str | None = None, readonly: bool = False) -> int:
         trouble = error
     app = FabricApp(home, job=job, readonly=readonly, keys=keys)
     if trouble is not None:
-        app.call_later(app.tell, str(trouble), "error")
+        app.call_later(app.show_message, str(trouble), "error")
     code = app.run()
-    print(farewell(app.open_jobs), end="", file=sys.stderr)
+    print(exit_summary(app.open_jobs), end="", file=sys.stderr)
     return code or app.return_code or 0

@@ -13,10 +13,10 @@ from screens.base.base import BaseScreen
 from screens.core import actions
 from screens.core.app_protocol import JumpTarget, Severity
 from screens.core.memory import Memory
-from screens.jobs.actions import Steering
+from screens.jobs.actions import JobActions
 from screens.style.themes import OURS
 from screens.workers.background import Background
-from screens.workers.reader import Reader
+from screens.workers.reader import StoreReader
 from workbench import formats
 from workbench.errors import FabricError
 from workbench.paths import Home
@@ -35,12 +35,12 @@ class AppActions(App[int]):
     readonly: bool
     coloured: bool
     memory: Memory
-    reader: Reader
+    reader: StoreReader
     background: Background
     last_job: JobRow | None
     watched: set[str]
 
-    def tell(self, said: str, severity: Severity = "information") -> None:
+    def show_message(self, said: str, severity: Severity = "information") -> None:
         """Say something in passing; never read as markup."""
         self.notify(formats.printable(said), severity=severity, markup=False)
 
@@ -50,7 +50,7 @@ class AppActions(App[int]):
         screen = self.screen
         owner = screen.find_owner(action) if isinstance(screen, BaseScreen) else None
         if owner is None and action.owner == "pane":
-            self.tell(f"{action.title}: not on this screen", "warning")
+            self.show_message(f"{action.title}: not on this screen", "warning")
             return
         target = action.target if number is None else f"{action.target}({number})"
         await self.run_action(target, default_namespace=owner or screen)
@@ -64,7 +64,7 @@ class AppActions(App[int]):
     def action_app_upload(self) -> None:
         """Ask for a folder and a store, and copy the one into the other in the background."""
         if self.readonly:
-            self.tell("nothing is changed here: it was started with --readonly", "warning")
+            self.show_message("nothing is changed here: it was started with --readonly", "warning")
             return
         known = self.memory.texts("uploads")
         self.ask_line("upload (FOLDER, then STORE:CONTAINER)", "", known, self._upload)
@@ -76,10 +76,10 @@ class AppActions(App[int]):
         try:
             words = words_of(line)
         except FabricError as error:
-            self.tell(str(error), "warning")
+            self.show_message(str(error), "warning")
             return
         if len(words) < 2:
-            self.tell("say which folder, and where to: ~/mnist lab:mnist", "warning")
+            self.show_message("say which folder, and where to: ~/mnist lab:mnist", "warning")
             return
         folder, home = str(Path(words[0]).expanduser()), self.home
         told = ["data", "put", folder, *words[1:]]
@@ -87,17 +87,17 @@ class AppActions(App[int]):
         self.background.begin(
             f"upload {Path(folder).name}",
             lambda report: call(home, told, report, deadline_seconds=None),
-            lambda said: self.tell(said.strip() or f"{words[0]} is in {words[1]}"),
+            lambda said: self.show_message(said.strip() or f"{words[0]} is in {words[1]}"),
         )
 
-    def say_problem(self, error: FabricError, what: str) -> None:
+    def show_problem(self, error: FabricError, what: str) -> None:
         """Say in a window what went wrong; beside another one, in passing."""
         from screens.base.dialogs import Problem
 
         if isinstance(self.screen, BaseScreen):
             self.push_screen(Problem(error, f"{what}: it did not work"))
         else:
-            self.tell(f"{error}" + (f" ({error.hint})" if error.hint else ""), "error")
+            self.show_message(f"{error}" + (f" ({error.hint})" if error.hint else ""), "error")
 
     def action_app_tasks(self) -> None:
         """Show what is done in the background."""
@@ -121,18 +121,18 @@ class AppActions(App[int]):
     def open_job(self, job: JobRow, tab: str = "") -> None:
         """Open a job's screen, in place of another job's."""
         from screens.jobs.job_screen import (
-            RunScreen,  # not before it is needed: the table is to be there at once
+            JobScreen,  # not before it is needed: the table is to be there at once
         )
 
         self.last_job = job
         self.watched.add(job.id)
         screen = self.screen
-        if isinstance(screen, RunScreen):
+        if isinstance(screen, JobScreen):
             if screen.job_id == job.id:
                 screen.show(tab or screen.tab)
                 return
             self.pop_screen()
-        self.push_screen(RunScreen(job, tab))
+        self.push_screen(JobScreen(job, tab))
 
     def go_home(self) -> None:
         """Go back to the table of runs."""
@@ -142,7 +142,7 @@ class AppActions(App[int]):
     def job_in_view(self) -> JobRow | None:
         """Return the job that is open, or under the cursor."""
         screen = self.screen
-        targets = screen.targets() if isinstance(screen, Steering) else []
+        targets = screen.targets() if isinstance(screen, JobActions) else []
         return targets[0] if targets else None
 
     def action_app_back(self) -> None:
@@ -172,7 +172,7 @@ class AppActions(App[int]):
         elif last is not None:
             self.open_job(last, self.memory.text("tab"))
         else:
-            self.tell("no job was open before")
+            self.show_message("no job was open before")
 
     # Windows and looks
 
@@ -201,11 +201,11 @@ class AppActions(App[int]):
     def action_app_theme(self) -> None:
         """The next of our themes."""
         if not self.coloured:
-            self.tell("NO_COLOR is set: there is one theme")
+            self.show_message("NO_COLOR is set: there is one theme")
             return
         index = OURS.index(self.theme) if self.theme in OURS else -1
         self.theme = OURS[(index + 1) % len(OURS)]
-        self.tell(f"theme {self.theme}")
+        self.show_message(f"theme {self.theme}")
 
     def action_app_next_pane(self) -> None:
         """Give the next pane the focus."""
@@ -220,7 +220,7 @@ class AppActions(App[int]):
 
     def action_app_places(self) -> None:
         """Show every place."""
-        from screens.backends.screen import PlacesScreen
+        from screens.backends.screen import BackendsScreen
 
-        if not isinstance(self.screen, PlacesScreen):
-            self.push_screen(PlacesScreen())
+        if not isinstance(self.screen, BackendsScreen):
+            self.push_screen(BackendsScreen())

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from screens.core import actions
 from screens.jobs.queries import Beginning, beginning
-from screens.jobs.table_screen import RunsScreen
+from screens.jobs.table_screen import JobsScreen
 from screens.launch.draft import words_of
 from screens.widgets.markup import plain
 from screens.widgets.tabs import TABS
 from screens.workers.command_runner import call
-from screens.workers.reader import Answer
+from screens.workers.reader import QueryAnswer
 from workbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def obey(app: AppActions, line: str) -> None:
         app.go_home()
     elif word == "filter":
         app.go_home()
-        if isinstance(app.screen, RunsScreen):
+        if isinstance(app.screen, JobsScreen):
             app.screen.set_filter(rest)
     elif word == "theme":
         _theme(app, rest)
@@ -60,7 +60,7 @@ def obey(app: AppActions, line: str) -> None:
         action_id = word if word in actions.BY_ID else f"app.{word}"
         app.call_next(app.action_perform, action_id)
     else:
-        app.tell(f"{word!r} is no command; ctrl+p shows what can be done", "warning")
+        app.show_message(f"{word!r} is no command; ctrl+p shows what can be done", "warning")
 
 
 def _open(app: AppActions, word: str, name: str) -> None:
@@ -68,7 +68,7 @@ def _open(app: AppActions, word: str, name: str) -> None:
     if not name:
         job = app.job_in_view()
         if job is None:
-            app.tell(f"which job? :{word} NAME", "warning")
+            app.show_message(f"which job? :{word} NAME", "warning")
         else:
             app.open_job(job, tab)
         return
@@ -88,14 +88,14 @@ class _Opening:
 
     def post_message(self, message: object) -> bool:
         """Take the answer, from the reader's thread."""
-        if isinstance(message, Answer):
+        if isinstance(message, QueryAnswer):
             self.app.reader.forget(self)
             self.app.background.run(lambda: message.value, self._open)
         return True
 
     def _open(self, found: Beginning) -> None:
         if found.job is None:
-            self.app.tell(found.trouble, "error")
+            self.app.show_message(found.trouble, "error")
         else:
             self.app.open_job(found.job, self.tab)
 
@@ -105,13 +105,13 @@ def _command(app: AppActions, line: str) -> None:
     try:
         words = words_of(line)
     except UsageError as error:
-        app.tell(str(error), "warning")
+        app.show_message(str(error), "warning")
         return
     if not words:
-        app.tell("which command? :fabric gpus, :fabric diff @ @last", "warning")
+        app.show_message("which command? :fabric gpus, :fabric diff @ @last", "warning")
         return
     if app.readonly and words[0] not in LOOKING:
-        app.tell("nothing is changed here: it was started with --readonly", "warning")
+        app.show_message("nothing is changed here: it was started with --readonly", "warning")
         return
     job = app.job_in_view()
     told = [str(job.id) if word == "@" and job is not None else word for word in words]
@@ -126,4 +126,4 @@ def _theme(app: AppActions, name: str) -> None:
     if name in app.available_themes and app.coloured:
         app.theme = name
     else:
-        app.tell("themes: " + ", ".join(sorted(app.available_themes)), "warning")
+        app.show_message("themes: " + ", ".join(sorted(app.available_themes)), "warning")

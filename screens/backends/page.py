@@ -26,7 +26,7 @@ _HEIGHTS_ASCII: Final = "_.-=*%#@"
 
 
 @dataclass(slots=True)
-class PlaceState:
+class BackendState:
     """What is known of a place: its last answer, the last good one, and how its GPUs went."""
 
     name: str
@@ -55,12 +55,12 @@ class PlaceState:
         del history[:-HISTORY]
 
 
-def places_page(states: Sequence[PlaceState], now_us: int, width: int) -> Content:
+def backends_page(states: Sequence[BackendState], now_us: int, width: int) -> Content:
     """Return the page."""
     return page(*[_place(state, now_us, width) for state in states])
 
 
-def _place(state: PlaceState, now_us: int, width: int) -> list[Content]:
+def _place(state: BackendState, now_us: int, width: int) -> list[Content]:
     lines = [heading(f"{state.name} ") + plain(f"({state.type})  ", "dim") + _health(state, now_us)]
     if state.last is not None and state.last.hint and state.last.trouble:
         lines.append(plain(f"  {state.last.hint}", "dim"))
@@ -79,7 +79,7 @@ def _is_version(found: Finding) -> bool:
     return found.level == "ok" and found.subject in VERSIONS
 
 
-def _health(state: PlaceState, now_us: int) -> Content:
+def _health(state: BackendState, now_us: int) -> Content:
     last = state.last
     if last is None:
         return plain("asking", "dim")

@@ -8,37 +8,37 @@ from typing import Any, ClassVar
 
 from textual.widget import Widget
 
-from screens.backends.page import PlaceState, places_page
+from screens.backends.page import BackendState, backends_page
 from screens.backends.watch import BackendAnswer, options_of, watch_backends
 from screens.base.base import BaseScreen
 from screens.core import actions
 from screens.widgets.markup import plain
-from screens.widgets.text_page import PlacesPage
-from screens.workers.background import Report
+from screens.widgets.text_page import BackendsPage
+from screens.workers.background import TaskReport
 from screens.workers.command_runner import call
 from workbench import formats
 from workbench.config import Config, load_config
 from workbench.errors import FabricError
 
 
-class PlacesScreen(BaseScreen):
+class BackendsScreen(BaseScreen):
     """The places, asked again and again while one looks at them."""
 
     BINDINGS: ClassVar = actions.early_bindings("places")
 
     def __init__(self) -> None:
         super().__init__()
-        self._states: dict[str, PlaceState] = {}
+        self._states: dict[str, BackendState] = {}
         self._places: Mapping[str, Mapping[str, Any]] = {}
 
     def body(self) -> Iterator[Widget]:
         """Make the page."""
-        yield PlacesPage(id="places")
+        yield BackendsPage(id="places")
 
     def on_mount(self) -> None:
         """Read the configuration, then ask."""
-        self.query_one(PlacesPage).focus()
-        self.query_one(PlacesPage).show(plain("asking every place", "dim"))
+        self.query_one(BackendsPage).focus()
+        self.query_one(BackendsPage).show(plain("asking every place", "dim"))
         self.fabric.background.run(load_config, self._start, owner=self)
         self.refresh_head()
 
@@ -46,7 +46,7 @@ class PlacesScreen(BaseScreen):
         if not self.whole:
             return
         self._places = places = dict(config.backends)
-        self._states = {name: PlaceState(name, str(told["type"])) for name, told in places.items()}
+        self._states = {name: BackendState(name, str(told["type"])) for name, told in places.items()}
         watch_backends(self, places)
         self._write()
 
@@ -66,8 +66,8 @@ class PlacesScreen(BaseScreen):
 
     def _write(self) -> None:
         if self.whole and self._states:
-            shown = places_page(list(self._states.values()), self.fabric.clock(), self.size.width)
-            self.query_one(PlacesPage).show(shown)
+            shown = backends_page(list(self._states.values()), self.fabric.clock(), self.size.width)
+            self.query_one(BackendsPage).show(shown)
             self.refresh_head()
 
     # What is done with one place
@@ -96,7 +96,7 @@ class PlacesScreen(BaseScreen):
     def _test(self, name: str) -> None:
         home = self.fabric.home
 
-        def work(report: Report) -> str:
+        def work(report: TaskReport) -> str:
             try:
                 return call(home, ["backend", "test", name], report)
             except FabricError as error:  # what it lacks is the answer, too

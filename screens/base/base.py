@@ -110,7 +110,7 @@ class BaseScreen(Screen[None]):
             line.display = error is not None
         if error is not None:
             hint = f" ({error.hint})" if error.hint else ""
-            since = formats.clock_time(self.fabric.trouble_since_us)
+            since = formats.clock_time(self.fabric.store_error_since_us)
             line.update(formats.printable(f" {error}{hint}. What is shown is from {since}"))
 
     def refresh_head(self) -> None:

@@ -44,9 +44,9 @@ def lend_terminal(
                 _wait_for_enter()
             return ran.returncode
     except SuspendNotSupported:
-        app.tell("this terminal cannot be lent to another program", "warning")
+        app.show_message("this terminal cannot be lent to another program", "warning")
     except OSError as error:
-        app.tell(f"{argv[0]} cannot be started: {error.strerror}", "error")
+        app.show_message(f"{argv[0]} cannot be started: {error.strerror}", "error")
     return None
 
 

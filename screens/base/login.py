@@ -16,7 +16,7 @@ from textual.widgets import Input, Static
 
 from screens.core.app_protocol import AppProtocol
 from screens.widgets.markup import plain
-from screens.workers.background import Report, post
+from screens.workers.background import TaskReport, post
 from workbench.errors import FabricError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ NEEDS_LOGIN = "needs login"
 """What the reason of a job begins with whose place waits for a person."""
 
 
-class Asked(Message, bubble=False):
+class PersonAsked(Message, bubble=False):
     """A thread waits for a person: ``show`` opens the window that asks, and is given what takes the answer."""
 
     def __init__(self, show: Callable[[Callable[[str | None], None]], None]) -> None:
@@ -79,7 +79,7 @@ class TypeAnswer(ModalScreen[str]):
         self.dismiss(None)
 
 
-class Logins:
+class LoginPrompts:
     """Logs in to places, each by itself only once a session."""
 
     def __init__(self, app: AppProtocol) -> None:
@@ -98,12 +98,12 @@ class Logins:
         self._offered.add(options.name)
         app, home = self._app, self._app.home
 
-        def work(report: Report) -> None:
+        def work(report: TaskReport) -> None:
             report(f"logging in to {options.name}")
             log_in(home, options, lambda question: self._type(options.name, question), self._accept)
 
         app.background.begin(
-            f"log in to {options.name}", work, lambda _: app.tell(f"{options.name} lets you in")
+            f"log in to {options.name}", work, lambda _: app.show_message(f"{options.name} lets you in")
         )
 
     def _type(self, place: str, question: Question) -> str | None:
@@ -131,7 +131,7 @@ class Logins:
         return self._wait(show) is not None
 
     def _wait(self, show: Callable[[Callable[[str | None], None]], None]) -> str | None:
-        asked = Asked(show)
+        asked = PersonAsked(show)
         post(self._app, asked)
         while not asked.answered.wait(0.5):
             if not self._app.is_running:

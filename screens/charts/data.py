@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from screens.charts.curve import Curve
-from screens.charts.plot import STEP, TIME, View
+from screens.charts.plot import STEP, TIME, ChartView
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ChartsPage:
 
     names: tuple[str, ...]
     charts: Mapping[str, ChartData]
-    view: View
+    view: ChartView
     """How they were read: a zoomed view has other points."""
     axes: tuple[str, ...] = (STEP, TIME)
     """What x can be."""

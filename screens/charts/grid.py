@@ -20,11 +20,11 @@ from screens.core import actions
 from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.themes import paint_of
-from screens.widgets.drawn import Drawn
+from screens.widgets.cached_style import CachedStyle
 from workbench import formats
 
 
-class ChartGrid(ChartKeys, Drawn, ScrollView, can_focus=True):
+class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
     """A grid of charts that share a view; one of them is the focused one."""
 
     PANE: ClassVar = "charts"

@@ -13,7 +13,7 @@ from screens.charts.axis import Axis
 from screens.charts.curve import SMOOTHINGS, Curve
 from screens.charts.data import ChartsPage
 from screens.charts.layout import Layout
-from screens.charts.plot import View
+from screens.charts.plot import ChartView
 
 PAN = 0.25
 """Share of the view that one step to the side goes."""
@@ -27,7 +27,7 @@ class ChartKeys(Widget):
 
     def __init__(self, *args: Any, **options: Any) -> None:  # passed on as they are
         super().__init__(*args, **options)
-        self.view = View()
+        self.view = ChartView()
         self.page = ChartsPage((), {}, self.view)
         self.plan = Layout((), 1, 1, 1)
         self.focused_name = ""

@@ -28,7 +28,7 @@ _LABEL_CELLS: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ChartView:
     """How charts are looked at; one for all charts of a screen, so that they stay in step."""
 
     logarithmic: bool = False
@@ -47,7 +47,7 @@ class View:
         return self.axis == TIME
 
 
-def x_axis(curves: Sequence[Curve], view: View) -> Axis:
+def x_axis(curves: Sequence[Curve], view: ChartView) -> Axis:
     """Return the x axis of charts that are looked at together."""
     if view.x_low is not None and view.x_high is not None:
         return Axis(view.x_low, view.x_high)
@@ -55,7 +55,7 @@ def x_axis(curves: Sequence[Curve], view: View) -> Axis:
     return Axis(min(ends), max(ends)) if ends else Axis(0.0, 1.0)
 
 
-def draw(curves: Sequence[Curve], view: View, x: Axis, width: int, height: int) -> list[Row]:
+def draw(curves: Sequence[Curve], view: ChartView, x: Axis, width: int, height: int) -> list[Row]:
     """Draw curves into so many cells: the value axis to the left, the x axis in the last row."""
     unicode = glyphs().unicode
     y = _value_axis(curves, view, x)
@@ -79,7 +79,7 @@ def draw(curves: Sequence[Curve], view: View, x: Axis, width: int, height: int) 
     return drawn[:height]
 
 
-def _layers(curves: Sequence[Curve], view: View) -> Iterator[tuple[int, Curve]]:
+def _layers(curves: Sequence[Curve], view: ChartView) -> Iterator[tuple[int, Curve]]:
     """Name what is drawn from back to front: with smoothing, what was measured lies dim behind."""
     for one in curves:
         yield (one.colour + DIM if view.smoothing else one.colour), one
@@ -94,7 +94,7 @@ def _visible(one: Curve, x: Axis) -> Iterator[int]:
     return (i for i, at in enumerate(one.x) if x.low <= at <= x.high)
 
 
-def _value_axis(curves: Sequence[Curve], view: View, x: Axis) -> Axis:
+def _value_axis(curves: Sequence[Curve], view: ChartView, x: Axis) -> Axis:
     values = (v for one in curves for i in _visible(one, x) for v in (one.low[i], one.high[i]))
     return axes.around(values, logarithmic=view.logarithmic)
 
@@ -131,7 +131,7 @@ def _draw_curve(canvas: Canvas, one: Curve, x: Axis, y: Axis, colour: int) -> No
         before = (column, bottom - row)
 
 
-def _bottom(curves: Sequence[Curve], view: View, x: Axis, canvas: Canvas, margin: int) -> Row:
+def _bottom(curves: Sequence[Curve], view: ChartView, x: Axis, canvas: Canvas, margin: int) -> Row:
     """Return the last row: labels of the x axis, and a sign where something was not a number."""
     cells: list[tuple[str, int]] = [(" ", PLAIN)] * (margin + canvas.width)
     taken = 0

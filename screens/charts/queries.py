@@ -9,7 +9,7 @@ from typing import Final
 
 from screens.charts.curve import Curve, colours, curve
 from screens.charts.data import ChartData, ChartsPage
-from screens.charts.plot import STEP, TIME, View
+from screens.charts.plot import STEP, TIME, ChartView
 from workbench.metrics.chart_buckets import buckets
 from workbench.metrics.queries import series
 from workbench.store.db.database import Store
@@ -47,7 +47,11 @@ Found = list[tuple[Charted, SeriesRow]]
 
 
 def charts_page(
-    charted: Sequence[Charted], wanted: Sequence[str] | None, width: int, view: View, kinds: tuple[str, ...]
+    charted: Sequence[Charted],
+    wanted: Sequence[str] | None,
+    width: int,
+    view: ChartView,
+    kinds: tuple[str, ...],
 ) -> Callable[[Store], ChartsPage]:
     """Return the query for charts of one job, or of several laid over each other.
 
@@ -83,7 +87,7 @@ def sort_key(name: str) -> tuple[str, str]:
 class _Reader:
     """Keeps what was read, so that curves that would look the same are not read again."""
 
-    def __init__(self, charted: Sequence[Charted], width: int, view: View) -> None:
+    def __init__(self, charted: Sequence[Charted], width: int, view: ChartView) -> None:
         self._several = len(charted) > 1
         self._width = width
         self._view = view
@@ -152,7 +156,7 @@ def _data(name: str, rows: Sequence[SeriesRow], curves: tuple[Curve, ...]) -> Ch
     return ChartData(name, curves, rows[0].last, min(lows, default=None), max(highs, default=None), points)
 
 
-def _window(view: View, one: Charted) -> tuple[int | None, int | None]:
+def _window(view: ChartView, one: Charted) -> tuple[int | None, int | None]:
     """Return the part of a series to read, in its own terms."""
     if view.x_low is None or view.x_high is None or view.axis not in (STEP, TIME):
         return None, None

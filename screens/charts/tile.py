@@ -11,7 +11,7 @@ from textual.strip import Strip
 from screens.charts import plot
 from screens.charts.curve import Curve
 from screens.charts.data import ChartData
-from screens.charts.plot import View
+from screens.charts.plot import ChartView
 from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.themes import Paint
@@ -24,7 +24,7 @@ PLOTS_KEPT = 64
 
 def tile(
     data: ChartData,
-    view: View,
+    view: ChartView,
     size: tuple[int, int],
     paint: Paint,
     base: Style,
@@ -50,7 +50,7 @@ class Plots:
         self._known: dict[object, tuple[tuple[Curve, ...], list[Strip]]] = {}
 
     def draw(
-        self, curves: tuple[Curve, ...], view: View, size: tuple[int, int], paint: Paint, base: Style
+        self, curves: tuple[Curve, ...], view: ChartView, size: tuple[int, int], paint: Paint, base: Style
     ) -> list[Strip]:
         """Draw the plot of some curves, or return it as it was drawn before."""
         # The curves are kept with their plot, so that no others come to have their identity.
@@ -63,7 +63,7 @@ class Plots:
 
 
 def _plot(
-    curves: tuple[Curve, ...], view: View, size: tuple[int, int], paint: Paint, base: Style
+    curves: tuple[Curve, ...], view: ChartView, size: tuple[int, int], paint: Paint, base: Style
 ) -> list[Strip]:
     strips = []
     for row in plot.draw(curves, view, plot.x_axis(curves, view), *size):
@@ -89,7 +89,7 @@ def _style(colour: int, paint: Paint) -> Style:
 
 
 def _title(
-    data: ChartData, view: View, width: int, paint: Paint, base: Style, focused: bool, pinned: bool
+    data: ChartData, view: ChartView, width: int, paint: Paint, base: Style, focused: bool, pinned: bool
 ) -> Strip:
     facts = _facts(data, view)
     left = (glyphs().mark if focused else " ") + ("* " if pinned else "") + formats.printable(data.name)
@@ -108,7 +108,7 @@ def _title(
     ).adjust_cell_length(width, base)
 
 
-def _facts(data: ChartData, view: View) -> list[str]:
+def _facts(data: ChartData, view: ChartView) -> list[str]:
     """Return what is said of the values, the most wanted first."""
     if view.cursor is not None and len(data.curves) == 1:
         at = data.curves[0].nearest(view.cursor)
@@ -123,12 +123,12 @@ def _facts(data: ChartData, view: View) -> list[str]:
     return [*facts, *_how(view)]
 
 
-def _how(view: View) -> list[str]:
+def _how(view: ChartView) -> list[str]:
     shown = ["log"] if view.logarithmic else []
     return shown + ([f"smooth {view.smoothing:g}"] if view.smoothing else [])
 
 
-def _legend(data: ChartData, view: View, width: int, paint: Paint, base: Style) -> Strip:
+def _legend(data: ChartData, view: ChartView, width: int, paint: Paint, base: Style) -> Strip:
     """Name the curves in their colours, with the value under the cursor or the last one."""
     segments = [Segment(" ", base)]
     room = width - 1

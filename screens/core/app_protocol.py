@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 from screens.core.keymap import KeyMap
 from screens.core.memory import Memory
 from screens.workers.background import Background
-from screens.workers.reader import Reader
+from screens.workers.reader import StoreReader
 from screens.workers.writer import Write
 from workbench.errors import FabricError
 from workbench.paths import Home
@@ -56,13 +56,13 @@ class AppProtocol(Protocol):
     readonly: bool
     key_map: KeyMap
     memory: Memory
-    reader: Reader
+    reader: StoreReader
     background: Background
     """Calls and tasks that do not hold up the thread that draws."""
     clock: Callable[[], int]
     trouble: FabricError | None
     """Why the store cannot be read; None while it can."""
-    trouble_since_us: int
+    store_error_since_us: int
     last_job: JobRow | None
     """The job that was opened last."""
 
@@ -91,10 +91,10 @@ class AppProtocol(Protocol):
     def suspend(self) -> AbstractContextManager[None]:
         """Leave the terminal to another program for a while."""
 
-    def tell(self, said: str, severity: Severity = "information") -> None:
+    def show_message(self, said: str, severity: Severity = "information") -> None:
         """Show a short message for a few seconds."""
 
-    def say_problem(self, error: FabricError, what: str) -> None:
+    def show_problem(self, error: FabricError, what: str) -> None:
         """Show in a window what went wrong, and what to do."""
 
     def show_text(self, shown: tuple[str, Content]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from screens.jobs.file_actions import Fetching
+from screens.jobs.file_actions import FileActions
 from screens.style.status import is_open
 from screens.workers.writer import Write
 from workbench import formats
@@ -45,7 +45,7 @@ def _names(jobs: Sequence[JobRow]) -> str:
     return formats.count(len(jobs), "job")
 
 
-class Steering(Fetching):
+class JobActions(FileActions):
     """A screen on which jobs are acted upon: those that :meth:`targets` names."""
 
     def _fitting(self, kind: RequestKind, jobs: Sequence[JobRow]) -> list[JobRow]:
@@ -68,7 +68,7 @@ class Steering(Fetching):
         if not fitting:
             why = {"resume": "halted or failed", "delete": "there"}.get(kind, "running or waiting")
             said = "there is no job under the cursor" if not jobs else f"{_names(jobs)} is not {why}"
-            self.fabric.tell(said, "warning")
+            self.fabric.show_message(said, "warning")
             return
         left_out = len(jobs) - len(fitting)
         lines = [formats.printable(job.name) + f"  {job.state.lower()}" for job in fitting[:8]]
@@ -168,4 +168,4 @@ class Steering(Fetching):
 
     def _copied(self, choice: Choice) -> None:
         self.app.copy_to_clipboard(choice.value)
-        self.fabric.tell(f"copied the {choice.title}")
+        self.fabric.show_message(f"copied the {choice.title}")

@@ -43,7 +43,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class JobColumn:
     """One column; ``width`` 0 takes a share of what is left."""
 
     title: str
@@ -77,6 +77,10 @@ def _eta(line: Line) -> Cell:
     if not fraction or seconds is None or not 0 < fraction < 1 or line.job.ended_us is not None:
         return Cell("")
     return Cell(formats.short_duration(seconds * (1 - fraction) / fraction), "dim")
+
+
+def _step(line: Line) -> Cell:
+    return Cell("" if line.figures.step is None else str(line.figures.step))
 
 
 def _rate(line: Line) -> Cell:
@@ -116,22 +120,22 @@ def _exit(line: Line) -> Cell:
 
 # fmt: off
 COLUMNS: Final = (
-    Column("state", 13, _state, sort="state"),
-    Column("name", 0, lambda line: Cell(formats.printable(line.job.name)), sort="name"),
-    Column("id", 9, lambda line: Cell(short_id(line.job.id), "dim"), sort="submitted"),
-    Column("place", 8, lambda line: Cell(formats.printable(line.job.place.backend)), sort="place", from_width=70),
-    Column("runner", 9, lambda line: Cell(line.job.place.runner, "dim"), from_width=130),
-    Column("gpus", 4, lambda line: Cell(str(line.job.gpus or "")), "right", "gpus", 110),
-    Column("step", 7, lambda line: Cell("" if line.figures.step is None else str(line.figures.step)), "right", "", 62),
-    Column("step/s", 7, _rate, "right", "", 135),
-    Column("loss", 9, _loss, "right", "", 55),
-    Column("done", 4, _progress, "right", "", 76),
-    Column("left", 4, _eta, "right", "", 120),
-    Column("time", 4, _time, "right", "time", 50),
-    Column("age", 4, _age, "right", "", 90),
-    Column("exit", 4, _exit, "right", "exit", 100),
-    Column("tags", 12, _tags, from_width=150),
-    Column("why", 0, _why, from_width=100),
+    JobColumn("state", 13, _state, sort="state"),
+    JobColumn("name", 0, lambda line: Cell(formats.printable(line.job.name)), sort="name"),
+    JobColumn("id", 9, lambda line: Cell(short_id(line.job.id), "dim"), sort="submitted"),
+    JobColumn("place", 8, lambda line: Cell(formats.printable(line.job.place.backend)), sort="place", from_width=70),
+    JobColumn("runner", 9, lambda line: Cell(line.job.place.runner, "dim"), from_width=130),
+    JobColumn("gpus", 4, lambda line: Cell(str(line.job.gpus or "")), "right", "gpus", 110),
+    JobColumn("step", 7, _step, "right", "", 62),
+    JobColumn("step/s", 7, _rate, "right", "", 135),
+    JobColumn("loss", 9, _loss, "right", "", 55),
+    JobColumn("done", 4, _progress, "right", "", 76),
+    JobColumn("left", 4, _eta, "right", "", 120),
+    JobColumn("time", 4, _time, "right", "time", 50),
+    JobColumn("age", 4, _age, "right", "", 90),
+    JobColumn("exit", 4, _exit, "right", "exit", 100),
+    JobColumn("tags", 12, _tags, from_width=150),
+    JobColumn("why", 0, _why, from_width=100),
 )
 # fmt: on
 
@@ -139,7 +143,7 @@ GAP: Final = 1
 _NAME_LEAST: Final = 10
 
 
-def layout(width: int, wanted: Sequence[str] = ()) -> list[tuple[Column, int]]:
+def layout(width: int, wanted: Sequence[str] = ()) -> list[tuple[JobColumn, int]]:
     """Choose columns for a table so wide, or those that are wanted, and how many cells each gets."""
     known = {column.title: column for column in COLUMNS}
     shown = [known[title] for title in wanted if title in known]

@@ -15,13 +15,13 @@ from screens.charts.grid import ChartGrid
 from screens.charts.keys import ChartKeys
 from screens.charts.queries import Charted, charts_page
 from screens.core import actions
-from screens.jobs.actions import Steering
+from screens.jobs.actions import JobActions
 from screens.jobs.compare_pages import code_page, compare_query, differences_page, titles, values_page
 from screens.jobs.queries import JOB_COUNTERS
 from screens.widgets.prompt import Prompt
 from screens.widgets.tabs import TabBar
 from screens.widgets.text_page import ComparePage
-from screens.workers.reader import Answer
+from screens.workers.reader import QueryAnswer
 from workbench import formats
 from workbench.services.inspect.comparison import Comparison
 from workbench.store.db.rows import JobRow
@@ -29,7 +29,7 @@ from workbench.store.db.rows import JobRow
 TABS: Final = ("charts", "values", "differences", "code")
 
 
-class CompareScreen(Steering):
+class CompareScreen(JobActions):
     """Several jobs."""
 
     BINDINGS: ClassVar = actions.early_bindings("compare", "charts")
@@ -90,7 +90,7 @@ class CompareScreen(Steering):
         """The tab before."""
         self.show(self.query_one(TabBar).beside(-1))
 
-    def on_answer(self, answer: Answer) -> None:
+    def on_query_answer(self, answer: QueryAnswer) -> None:
         """Show what was read."""
         if not self.whole:
             return

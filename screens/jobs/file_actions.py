@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 KINDS: Final = (("r", "results"), ("c", "checkpoints"), ("l", "logs"), ("k", "code"))
 
 
-class Fetching(BaseScreen):
+class FileActions(BaseScreen):
     """A screen on which one works with the jobs that :meth:`targets` names."""
 
     def targets(self) -> list[JobRow]:
@@ -47,13 +47,13 @@ class Fetching(BaseScreen):
     def refused(self) -> bool:
         """Say that nothing is changed here, where that is so."""
         if self.fabric.readonly:
-            self.fabric.tell("nothing is changed here: it was started with --readonly", "warning")
+            self.fabric.show_message("nothing is changed here: it was started with --readonly", "warning")
         return self.fabric.readonly
 
     def _target(self) -> JobRow | None:
         jobs = self.targets()
         if not jobs:
-            self.fabric.tell("there is no job under the cursor", "warning")
+            self.fabric.show_message("there is no job under the cursor", "warning")
         return jobs[0] if jobs else None
 
     # A shell
@@ -64,11 +64,11 @@ class Fetching(BaseScreen):
         if job is None:
             return
         if not is_open(job):
-            self.fabric.tell(
+            self.fabric.show_message(
                 f"{formats.printable(job.name)} does not run: there is nothing to be beside of", "warning"
             )
         elif not _has_shell(job):
-            self.fabric.tell(f"the runner {job.place.runner} opens no shells", "warning")
+            self.fabric.show_message(f"the runner {job.place.runner} opens no shells", "warning")
         elif job.learners > 1:
             self.fabric.ask_line("beside learner", "1", (), partial(self._shell, job))
         else:
@@ -118,7 +118,7 @@ class Fetching(BaseScreen):
         self.fabric.background.begin(
             title,
             lambda report: call(home, words, report, deadline_seconds=None),
-            lambda _: self.fabric.tell(said),
+            lambda _: self.fabric.show_message(said),
         )
 
     def action_files_upload(self) -> None:
@@ -133,7 +133,7 @@ class Fetching(BaseScreen):
         try:
             words = words_of(line)
         except UsageError as error:
-            self.fabric.tell(str(error), "warning")
+            self.fabric.show_message(str(error), "warning")
             return
         if words:
             source, target = str(Path(words[0]).expanduser()), words[1] if len(words) > 1 else "code/"
@@ -177,7 +177,7 @@ class Fetching(BaseScreen):
             subprocess.Popen([opener, choice.value], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         else:
             self.app.copy_to_clipboard(choice.value)
-            self.fabric.tell(f"copied {choice.value}: nothing here opens folders")
+            self.fabric.show_message(f"copied {choice.value}: nothing here opens folders")
 
     def action_job_editor(self) -> None:
         """Read the manifest in an editor."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from textual.content import Content
 
-from screens.jobs.actions import Steering
+from screens.jobs.actions import JobActions
 from screens.jobs.file_list import FileList
 from screens.jobs.files import FoundFile, files_there, found_files, refusal, with_checkpoints
 from screens.widgets.markup import heading, page, plain
@@ -69,7 +69,7 @@ def native_plan(home: Home, job_id: str) -> Content:
     )
 
 
-class FilesTab(Steering):
+class FilesTab(JobActions):
     """What a job's screen knows of files and plan."""
 
     def __init__(self, job: JobRow) -> None:

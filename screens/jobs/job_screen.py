@@ -32,7 +32,7 @@ from screens.widgets.text_page import (
     TextPage,
     UsagePage,
 )
-from screens.workers.reader import Answer
+from screens.workers.reader import QueryAnswer
 from workbench import formats
 from workbench.job import short_id
 from workbench.services.inspect.job_times import run_seconds
@@ -43,7 +43,7 @@ WIDE: Final = 160
 BESIDE: Final = {"overview": "logs", "logs": "charts", "charts": "logs"}
 
 
-class RunScreen(FilesTab):
+class JobScreen(FilesTab):
     """The screen of one job."""
 
     BINDINGS: ClassVar = actions.early_bindings("overview", "charts")
@@ -164,7 +164,7 @@ class RunScreen(FilesTab):
 
     # What was read
 
-    def on_answer(self, answer: Answer) -> None:
+    def on_query_answer(self, answer: QueryAnswer) -> None:
         """Show what was read."""
         value = answer.value
         if self.job is None or not self.whole:

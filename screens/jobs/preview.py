@@ -15,8 +15,8 @@ from screens.core.app_protocol import fabric_app
 from screens.style import status, text
 from screens.style.glyphs import glyphs
 from screens.style.themes import paint_of
-from screens.widgets.drawn import Drawn
-from screens.workers.reader import Answer
+from screens.widgets.cached_style import CachedStyle
+from screens.workers.reader import QueryAnswer
 from workbench import formats
 from workbench.job import TERMINAL, short_id
 from workbench.services.inspect.job_times import run_seconds
@@ -25,7 +25,7 @@ from workbench.store.db.rows import JobRow
 # What charts and logs need is imported when the first one is read: the table is to be there at once.
 if TYPE_CHECKING:
     from screens.charts.data import ChartData, ChartsPage
-    from screens.jobs.tails import Tail
+    from screens.jobs.log_tail import Tail
 
 SETTLE_SECONDS: Final = 0.12
 """How long the cursor must rest on a job before its log and chart are read, so that scrolling stays light."""
@@ -35,7 +35,7 @@ CHART_LEAST_HEIGHT: Final = 16
 _LINES: Final = 100
 
 
-class Preview(Drawn, can_focus=True):
+class Preview(CachedStyle, can_focus=True):
     """Follows the cursor of the table."""
 
     PANE: ClassVar = "preview"
@@ -80,10 +80,10 @@ class Preview(Drawn, can_focus=True):
         self.refresh()
 
     def _read(self) -> None:
-        from screens.charts.plot import View
+        from screens.charts.plot import ChartView
         from screens.charts.queries import Charted, charts_page
+        from screens.jobs.log_tail import tail
         from screens.jobs.queries import params_of
-        from screens.jobs.tails import tail
 
         reader, job = fabric_app(self).reader, self.job
         wanted = (job.id, job.attempt, self.size.width) if job else None
@@ -97,10 +97,10 @@ class Preview(Drawn, can_focus=True):
         reader.watch(self, "tail", query, counters=None, every_seconds=0.25)
         reader.watch(self, "params", params_of(job.id), counters=())
         charted = Charted(job.id, job.name, job.started_us or job.submitted_us)
-        charts = charts_page((charted,), None, max(8, self.size.width), View(), ("value",))
+        charts = charts_page((charted,), None, max(8, self.size.width), ChartView(), ("value",))
         reader.watch(self, "charts", charts, counters=("series",), every_seconds=0.5)
 
-    def on_answer(self, answer: Answer) -> None:
+    def on_query_answer(self, answer: QueryAnswer) -> None:
         """Take the end of the log, or the chart."""
         if answer.key == "charts":
             self._chart = _chosen(answer.value)
@@ -199,19 +199,19 @@ class Preview(Drawn, can_focus=True):
         return lines
 
     def _body(self, width: int, height: int) -> list[Strip]:
-        from screens.charts.plot import View
+        from screens.charts.plot import ChartView
         from screens.charts.tile import tile
 
         if self._chart is None or height < 4:
             return self._log(width, height)
         base, paint = self.base, paint_of(self)
         if height >= CHART_LEAST_HEIGHT - 3:
-            drawn = tile(self._chart, View(), (width, CHART_HEIGHT), paint, base)
+            drawn = tile(self._chart, ChartView(), (width, CHART_HEIGHT), paint, base)
             return [*drawn, *self._log(width, height - CHART_HEIGHT)]
         side = min(40, width // 2)
         if side < 24:
             return self._log(width, height)
-        drawn = tile(self._chart, View(), (side, height), paint, base)
+        drawn = tile(self._chart, ChartView(), (side, height), paint, base)
         left = self._log(width - side - 1, height)
         gap = Strip.blank(1, base)
         return [Strip.join([one, gap, other]) for one, other in zip(left, drawn, strict=False)]

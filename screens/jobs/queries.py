@@ -24,12 +24,12 @@ from workbench.store.queries import requests
 from workbench.store.queries.job_list import JobList, Key, Window, window
 from workbench.store.queries.ui_state import get_state
 
-RUNS_COUNTERS: Final = ("jobs", "series")
+TABLE_COUNTERS: Final = ("jobs", "series")
 JOB_COUNTERS: Final = ("jobs", "transitions", "learners", "requests", "checkpoints", "series")
 
 
 @dataclass(frozen=True, slots=True)
-class RunsPage:
+class JobsPage:
     """Rows of the table of runs, and what their learners reported last."""
 
     listing: JobList
@@ -37,14 +37,14 @@ class RunsPage:
     figures: Mapping[str, Figures]
 
 
-def runs_page(
+def jobs_page(
     listing: JobList, anchor: Key | None, offset: int | None, clock: Callable[[], int]
-) -> Callable[[Store], RunsPage]:
+) -> Callable[[Store], JobsPage]:
     """Return the query for a window of a listing."""
 
-    def read(store: Store) -> RunsPage:
+    def read(store: Store) -> JobsPage:
         rows = window(store, listing, now_us=clock(), anchor=anchor, offset=offset)
-        return RunsPage(listing, rows, figures(store, [row.id for row in rows.rows]))
+        return JobsPage(listing, rows, figures(store, [row.id for row in rows.rows]))
 
     return read
 

@@ -16,16 +16,16 @@ from textual.strip import Strip
 
 from screens.core import actions
 from screens.core.app_protocol import JumpTarget
-from screens.jobs.columns import GAP, Cell, Column, Figures, Line, layout
+from screens.jobs.columns import GAP, Cell, Figures, JobColumn, Line, layout
 from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.themes import overlay, paint_of
-from screens.widgets.drawn import Drawn
+from screens.widgets.cached_style import CachedStyle
 from workbench.store.db.rows import JobRow
 from workbench.store.queries.job_list import JobList, Key, Window
 
 
-class JobLines(Drawn, ScrollView):
+class JobLines(CachedStyle, ScrollView):
     """Draws what it is given."""
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -38,7 +38,7 @@ class JobLines(Drawn, ScrollView):
         self._figures: Mapping[str, Figures] = {}
         self._now_us = 0
         self._rank = 0
-        self._columns: list[tuple[Column, int]] = []
+        self._columns: list[tuple[JobColumn, int]] = []
         self._columns_for: tuple[int, tuple[str, ...]] = (0, ())
         self.wanted_columns: tuple[str, ...] = ()
         """Titles, in order; none are wanted in particular where it is empty."""
@@ -77,7 +77,7 @@ class JobLines(Drawn, ScrollView):
     def _style(self, role: str, attributes: str = "") -> Style:
         return paint_of(self).style(role, attributes)
 
-    def _cells(self, cells: Sequence[tuple[Column, Cell, int]]) -> list[Segment]:
+    def _cells(self, cells: Sequence[tuple[JobColumn, Cell, int]]) -> list[Segment]:
         segments: list[Segment] = []
         for column, cell, width in cells:
             shown = text.shorten(cell.text, width)

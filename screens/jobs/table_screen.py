@@ -12,15 +12,15 @@ from textual.widget import Widget
 
 from screens.core import actions
 from screens.core.app_protocol import Part
-from screens.jobs.actions import Steering
+from screens.jobs.actions import JobActions
 from screens.jobs.columns import COLUMNS, layout
 from screens.jobs.preview import Preview
-from screens.jobs.queries import RUNS_COUNTERS, RunsPage, runs_page
+from screens.jobs.queries import TABLE_COUNTERS, JobsPage, jobs_page
 from screens.jobs.table import JobTable
 from screens.style.status import look
 from screens.widgets.chips import Chips
 from screens.widgets.prompt import Prompt
-from screens.workers.reader import Answer
+from screens.workers.reader import QueryAnswer
 from workbench import formats
 from workbench.job import State
 from workbench.store.db.rows import JobRow
@@ -31,7 +31,7 @@ PROBLEMS: Final = "is:problem"
 _COUNTED: Final = (State.PROCESSING, State.PENDING, State.QUEUED, State.FAILED)
 
 
-class RunsScreen(Steering):
+class JobsScreen(JobActions):
     """All jobs, newest first unless sorted otherwise."""
 
     BINDINGS: ClassVar = actions.early_bindings("runs")
@@ -92,18 +92,18 @@ class RunsScreen(Steering):
 
     def _read(self, anchor: Key | None = None, offset: int | None = None) -> None:
         self._last_read = anchor, offset
-        query = runs_page(self.listing, anchor, offset, self.fabric.clock)
-        self.fabric.reader.watch(self, "runs", query, counters=RUNS_COUNTERS, every_seconds=0.2)
+        query = jobs_page(self.listing, anchor, offset, self.fabric.clock)
+        self.fabric.reader.watch(self, "runs", query, counters=TABLE_COUNTERS, every_seconds=0.2)
 
     def _read_anew(self) -> None:
         """Read another listing from its top; what is shown stays until it is there."""
         self.table.begin_listing(self.listing)
         self._read()
 
-    def on_answer(self, answer: Answer) -> None:
+    def on_query_answer(self, answer: QueryAnswer) -> None:
         """Show what was read."""
         page = answer.value
-        if not isinstance(page, RunsPage) or page.listing != self.listing or not self.whole:
+        if not isinstance(page, JobsPage) or page.listing != self.listing or not self.whole:
             return
         self._set_notice(page.window.jobs)
         self.table.show(page.window, page.figures, self.fabric.clock())
@@ -240,7 +240,7 @@ class RunsScreen(Steering):
         titles = tuple(dict.fromkeys(line.replace(",", " ").split()))
         known = {column.title for column in COLUMNS}
         if unknown := [title for title in titles if title not in known]:
-            self.fabric.tell(
+            self.fabric.show_message(
                 f"there is no column {unknown[0]!r}; there are {', '.join(sorted(known))}", "warning"
             )
             return
@@ -293,7 +293,7 @@ class RunsScreen(Steering):
         """Lay the marked jobs beside each other."""
         marked = list(self.table.marks.values())
         if len(marked) < 2:
-            self.fabric.tell("mark two jobs or more with space, then compare them", "warning")
+            self.fabric.show_message("mark two jobs or more with space, then compare them", "warning")
             return
         from screens.jobs.compare_screen import CompareScreen
 

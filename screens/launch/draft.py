@@ -112,7 +112,7 @@ def words_of(line: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedDraft:
     """What a draft comes to."""
 
     values: Mapping[str, str]
@@ -121,7 +121,7 @@ class Checked:
     """What is wrong, by key; the empty key for what belongs to none."""
 
 
-def check(draft: Draft) -> Checked:
+def check(draft: Draft) -> CheckedDraft:
     """Read a draft as the command would, and name every fault by its key; reaches no place, reads no file."""
     from workbench.manifest import from_command, load_text
 
@@ -130,7 +130,7 @@ def check(draft: Draft) -> Checked:
     if not draft.manifest:
         command = draft.changes.get(COMMAND, "").strip()
         if not command:
-            return Checked({}, {COMMAND: "say what to run, such as python train.py"})
+            return CheckedDraft({}, {COMMAND: "say what to run, such as python train.py"})
         text = from_command([command])
     overrides = [
         f"{key}={value}"
@@ -147,7 +147,7 @@ def check(draft: Draft) -> Checked:
             faults.setdefault(_nearest_key(fault.key, values, draft.changes), said)
     except FabricError as error:
         faults[MORE if isinstance(error, UsageError) else ""] = str(error)
-    return Checked(values, faults)
+    return CheckedDraft(values, faults)
 
 
 def _nearest_key(key: str, *known: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ from textual.widgets import Static
 from screens.base.base import BaseScreen
 from screens.core import actions
 from screens.core.app_protocol import AppProtocol
-from screens.launch.draft import COMMAND, Checked, Draft, Field, check, fields_of
+from screens.launch.draft import COMMAND, CheckedDraft, Draft, Field, check, fields_of
 from screens.launch.draft_sources import Offer, draft_of_file, draft_of_job, draft_to_edit, offers
 from screens.launch.field_list import FieldList
 from screens.widgets.markup import heading, page, plain
@@ -41,7 +41,7 @@ class FormApp(AppProtocol, Protocol):
 def open_form(app: AppProtocol, draft: Draft) -> None:
     """Open the form with a draft; a form that is open takes the draft."""
     if app.readonly:
-        app.tell("nothing is started here: it was started with --readonly", "warning")
+        app.show_message("nothing is started here: it was started with --readonly", "warning")
     elif isinstance(app.screen, LaunchScreen):
         app.screen.set_draft(draft)
     else:
@@ -56,7 +56,7 @@ class LaunchScreen(BaseScreen):
     def __init__(self, draft: Draft) -> None:
         super().__init__()
         self.draft = draft
-        self.checked = Checked({}, {})
+        self.checked = CheckedDraft({}, {})
         self._typed: tuple[str, str] | None = None
         """Key and value that are being typed: tried, but not taken yet."""
         self._waiting: Timer | None = None
@@ -114,7 +114,7 @@ class LaunchScreen(BaseScreen):
             self._waiting.stop()
         self._waiting = self.set_timer(PAUSE_SECONDS, partial(self._plan, draft))
 
-    def _take_checked(self, checked: Checked) -> None:
+    def _take_checked(self, checked: CheckedDraft) -> None:
         self.checked = checked
         self._show()
 
@@ -274,12 +274,12 @@ class LaunchScreen(BaseScreen):
     def action_form_start(self) -> None:
         """Start it."""
         if self.fabric.readonly:
-            self.fabric.tell("nothing is started here: it was started with --readonly", "warning")
+            self.fabric.show_message("nothing is started here: it was started with --readonly", "warning")
             return
         if self.checked.faults:
             key, fault = next(iter(self.checked.faults.items()))
             self.form.go_to(key)
-            self.fabric.tell(f"{key}: {fault}" if key else fault, "warning")
+            self.fabric.show_message(f"{key}: {fault}" if key else fault, "warning")
             return
         home, draft = self.fabric.home, self.draft
         self.fabric.background.begin(
@@ -288,7 +288,7 @@ class LaunchScreen(BaseScreen):
 
     def _started(self, job_id: str) -> None:
         self._form_app.draft = None
-        self.fabric.tell(f"started {job_id}")
+        self.fabric.show_message(f"started {job_id}")
         if self.app.screen is self:
             self.app.pop_screen()
 

@@ -62,7 +62,7 @@ class LogDocument:
     """Rows of one or several learners' output."""
 
     def __init__(self, folders: Sequence[tuple[int, LearnerFolder]]) -> None:
-        self.sources = [Source(learner, folder) for learner, folder in folders]
+        self.sources = [LearnerLog(learner, folder) for learner, folder in folders]
         self.sieve = Sieve()
         self.epoch = 0
         """Grows when rows stand for other lines than before: another filter, a file that was replaced."""
@@ -162,7 +162,7 @@ class LogDocument:
         )
 
     def _nearest(
-        self, look: Callable[[Source, int], int | None], row: int, *, backward: bool, cancelled: Cancelled
+        self, look: Callable[[LearnerLog, int], int | None], row: int, *, backward: bool, cancelled: Cancelled
     ) -> int | None:
         position = self.position(row) if 0 <= row < self.count else (-1 if row < 0 else self._positions)
         while not cancelled():
@@ -269,7 +269,7 @@ class LogDocument:
             source.close()
 
 
-class Source:
+class LearnerLog:
     """A learner's output."""
 
     def __init__(self, learner: int, folder: LearnerFolder) -> None:

@@ -34,7 +34,7 @@ class Grown(Message, bubble=False):
     """There are other rows than before."""
 
 
-class Found(Message, bubble=False):
+class SearchDone(Message, bubble=False):
     """A search is over; ``row`` None says that nothing was found."""
 
     def __init__(self, what: str, row: int | None, *, backward: bool) -> None:
@@ -90,7 +90,7 @@ class Feed:
             self._wake.notify()
 
     def search(self, search: Search) -> None:
-        """Look for something, in place of what was looked for before; a :class:`Found` answers."""
+        """Look for something, in place of what was looked for before; a :class:`SearchDone` answers."""
         with self._wake:
             self._search = search
             self._wake.notify()
@@ -140,7 +140,7 @@ class Feed:
         if search is not None:
             row = _look(document, search, self._interrupted)
             if not self._interrupted():
-                post(self._viewer, Found(search.what, row, backward=search.backward))
+                post(self._viewer, SearchDone(search.what, row, backward=search.backward))
         changed = document.update(self._interrupted)
         self._untold |= changed
         return changed

@@ -12,7 +12,7 @@ from textual.message import Message
 from screens.core.app_protocol import fabric_app
 from screens.core.memory import Memory
 from screens.logs.detail import detail, save, texts
-from screens.logs.feed import Feed, Found, Search
+from screens.logs.feed import Feed, Search, SearchDone
 from screens.logs.lines import LogLines
 from screens.logs.render import TIMES
 from screens.logs.state import LEVELS, WINDOW_MINUTES
@@ -300,7 +300,7 @@ class LogSearch(LogMoves):
         row = self.document.count if self.state.follow and self.document else self.state.cursor
         self.feed.search(Search("error", row, backward=True))
 
-    def on_found(self, found: Found) -> None:
+    def on_search_done(self, found: SearchDone) -> None:
         """Go to what was found, or say that there is nothing."""
         self.state.note = ""
         if found.row is not None:
@@ -345,7 +345,7 @@ class LogSearch(LogMoves):
     def _save(self, path: str) -> None:
         document = self.document
         if document is not None and path:
-            fabric_app(self).background.run(lambda: save(document, path), fabric_app(self).tell)
+            fabric_app(self).background.run(lambda: save(document, path), fabric_app(self).show_message)
 
     def back(self) -> bool:
         """Take away what hides lines, then what was found."""
@@ -407,7 +407,7 @@ class LogKeys(LogSearch):
     def _copied(self, lines: list[str]) -> None:
         self.app.copy_to_clipboard("\n".join(lines))
         what = "the line" if len(lines) == 1 else f"{len(lines):,} lines"
-        fabric_app(self).tell(f"copied {what}")
+        fabric_app(self).show_message(f"copied {what}")
 
 
 def pattern_of(typed: str) -> tuple[Pattern | None, bool]:

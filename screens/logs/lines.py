@@ -14,12 +14,12 @@ from screens.logs.render import Manner, render
 from screens.logs.state import LogState
 from screens.style.glyphs import glyphs
 from screens.style.themes import paint_of
-from screens.widgets.drawn import Drawn
+from screens.widgets.cached_style import CachedStyle
 
 STRIPS_KEPT = 2000
 
 
-class LogLines(Drawn, ScrollView):
+class LogLines(CachedStyle, ScrollView):
     """A document laid out; the first line of the screen is not a row's."""
 
     def __init__(self, *, id: str | None = None) -> None:

@@ -25,7 +25,7 @@ COLOURS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class StateLook:
     """A state as it is drawn."""
 
     shape: str
@@ -36,9 +36,9 @@ class Look:
         return f"{self.shape} {self.word}"
 
 
-def look(state: State) -> Look:
+def look(state: State) -> StateLook:
     """Return the look of a state."""
-    return Look(glyphs().states[state], state.lower(), COLOURS[state])
+    return StateLook(glyphs().states[state], state.lower(), COLOURS[state])
 
 
 def is_open(job: JobRow) -> bool:

@@ -14,10 +14,10 @@ from screens.core.app_protocol import Part, fabric_app
 from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.themes import paint_of
-from screens.widgets.drawn import Drawn
+from screens.widgets.cached_style import CachedStyle
 
 
-class Heading(Drawn):
+class Heading(CachedStyle):
     """Breadcrumbs to the left, news to the right; what does not fit is cut from the crumbs."""
 
     crumbs: reactive[tuple[str, ...]] = reactive(("runs",))
@@ -40,7 +40,7 @@ class Heading(Drawn):
         return Strip(segments).adjust_cell_length(width, base)
 
 
-class KeyBar(Drawn):
+class KeyBar(CachedStyle):
     """The keys of the focused pane, the most useful first, as many as fit; a click does what the key does."""
 
     pane: reactive[str] = reactive("runs")

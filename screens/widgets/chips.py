@@ -14,11 +14,11 @@ from textual.strip import Strip
 from screens.core.app_protocol import JumpTarget
 from screens.style import text
 from screens.style.themes import paint_of
-from screens.widgets.drawn import Drawn
+from screens.widgets.cached_style import CachedStyle
 from workbench import formats
 
 
-class Chips(Drawn):
+class Chips(CachedStyle):
     """A line of terms; a click on one takes it away."""
 
     terms: reactive[tuple[str, ...]] = reactive(())

@@ -8,10 +8,10 @@ from textual import events
 from textual.message import Message
 from textual.scroll_view import ScrollView
 
-from screens.widgets.drawn import Drawn
+from screens.widgets.cached_style import CachedStyle
 
 
-class CursorList(Drawn, ScrollView, can_focus=True):
+class CursorList(CachedStyle, ScrollView, can_focus=True):
     """Says where the cursor is; what the lines are and how they look is for who inherits from it."""
 
     HEAD_LINES: ClassVar = 0

@@ -15,13 +15,13 @@ from textual.strip import Strip
 from screens.core.app_protocol import JumpTarget
 from screens.style import text
 from screens.style.themes import paint_of
-from screens.widgets.drawn import Drawn
+from screens.widgets.cached_style import CachedStyle
 
 TABS: Final = ("overview", "logs", "charts", "usage", "config", "files", "events")
 """The tabs of a job."""
 
 
-class TabBar(Drawn):
+class TabBar(CachedStyle):
     """Which tab is open, and which there are."""
 
     active: reactive[str] = reactive("")

@@ -94,7 +94,7 @@ class PlanPage(TextPage):
     BINDINGS: ClassVar = actions.bindings("plan")
 
 
-class PlacesPage(TextPage):
+class BackendsPage(TextPage):
     """What there is to run on."""
 
     PANE: ClassVar = "places"

@@ -74,7 +74,7 @@ def _fill(future: Future[T], call: Callable[[], T]) -> None:
         future.set_result(value)
 
 
-class Report(Protocol):
+class TaskReport(Protocol):
     """Takes how far a task is, from the task's thread."""
 
     def __call__(self, text: str, fraction: float | None = None) -> None:
@@ -156,7 +156,7 @@ class Background:
         """
         self._start(lambda report: work(), then, _Call(owner, newest, None))
 
-    def begin(self, title: str, work: Callable[[Report], T], then: Callable[[T], Any]) -> Task:
+    def begin(self, title: str, work: Callable[[TaskReport], T], then: Callable[[T], Any]) -> Task:
         """Do something that takes long, and list it; ``then`` is called with its value in the thread that draws."""
         task = Task(title)
         kept = self.running if len(self.tasks) > KEPT_TASKS else self.tasks
@@ -170,7 +170,7 @@ class Background:
         self._newest.pop((id(owner), newest), None)
         owner.workers.cancel_group(owner, newest)
 
-    def _start(self, work: Callable[[Report], T], then: Callable[[T], Any], call: _Call) -> None:
+    def _start(self, work: Callable[[TaskReport], T], then: Callable[[T], Any], call: _Call) -> None:
         node = call.owner or self._app
         if call.newest:
             self._newest[call.key] = call
@@ -183,7 +183,7 @@ class Background:
             thread=True,
         )
 
-    def _run(self, work: Callable[[Report], T], then: Callable[[T], Any], call: _Call) -> None:
+    def _run(self, work: Callable[[TaskReport], T], then: Callable[[T], Any], call: _Call) -> None:
         error: FabricError | None = None
         take: Callable[[], Any] | None = None
         try:
@@ -201,7 +201,7 @@ class Background:
             call.task.error, call.task.ended = error, time.monotonic()
         post(self._app, Finished(call, error, take))
 
-    def _report_of(self, task: Task | None) -> Report:
+    def _report_of(self, task: Task | None) -> TaskReport:
         passed_on = 0.0
 
         def report(text: str, fraction: float | None = None) -> None:

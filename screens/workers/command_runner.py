@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from screens.workers.background import Report
+from screens.workers.background import TaskReport
 from workbench.errors import FabricError
 from workbench.paths import Home
 
@@ -49,7 +49,7 @@ def _ignore(text: str, fraction: float | None = None) -> None:
 def call(
     home: Home,
     words: Sequence[str],
-    report: Report = _ignore,
+    report: TaskReport = _ignore,
     *,
     deadline_seconds: float | None = DEADLINE_SECONDS,
 ) -> str:
@@ -95,7 +95,7 @@ def _end(process: subprocess.Popen[bytes], late: threading.Event) -> None:
 class _Narration(threading.Thread):
     """Reads what a command narrates, line by line; a carriage return ends a line, too."""
 
-    def __init__(self, process: subprocess.Popen[bytes], report: Report) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], report: TaskReport) -> None:
         super().__init__(name="narration", daemon=True)
         assert process.stderr is not None
         self._stream = process.stderr
@@ -116,6 +116,6 @@ def plan(home: Home, words: Sequence[str]) -> str:
     return call(home, [words[0], "--plan", *words[1:]])
 
 
-def start(home: Home, words: Sequence[str], report: Report = _ignore) -> str:
+def start(home: Home, words: Sequence[str], report: TaskReport = _ignore) -> str:
     """Start a job by these words (``run ...``, ``rerun ...``) and return its id."""
     return call(home, [words[0], "--detach", *words[1:]], report, deadline_seconds=None).strip()

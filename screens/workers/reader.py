@@ -27,7 +27,7 @@ LOCKED_SECONDS: Final = 2.0
 """How long a locked database is waited for before the screens say so; it is tried again all the same."""
 
 
-class Answer(Message, bubble=False):
+class QueryAnswer(Message, bubble=False):
     """What a query gives now."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Answer(Message, bubble=False):
         self.value = value
 
 
-class Trouble(Message, bubble=False):
+class StoreTrouble(Message, bubble=False):
     """The store cannot be read; ``error`` None says that it can be again."""
 
     def __init__(self, error: FabricError | None, *, since_us: int) -> None:
@@ -62,7 +62,7 @@ class _Watch:
     last: Any = field(default_factory=object)
 
 
-class Reader:
+class StoreReader:
     """The queries that are watched, and the loop that answers them; all but ``run`` may be called by any thread.
 
     It is a loop, and not a call for each change: one connection serves all queries, and whether anything changed is one
@@ -174,7 +174,7 @@ class Reader:
             watch.seen = self._counters
             if value != watch.last and self._still(watch):
                 watch.last = value
-                post(watch.receiver, Answer(watch.key, value))
+                post(watch.receiver, QueryAnswer(watch.key, value))
         return wrong
 
     def _changed(self, watch: _Watch) -> bool:
@@ -191,13 +191,13 @@ class Reader:
     def _say(self, error: FabricError) -> None:
         if self._troubled != str(error):
             self._troubled = str(error)
-            post(self._trouble, Trouble(error, since_us=self._fine_us))
+            post(self._trouble, StoreTrouble(error, since_us=self._fine_us))
 
     def _fine(self) -> None:
         self._fine_us = time.time_ns() // 1000
         if self._troubled is not None:
             self._troubled = None
-            post(self._trouble, Trouble(None, since_us=self._fine_us))
+            post(self._trouble, StoreTrouble(None, since_us=self._fine_us))
 
     def _drop_store(self) -> None:
         if self._store is not None:

@@ -259,7 +259,7 @@ async def _live_log() -> list[Row]:
 
 def _points() -> list[Row]:
     """Read the points of one chart of a series of ten million."""
-    from screens.charts.plot import View
+    from screens.charts.plot import ChartView
     from screens.charts.queries import Charted, charts_page
     from tests.screens import seeding
 
@@ -272,7 +272,7 @@ def _points() -> list[Row]:
             costs = []
             for _ in range(5):
                 started = time.perf_counter()
-                page = charts_page(charted, ("train/loss",), 110, View(), ("value",))(store)
+                page = charts_page(charted, ("train/loss",), 110, ChartView(), ("value",))(store)
                 drawn = _draw(page.charts["train/loss"])
                 costs.append(time.perf_counter() - started)
         floor = statistics.median(select_seconds(home.database, 220) for _ in range(5)) * 1000
@@ -283,9 +283,9 @@ def _points() -> list[Row]:
 
 
 def _draw(data: Any) -> int:  # a ChartData
-    from screens.charts.plot import View, draw, x_axis
+    from screens.charts.plot import ChartView, draw, x_axis
 
-    return len(draw(data.curves, View(), x_axis(data.curves, View()), 120, 38))
+    return len(draw(data.curves, ChartView(), x_axis(data.curves, ChartView()), 120, 38))
 
 
 async def _charts() -> list[Row]:

@@ -14,12 +14,12 @@ import screens
 from screens.app import docs
 from screens.app.app import FabricApp
 from screens.app.palette import help_text
-from screens.backends.screen import PlacesScreen
+from screens.backends.screen import BackendsScreen
 from screens.core import actions
 from screens.core.keymap import KeyMap
 from screens.jobs.compare_screen import CompareScreen
-from screens.jobs.job_screen import RunScreen
-from screens.jobs.table_screen import RunsScreen
+from screens.jobs.job_screen import JobScreen
+from screens.jobs.table_screen import JobsScreen
 from screens.launch.form_screen import LaunchScreen
 
 
@@ -67,10 +67,10 @@ def test_every_action_can_be_carried_out_where_it_is_offered(action: actions.Act
 
 
 SCREENS = {
-    **dict.fromkeys(actions.RUNS_PANES, RunsScreen),
-    **dict.fromkeys(actions.RUN_PANES, RunScreen),
+    **dict.fromkeys(actions.RUNS_PANES, JobsScreen),
+    **dict.fromkeys(actions.RUN_PANES, JobScreen),
     "compare": CompareScreen,
-    "places": PlacesScreen,
+    "places": BackendsScreen,
     **dict.fromkeys(actions.FORM_PANES, LaunchScreen),
 }
 

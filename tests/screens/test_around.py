@@ -7,8 +7,8 @@ from textual.command import CommandPalette
 from textual.widgets import Input
 
 from screens.base.dialogs import TextView
-from screens.jobs.job_screen import RunScreen
-from screens.jobs.table_screen import RunsScreen
+from screens.jobs.job_screen import JobScreen
+from screens.jobs.table_screen import JobsScreen
 from screens.logs.view import LogView
 from screens.widgets.bars import KeyBar
 from screens.widgets.tabs import TabBar
@@ -82,7 +82,7 @@ async def test_commands_are_remembered(three: Home) -> None:
         await shown.press("up")
         await shown.until_shown(":nonsense")
         await shown.press("escape")
-        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
         await shown.press("colon")
         await shown.until(lambda: isinstance(shown.app.focused, Input))
         await shown.type("q")
@@ -120,7 +120,7 @@ async def test_a_click_on_a_key_a_tab_and_a_row_does_what_they_say(three: Home) 
         await shown.pilot.click("JobTable", offset=(20, 2))
         await shown.until_shown("RuntimeError")
         await shown.pilot.click(KeyBar, offset=(2, 0))
-        await shown.until(lambda: isinstance(shown.app.screen, RunScreen))
+        await shown.until(lambda: isinstance(shown.app.screen, JobScreen))
         await shown.until_shown("use a smaller batch")
         await shown.pilot.click(TabBar, offset=(16, 0))
         await shown.until_shown("end", "Traceback (most recent call last)")
@@ -152,7 +152,7 @@ async def test_the_last_job_is_one_key_away(three: Home) -> None:
         await shown.press("j", "enter")
         await shown.until_shown("use a smaller batch")
         await shown.press("minus")
-        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
         await shown.press("g", "minus")
         await shown.until_shown("use a smaller batch")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from screens.backends.screen import PlacesScreen
+from screens.backends.screen import BackendsScreen
 from tests.screens.support import journey, opened
 from workbench.paths import Home
 
@@ -77,7 +77,7 @@ async def test_an_answer_for_a_screen_that_was_left_is_dropped(home: Home, held:
     async with opened(home) as shown:
         await shown.until_shown("No runs yet")
         await shown.press("P")
-        await shown.until(lambda: isinstance(shown.app.screen, PlacesScreen))
+        await shown.until(lambda: isinstance(shown.app.screen, BackendsScreen))
         shown.app.background.run(slow, given.append, owner=shown.app.screen)
         await shown.until(begun.is_set)
         await shown.press("escape")

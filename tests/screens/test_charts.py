@@ -12,7 +12,7 @@ from screens.charts.axis import Axis
 from screens.charts.canvas import Canvas
 from screens.charts.curve import Curve, colours, curve, smoothed
 from screens.charts.layout import lay_out
-from screens.charts.plot import View
+from screens.charts.plot import ChartView
 from screens.style.glyphs import glyphs
 from screens.style.themes import CURVE_COLOURS
 from workbench.store.db.rows import Bucket
@@ -26,8 +26,8 @@ def line(*values: float, label: str = "loss", colour: int = 1) -> Curve:
     return Curve(label, colour, steps, values, values, values, gaps)
 
 
-def picture(*curves: Curve, view: View | None = None, width: int = 24, height: int = 7) -> list[str]:
-    view = view or View()
+def picture(*curves: Curve, view: ChartView | None = None, width: int = 24, height: int = 7) -> list[str]:
+    view = view or ChartView()
     rows = plot.draw(curves, view, plot.x_axis(curves, view), width, height)
     return ["".join(text for text, _ in row).rstrip() for row in rows]
 
@@ -130,11 +130,11 @@ def test_infinities_do_not_poison_the_axis() -> None:
 
 @pytest.mark.parametrize("curves", [(), (line(),), (line(math.nan),), (line(5.0),), (line(0.0, 0.0),)])
 @pytest.mark.parametrize(
-    "view", [View(), View(logarithmic=True), View(smoothing=0.9), View(x_low=3, x_high=4)]
+    "view", [ChartView(), ChartView(logarithmic=True), ChartView(smoothing=0.9), ChartView(x_low=3, x_high=4)]
 )
 @pytest.mark.parametrize("size", [(1, 1), (3, 2), (80, 20)])
 def test_there_is_always_something_to_draw(
-    curves: tuple[Curve, ...], view: View, size: tuple[int, int]
+    curves: tuple[Curve, ...], view: ChartView, size: tuple[int, int]
 ) -> None:
     x = plot.x_axis(curves, view)
 
@@ -147,7 +147,7 @@ def test_there_is_always_something_to_draw(
     smoothing=st.sampled_from((0.0, 0.6, 0.97)),
 )
 def test_any_values_can_be_drawn(values: list[float], logarithmic: bool, smoothing: float) -> None:
-    rows = picture(line(*values), view=View(logarithmic=logarithmic, smoothing=smoothing))
+    rows = picture(line(*values), view=ChartView(logarithmic=logarithmic, smoothing=smoothing))
 
     assert len(rows) == 7 and all(len(row) <= 24 for row in rows)
 
@@ -161,7 +161,7 @@ def test_smoothing_starts_at_the_first_value_and_keeps_holes() -> None:
 
 def test_with_smoothing_what_was_measured_is_behind_in_its_own_dim_colour() -> None:
     one = line(1, 3, 1, 3, 1, 3)
-    view = View(smoothing=0.9)
+    view = ChartView(smoothing=0.9)
     used = {colour for row in plot.draw((one,), view, plot.x_axis((one,), view), 40, 8) for _, colour in row}
 
     assert {1, 1 + plot.DIM} <= used

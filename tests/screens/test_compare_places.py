@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backends.contract.host import Finding, Inventory, Node, Slot
-from screens.backends.page import PlaceState, places_page, sparkline
+from screens.backends.page import BackendState, backends_page, sparkline
 from screens.backends.watch import BackendStatus
 from screens.charts.grid import ChartGrid
 from screens.jobs.compare_pages import cut_apart, values_page
@@ -166,10 +166,10 @@ def box(*slots: Slot) -> Inventory:
 
 
 def shown_page(*answers: BackendStatus) -> str:
-    state = PlaceState("gpubox", "ssh")
+    state = BackendState("gpubox", "ssh")
     for answer in answers:
         state.take(answer)
-    return places_page([state], NOW_US, 160).plain
+    return backends_page([state], NOW_US, 160).plain
 
 
 def test_machines_and_gpus_are_shown_with_who_uses_them() -> None:
@@ -302,7 +302,7 @@ async def test_what_a_place_has_is_shown_before_it_is_known_what_it_lacks(
 
 
 def test_a_machine_that_is_told_of_twice_counts_once_in_its_curve() -> None:
-    found, state = box(), PlaceState("gpubox", "ssh")
+    found, state = box(), BackendState("gpubox", "ssh")
     state.take(seen(found))
     state.take(seen(found, findings=(Finding("python", "3.11"),)))
 
@@ -340,13 +340,13 @@ async def test_a_place_is_tested_by_key(home: Home) -> None:
 
 
 def test_on_a_narrow_screen_who_holds_a_gpu_stands_below_it_with_its_curve() -> None:
-    state = PlaceState("gpubox", "ssh")
+    state = BackendState("gpubox", "ssh")
     for percent in (0.0, 50.0, 100.0):
         state.take(
             seen(box(slot(0, holder="ada", holder_job=seeding.job_id(1), utilization_percent=percent)))
         )
 
-    lines = places_page([state], NOW_US, 78).plain.split("\n")
+    lines = backends_page([state], NOW_US, 78).plain.split("\n")
 
     gpu = next(index for index, line in enumerate(lines) if "GPU 0 A100" in line)
     assert "210/300 W" in lines[gpu] and "▁▅█  ada" in lines[gpu + 1]

@@ -6,7 +6,7 @@ import pytest
 
 from screens.core.actions import BY_ID
 from screens.core.keymap import key_map
-from screens.jobs.table_screen import RunsScreen
+from screens.jobs.table_screen import JobsScreen
 from tests.screens import seeding
 from tests.screens.support import journey, opened
 from workbench.config import load_config
@@ -71,7 +71,7 @@ async def test_other_keys_are_shown_and_obeyed_and_the_old_ones_do_nothing(home:
     async with opened(home, (120, 40), keys={"runs.problems": ["ctrl+y"], "nothing": ["x"]}) as shown:
         await shown.until_shown("mnist-big", "ctrl+y problems", "keys.nothing: there is no such action")
         await shown.press("exclamation_mark")
-        assert isinstance(shown.app.screen, RunsScreen) and not shown.app.screen.problems_only
+        assert isinstance(shown.app.screen, JobsScreen) and not shown.app.screen.problems_only
         await shown.press("ctrl+y")
         await shown.until_shown("only problems x", "1 of 3")
         await shown.press("question_mark")

@@ -10,7 +10,7 @@ import pytest
 from textual.widgets import Input
 
 from screens.base.dialogs import Pick
-from screens.jobs.table_screen import RunsScreen
+from screens.jobs.table_screen import JobsScreen
 from screens.launch.form_screen import LaunchScreen
 from screens.workers.command_runner import call, manifests_here
 from tests.cli.conftest import end_everything
@@ -85,21 +85,21 @@ async def test_a_job_is_made_of_a_file_changed_started_and_run(folder: Path, hom
         await shown.until_shown("place     local, as process", "good morning")
         await shown.press("ctrl+r")
         await shown.until_shown("started training-")
-        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
         await shown.until_shown("✓ completed", "good morning")
 
         await shown.press("r")
         await shown.until_shown("from job", "$ fabric rerun training-", "again: with exactly its code")
         await shown.press("ctrl+r")
         await shown.until(lambda: _states(home) == [State.COMPLETED] * 2)
-        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
         await shown.press("r")
         screen = shown.app.screen if isinstance(shown.app.screen, LaunchScreen) else await _form(shown)
         await fill(shown, screen, "params.greeting", "third")
         await shown.until_shown("params.greeting=third", "can be started")
         await shown.press("ctrl+r")
         await shown.until(lambda: _states(home) == [State.COMPLETED] * 3)
-        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
         await shown.press("g")
         await shown.until_shown("third")
 
@@ -150,7 +150,7 @@ async def test_what_is_wrong_is_said_beside_its_line_while_one_types(folder: Pat
         await fill(shown, screen, "more words", "'open")
         await shown.until_shown("!more words", "these are no words of a command")
         await shown.press("escape")
-        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
         await shown.press("n")
         await shown.until_shown("from manifest.yml", "these are no words of a command")  # as it was left
     assert _states(home) == []

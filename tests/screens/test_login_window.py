@@ -67,7 +67,9 @@ async def test_what_a_place_wants_typed_is_asked_for_once_and_given_to_the_contr
 @journey
 async def test_a_job_that_waits_for_it_has_it_asked_for(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     offered: list[str] = []
-    monkeypatch.setattr("screens.base.login.Logins.begin", lambda self, options: offered.append(options.name))
+    monkeypatch.setattr(
+        "screens.base.login.LoginPrompts.begin", lambda self, options: offered.append(options.name)
+    )
     with Store.open(home) as store:
         row = seeding.add_job(store, 1, "far", backend="gpubox")
         seeding.remember_runs(store)

@@ -93,7 +93,7 @@ def test_while_the_store_is_being_opened(
 ) -> None:
     with Store.open(home) as store:
         rows = seeding.three_runs(store)
-    monkeypatch.setattr("screens.workers.reader.Reader.run", lambda self: None)
+    monkeypatch.setattr("screens.workers.reader.StoreReader.run", lambda self: None)
     monkeypatch.setattr("screens.backends.screen.watch_backends", lambda screen, places: None)
 
     async def steps(walk: Walk) -> None:

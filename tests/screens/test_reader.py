@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from textual.message import Message
 
-from screens.workers.reader import Answer, Reader, Trouble
+from screens.workers.reader import QueryAnswer, StoreReader, StoreTrouble
 from screens.workers.writer import StoreWriter, WriteDone
 from tests.screens import seeding
 from workbench.errors import TryAgain
@@ -46,7 +46,7 @@ def started(loop: Callable[[], None]) -> threading.Thread:
 
 @pytest.fixture
 def reader(home: Home, box: Mailbox) -> Any:
-    made = Reader(home, box)
+    made = StoreReader(home, box)
     started(made.run)
     yield made
     made.close()
@@ -57,7 +57,7 @@ def count(store: Store) -> int:
 
 
 def test_a_query_is_answered_at_once_and_when_its_answer_changes(
-    home: Home, reader: Reader, box: Mailbox
+    home: Home, reader: StoreReader, box: Mailbox
 ) -> None:
     reader.watch(box, "count", count)
     assert box.next().value == 0
@@ -66,11 +66,11 @@ def test_a_query_is_answered_at_once_and_when_its_answer_changes(
         seeding.add_job(store, 1)
 
     answer = box.next()
-    assert isinstance(answer, Answer) and (answer.key, answer.value) == ("count", 1)
+    assert isinstance(answer, QueryAnswer) and (answer.key, answer.value) == ("count", 1)
 
 
 def test_a_query_is_not_run_when_nothing_that_it_depends_on_moved(
-    home: Home, reader: Reader, box: Mailbox
+    home: Home, reader: StoreReader, box: Mailbox
 ) -> None:
     runs: list[int] = []
 
@@ -88,7 +88,9 @@ def test_a_query_is_not_run_when_nothing_that_it_depends_on_moved(
     assert runs == [1]
 
 
-def test_an_answer_that_stays_the_same_is_not_told_again(home: Home, reader: Reader, box: Mailbox) -> None:
+def test_an_answer_that_stays_the_same_is_not_told_again(
+    home: Home, reader: StoreReader, box: Mailbox
+) -> None:
     reader.watch(box, "same", lambda store: "same", counters=None, every_seconds=0.0)
     reader.watch(box, "ticks", lambda store: time.monotonic(), counters=None, every_seconds=0.01)
 
@@ -97,7 +99,7 @@ def test_an_answer_that_stays_the_same_is_not_told_again(home: Home, reader: Rea
     assert [answer.key for answer in seen].count("same") == 1
 
 
-def test_what_is_forgotten_is_not_answered(home: Home, reader: Reader, box: Mailbox) -> None:
+def test_what_is_forgotten_is_not_answered(home: Home, reader: StoreReader, box: Mailbox) -> None:
     other = Mailbox()
     reader.watch(box, "ticks", lambda store: time.monotonic(), counters=None, every_seconds=0.0)
     box.next()
@@ -112,7 +114,7 @@ def test_what_is_forgotten_is_not_answered(home: Home, reader: Reader, box: Mail
     assert box.messages.empty()
 
 
-def test_nothing_is_answered_while_it_is_paused(home: Home, reader: Reader, box: Mailbox) -> None:
+def test_nothing_is_answered_while_it_is_paused(home: Home, reader: StoreReader, box: Mailbox) -> None:
     reader.paused = True
     reader.watch(box, "count", count)
     with pytest.raises(queue.Empty):
@@ -123,7 +125,7 @@ def test_nothing_is_answered_while_it_is_paused(home: Home, reader: Reader, box:
 
 
 def test_trouble_is_told_once_and_its_end_too(
-    home: Home, reader: Reader, box: Mailbox, monkeypatch: pytest.MonkeyPatch
+    home: Home, reader: StoreReader, box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("screens.workers.reader.RETRY_SECONDS", 0.01)
     broken = threading.Event()
@@ -138,13 +140,13 @@ def test_trouble_is_told_once_and_its_end_too(
 
     reader.watch(box, "locked", locked, counters=None, every_seconds=0.0)
     trouble = box.next()
-    assert isinstance(trouble, Trouble) and str(trouble.error) == "the store is locked"
+    assert isinstance(trouble, StoreTrouble) and str(trouble.error) == "the store is locked"
     _until(lambda: len(tried) > 3)
     broken.clear()
 
     told = [box.next(), box.next()]
-    assert {type(message) for message in told} == {Answer, Trouble}
-    assert next(m for m in told if isinstance(m, Trouble)).error is None
+    assert {type(message) for message in told} == {QueryAnswer, StoreTrouble}
+    assert next(m for m in told if isinstance(m, StoreTrouble)).error is None
 
 
 def _until(condition: Callable[[], bool]) -> None:
@@ -190,13 +192,13 @@ class Ended:
 
 def test_threads_that_outlive_the_app_fall_silent(home: Home, box: Mailbox) -> None:
     # An exception in a thread would fail the test: pytest turns its warning into an error.
-    gone, reader, writer = Ended(), Reader(home, box), StoreWriter(home)
+    gone, reader, writer = Ended(), StoreReader(home, box), StoreWriter(home)
     started(reader.run)
     reader.watch(gone, "count", count)
     started(writer.run)
     writer.give(gone, "write", lambda store: "done")
 
-    assert {type(gone.posted.get(timeout=20)) for _ in range(2)} == {Answer, WriteDone}
+    assert {type(gone.posted.get(timeout=20)) for _ in range(2)} == {QueryAnswer, WriteDone}
     reader.watch(box, "count", count)
     assert box.next().value == 0
     reader.close()

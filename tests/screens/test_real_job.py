@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from screens.jobs.table_screen import RunsScreen
+from screens.jobs.table_screen import JobsScreen
 from tests.cli.conftest import end_everything
 from tests.screens.support import Shown, journey, opened
 from workbench.clock import now_us
@@ -84,5 +84,5 @@ async def test_a_job_is_followed_halted_resumed_killed_and_deleted(real_home: Ho
         await answer_yes(shown, "D", "Delete endless?")
         await shown.until_shown("deleted")
         await shown.press("escape")
-        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
         await shown.until_shown("No runs yet")

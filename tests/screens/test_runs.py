@@ -5,7 +5,7 @@ from textual.events import Key
 from textual.widgets import Input
 
 from screens.jobs.table import JobTable
-from screens.jobs.table_screen import RunsScreen
+from screens.jobs.table_screen import JobsScreen
 from screens.widgets.prompt import Prompt
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
@@ -62,7 +62,7 @@ async def test_enter_opens_and_escape_goes_back_to_the_same_row(three: Home) -> 
         await shown.press("j", "enter")
         await shown.until_shown("1 overview", "use a smaller batch")
         await shown.press("escape")
-        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
         assert shown.app.screen.query_one(JobTable).job is not None
         assert shown.app.screen.query_one(JobTable).job.name == "mnist-big"  # type: ignore[union-attr] # just asked
 
@@ -120,7 +120,7 @@ async def test_keys_that_are_typed_while_a_screen_opens_are_not_lost(three: Home
             shown.app.post_message(Key(key, character))
         await shown.until_shown("2 logs", "RuntimeError", "end")
         await shown.press("escape")
-        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
         for key, character in (("enter", "\r"), ("7", "7")):
             shown.app.post_message(Key(key, character))
         await shown.until_shown("History")
@@ -215,7 +215,7 @@ async def test_halt_asks_first_and_writes_a_request(three: Home, no_controller: 
         await shown.press("x")
         await shown.until_shown("Halt mnist-wide?", "it can be resumed")
         await shown.press("enter")  # the harmless answer has the focus
-        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
         await shown.press("x")
         await shown.until_shown("Halt mnist-wide?")
         await shown.press("y")
@@ -238,7 +238,7 @@ async def test_kill_of_several_wants_a_name_to_be_typed(three: Home, no_controll
         await shown.until_shown("Kill 2 jobs?", "Type second to go on")
         await shown.type("wrong")
         await shown.press("enter")
-        assert not isinstance(shown.app.screen, RunsScreen)
+        assert not isinstance(shown.app.screen, JobsScreen)
         await shown.press(*["backspace"] * 5)
         await shown.type("second")
         await shown.press("enter")
@@ -288,7 +288,7 @@ async def test_readonly_changes_nothing(three: Home) -> None:
         await shown.until_shown("read-only", "mnist-wide")
         await shown.press("x")
         await shown.until_shown("nothing is changed here")
-        assert isinstance(shown.app.screen, RunsScreen)
+        assert isinstance(shown.app.screen, JobsScreen)
         assert "x halt" not in shown.text()
 
 

@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from screens.app.app import FabricApp, farewell, run
+from screens.app.app import FabricApp, exit_summary, run
 from screens.jobs.table import JobTable
 from tests.screens import seeding
 from tests.screens.support import journey, opened
@@ -104,13 +104,13 @@ def test_leaving_says_which_jobs_go_on(home: Home) -> None:
         rows = seeding.three_runs(store)
         for number in range(20, 32):
             seeding.add_job(store, number, f"waiting-{number}")
-        said = farewell(jobs.open_jobs(store))
+        said = exit_summary(jobs.open_jobs(store))
 
     assert said.startswith("13 jobs go on:\n")
     assert "waiting-31" in said and "  and 3 more\n" in said
     assert rows[0].name not in said
-    assert farewell([]) == ""
-    assert "1 job goes on:" in farewell([rows[2]])
+    assert exit_summary([]) == ""
+    assert "1 job goes on:" in exit_summary([rows[2]])
 
 
 @journey

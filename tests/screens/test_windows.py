@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from screens.base.dialogs import Jump, Problem, TaskList
-from screens.jobs.table_screen import RunsScreen
-from screens.workers.background import Report, percentage
+from screens.jobs.table_screen import JobsScreen
+from screens.workers.background import TaskReport, percentage
 from tests.screens.support import journey, opened
 from workbench.errors import CannotWrite
 from workbench.paths import Home
@@ -42,12 +42,12 @@ async def test_a_task_says_how_far_it_is_and_how_it_went(three: Home) -> None:
     given: list[str] = []
     go_on = threading.Event()
 
-    def work(report: Report) -> str:
+    def work(report: TaskReport) -> str:
         report("copied 43 %")
         go_on.wait(30)
         return "there"
 
-    def fail(report: Report) -> str:
+    def fail(report: TaskReport) -> str:
         raise CannotWrite("the disk is full", hint="make room")
 
     async with opened(three, (120, 40)) as shown:
@@ -61,12 +61,12 @@ async def test_a_task_says_how_far_it_is_and_how_it_went(three: Home) -> None:
         await shown.until(lambda: given == ["there"])
         await shown.until_shown("done")
         await shown.press("escape")
-        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
         shown.app.background.begin("download again", fail, given.append)
         await shown.until(lambda: isinstance(shown.app.screen, Problem))
         await shown.until_shown("download again: it did not work", "the disk is full", "make room")
         await shown.press("escape")
-        await shown.until(lambda: isinstance(shown.app.screen, RunsScreen))
+        await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
     assert given == ["there"]
 
 

@@ -15,7 +15,7 @@ from textual.widgets import Input
 from backends.contract.host import Finding, Inventory, Node, Slot
 from screens.base.base import BaseScreen
 from screens.jobs.compare_screen import CompareScreen
-from screens.jobs.job_screen import RunScreen
+from screens.jobs.job_screen import JobScreen
 from screens.widgets.tabs import TABS
 from tests.screens.support import Shown
 from workbench.errors import PlaceUnreachable
@@ -84,9 +84,9 @@ class Walk:
         """Keep every tab of a job; ``says`` has what each shows once it is there."""
         app = self.shown.app
         app.open_job(row, TABS[0])
-        await self.shown.until(lambda: isinstance(app.screen, RunScreen) and app.screen.whole)
+        await self.shown.until(lambda: isinstance(app.screen, JobScreen) and app.screen.whole)
         screen = app.screen
-        assert isinstance(screen, RunScreen)
+        assert isinstance(screen, JobScreen)
         for tab in TABS:
             screen.show(tab)
             if says.get(tab) == "native plan":

@@ -8,7 +8,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 
-class Drawn(Widget):
+class CachedStyle(Widget):
     """A widget that draws itself in ``render_line``."""
 
     base = Style()
