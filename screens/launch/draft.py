@@ -123,6 +123,7 @@ class CheckedDraft:
 
 def check(draft: Draft) -> CheckedDraft:
     """Read a draft as the command would, and name every fault by its key; reaches no place, reads no file."""
+    from workbench.config import load_config
     from workbench.manifest import from_command, load_text
 
     text = draft.text
@@ -140,7 +141,7 @@ def check(draft: Draft) -> CheckedDraft:
     values = written(text) if draft.manifest else {}
     try:
         draft.words()
-        load_text(text, draft.manifest or "command", overrides=overrides)
+        load_text(text, draft.manifest or "command", overrides=overrides, defaults=load_config)
     except ManifestError as error:
         for fault in error.faults:
             said = fault.problem + (f" ({fault.hint})" if fault.hint else "")

@@ -72,7 +72,7 @@ def test_origins_name_the_file_the_profile_and_the_line_of_a_template(project: P
     text = "name: x\nframework: {name: custom, command: 'true'}\nenv: {B: three}\n"
 
     with profile("ci"):
-        loaded = load_text(text, "m.yml", templates=["gpu.yml"], environ={})
+        loaded = load_text(text, "m.yml", templates=["gpu.yml"], environ={}, defaults=load_config)
 
     assert (loaded.spec.cpus, loaded.origins["cpus"]) == (3, "gpu.yml:2")
     assert loaded.spec.env == {"A": "one", "B": "three"}

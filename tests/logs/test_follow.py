@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.logs.writing import START_US, Journal
-from workbench.logs.copying import copy_published
+from workbench.logs.file_copy import copy_published
 from workbench.logs.follow import LINE_MAX, Dress, Source, follow, labels
 from workbench.logs.grep import Pattern
 from workbench.logs.journal import JournalReader

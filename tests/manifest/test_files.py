@@ -9,6 +9,7 @@ import pytest
 
 from tests.data.support import unprivileged
 from tests.manifest.support import SMALL
+from workbench.config import load_config
 from workbench.errors import ConfigError, InputMissing, ManifestError
 from workbench.manifest import load, validate
 
@@ -157,7 +158,7 @@ def test_the_configuration_s_defaults_are_the_lowest_layer(folder: Path, clean_e
     path = folder / "manifest.yml"
     path.write_text(SMALL + "memory: 2GB\n")
 
-    found = load(path)
+    found = load(path, defaults=load_config)
 
     assert (found.spec.gpus, found.spec.memory_bytes) == (1, 2000 << 20)
     assert found.origins["gpus"] == "config.toml"
@@ -171,7 +172,7 @@ def test_what_is_doubtful_in_the_configuration_is_said_with_the_manifest(
     path = folder / "manifest.yml"
     path.write_text(SMALL)
 
-    (warning,) = load(path).warnings
+    (warning,) = load(path, defaults=load_config).warnings
 
     assert (warning.key, warning.hint) == ("defaults.gpu", "did you mean gpus?")
 
@@ -182,4 +183,4 @@ def test_a_wrong_default_is_the_configuration_s_fault(folder: Path, clean_enviro
     path.write_text(SMALL)
 
     with pytest.raises(ConfigError, match=r"config\.toml: gpus: found the number 0\.5"):
-        load(path)
+        load(path, defaults=load_config)

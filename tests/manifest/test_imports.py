@@ -22,7 +22,8 @@ def test_values_of_manifests_cost_no_parser() -> None:
 
 def test_reading_a_manifest_costs_no_library_that_it_does_not_need() -> None:
     text = "name: a\\nframework: {command: x}"
-    code = f"from workbench.manifest import load_text; load_text('{text}', 'm', environ={{}})"
+    imports = "from workbench.config import load_config; from workbench.manifest import load_text"
+    code = f"{imports}; load_text('{text}', 'm', environ={{}}, defaults=load_config)"
 
     loaded = modules_after(code)
 

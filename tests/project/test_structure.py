@@ -16,7 +16,6 @@ GERUND_MODULES = frozenset(
     {
         "workbench.api.reading",
         "workbench.learner.stores.listing",
-        "workbench.logs.copying",
         "workbench.store.queries.job_list",
     }
 )

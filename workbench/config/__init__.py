@@ -1,4 +1,10 @@
-"""The configuration: read by almost every command, changed by ``fabric config`` and ``fabric backend``."""
+"""The configuration: read by almost every command, changed by ``fabric config`` and ``fabric backend``.
+
+``load`` joins ``config.toml``, ``fabric.toml`` and profiles, ``model`` reads one file, ``edit`` changes one;
+``stores``, ``code``, ``secrets`` and ``templates`` read the parts that few commands need. Other packages import the
+names below, and those four modules. It imports ``workbench.manifest`` (the table of keys), ``workbench.paths`` and
+``workbench.errors``.
+"""
 
 from __future__ import annotations
 

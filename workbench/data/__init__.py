@@ -1,1 +1,4 @@
-"""Code and data of jobs: snapshots of code, what git knows of it, archives."""
+"""Code and data of jobs, on this machine: ``code`` takes snapshots, ``stores`` copies from and to data stores.
+
+The two do not import each other.
+"""

@@ -1,7 +1,9 @@
 """Manifests: FfDL's format and ours on top, read into a :class:`~workbench.spec.JobSpec`.
 
-Everything here is loaded when it is first used: who only works with stored jobs
-(``workbench.spec``) pays for no YAML parser.
+``yaml`` reads text, ``keys`` is the table of keys, ``builder`` makes the job, ``publish`` the schema and the docs.
+Other packages import the names below. They are loaded when they are first used: who only works with stored jobs
+(``workbench.spec``) pays for no YAML parser. It imports ``workbench.spec`` and ``workbench.errors``, never the
+configuration.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""Metrics: from the records of learners to rows and roll-ups, and from there to charts and tables."""
+"""Metrics: from the records of learners to rows and roll-ups, and from there to charts and tables.
+
+``ingestion`` writes what ``records`` and ``columns`` understood, ``rollup`` sums it up; ``queries``,
+``chart_buckets`` and ``table`` read it back; ``conditions`` and ``direction`` judge values. Other packages import
+the names below, and ``conditions``, ``columns`` and ``direction``. It imports ``workbench.store.db``,
+``workbench.clock`` and ``workbench.learner.texts``.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,5 @@
-"""build."""
+"""From nodes to a :class:`~workbench.spec.JobSpec`: flags, variables, templates and defaults are laid over a manifest.
+
+``load`` is the way in. Others import it through :mod:`workbench.manifest`; ``params``, ``overrides``, ``overlay``
+and ``unsupported`` also directly. It imports ``manifest.keys`` and ``manifest.yaml``, never the configuration.
+"""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, Protocol, TextIO
 
 from workbench.errors import ConfigError, FabricError, Fault, InputMissing, ManifestError
 from workbench.manifest.builder.job import build
@@ -30,8 +30,37 @@ from workbench.spec import JobSpec
 
 NOTHING: Final[Mapping[str, Any]] = {}
 
-_Layer = tuple[str, str, Mapping[str, Any]]
-"""What the origin of its values is called, its file, and its defaults."""
+
+class DefaultsLayer(Protocol):
+    """Defaults of one file, or of one profile in it; :class:`workbench.config.types.Layer` is one."""
+
+    @property
+    def origin(self) -> str:
+        """What the origin of the values is called: ``config.toml``, or ``fabric.toml, profile ci``."""
+
+    @property
+    def file(self) -> Path:
+        """The file, for faults."""
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Values by manifest key."""
+
+
+class LayeredDefaults(Protocol):
+    """Defaults of a configuration; :class:`workbench.config.Config` is one."""
+
+    @property
+    def layers(self) -> Sequence[DefaultsLayer]:
+        """The layers, the strongest first."""
+
+    @property
+    def warnings(self) -> Sequence[Fault]:
+        """What is doubtful in the files; it joins the manifest's warnings."""
+
+
+Defaults = Mapping[str, Any] | Callable[[], LayeredDefaults]
+"""Values by manifest key, or what reads them: it is called once the manifest itself could be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +88,7 @@ def load(
     overrides: Sequence[str] = (),
     flags: Mapping[str, Any] = NOTHING,
     environ: Mapping[str, str] | None = None,
-    defaults: Mapping[str, Any] | None = None,
+    defaults: Defaults = NOTHING,
     templates: Sequence[str | Path] = (),
     stdin: TextIO | None = None,
 ) -> Loaded:
@@ -71,7 +100,8 @@ def load(
         flags: values by key, which go before everything else; None means that a flag was not given.
             ``image`` stands for the framework ``custom`` with that image.
         environ: where ``FABRIC_*`` variables are looked for; the process's environment if None.
-        defaults: what keys are if nothing says otherwise; those of the configuration if None.
+        defaults: values of keys that nothing else sets: a mapping, or ``workbench.config.load_config``, which reads
+            the configuration.
         templates: files that the manifest lies over, each over those before it; maps are joined key by key,
             lists and everything else are replaced.
         stdin: what ``-`` reads; the process's standard input if None.
@@ -80,7 +110,7 @@ def load(
         ManifestError: the manifest, or what is laid over it, is at fault; it carries every fault.
         InputMissing: the file is not there or cannot be read.
         UsageError: an override is not ``path=value``.
-        ConfigError: ``config.toml`` is at fault.
+        ConfigError: the configuration that ``defaults`` reads is at fault.
     """
     name = str(source)
     text = read_manifest(name, stdin)
@@ -105,7 +135,7 @@ def load_text(
     overrides: Sequence[str] = (),
     flags: Mapping[str, Any] = NOTHING,
     environ: Mapping[str, str] | None = None,
-    defaults: Mapping[str, Any] | None = None,
+    defaults: Defaults = NOTHING,
     templates: Sequence[str | Path] = (),
     folder: Path | None = None,
 ) -> Loaded:
@@ -114,14 +144,14 @@ def load_text(
     text = decoded(text.encode(errors="surrogatepass"), source)
     written = compose(text, source, findings)
     root = _checked(written, source, findings)
-    layers: Sequence[_Layer] = ()
+    layers: Sequence[tuple[str, str, Mapping[str, Any]]] = ()
     if root is not None:
-        layers = _configured(findings) if defaults is None else [("config.toml", "config.toml", defaults)]
+        layers = _layers(defaults, findings)
         root = _laid_over(root, overrides, flags, os.environ if environ is None else environ, findings)
         for template in reversed(templates):
             root = _over_template(root, template, findings)
-        for origin, file, said in layers:
-            root = under_defaults(root, said, file, findings, origin=origin)
+        for origin, file, values in layers:
+            root = under_defaults(root, values, file, findings, origin=origin)
     spec = None
     if isinstance(root, Map):
         root = expanded(root, findings)
@@ -208,13 +238,13 @@ def _over_template(root: Node | None, template: str | Path, findings: Findings) 
     return root
 
 
-def _configured(findings: Findings) -> list[_Layer]:
-    # The file's reader is needed only where there is a file.
-    from workbench.config import load_config
-
-    config = load_config()
-    findings.warnings.extend(config.warnings)
-    return [(layer.origin, str(layer.file), layer.defaults) for layer in config.layers]
+def _layers(defaults: Defaults, findings: Findings) -> list[tuple[str, str, Mapping[str, Any]]]:
+    """Return origin, file and values of each layer of defaults, the strongest first."""
+    if not callable(defaults):
+        return [("config.toml", "config.toml", defaults)]
+    configured = defaults()
+    findings.warnings.extend(configured.warnings)
+    return [(layer.origin, str(layer.file), layer.defaults) for layer in configured.layers]
 
 
 def _refused(findings: Findings, config: set[str]) -> FabricError:

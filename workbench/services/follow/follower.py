@@ -194,7 +194,7 @@ class _Follower:
 
     def _output(self, pause: _PollingWait) -> Iterator[JobEvent]:
         """Copy or yield what is published; an attempt is read to its end before the next one is begun."""
-        from workbench.logs.copying import copy_published
+        from workbench.logs.file_copy import copy_published
 
         self._moved = False
         for learner, journal in self._journals.items():

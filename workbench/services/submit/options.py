@@ -92,6 +92,7 @@ def read_manifest(options: RunOptions) -> Loaded:
     """
     import shlex
 
+    from workbench.config import load_config
     from workbench.manifest import from_command, load, load_text
 
     flags = _flags(options)
@@ -101,7 +102,11 @@ def read_manifest(options: RunOptions) -> Loaded:
         if options.data or options.results or options.manifest_text:
             return _read_with_stores(options, flags)
         return load(
-            options.manifest, overrides=options.overrides, flags=flags, templates=templates_of(options)
+            options.manifest,
+            overrides=options.overrides,
+            flags=flags,
+            defaults=load_config,
+            templates=templates_of(options),
         )
     if options.data or options.results:
         flags["data_stores"] = _stores(options)
@@ -111,12 +116,18 @@ def read_manifest(options: RunOptions) -> Loaded:
         options.command, name=options.name or None, gpus=options.gpus or 0, image=options.image, keys=keys
     )
     return load_text(
-        text, "command line", overrides=options.overrides, flags=flags, templates=templates_of(options)
+        text,
+        "command line",
+        overrides=options.overrides,
+        flags=flags,
+        defaults=load_config,
+        templates=templates_of(options),
     )
 
 
 def _read_with_stores(options: RunOptions, flags: dict[str, Any]) -> Loaded:
     """Read a manifest twice: its stores must be known before ``--data`` and ``--results`` can replace them."""
+    from workbench.config import load_config
     from workbench.manifest import load_text
     from workbench.manifest.yaml.source import STDIN_NAME
     from workbench.manifest.yaml.source import read_manifest as text_of
@@ -131,6 +142,7 @@ def _read_with_stores(options: RunOptions, flags: dict[str, Any]) -> Loaded:
             options.manifest if is_file else STDIN_NAME,
             overrides=options.overrides,
             flags=flags,
+            defaults=load_config,
             templates=templates_of(options),
             folder=folder,
         )

@@ -81,12 +81,13 @@ def containers_in(manifests: Sequence[str]) -> list[str]:
     """
     if not manifests:
         return []
+    from workbench.config import load_config
     from workbench.manifest import load
 
     found = [
         container.strip("/").partition("/")[0]
         for file in manifests
-        for store in load(file).spec.data_stores
+        for store in load(file, defaults=load_config).spec.data_stores
         for container in (store.training_data, store.training_results)
     ]
     return list(dict.fromkeys(name for name in found if name))
