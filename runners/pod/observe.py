@@ -27,7 +27,7 @@ from runners.pod.status import (
 from runners.pod.watch import ClusterCache
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, Reason
-from workbench.learner.pod.config import last_of
+from workbench.learner.pod.config import termination_document
 
 Pod = Mapping[str, Any]
 
@@ -81,7 +81,7 @@ class Endings:
             return  # asked again, or seen when the pod is over
         if state.get("phase") == "exited":
             with self._lock:
-                self._told[uid] = last_of(state, stop)
+                self._told[uid] = termination_document(state, stop)
                 self._asked.pop(uid, None)
 
 

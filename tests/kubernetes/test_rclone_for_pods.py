@@ -12,7 +12,7 @@ import pytest
 from runners.pod.upload import packed_rclone
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import LaunchRefused
-from workbench.learner.pod.stores import own_rclone
+from workbench.learner.pod.stores import image_rclone
 from workbench.paths import Home
 
 
@@ -34,12 +34,12 @@ def test_one_for_another_kind_of_machine_is_refused_in_a_sentence(home: Home) ->
 
 def test_an_images_own_is_taken_if_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(Path(find_rclone().path).parent))
-    assert own_rclone() == find_rclone().path
+    assert image_rclone() == find_rclone().path
 
     old = tmp_path / "rclone"
     old.write_text("#!/bin/sh\necho rclone v1.53.3\n")
     old.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert own_rclone() == ""
+    assert image_rclone() == ""
     monkeypatch.setenv("PATH", "/nowhere")
-    assert own_rclone() == ""
+    assert image_rclone() == ""

@@ -15,7 +15,7 @@ from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.stores.servers import SECRET, Server
 from workbench.job import State
-from workbench.learner.stores.mount import why_not
+from workbench.learner.stores.mount import missing_support
 from workbench.paths import Home
 from workbench.spec import DataStore
 
@@ -173,7 +173,7 @@ def test_no_container_is_left_of_a_job_whose_data_cannot_be_had(containers: Grou
 
 
 def test_data_that_is_to_be_mounted_is_seen_in_a_container(containers: Ground, s3: Server) -> None:
-    if reason := why_not():
+    if reason := missing_support():
         pytest.skip(reason)
     job_id = containers.submit(
         "find $DATA_DIR -type f | sort; cat $DATA_DIR/sub/more.txt",

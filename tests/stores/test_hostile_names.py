@@ -10,7 +10,7 @@ from tests.controller.real import Ground
 from tests.stores.hostile import Hostile, serving
 from workbench.job import State
 from workbench.learner.stores.cache import CacheEntry
-from workbench.learner.stores.errors import StoreTrouble
+from workbench.learner.stores.errors import TransferError
 from workbench.learner.stores.listing import StoreListing
 
 PATIENT = "FABRIC_STORE_PATIENCE_SECONDS"
@@ -28,7 +28,7 @@ def long_patience(monkeypatch: pytest.MonkeyPatch) -> None:
      "nul\u2400name", "folder/", "a//b", "../outside", "d/" * 2000 + "deep"],
 )  # fmt: skip
 def test_names_that_no_file_can_have_are_found_in_a_listing(name: str) -> None:
-    assert StoreListing({name: (1, ""), "ok": (1, ""), "d/...": (1, "")}).no_names() == [name]
+    assert StoreListing({name: (1, ""), "ok": (1, ""), "d/...": (1, "")}).invalid_names() == [name]
 
 
 @pytest.mark.parametrize("name", ["/etc/absolute", "a/../../outside", "x" * 1000])
@@ -104,10 +104,10 @@ def test_names_that_a_disk_takes_for_one_are_named(tmp_path: Path) -> None:
     entry = CacheEntry(str(tmp_path), "key", StoreListing({"Case": (3, ""), "case": (3, "")}), "set")
     assert not entry.take(lambda: None)
 
-    with pytest.raises(StoreTrouble, match="differ in case alone: 'Case', 'case'") as trouble:
+    with pytest.raises(TransferError, match="differ in case alone: 'Case', 'case'") as error:
         entry.fill(lambda target: _write(Path(target) / "Case"), 0)
 
-    assert not trouble.value.passing
+    assert not error.value.transient
     entry.let_go()
 
 

@@ -13,7 +13,7 @@ from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
 from tests.stores.servers import Server, free_port, serving
 from workbench.job import State
-from workbench.learner.stores.mount import why_not
+from workbench.learner.stores.mount import missing_support
 from workbench.metrics import notes
 from workbench.spec import DataStore
 
@@ -142,7 +142,7 @@ def test_results_of_any_name_are_stored_and_links_go_as_links(ground: Ground, s3
 
 
 def test_data_that_is_to_be_mounted_is_mounted_and_gone_afterwards(ground: Ground, s3: Server) -> None:
-    if reason := why_not():
+    if reason := missing_support():
         pytest.skip(reason)
     job_id = ground.submit(
         "echo $DATA_DIR; grep -c fuse /proc/mounts; cat $DATA_DIR/sub/more.txt",

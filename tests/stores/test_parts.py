@@ -17,7 +17,7 @@ from workbench.learner.stores import cache as data_cache
 from workbench.learner.stores.cache import CacheEntry, entries, evict
 from workbench.learner.stores.checkpoints import CheckpointStore
 from workbench.learner.stores.config import REMOTES, Stores, credentials_of
-from workbench.learner.stores.errors import StoreTrouble, explain
+from workbench.learner.stores.errors import TransferError, explain
 from workbench.learner.stores.listing import StoreListing
 from workbench.learner.stores.progress import ProgressReporter
 from workbench.learner.stores.restore import Landing, copy_local
@@ -59,14 +59,14 @@ from workbench.learner.stores.upload import HeldFiles
     ],
 )
 def test_what_a_store_says_becomes_a_sentence_with_a_code(
-    said: str, code: str, words: str, passing: bool
+    said: str, code: str, words: str, transient: bool
 ) -> None:
-    trouble = explain([said], store="lab", address="http://s3")
+    error = explain([said], store="lab", address="http://s3")
 
-    assert (trouble.code, trouble.passing) == (code, passing)
-    assert words in trouble.text
-    assert "the data store lab (http://s3)" in trouble.text or code == "S204"
-    assert trouble.hint or passing
+    assert (error.code, error.transient) == (code, transient)
+    assert words in error.text
+    assert "the data store lab (http://s3)" in error.text or code == "S204"
+    assert error.hint or transient
 
 
 def test_a_trouble_of_writing_is_one_of_storing() -> None:
@@ -155,10 +155,10 @@ def test_a_copy_that_lacks_something_never_appears(tmp_path: Path) -> None:
     entry = CacheEntry(str(tmp_path), "key", StoreListing({"x": (3, ""), "y": (1, "")}), "set")
     assert not entry.take(lambda: None)
 
-    with pytest.raises(StoreTrouble, match=r"2 files of 4 bytes were to come, 1 of 3 did") as trouble:
+    with pytest.raises(TransferError, match=r"2 files of 4 bytes were to come, 1 of 3 did") as error:
         entry.fill(lambda target: _write(Path(target) / "x", "abc"), 0)
 
-    assert trouble.value.passing
+    assert error.value.transient
     assert not Path(entry.folder).exists()
     entry.let_go()
 
@@ -169,12 +169,12 @@ def test_who_waits_for_an_entry_is_given_it_once_it_is_there(tmp_path: Path) -> 
     second = CacheEntry(str(tmp_path), "key", StoreListing({"x": (3, "")}), "set")
     looks: list[int] = []
 
-    def look() -> None:
+    def check_stop() -> None:
         looks.append(1)
         if len(looks) == 2:
             first.fill(lambda target: _write(Path(target) / "x", "abc"), 0)
 
-    assert second.take(look)
+    assert second.take(check_stop)
     assert second.data == first.data
     for entry in (first, second):
         entry.let_go()
@@ -352,7 +352,7 @@ def test_a_checkpoint_to_begin_with_is_copied_through_no_link(tmp_path: Path) ->
     stores.launch.writable = [str(tmp_path / "checkpoints")]
 
     copy_local(str(theirs / "s1"), "s1", stores)
-    with pytest.raises(StoreTrouble, match="out of its folder"):
+    with pytest.raises(TransferError, match="out of its folder"):
         copy_local(str(theirs / "s2"), "s2", stores)
 
     assert (tmp_path / "checkpoints" / "s1" / "w").read_text() == "weights"
@@ -361,10 +361,10 @@ def test_a_checkpoint_to_begin_with_is_copied_through_no_link(tmp_path: Path) ->
 
 def test_progress_says_percent_bytes_rate_and_time_left() -> None:
     told: list[dict[str, Any]] = []
-    teller = ProgressReporter(told.append, lambda _: None)
-    teller.begin("brings in set", 2_000_000_000)
+    progress = ProgressReporter(told.append, lambda _: None)
+    progress.begin("brings in set", 2_000_000_000)
 
-    teller.take({"bytes": 500_000_000, "speed": 50_000_000})
+    progress.take({"bytes": 500_000_000, "speed": 50_000_000})
 
     assert told[0]["fraction"] == 0.25
     assert told[0]["text"] == "brings in set: 25 %, 500.0 MB of 2.0 GB, 50.0 MB/s, 30 s left"
@@ -388,4 +388,4 @@ def test_a_lock_of_the_cache_is_free_once_its_holder_is_gone(tmp_path: Path) -> 
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     os.close(lock)
-    assert data_cache.size_words(1500) == "1.5 kB"
+    assert data_cache.format_bytes(1500) == "1.5 kB"

@@ -128,7 +128,7 @@ def _take_over(folder: str, told: LaunchDocument, secrets: dict[str, str]) -> No
             break
         except OSError:
             # On a full disk whoever looks at the learner sees that nobody has recorded its end yet.
-            if state.is_gone(folder):
+            if state.is_removed(folder):
                 return
             time.sleep(RETRY_SECONDS)
     Scribe(folder, told, channels).run()

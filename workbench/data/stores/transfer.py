@@ -14,7 +14,7 @@ from typing import Any, Final
 from workbench.data.stores.model import Store, remote_of
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import CannotWrite, FabricError, InputMissing, NotAllowed, PlaceUnreachable
-from workbench.learner.stores.errors import StoreTrouble, explain, is_missing
+from workbench.learner.stores.errors import TransferError, explain, is_missing
 from workbench.learner.stores.rclone import RcloneClient, RcloneResult
 
 TRANSFERS: Final = 16
@@ -175,7 +175,7 @@ class Moving:
     def _run(self, arguments: list[str], tell: Tell | None = None) -> RcloneResult:
         try:
             return self._rclone.run(arguments, on_statistics=_teller(tell) if tell else None)
-        except StoreTrouble as trouble:
+        except TransferError as trouble:
             raise error_of(trouble) from trouble
 
     def _raise(self, done: RcloneResult, *, writing: bool = False) -> None:
@@ -185,7 +185,7 @@ class Moving:
             )
 
 
-def error_of(trouble: StoreTrouble) -> FabricError:
+def error_of(trouble: TransferError) -> FabricError:
     """Return an error of ours for what went wrong with a store."""
     if trouble.code == "S204":
         return CannotWrite(trouble.text, hint=trouble.hint)

@@ -59,9 +59,9 @@ class Guard:
         self._stopping = LearnerStop(self._members)
         self._pipes = Pipes(["setup", "output"] if launch.setup else ["output"])
         self._scribe = ScribeProcess(folder, launch, Mask(masked(secrets)), self._pipes)
-        self._beside: UploadWorker | None = None
+        self._upload_worker: UploadWorker | None = None
         self._scribe_at = 0.0
-        self._again_at = 0.0
+        self._retry_at = 0.0
         self._act = ""
         self._main: spawn.HeldChild | None = None
         self._held_back = False
@@ -77,7 +77,7 @@ class Guard:
         system.become_subreaper()
         self._listen_for_signals()
         self._state.write(durable=False)
-        self._store_beside()
+        self._start_upload_worker()
         self._start_scribe()
         self._obey()
         if not self._stopping.begun:
@@ -107,7 +107,7 @@ class Guard:
         if not self._scribe.pid and not self._kept:
             times.append(self._scribe_at - now)
         if self._refused():
-            times.append(self._again_at - now)
+            times.append(self._retry_at - now)
         return min(times)
 
     def _turn(self) -> None:
@@ -119,7 +119,7 @@ class Guard:
             self._reap()  # the command itself may be dead and not yet buried
             if self._concluded:
                 self._finish()
-        if self._refused() and system.elapsed_seconds() >= self._again_at:
+        if self._refused() and system.elapsed_seconds() >= self._retry_at:
             self._try_again()
         if not self._scribe.pid and not self._kept and system.elapsed_seconds() >= self._scribe_at:
             self._start_scribe()
@@ -136,7 +136,7 @@ class Guard:
         if self._deciding:
             self._decide()
         # A try makes files and removes them, which wakes us: without a rest it would be tried without end.
-        self._again_at = system.elapsed_seconds() + _RETRY_SECONDS
+        self._retry_at = system.elapsed_seconds() + _RETRY_SECONDS
 
     def _listen_for_signals(self) -> None:
         self._woken, wake = os.pipe()
@@ -153,8 +153,8 @@ class Guard:
         except BlockingIOError:
             return
         if (signal.SIGTERM in heard or signal.SIGINT in heard) and not self._concluded:
-            told = "the agent was told to end, as by a machine that shuts down"
-            self._stopping.why = self._stopping.why or reasons.reason(told, "S202")
+            text = "the agent was asked to end, as when the machine shuts down"
+            self._stopping.why = self._stopping.why or reasons.reason(text, "S202")
             self._end(self._launch.grace_seconds)
 
     # Starting
@@ -170,7 +170,7 @@ class Guard:
             argv = spawn.shell_argv(self._launch, script, self._folder, act + ".sh", path)
             self._main = spawn.hold(argv, self._launch, self._environment, self._pipes.write_ends[name])
         except OSError as error:
-            self._stopping.why = reasons.of_no_start(error.strerror or str(error))
+            self._stopping.why = reasons.of_failed_start(error.strerror or str(error))
             self._conclude(None, None)
             return
         if argv[0] != self._launch.shell:
@@ -198,21 +198,21 @@ class Guard:
         self._watch_memory()
 
     def _watch_memory(self) -> None:
-        self._limits.watch_memory(processes.Tree(os.getpid(), without=self._ours()))
+        self._limits.watch_memory(processes.Tree(os.getpid(), without=self._own_pids()))
 
-    def _store_beside(self) -> None:
+    def _start_upload_worker(self) -> None:
         if self._launch.stores:
             from workbench.learner.stores.upload_process import UploadWorker
 
-            self._beside = UploadWorker(self._folder, self._launch, self._secrets)
-            if self._beside.is_ours:
-                self._beside.start()
-            self._scribe.others = self._ours()[1:]
+            self._upload_worker = UploadWorker(self._folder, self._launch, self._secrets)
+            if self._upload_worker.is_own:
+                self._upload_worker.start()
+            self._scribe.others = self._own_pids()[1:]
 
-    def _ours(self) -> tuple[int, ...]:
+    def _own_pids(self) -> tuple[int, ...]:
         """Return our own processes, which are not the learner's."""
-        beside = () if self._beside is None else (self._beside.pid,)
-        return (self._scribe.pid, *beside, *(mount.pid for mount in self._mounts))
+        worker = () if self._upload_worker is None else (self._upload_worker.pid,)
+        return (self._scribe.pid, *worker, *(mount.pid for mount in self._mounts))
 
     # Ending
 
@@ -220,7 +220,7 @@ class Guard:
         """Do what others want, or what the limits demand."""
         # Looked at first: it takes what the watch has told, and a removal is told once.
         request = self._requests.look()
-        if not self._gone and state.is_gone(self._folder):
+        if not self._gone and state.is_removed(self._folder):
             self._gone = True  # who removed it wants nothing of it any more, and could not stop it either
             self._stop("kill", reasons.reason("its folder was removed"), 0.0)
         if request:
@@ -235,7 +235,7 @@ class Guard:
 
     def _stop(self, kind: str, why: dict[str, Any], grace_seconds: float) -> None:
         if not self._concluded:
-            self._stopping.because(kind, why)
+            self._stopping.set_cause(kind, why)
         if self._finishing and kind == "kill":
             self._scribe.tell("give-up")
         self._end(grace_seconds)
@@ -248,13 +248,13 @@ class Guard:
             self._state.update(phase="stopping", stopped=self._stopping.kind, reason=self._stopping.why)
 
     def _members(self) -> dict[int, process_table.ProcessEntry]:
-        ours = (os.getpid(), *self._ours())
+        own = (os.getpid(), *self._own_pids())
         known = (0, 0) if self._main is None else (self._main.pid, self._main.ticks)
-        return processes.members(self._launch.marker, roots=ours[:1], known=known, without=ours)
+        return processes.members(self._launch.marker, roots=own[:1], known=known, without=own)
 
     def _left_something(self) -> bool:
         children = process_table.children(os.getpid())
-        return bool(self._members() if children is None else set(children) - set(self._ours()))
+        return bool(self._members() if children is None else set(children) - set(self._own_pids()))
 
     def _reap(self) -> None:
         while True:
@@ -266,8 +266,8 @@ class Guard:
                 return
             if pid == self._scribe.pid:
                 self._scribe_ended(status)
-            elif self._beside is not None and pid == self._beside.pid:
-                self._beside.pid = 0  # all is stored at the end
+            elif self._upload_worker is not None and pid == self._upload_worker.pid:
+                self._upload_worker.pid = 0  # all is stored at the end
             elif self._main is not None and pid == self._main.pid:
                 self._main_ended(self._main, status)
 
@@ -365,23 +365,23 @@ class Guard:
             why = reasons.of_lost_output(self._lost_bytes)
         elif why is not None and why["code"] in ("C201", "C202", "C206"):
             name = "setup" if self._act == "setup" else "output"
-            told = reasons.told(self._folder)
+            found = reasons.read_reason(self._folder)
             lost = reasons.of_lost_gpu(self._folder, name) if self._launch.slots else None
-            why = told.get("reason") or lost or reasons.with_last_line(why, self._folder, name)
-            self._state.document.update(stopped=told.get("stopped") or self._state.document["stopped"])
-        if self._beside is not None:
-            why = self._put_away(self._beside, why)
+            why = found.get("reason") or lost or reasons.with_last_line(why, self._folder, name)
+            self._state.document.update(stopped=found.get("stopped") or self._state.document["stopped"])
+        if self._upload_worker is not None:
+            why = self._upload_results(self._upload_worker, why)
         self._state.document.update(phase="exited", stall="", reason=why)
-        while not self._state.write(durable=True) and not state.is_gone(self._folder):
+        while not self._state.write(durable=True) and not state.is_removed(self._folder):
             select.poll().poll(_RETRY_SECONDS * 1000)
         self._state.clear()
         self._scribe.let_go(_LET_GO_SECONDS)
 
-    def _put_away(self, beside: UploadWorker, why: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _upload_results(self, worker: UploadWorker, why: dict[str, Any] | None) -> dict[str, Any] | None:
         """Store what the learner leaves behind; return its reason, which says so where that failed."""
         from workbench.learner.stores.upload_process import upload_all
 
-        beside.end()
+        worker.end()
         for mount in self._mounts:
             mount.end()
         self._scribe.let_slots_go()

@@ -100,7 +100,7 @@ class LearnerStop:
         """Whether processes are being ended."""
         return self._ending is not None
 
-    def because(self, kind: str, why: dict[str, Any]) -> None:
+    def set_cause(self, kind: str, why: dict[str, Any]) -> None:
         """Take note of a cause."""
         if not self.kind or kind == "kill":
             self.kind, self.why = kind, why

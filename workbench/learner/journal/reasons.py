@@ -60,7 +60,7 @@ def of_setup(exit_code: int | None, number: int | None) -> dict[str, Any]:
     return reason("setup " + _ended(exit_code, number), "C206", "see setup.log")
 
 
-def of_no_start(text: str) -> dict[str, Any]:
+def of_failed_start(text: str) -> dict[str, Any]:
     """Say that there could be no process for the command."""
     return reason("the command could not be started: " + text, "S101")
 
@@ -107,7 +107,7 @@ def of_lost_gpu(folder: str, name: str) -> dict[str, Any] | None:
     return None
 
 
-def told(folder: str) -> dict[str, Any]:
+def read_reason(folder: str) -> dict[str, Any]:
     """Return what the command's stand-in knows of its end beyond an exit code: ``reason``, and ``stopped``."""
     try:
         with open(os.path.join(folder, "reason.json"), "rb") as file:

@@ -117,7 +117,7 @@ def read(folder: str) -> dict[str, Any]:
     return read_object(os.path.join(folder, "state.json"))
 
 
-def is_gone(folder: str) -> bool:
+def is_removed(folder: str) -> bool:
     """Say whether a learner's folder was removed: nobody can be told anything any more."""
     try:
         os.stat(folder)

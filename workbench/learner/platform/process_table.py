@@ -95,7 +95,7 @@ def holders(inode: int, among: Iterable[int]) -> Iterable[str]:
 
 def _read_ps() -> dict[int, ProcessEntry]:
     processes = {}
-    itself, lines = system.told_by(["ps", "-A", "-o", "pid=,ppid=,stat=,lstart="])
+    itself, lines = system.pid_and_output_of(["ps", "-A", "-o", "pid=,ppid=,stat=,lstart="])
     for line in lines.splitlines():
         fields = line.split(None, 3)
         if len(fields) == 4 and not fields[2].startswith("Z"):
@@ -118,7 +118,7 @@ def in_session(leader: int, among: Iterable[int]) -> set[int]:
 def _carriers_ps(variable: str, value: str) -> set[int]:
     wanted = " %s=%s " % (variable, value)
     found = set()
-    for line in system.told(["ps", "-A", "-E", "-ww", "-o", "pid=,command="]).splitlines():
+    for line in system.output_of(["ps", "-A", "-E", "-ww", "-o", "pid=,command="]).splitlines():
         if wanted in line + " ":
             found.add(int(line.split(None, 1)[0]))
     return found

@@ -199,7 +199,7 @@ def proportional_bytes(pid: int) -> int:
 def resident_bytes(pid: int) -> int:
     """Return a process's resident memory (RSS): what it shares with others counts in full; 0 when it has ended."""
     if not system.LINUX:
-        kibibytes = system.told(["ps", "-o", "rss=", "-p", str(pid)]).strip()
+        kibibytes = system.output_of(["ps", "-o", "rss=", "-p", str(pid)]).strip()
         return int(kibibytes) << 10 if kibibytes.isdigit() else 0
     fields = system.read_bytes("/proc/%d/statm" % pid).split()
     return int(fields[1]) * _PAGE_BYTES if len(fields) > 1 else 0

@@ -39,7 +39,7 @@ def boot_id() -> str:
     """Return what names this boot of the machine, or an empty text where nothing does."""
     if LINUX:
         return read_text("/proc/sys/kernel/random/boot_id").strip()
-    return told(["sysctl", "-n", "kern.bootsessionuuid"]).strip()
+    return output_of(["sysctl", "-n", "kern.bootsessionuuid"]).strip()
 
 
 def start_ticks(pid: int) -> int:
@@ -50,7 +50,7 @@ def start_ticks(pid: int) -> int:
     if LINUX:
         fields = read_text("/proc/%d/stat" % pid).rpartition(")")[2].split()
         return int(fields[19]) if len(fields) > 19 and not is_dead(fields[0], fields[17]) else 0
-    return seconds_of_date(told(["ps", "-o", "lstart=", "-p", str(pid)]))
+    return seconds_of_date(output_of(["ps", "-o", "lstart=", "-p", str(pid)]))
 
 
 def is_dead(letter: str, threads: str) -> bool:
@@ -216,12 +216,12 @@ def libc() -> Any:  # a ctypes library has no narrower type
     return _library
 
 
-def told(argv: list[str]) -> str:
+def output_of(argv: list[str]) -> str:
     """Return what a command prints; empty when it is missing or fails."""
-    return told_by(argv)[1]
+    return pid_and_output_of(argv)[1]
 
 
-def told_by(argv: list[str]) -> tuple[int, str]:
+def pid_and_output_of(argv: list[str]) -> tuple[int, str]:
     """Return the pid that a command had, since ``ps`` lists itself, and what it printed."""
     import subprocess
 

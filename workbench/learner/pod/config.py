@@ -56,7 +56,7 @@ BY_CLUSTER = "the cluster, which ended its pod"
 """Who asks a learner to stop whose pod is deleted, evicted, or ended with its node."""
 _ENDING = ("phase", "exit_code", "signal", "decided", "stopped", "reason", "started_us", "ended_us")
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 EXIT_GANG = 75
 """The init container's code when the other learners did not come in time."""
@@ -89,19 +89,19 @@ def read() -> PodConfig:
     return PodConfig(document, int(os.environ.get("JOB_COMPLETION_INDEX") or 0))
 
 
-def own_variables(told: PodConfig) -> dict[str, str]:
+def own_variables(pod: PodConfig) -> dict[str, str]:
     """Return what differs from learner to learner in a command's environment."""
-    launch = told.launch
-    rank = str(told.learner - 1)
-    marker = "%s/%s/%d/%d" % (launch["home"], launch["job"], launch["attempt"], told.learner)
-    own = {"LEARNER_ID": str(told.learner), "NODE_RANK": rank, "RANK": rank, "FABRIC_LEARNER": marker}
-    if told.document.get("requirements"):
+    launch = pod.launch
+    rank = str(pod.learner - 1)
+    marker = "%s/%s/%d/%d" % (launch["home"], launch["job"], launch["attempt"], pod.learner)
+    own = {"LEARNER_ID": str(pod.learner), "NODE_RANK": rank, "RANK": rank, "FABRIC_LEARNER": marker}
+    if pod.document.get("requirements"):
         path = os.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
         own.update(PATH="%s/bin:%s" % (ENVIRONMENT, path), VIRTUAL_ENV=ENVIRONMENT)
     return own
 
 
-def last_of(found: dict[str, Any], stop: dict[str, Any]) -> dict[str, Any]:
+def termination_document(found: dict[str, Any], stop: dict[str, Any]) -> dict[str, Any]:
     """Return what is left of a learner's state where the cluster keeps it, by its state and its request to stop."""
     last: dict[str, Any] = {key: found.get(key) for key in _ENDING}
     if last["stopped"] and stop.get("by") == BY_CLUSTER:
@@ -109,7 +109,7 @@ def last_of(found: dict[str, Any], stop: dict[str, Any]) -> dict[str, Any]:
     return last
 
 
-def say_last(document: dict[str, Any]) -> None:
+def write_termination(document: dict[str, Any]) -> None:
     """Leave a document where the cluster keeps it with the container's end."""
     data = json.dumps(document, separators=(",", ":")).encode()
     reason = document.get("reason")
@@ -123,15 +123,15 @@ def say_last(document: dict[str, Any]) -> None:
         return  # what the exit code says is known all the same
 
 
-def await_file(told: PodConfig, path: str, what: str) -> None:
+def await_file(pod: PodConfig, path: str, what: str) -> None:
     """Wait until something has been sent.
 
     Raises:
         Failure: it did not come in time.
     """
-    timeout_seconds = told.number("code_seconds")
+    timeout_seconds = pod.number("code_seconds")
     until = time.monotonic() + timeout_seconds
     while not os.path.exists(path):
         if time.monotonic() > until:
             raise Failure("failed", "%s did not arrive within %g s" % (what, timeout_seconds))
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)

@@ -27,25 +27,25 @@ _WAIT_SECONDS = 5.0
 _RETRY_SECONDS = 0.1
 
 
-def keep() -> int:
+def run_learner() -> int:
     """Keep the learner; return its exit code."""
-    told = config.read()
-    write_launch(told, dict(os.environ))
-    if told.launch.get("stores"):
-        from workbench.learner.pod.stores import spare_memory
+    pod = config.read()
+    write_launch(pod, dict(os.environ))
+    if pod.launch.get("stores"):
+        from workbench.learner.pod.stores import limit_memory
 
-        spare_memory()
-    return PodInit(told).run()
+        limit_memory()
+    return PodInit(pod).run()
 
 
-def write_launch(told: PodConfig, environment: dict[str, str]) -> None:
+def write_launch(pod: PodConfig, environment: dict[str, str]) -> None:
     """Write the learner's launch document, unless it is there: what the image and the cluster say is in it."""
-    path = told.folder + "/launch.json"
+    path = pod.folder + "/launch.json"
     if os.path.exists(path):
         return
-    document = dict(told.launch)
-    document["learner"] = told.learner
-    document["env"] = {**environment, **config.own_variables(told)}
+    document = dict(pod.launch)
+    document["learner"] = pod.learner
+    document["env"] = {**environment, **config.own_variables(pod)}
     given = environment.get("NVIDIA_VISIBLE_DEVICES", "")
     document["slots"] = [one for one in given.split(",") if one.startswith(("GPU-", "MIG-"))]
     with open(path + ".new", "w", encoding="utf-8") as file:
@@ -83,43 +83,43 @@ class LogEcho:
 class PodInit:
     """The first process: it reaps, hears the cluster's signals, and is the last to go."""
 
-    def __init__(self, told: PodConfig) -> None:
-        self._told = told
-        names = ["setup", "output"] if told.launch.get("setup") else ["output"]
-        self._echoes = [LogEcho(told.folder, name) for name in names]
+    def __init__(self, pod: PodConfig) -> None:
+        self._pod = pod
+        names = ["setup", "output"] if pod.launch.get("setup") else ["output"]
+        self._echoes = [LogEcho(pod.folder, name) for name in names]
         self._watcher = Watcher([echo.index for echo in self._echoes])
         self._agent = 0
         self._agents = 0
         self._agent_at = 0.0
-        self._told_to_end = False
+        self._stop_requested = False
 
     def run(self) -> int:
         """Stay until the learner has ended and all that it printed is printed here."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._hear)
+            signal.signal(number, self._on_signal)
         signal.signal(signal.SIGCHLD, lambda *_: self._watcher.wake())
         while True:
             self._reap()
-            self._pass_on()
+            self._forward_stop()
             over = self._is_over()
             if not self._print() and over:
                 return self._end()
             if not over:
                 self._watcher.wait(_RETRY_SECONDS if not self._agent else _WAIT_SECONDS)
 
-    def _hear(self, *_: object) -> None:
-        self._told_to_end = True
+    def _on_signal(self, *_: object) -> None:
+        self._stop_requested = True
         self._watcher.wake()
 
-    def _pass_on(self) -> None:
+    def _forward_stop(self) -> None:
         """Have the learner halted when its pod is to end."""
-        if not self._told_to_end:
+        if not self._stop_requested:
             return
-        self._told_to_end = False
-        if not state.read_stop(self._told.folder):
-            grace = self._told.launch["grace_seconds"]
+        self._stop_requested = False
+        if not state.read_stop(self._pod.folder):
+            grace = self._pod.launch["grace_seconds"]
             by = config.BY_CLUSTER
-            state.ask_to_stop(self._told.folder, {"kind": "halt", "grace_seconds": grace, "by": by})
+            state.ask_to_stop(self._pod.folder, {"kind": "halt", "grace_seconds": grace, "by": by})
 
     def _print(self) -> bool:
         moved = False
@@ -146,13 +146,13 @@ class PodInit:
 
     def _start_agent(self) -> None:
         """Start the learner's agent; another one ends what the first has left, once that is gone altogether."""
-        if self._agents and not _is_free(self._told.folder):
+        if self._agents and not _is_free(self._pod.folder):
             return  # its scribe goes on without it
         self._agents += 1
         if self._agents > AGENTS:
             return
-        log = self._told.folder + "/guard.log"
-        argv = [sys.executable, "-I", "-S", config.AGENT + "/__main__.py", "guard", self._told.folder]
+        log = self._pod.folder + "/guard.log"
+        argv = [sys.executable, "-I", "-S", config.AGENT + "/__main__.py", "guard", self._pod.folder]
         actions: list[Any] = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
@@ -163,15 +163,15 @@ class PodInit:
     def _is_over(self) -> bool:
         if self._agent:
             return False
-        return self._agents > AGENTS or state.read(self._told.folder).get("phase") == "exited"
+        return self._agents > AGENTS or state.read(self._pod.folder).get("phase") == "exited"
 
     def _end(self) -> int:
         """Say how it ended where the cluster keeps it, and return the exit code."""
-        found = state.read(self._told.folder)
-        last = config.last_of(found, state.read_stop(self._told.folder))
+        found = state.read(self._pod.folder)
+        last = config.termination_document(found, state.read_stop(self._pod.folder))
         if found.get("phase") != "exited":
             last.update(phase="exited", reason=reasons.reason("its agent was killed again and again", "S202"))
-        config.say_last(last)
+        config.write_termination(last)
         if last["exit_code"] is not None:
             return int(last["exit_code"])
         return 128 + int(last["signal"]) if last["signal"] is not None else 1

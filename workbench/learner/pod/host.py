@@ -21,11 +21,11 @@ class PodServer(FrameServer):
     def _follow_and_note(self, call: _Call) -> Answer:
         # What a reader asks to go on from is what it has on its disk.
         for offsets in call.arguments["known"].values():
-            note_read(offsets)
+            write_read_offsets(offsets)
         return self._follow(call)
 
 
-def note_read(offsets: Dict[str, int]) -> None:
+def write_read_offsets(offsets: Dict[str, int]) -> None:
     """Write down how far a reader has come, and that it is there."""
     new = "%s.new-%d" % (config.READ, os.getpid())
     try:
@@ -36,17 +36,17 @@ def note_read(offsets: Dict[str, int]) -> None:
         return  # it is printed once more, then
 
 
-def has_read() -> Dict[str, int]:
+def read_offsets() -> Dict[str, int]:
     """Return how far the journal was read."""
     return {str(name): int(value) for name, value in (read_object(config.READ).get("offsets") or {}).items()}
 
 
-def is_read() -> bool:
+def reader_is_alive() -> bool:
     """Say whether the reader is still there."""
     pid = read_object(config.READ).get("pid")
     return bool(pid) and os.path.exists("/proc/%s" % pid)
 
 
-def host(stdin: BinaryIO, stdout: BinaryIO) -> int:
+def serve(stdin: BinaryIO, stdout: BinaryIO) -> int:
     """Serve until the reader goes; return the exit code."""
     return PodServer(stdin, stdout).run()

@@ -24,40 +24,40 @@ ARRIVED = config.JOURNAL + "/" + config.CODE
 MADE = config.JOURNAL + "/made.tar.gz"
 """What earlier attempts have made, where nothing in the cluster has kept it."""
 
-_LOOK_SECONDS = 0.1
-_LOOK_LONGEST_SECONDS = 1.0
+_POLL_SECONDS = 0.1
+_POLL_MAX_SECONDS = 1.0
 
 
 def prepare() -> int:
     """Make ready all that the learner needs; return the exit code of the container."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the first process hears only what it asks for
-    told = config.read()
+    pod = config.read()
     try:
-        _make_folders(told)
+        _make_folders(pod)
         unpack_agent()
-        unpack_code(told)
-        if told.document.get("rclone"):
-            from workbench.learner.pod.stores import get_rclone
+        unpack_code(pod)
+        if pod.document.get("rclone"):
+            from workbench.learner.pod.stores import install_rclone
 
-            get_rclone(told)
-        requirements.build(told)
-        restore(told)
-        missing = await_peers(told)
+            install_rclone(pod)
+        requirements.build(pod)
+        restore(pod)
+        missing = await_peers(pod)
     except requirements.NotBuilt as error:
-        text, said = error.args
-        config.say_last({"reason": reasons.reason(text, "C205", said)})
-        sys.stderr.write("%s\n%s\n" % (said, text))
+        text, printed = error.args
+        config.write_termination({"reason": reasons.reason(text, "C205", printed)})
+        sys.stderr.write("%s\n%s\n" % (printed, text))
         return 1
     except (OSError, Failure) as error:
         text = "the learner could not be prepared: %s" % error
-        config.say_last({"reason": reasons.reason(text, "S301")})
+        config.write_termination({"reason": reasons.reason(text, "S301")})
         sys.stderr.write(text + "\n")
         return 1
     if missing:
-        seconds = told.number("gang_seconds")
+        seconds = pod.number("gang_seconds")
         who = ", ".join(str(learner) for learner in missing[:8])
         text = "the other learners did not come within %g s: %s missing" % (seconds, who)
-        config.say_last({"gang": missing, "reason": reasons.reason(text, "S100")})
+        config.write_termination({"gang": missing, "reason": reasons.reason(text, "S100")})
         sys.stderr.write(text + "\n")
         return config.EXIT_GANG
     return 0
@@ -74,16 +74,16 @@ def unpack_agent() -> None:
         os.rename(new, config.AGENT)
 
 
-def unpack_code(told: PodConfig) -> None:
+def unpack_code(pod: PodConfig) -> None:
     """Put the code where the command works, once it is there.
 
     Raises:
         Failure: it did not come in time, or is no archive.
     """
-    where = told.document["code"]
+    where = pod.document["code"]
     archive = {"": "", "given": config.GIVEN + "/" + config.CODE, "streamed": ARRIVED}[where]
     if where == "streamed":
-        config.await_file(told, ARRIVED, "the code")
+        config.await_file(pod, ARRIVED, "the code")
     if not os.path.isdir(config.MODEL):
         unpack(archive, config.MODEL)
         return
@@ -96,17 +96,17 @@ def unpack_code(told: PodConfig) -> None:
         shutil.move(os.path.join(unpacked, name), os.path.join(config.MODEL, name))
 
 
-def restore(told: PodConfig) -> None:
+def restore(pod: PodConfig) -> None:
     """Put what earlier attempts have made where this one looks for it.
 
     Raises:
         Failure: it did not come in time, or is no archive.
     """
-    if not told.document.get("restores"):
+    if not pod.document.get("restores"):
         return
     import shutil
 
-    config.await_file(told, MADE, "what earlier attempts made")
+    config.await_file(pod, MADE, "what earlier attempts made")
     unpacked = config.JOURNAL + "/made"
     unpack(MADE, unpacked)
     for name, target in (("results", config.RESULTS), ("checkpoints", config.CHECKPOINTS)):
@@ -116,34 +116,34 @@ def restore(told: PodConfig) -> None:
     os.unlink(MADE)
 
 
-def await_peers(told: PodConfig) -> list[int]:
+def await_peers(pod: PodConfig) -> list[int]:
     """Wait until all other learners' names resolve; return those that did not in time.
 
     In a thread of its own: where no name server answers one look may take longer than there is time for.
     """
-    missing = [learner for learner in range(1, told.learners + 1) if learner != told.learner]
+    missing = [learner for learner in range(1, pod.learners + 1) if learner != pod.learner]
 
-    def look() -> None:
-        pause = _LOOK_SECONDS
+    def resolve() -> None:
+        pause = _POLL_SECONDS
         while missing:
             for learner in list(missing):
-                if _resolves(told.name_of(learner)):
+                if _resolves(pod.name_of(learner)):
                     missing.remove(learner)
             if missing:
                 time.sleep(pause)
-                pause = min(pause * 1.3, _LOOK_LONGEST_SECONDS)
+                pause = min(pause * 1.3, _POLL_MAX_SECONDS)
 
-    looking = threading.Thread(target=look, daemon=True)
-    looking.start()
-    looking.join(told.number("gang_seconds"))
+    resolver = threading.Thread(target=resolve, daemon=True)
+    resolver.start()
+    resolver.join(pod.number("gang_seconds"))
     return list(missing)
 
 
-def _make_folders(told: PodConfig) -> None:
-    for folder in (told.folder, config.HOME, config.LOGS):
+def _make_folders(pod: PodConfig) -> None:
+    for folder in (pod.folder, config.HOME, config.LOGS):
         os.makedirs(folder, exist_ok=True)
     # FfDL's scripts meet at this file.
-    with open("%s/%s" % (config.STATE_DIR, told.launch["job"]), "ab"):
+    with open("%s/%s" % (config.STATE_DIR, pod.launch["job"]), "ab"):
         pass
 
 

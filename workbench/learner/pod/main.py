@@ -16,17 +16,17 @@ def main(arguments: list[str]) -> int:
 
         return prepare()
     if role == "learner":
-        from workbench.learner.pod.entrypoint import keep
+        from workbench.learner.pod.entrypoint import run_learner
 
-        return keep()
+        return run_learner()
     if role == "journal":
         from workbench.learner.pod.sidecar import serve
 
         return serve()
     if role == "host":
-        from workbench.learner.pod.host import host
+        from workbench.learner.pod import host
 
-        return host(sys.stdin.buffer, sys.stdout.buffer)
+        return host.serve(sys.stdin.buffer, sys.stdout.buffer)
     if role == "exec" and rest:
         return execute(rest)
     sys.stderr.write("usage: agent pod prepare | learner | journal | host | exec ARGV...\n")
@@ -37,8 +37,8 @@ def execute(argv: list[str]) -> int:
     """Become a command beside the learner's, with what that one sees."""
     from workbench.learner.pod import config
 
-    told = config.read()
-    environment = {**os.environ, **config.own_variables(told)}
+    pod = config.read()
+    environment = {**os.environ, **config.own_variables(pod)}
     try:
         os.chdir(config.MODEL)
         os.execvpe(argv[0], argv, environment)

@@ -34,8 +34,8 @@ _FIELDS = ("exit_code", "signal", "stopped", "ended_us", "reason")
 class PeerListener:
     """Hears the other side-cars, and writes what they say where this learner's agent looks."""
 
-    def __init__(self, told: PodConfig) -> None:
-        self._told = told
+    def __init__(self, pod: PodConfig) -> None:
+        self._pod = pod
         self._socket = socket.socket(socket.AF_INET6 if _has_ipv6() else socket.AF_INET)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(("", config.PORT))
@@ -50,11 +50,11 @@ class PeerListener:
                 return
             with connection:
                 try:
-                    self._hear(connection)
+                    self._receive(connection)
                 except (OSError, ValueError, KeyError, TypeError):
                     continue  # whatever that was, it is none of us
 
-    def _hear(self, connection: socket.socket) -> None:
+    def _receive(self, connection: socket.socket) -> None:
         connection.settimeout(_SECONDS)
         data = b""
         while not data.endswith(b"\n"):
@@ -63,36 +63,36 @@ class PeerListener:
                 return
             data += more
         envelope = json.loads(data)
-        if not hmac.compare_digest(_signed(self._told, envelope["said"]), str(envelope["by"])):
+        if not hmac.compare_digest(_signed(self._pod, envelope["said"]), str(envelope["by"])):
             return
-        take(self._told, json.loads(envelope["said"]))
+        record_end(self._pod, json.loads(envelope["said"]))
         connection.sendall(b"ok\n")
 
 
-def take(told: PodConfig, said: dict[str, Any]) -> None:
+def record_end(pod: PodConfig, ending: dict[str, Any]) -> None:
     """Take in how another learner ended."""
-    learner = int(said["learner"])
-    if learner == told.learner or not 1 <= learner <= told.learners:
+    learner = int(ending["learner"])
+    if learner == pod.learner or not 1 <= learner <= pod.learners:
         return
     folder = "%s/learner-%d" % (config.ATTEMPT, learner)
     os.makedirs(folder, exist_ok=True)
-    document = {key: said.get(key) for key in _FIELDS}
+    document = {key: ending.get(key) for key in _FIELDS}
     _write(folder + "/state.json", {**document, "phase": "exited", "learner": learner})
-    reckon(told)
+    decide_attempt(pod)
 
 
-def reckon(told: PodConfig) -> None:
+def decide_attempt(pod: PodConfig) -> None:
     """Say which learner's end decided the attempt, once that is known from those that have ended."""
     path = config.ATTEMPT + "/decision.json"
     if os.path.exists(path):
         return
-    ends = sorted(_ends(told), key=lambda end: (end[0], end[1]))
+    ends = sorted(_ends(pod), key=lambda end: (end[0], end[1]))
     failed = [end for end in ends if end[3]]
-    wanted = {"first": 1, "all": told.learners}.get(str(told.launch["ends_when"]))
-    wanted = min(wanted or int(told.launch["ends_when"]), told.learners)
-    if not failed and len(ends) < wanted:
+    needed = {"first": 1, "all": pod.learners}.get(str(pod.launch["ends_when"]))
+    needed = min(needed or int(pod.launch["ends_when"]), pod.learners)
+    if not failed and len(ends) < needed:
         return
-    time_us, learner, found, is_failed = failed[0] if failed else ends[wanted - 1]
+    time_us, learner, found, is_failed = failed[0] if failed else ends[needed - 1]
     document = {
         "learner": learner,
         "exit_code": found.get("exit_code"),
@@ -103,21 +103,21 @@ def reckon(told: PodConfig) -> None:
     _write(path, document)
 
 
-def tell(told: PodConfig, patience_seconds: float) -> list[int]:
+def announce_end(pod: PodConfig, timeout_seconds: float) -> list[int]:
     """Tell all other side-cars how this learner ended; return those that could not be told in time."""
-    said = json.dumps({**{key: state.read(told.folder).get(key) for key in _FIELDS}, "learner": told.learner})
-    line = json.dumps({"said": said, "by": _signed(told, said)}).encode() + b"\n"
-    until = time.monotonic() + patience_seconds
-    left = [learner for learner in range(1, told.learners + 1) if learner != told.learner]
+    ending = json.dumps({**{key: state.read(pod.folder).get(key) for key in _FIELDS}, "learner": pod.learner})
+    line = json.dumps({"said": ending, "by": _signed(pod, ending)}).encode() + b"\n"
+    until = time.monotonic() + timeout_seconds
+    left = [learner for learner in range(1, pod.learners + 1) if learner != pod.learner]
     while left:
-        left = [learner for learner in left if not _tell_one(told.name_of(learner), line)]
+        left = [learner for learner in left if not _announce_to(pod.name_of(learner), line)]
         if not left or time.monotonic() > until:
             break
         time.sleep(_RETRY_SECONDS)
     return left
 
 
-def _tell_one(name: str, line: bytes) -> bool:
+def _announce_to(name: str, line: bytes) -> bool:
     """Tell one side-car; return whether there is nothing more to be told: it heard it, or its pod is over."""
     try:
         socket.getaddrinfo(name, config.PORT, type=socket.SOCK_STREAM)
@@ -132,10 +132,10 @@ def _tell_one(name: str, line: bytes) -> bool:
         return False
 
 
-def _ends(told: PodConfig) -> list[tuple[int, int, dict[str, Any], bool]]:
+def _ends(pod: PodConfig) -> list[tuple[int, int, dict[str, Any], bool]]:
     """List the learners that have ended by themselves: when, which, how, and whether badly."""
     ends = []
-    for learner in range(1, told.learners + 1):
+    for learner in range(1, pod.learners + 1):
         found = state.read("%s/learner-%d" % (config.ATTEMPT, learner))
         if found.get("phase") in ENDED and found.get("stopped") in ("", "max_runtime", "memory"):
             failed = found.get("exit_code") != 0
@@ -143,8 +143,8 @@ def _ends(told: PodConfig) -> list[tuple[int, int, dict[str, Any], bool]]:
     return ends
 
 
-def _signed(told: PodConfig, text: str) -> str:
-    key = str(told.document["token"]).encode()
+def _signed(pod: PodConfig, text: str) -> str:
+    key = str(pod.document["token"]).encode()
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 

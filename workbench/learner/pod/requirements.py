@@ -25,19 +25,19 @@ class NotBuilt(Exception):
     """The environment could not be built; the second argument is what was printed last."""
 
 
-def build(told: PodConfig) -> None:
+def build(pod: PodConfig) -> None:
     """Build the environment of requirements, unless the job has none or it is there.
 
     Raises:
         NotBuilt: with the last lines of what was printed.
     """
-    wanted = told.document.get("requirements")
-    if not wanted or os.path.exists(config.ENVIRONMENT + "/.complete"):
+    requirements = pod.document.get("requirements")
+    if not requirements or os.path.exists(config.ENVIRONMENT + "/.complete"):
         return
     os.makedirs(config.ENVIRONMENT, exist_ok=True)
     with open(LIST, "w", encoding="utf-8") as lines:
-        lines.writelines(line + "\n" for line in wanted["lines"])
-    environment = {**os.environ, **wanted["environment"], "HOME": config.HOME}
+        lines.writelines(line + "\n" for line in requirements["lines"])
+    environment = {**os.environ, **requirements["environment"], "HOME": config.HOME}
     environment.update(PYTHONPATH=config.AGENT, PYTHONDONTWRITEBYTECODE="1")
     program = [sys.executable, "-m", "workbench.learner.host.virtualenv_in_container"]
     with open(LOG, "ab") as log:
@@ -67,5 +67,5 @@ def _bundled_pip() -> str:
 
 def _last_lines() -> str:
     with open(LOG, "rb") as log:
-        said = log.read()[-8192:].decode("utf-8", "replace")
-    return "\n".join(line.rstrip() for line in said.strip().splitlines()[-SHOWN_LINES:])
+        text = log.read()[-8192:].decode("utf-8", "replace")
+    return "\n".join(line.rstrip() for line in text.strip().splitlines()[-SHOWN_LINES:])

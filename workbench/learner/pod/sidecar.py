@@ -24,53 +24,53 @@ if TYPE_CHECKING:
 READER_SECONDS = 1.5
 """How long a reader that is there may take for the last bytes before they are printed."""
 
-TELL_SECONDS = 20.0
+ANNOUNCE_SECONDS = 20.0
 """How long it is tried to tell the other learners' side-cars how this learner ended: one may just be starting."""
 
 _WAIT_SECONDS = 5.0
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _TAKE_OVER_SECONDS = 20.0
 
 
 def serve() -> int:
     """Stay as long as the pod needs a side-car; return the exit code."""
-    told = config.read()
-    os.makedirs(told.folder, exist_ok=True)
-    return SideCar(told).run()
+    pod = config.read()
+    os.makedirs(pod.folder, exist_ok=True)
+    return SideCar(pod).run()
 
 
 class SideCar:
     """One pod's."""
 
-    def __init__(self, told: PodConfig) -> None:
-        self._told = told
-        self._watcher = Watcher([told.folder + "/state.json"])
+    def __init__(self, pod: PodConfig) -> None:
+        self._pod = pod
+        self._watcher = Watcher([pod.folder + "/state.json"])
         self._ended = False
-        self._listener = peers.PeerListener(told) if told.learners > 1 else None
-        self._stores = bool(told.launch.get("stores"))
-        self._beside: UploadWorker | None = None
-        self._has_told = False
+        self._listener = peers.PeerListener(pod) if pod.learners > 1 else None
+        self._stores = bool(pod.launch.get("stores"))
+        self._upload_worker: UploadWorker | None = None
+        self._end_announced = False
 
     def run(self) -> int:
         """Wait for the learner's end; print what is left; go when the cluster says so, or has."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._hear)
+            signal.signal(number, self._on_signal)
         while not self._is_over() and not self._ended:
             self._watcher.wait(_WAIT_SECONDS)
-            self._store_beside()
-            self._tell_end()
-        if self._beside is not None:
-            self._beside.end()
+            self._manage_upload_worker()
+            self._announce_end()
+        if self._upload_worker is not None:
+            self._upload_worker.end()
         if not self._is_over():
             self._take_over()
-        self._tell_end()
+        self._announce_end()
         self._print(self._await_reader())
         # The cluster would start it anew if it ended before the learner's container.
         while not self._ended:
             self._watcher.wait(_WAIT_SECONDS)
         return 0
 
-    def _hear(self, *_: object) -> None:
+    def _on_signal(self, *_: object) -> None:
         self._ended = True
         self._watcher.wake()
 
@@ -78,42 +78,42 @@ class SideCar:
         return self._phase() == "exited"
 
     def _phase(self) -> str:
-        return str(state.read(self._told.folder).get("phase") or "")
+        return str(state.read(self._pod.folder).get("phase") or "")
 
-    def _store_beside(self) -> None:
+    def _manage_upload_worker(self) -> None:
         """Store what is new as long as the command runs: the rest its own agent stores, at the end."""
         if not self._stores:
             return
         phase = self._phase()
-        if phase == "running" and self._beside is None:
-            from workbench.learner.pod.stores import beside
+        if phase == "running" and self._upload_worker is None:
+            from workbench.learner.pod.stores import start_upload_worker
 
-            self._beside = beside(self._told)
-            self._stores = self._beside is not None
-        elif phase == "storing" and self._beside is not None:
-            self._beside.end()
+            self._upload_worker = start_upload_worker(self._pod)
+            self._stores = self._upload_worker is not None
+        elif phase == "storing" and self._upload_worker is not None:
+            self._upload_worker.end()
             self._stores = False
 
-    def _tell_end(self) -> None:
+    def _announce_end(self) -> None:
         """Tell the other side-cars how the learner ended, once: they need not wait for its results to be stored."""
-        if self._listener is None or self._has_told or self._phase() not in peers.ENDED:
+        if self._listener is None or self._end_announced or self._phase() not in peers.ENDED:
             return
-        self._has_told = True
-        peers.reckon(self._told)
-        peers.tell(self._told, TELL_SECONDS)
+        self._end_announced = True
+        peers.decide_attempt(self._pod)
+        peers.announce_end(self._pod, ANNOUNCE_SECONDS)
 
     def _take_over(self) -> None:
         """Record the end of a learner whose container ended at once, agent and all: its journal is here."""
-        if not os.path.exists(self._told.folder + "/launch.json"):
+        if not os.path.exists(self._pod.folder + "/launch.json"):
             return
-        argv = [sys.executable, "-I", "-S", config.AGENT + "/__main__.py", "guard", self._told.folder]
+        argv = [sys.executable, "-I", "-S", config.AGENT + "/__main__.py", "guard", self._pod.folder]
         quiet = subprocess.DEVNULL
         seconds = _TAKE_OVER_SECONDS
-        if self._told.launch.get("stores"):
-            from workbench.learner.pod.stores import spare_memory
+        if self._pod.launch.get("stores"):
+            from workbench.learner.pod.stores import limit_memory
 
-            spare_memory()
-            seconds += self._told.number("results_hold_seconds")  # it stores what there is
+            limit_memory()
+            seconds += self._pod.number("results_hold_seconds")  # it stores what there is
         try:
             subprocess.run(argv, stdin=quiet, stdout=quiet, stderr=quiet, timeout=seconds)
         except (OSError, subprocess.SubprocessError):
@@ -124,41 +124,41 @@ class SideCar:
 
         A reader that is there has a moment; only where not all can be printed the pod is held.
         """
-        limit = int(self._told.number("rest_bytes"))
+        limit = int(self._pod.number("rest_bytes"))
         begun = time.monotonic()
-        hold_until = begun + self._told.number("hold_seconds")
-        results_until = begun + self._told.number("results_hold_seconds")
+        hold_until = begun + self._pod.number("hold_seconds")
+        results_until = begun + self._pod.number("results_hold_seconds")
         fits = False
         known = -1
         while True:
-            unread = JournalDump(self._told.folder, host.has_read())
-            done = not unread.count and unread.state_known
-            if unread.count != known:
-                known = unread.count
-                fits = known < limit // 2 or unread.lines(limit)[1]
+            dump = JournalDump(self._pod.folder, host.read_offsets())
+            done = not dump.count and dump.state_known
+            if dump.count != known:
+                known = dump.count
+                fits = known < limit // 2 or dump.lines(limit)[1]
             now = time.monotonic()
-            waits = host.is_read() and not done and now < begun + READER_SECONDS
+            waits = host.reader_is_alive() and not done and now < begun + READER_SECONDS
             if (
                 not waits
                 and (done or fits or now >= hold_until)
                 and not self._must_keep_results(results_until)
             ):
-                return unread
-            time.sleep(_LOOK_SECONDS)
+                return dump
+            time.sleep(_POLL_SECONDS)
 
     def _must_keep_results(self, until: float) -> bool:
         """Say whether results lie on the pod's own volume, and nobody has fetched them yet."""
-        kind = self._told.document["results"]
+        kind = self._pod.document["results"]
         if kind not in ("hold", "store") or time.monotonic() >= until:
             return False
-        if kind == "store" and not _not_stored(self._told.folder):
+        if kind == "store" and not _not_stored(self._pod.folder):
             return False
         return not os.path.exists(config.FETCHED) and _has_files(
             (config.RESULTS, config.CHECKPOINTS, config.LOGS)
         )
 
-    def _print(self, unread: JournalDump) -> None:
-        lines, _ = unread.lines(int(self._told.number("rest_bytes")))
+    def _print(self, dump: JournalDump) -> None:
+        lines, _ = dump.lines(int(self._pod.number("rest_bytes")))
         data = memoryview(b"\n".join(lines) + b"\n")
         try:
             while data:

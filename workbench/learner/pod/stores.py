@@ -22,7 +22,7 @@ _VERSION_SECONDS = 20.0
 _BUFFER = "4Mi"
 
 
-def get_rclone(told: PodConfig) -> None:
+def install_rclone(pod: PodConfig) -> None:
     """Make rclone ready: the image's own, else the one that is sent.
 
     Raises:
@@ -31,11 +31,11 @@ def get_rclone(told: PodConfig) -> None:
     """
     if os.path.lexists(config.RCLONE):
         return
-    own = own_rclone()
+    own = image_rclone()
     if own:
         os.symlink(own, config.RCLONE)
         return
-    config.await_file(told, config.RCLONE_PACKED, "rclone, which moves the data,")
+    config.await_file(pod, config.RCLONE_PACKED, "rclone, which moves the data,")
     new = config.RCLONE + ".new"
     with gzip.open(config.RCLONE_PACKED, "rb") as source, open(new, "wb") as target:
         shutil.copyfileobj(source, target, 1 << 20)
@@ -44,21 +44,21 @@ def get_rclone(told: PodConfig) -> None:
     os.unlink(config.RCLONE_PACKED)
 
 
-def spare_memory() -> None:
+def limit_memory() -> None:
     """Let rclone take less memory than it likes to: a container's is limited."""
     os.environ.setdefault("RCLONE_BUFFER_SIZE", _BUFFER)
 
 
-def beside(told: PodConfig) -> UploadWorker | None:
+def start_upload_worker(pod: PodConfig) -> UploadWorker | None:
     """Start storing what is new as long as the learner's command runs; None where there is nothing to be stored."""
-    launch = read(told.folder)
+    launch = read(pod.folder)
     if not launch.stores:
         return None
-    spare_memory()
+    limit_memory()
     for name in PASSED:
         if name in launch.env:
             os.environ.setdefault(name, launch.env[name])  # proxies are the learner's own
-    found = UploadWorker(told.folder, launch, _secrets(launch))
+    found = UploadWorker(pod.folder, launch, _secrets(launch))
     found.start()
     return found if found.pid else None
 
@@ -70,13 +70,13 @@ def _secrets(launch: LaunchDocument) -> dict[str, str]:
         return {}
 
 
-def own_rclone() -> str:
+def image_rclone() -> str:
     """Return the image's rclone if it is new enough."""
     path = shutil.which("rclone")
     if not path:
         return ""
     try:
-        said = subprocess.run(
+        printed = subprocess.run(
             [path, "version"],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -85,5 +85,5 @@ def own_rclone() -> str:
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return ""
-    found = re.search(rb"rclone v(\d+)\.(\d+)", said)
+    found = re.search(rb"rclone v(\d+)\.(\d+)", printed)
     return path if found and tuple(int(part) for part in found.groups()) >= VERSION_MIN else ""

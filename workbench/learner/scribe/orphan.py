@@ -40,7 +40,7 @@ class Orphan:
 
     def step(self) -> bool:
         """End what still runs; return whether anything is left."""
-        if state.read_stop(self._folder).get("kind") == "kill" or state.is_gone(self._folder):
+        if state.read_stop(self._folder).get("kind") == "kill" or state.is_removed(self._folder):
             self._ending.hasten(0.0)
         return self._ending.step()
 
@@ -50,7 +50,7 @@ class Orphan:
 
     def record(self, lost_bytes: int) -> bool:
         """Record the end; return whether the disk took it. To be called again until it did."""
-        if state.is_gone(self._folder):
+        if state.is_removed(self._folder):
             return True
         document = self.file.document
         ended = document.get("exit_code") is not None or document.get("signal") is not None

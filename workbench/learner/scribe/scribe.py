@@ -299,7 +299,7 @@ class Scribe:
         if not self._stall or self._finishing_since is None:
             return False
         waited = time.monotonic() - self._finishing_since
-        return self._given_up or waited > PATIENCE_SECONDS or state.is_gone(self._folder)
+        return self._given_up or waited > PATIENCE_SECONDS or state.is_removed(self._folder)
 
 
 def why_stalled(error: OSError) -> str:

@@ -156,7 +156,7 @@ def _read_ps(pids: Sequence[int]) -> List[_Process]:
         return []
     argv = ["ps", "-o", "pid=,ppid=,rss=,time=", "-p", ",".join(map(str, pids))]
     found = []
-    for line in system.told(argv).splitlines():
+    for line in system.output_of(argv).splitlines():
         fields = line.split()
         if len(fields) == 4:
             pid, parent, kibibytes = map(int, fields[:3])

@@ -13,7 +13,7 @@ import os
 import time
 
 from workbench.learner.platform import files as host_files
-from workbench.learner.stores.errors import StoreTrouble
+from workbench.learner.stores.errors import TransferError
 from workbench.learner.stores.listing import shown
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
@@ -29,7 +29,7 @@ COMPLETE = "complete.json"
 SPARE_BYTES = 64 << 20
 """What a copy leaves free of the disk."""
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 _READ_ONLY_FILE, _READ_ONLY_FOLDER = 0o444, 0o555
 
 
@@ -48,7 +48,7 @@ class CacheEntry:
         """The folder that jobs read."""
         return os.path.join(self.folder, self._container)
 
-    def take(self, look: StopCheck) -> bool:
+    def take(self, check_stop: StopCheck) -> bool:
         """Hold the entry for the life of this process; return whether it is there, whole and unchanged.
 
         Where it is not, it is this process's to fill: others wait here.
@@ -68,8 +68,8 @@ class CacheEntry:
                 self.let_go()
                 self._name(self.folder + "+")
                 continue
-            look()
-            time.sleep(_LOOK_SECONDS)
+            check_stop()
+            time.sleep(_POLL_SECONDS)
 
     def fill(self, copy: Callable[[str], None], limit_bytes: int) -> None:
         """Have the container copied, check it, and make it appear. Without a limit that is half of the disk.
@@ -111,8 +111,8 @@ class CacheEntry:
             return False
 
     def _is_whole(self) -> bool:
-        told = _read(os.path.join(self.folder, COMPLETE))
-        return bool(told) and _measure(self.data) == (told.get("files"), told.get("bytes"))
+        document = _read(os.path.join(self.folder, COMPLETE))
+        return bool(document) and _measure(self.data) == (document.get("files"), document.get("bytes"))
 
     def _make_room(self, there_bytes: int, limit_bytes: int) -> None:
         needed = max(0, self._listing.bytes - there_bytes)
@@ -124,9 +124,9 @@ class CacheEntry:
             )
         free = _free_bytes(self._cache)
         if free < needed + SPARE_BYTES:
-            raise StoreTrouble(
+            raise TransferError(
                 "there is no room for the data: %s are needed, and %s of the disk of %s are free"
-                % (size_words(needed), size_words(free), self._cache),
+                % (format_bytes(needed), format_bytes(free), self._cache),
                 "S204",
                 "free some space, or mount the store instead: mount: true",
             )
@@ -145,17 +145,17 @@ def entries(cache: str) -> list[dict[str, Any]]:
             if name.endswith(".lock"):
                 continue
             stem = folder[: -len(".filling")] if name.endswith(".filling") else folder
-            told = _read(os.path.join(folder, COMPLETE))
+            document = _read(os.path.join(folder, COMPLETE))
             lock = _try_lock(stem + ".lock")
             found.append(
                 {
                     "folder": folder,
                     "key": key,
                     "container": _container_in(folder),
-                    "bytes": told.get("bytes", 0) if told else _size_of(folder),
-                    "files": told.get("files", 0),
-                    "fingerprint": told.get("fingerprint", ""),
-                    "whole": bool(told),
+                    "bytes": document.get("bytes", 0) if document else _size_of(folder),
+                    "files": document.get("files", 0),
+                    "fingerprint": document.get("fingerprint", ""),
+                    "whole": bool(document),
                     "used_us": _used_us(stem + ".lock"),
                     "in_use": lock < 0,
                 }
@@ -192,7 +192,7 @@ def evict(cache: str, until: Callable[[int], bool], but: str = "") -> list[str]:
     return dropped
 
 
-def size_words(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Say a number of bytes."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
@@ -200,14 +200,15 @@ def size_words(count: float) -> str:
     return "%d bytes" % count
 
 
-def _incomplete(listing: StoreListing, wanted: tuple[int, int], found: tuple[int, int]) -> StoreTrouble:
-    told = "%d files of %d bytes were to come, %d of %d did" % (*wanted, *found)
-    if found[0] < wanted[0] and (alike := listing.alike()):
-        return StoreTrouble(
-            "%s: this disk has one file for names that differ in case alone: %s" % (told, shown(alike)),
+def _incomplete(listing: StoreListing, wanted: tuple[int, int], found: tuple[int, int]) -> TransferError:
+    text = "%d files of %d bytes were to come, %d of %d did" % (*wanted, *found)
+    if found[0] < wanted[0] and (case_collisions := listing.case_collisions()):
+        return TransferError(
+            "%s: this disk has one file for names that differ in case alone: %s"
+            % (text, shown(case_collisions)),
             hint="rename those objects, or run where the disk tells them apart",
         )
-    return StoreTrouble("%s: the data changed while it was copied" % told, passing=True, lacking=True)
+    return TransferError("%s: the data changed while it was copied" % text, transient=True, incomplete=True)
 
 
 def _chmod_folders(folder: str, mode: int) -> None:

@@ -33,27 +33,27 @@ _CHUNK_BYTES = 1 << 20
 class CheckpointStore:
     """The checkpoints of one learner."""
 
-    def __init__(self, folder: str, stores: Stores, look: StopCheck) -> None:
+    def __init__(self, folder: str, stores: Stores, check_stop: StopCheck) -> None:
         self._report = os.path.join(folder, "report.jsonl")
         self._stores = stores
-        self._look = look
+        self._check_stop = check_stop
         self._offset = 0
         self._ledger = os.path.join(stores.job_folder, LEDGER)
 
     def mark(self) -> list[dict[str, Any]]:
         """Mark the checkpoints that were reported since the last call; return records of them, with what is in them."""
         marked = []
-        for said in self._reported():
-            name = self._name(str(said.get("path") or ""))
-            document = self._marked(name, said) if name else None
+        for record in self._reported():
+            name = self._name(str(record.get("path") or ""))
+            document = self._marked(name, record) if name else None
             if document is None:
                 continue
             marked.append(
                 {
-                    **said,
+                    **record,
                     "time": system.now_us(),
                     "metadata": {
-                        **(said.get("metadata") or {}),
+                        **(record.get("metadata") or {}),
                         "size_bytes": document["size_bytes"],
                         "sha256": document["sha256"],
                     },
@@ -62,7 +62,7 @@ class CheckpointStore:
             self._enter(name, document)
         return marked
 
-    def _marked(self, name: str, said: dict[str, Any]) -> dict[str, Any] | None:
+    def _marked(self, name: str, record: dict[str, Any]) -> dict[str, Any] | None:
         """Mark a checkpoint; return what its mark says, None where it is there already or there is nothing."""
         with self._opened() as (root, below):
             path = os.path.join(below, name)
@@ -70,7 +70,7 @@ class CheckpointStore:
                 root.stat(path)
             except OSError:
                 return None
-            document = self._document(root, path, said)
+            document = self._document(root, path, record)
             if _is_marked(root, path, document):
                 return None
             root.write(_mark_of(root, path), _encoded(document), 0o644)
@@ -114,16 +114,16 @@ class CheckpointStore:
             if b'"checkpoint"' not in line:
                 continue
             try:
-                said = json.loads(line)
+                record = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if not isinstance(said, dict) or said.get("kind") != "checkpoint":
+            if not isinstance(record, dict) or record.get("kind") != "checkpoint":
                 continue
             for key in ("metrics", "metadata"):
-                given = said.get(key)
-                said[key] = clean_json(given) if isinstance(given, dict) else {}
-            if "sha256" not in said["metadata"]:
-                found[str(said.get("path"))] = said
+                given = record.get(key)
+                record[key] = clean_json(given) if isinstance(given, dict) else {}
+            if "sha256" not in record["metadata"]:
+                found[str(record.get("path"))] = record
         return list(found.values())
 
     def _name(self, path: str) -> str:
@@ -139,7 +139,7 @@ class CheckpointStore:
         # It says only what the checkpoint is called: it is walked to from the folder.
         return os.path.relpath(real, folder) if folder and real.startswith(folder + "/") else ""
 
-    def _document(self, root: beneath.Root, path: str, said: dict[str, Any]) -> dict[str, Any]:
+    def _document(self, root: beneath.Root, path: str, record: dict[str, Any]) -> dict[str, Any]:
         files, total, digest = {}, 0, hashlib.sha256()
         for name, full in sorted(_files(root, path)):
             checksum, size = self._checksum(root, full)
@@ -152,9 +152,9 @@ class CheckpointStore:
             "job": launch.job,
             "attempt": launch.attempt,
             "learner": launch.learner,
-            "step": said.get("step"),
-            "metrics": said.get("metrics") or {},
-            "metadata": said.get("metadata") or {},
+            "step": record.get("step"),
+            "metrics": record.get("metrics") or {},
+            "metadata": record.get("metadata") or {},
             "size_bytes": total,
             "sha256": digest.hexdigest(),
             "files": files,
@@ -171,7 +171,7 @@ class CheckpointStore:
                     return digest.hexdigest(), size
                 digest.update(data)
                 size += len(data)
-                self._look()
+                self._check_stop()
 
     def _enter(self, path: str, document: dict[str, Any]) -> None:
         entry = {name: document[name] for name in ("step", "metrics", "size_bytes", "sha256", "time_us")}

@@ -39,26 +39,26 @@ class Stores:
     """The data stores of one learner."""
 
     def __init__(self, launch: LaunchDocument) -> None:
-        told = launch.stores or {}
+        document = launch.stores or {}
         self.launch = launch
-        self.rclone = str(told.get("rclone") or "rclone")
-        self.cache = str(told.get("cache") or "")
-        self.cache_bytes = int(told.get("cache_bytes") or 0)
-        self.upload_seconds = _seconds(told.get("upload_seconds"), UPLOAD_SECONDS)
-        self.patience_seconds = _seconds(told.get("patience_seconds"), PATIENCE_SECONDS)
-        self.uploads_beside = not told.get("uploads_elsewhere")
+        self.rclone = str(document.get("rclone") or "rclone")
+        self.cache = str(document.get("cache") or "")
+        self.cache_bytes = int(document.get("cache_bytes") or 0)
+        self.upload_seconds = _seconds(document.get("upload_seconds"), UPLOAD_SECONDS)
+        self.patience_seconds = _seconds(document.get("patience_seconds"), PATIENCE_SECONDS)
+        self.uploads_while_running = not document.get("uploads_elsewhere")
         """Whether the guard has it stored what is new while the command runs; else somebody else does."""
-        self.compares = bool(told.get("compares"))
+        self.compares = bool(document.get("compares"))
         """Whether others store the same files: what is in the store already is looked for each time."""
-        self.fetch: list[dict[str, Any]] = list(told.get("fetch") or ())
-        self.origin: dict[str, Any] = dict(told.get("from") or {})
-        self.results: dict[str, Any] | None = told.get("results")
-        self.result_dir = str(told.get("result_dir") or "")
-        self.checkpoint_dir = str(told.get("checkpoint_dir") or "")
-        self.checkpoints = str(told.get("checkpoints") or "")
-        self.keep: dict[str, Any] = dict(told.get("keep") or {})
-        self.inside: dict[str, str] = dict(told.get("inside") or {})
-        self.about: dict[str, Any] = dict(told.get("about") or {})
+        self.fetch: list[dict[str, Any]] = list(document.get("fetch") or ())
+        self.origin: dict[str, Any] = dict(document.get("from") or {})
+        self.results: dict[str, Any] | None = document.get("results")
+        self.result_dir = str(document.get("result_dir") or "")
+        self.checkpoint_dir = str(document.get("checkpoint_dir") or "")
+        self.checkpoints = str(document.get("checkpoints") or "")
+        self.keep: dict[str, Any] = dict(document.get("keep") or {})
+        self.inside: dict[str, str] = dict(document.get("inside") or {})
+        self.about: dict[str, Any] = dict(document.get("about") or {})
 
     @property
     def job_folder(self) -> str:

@@ -16,7 +16,7 @@ from workbench.learner.journal.output import records_header
 from workbench.learner.platform import system
 from workbench.learner.stores.cache import CacheEntry
 from workbench.learner.stores.config import Stores, remotes_of
-from workbench.learner.stores.errors import StoreTrouble, explain, is_missing, of_system
+from workbench.learner.stores.errors import TransferError, explain, is_missing, of_system
 from workbench.learner.stores.listing import StoreListing, list_store, missing, shown
 from workbench.learner.stores.progress import ProgressReporter
 from workbench.learner.stores.rclone import TRIES, RcloneClient
@@ -34,7 +34,7 @@ DATA_FILE = "data.json"
 
 TRANSFERS = 16
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 class DownloadStopped(Exception):
@@ -56,9 +56,9 @@ class DataDownload:
         self._rclone = RcloneClient(self._stores.rclone, remotes_of(secrets))
         self._file = state.StateFile.begin(folder, launch)
         self._records: output.Records | None = None
-        self._teller = ProgressReporter(self._write, self._say)
+        self._progress = ProgressReporter(self._write, self._show)
         self._entries: list[CacheEntry] = []
-        self._lacking: set[str] = set()
+        self._incomplete: set[str] = set()
         """Listings of which not everything came."""
         self.mounts: list[Mount] = []
         """What is mounted for the learner; its guard takes it away at the end."""
@@ -70,8 +70,8 @@ class DataDownload:
             variables = self._fetch()
         except DownloadStopped as stopped:
             self._end(stopped.kind, stopped.why)
-        except StoreTrouble as trouble:
-            self._end("", trouble.reason())
+        except TransferError as error:
+            self._end("", error.reason())
         except OSError as error:
             self._end("", of_system(error).reason())
         else:
@@ -81,13 +81,13 @@ class DataDownload:
                 self._records.close()
         return None
 
-    def look(self) -> None:
+    def check_stop(self) -> None:
         """Look whether to go on.
 
         Raises:
             Stopped: not.
         """
-        if state.is_gone(self._folder):
+        if state.is_removed(self._folder):
             raise DownloadStopped("kill", reasons.reason("its folder was removed"))
         request = state.read_stop(self._folder)
         if request:
@@ -101,30 +101,30 @@ class DataDownload:
     def _fetch(self) -> dict[str, str]:
         stores = self._stores
         if stores.results is not None:
-            self._patiently(self._try_writing)
+            self._retry(self._try_writing)
         variables: dict[str, str] = {}
         data: list[dict[str, Any]] = []
-        for told in stores.fetch:
-            where = self._patiently(partial(self._bring, told, data))
-            if told.get("link"):
-                _lead(told["link"], where)
-            if told.get("into"):
-                _move(where, told["into"])
-            elif not told.get("others"):
-                variables.update(dict.fromkeys(told["variables"], where))
+        for store in stores.fetch:
+            where = self._retry(partial(self._download_store, store, data))
+            if store.get("link"):
+                _link_folder(store["link"], where)
+            if store.get("into"):
+                _move(where, store["into"])
+            elif not store.get("others"):
+                variables.update(dict.fromkeys(store["variables"], where))
         if stores.results is not None:
-            self._patiently(lambda: restore(stores, self._rclone, self._teller, self.look))
+            self._retry(lambda: restore(stores, self._rclone, self._progress, self.check_stop))
         if stores.origin and self._launch.attempt == 1:
-            self._patiently(lambda: begin_with(stores, self._rclone, self._teller, self.look))
-        self._keep_data(data)
-        self._teller.end()
+            self._retry(lambda: begin_with(stores, self._rclone, self._progress, self.check_stop))
+        self._record_data(data)
+        self._progress.end()
         return variables
 
     def _try_writing(self) -> None:
         """Write a small file where results go: what is not allowed is found before the training, not after."""
         results = self._stores.results
         assert results is not None
-        self._teller.begin("looks whether results can be written")
+        self._progress.begin("looks whether results can be written")
         launch = self._launch
         document = {
             "job": launch.job,
@@ -136,100 +136,102 @@ class DataDownload:
         }
         target = "%s:%s/%s/attempt.json" % (results["remote"], results["path"], self._stores.learner_path)
         arguments = ["rcat", target, *TRIES]
-        done = self._rclone.run(arguments, stdin=json.dumps(document).encode() + b"\n", look=self.look)
+        done = self._rclone.run(
+            arguments, stdin=json.dumps(document).encode() + b"\n", check_stop=self.check_stop
+        )
         if done.code:
             if is_missing(done.messages):
-                raise missing(self._rclone, results, self.look)
+                raise missing(self._rclone, results, self.check_stop)
             raise explain(done.messages, store=results["id"], address=results["address"], writing=True)
 
-    def _bring(self, told: dict[str, Any], data: list[dict[str, Any]]) -> str:
+    def _download_store(self, store: dict[str, Any], data: list[dict[str, Any]]) -> str:
         """Bring one store's data; return the folder that it is in."""
-        self._teller.begin("lists the data in %s" % told["path"])
-        listing = list_store(self._rclone, told, self.look)
-        data[:] = [known for known in data if known["store"] != told["id"]]
+        self._progress.begin("lists the data in %s" % store["path"])
+        listing = list_store(self._rclone, store, self.check_stop)
+        data[:] = [known for known in data if known["store"] != store["id"]]
         data.append(
             {
-                "store": told["id"],
-                "address": told["address"],
-                "path": told["path"],
+                "store": store["id"],
+                "address": store["address"],
+                "path": store["path"],
                 "fingerprint": listing.fingerprint,
                 "files": len(listing.files),
                 "bytes": listing.bytes,
             }
         )
-        if not listing.files and told.get("etags") and "/" in str(told["path"]):
-            raise missing(self._rclone, told, self.look)  # where there are no folders but in names
-        if told.get("before") and told["before"] != listing.fingerprint:
+        if not listing.files and store.get("etags") and "/" in str(store["path"]):
+            raise missing(self._rclone, store, self.check_stop)  # where there are no folders but in names
+        if store.get("before") and store["before"] != listing.fingerprint:
             text = "the data in %s of the data store %s is not what it was when this job ran first"
-            self._teller.note(text % (told["path"], told["id"]))
+            self._progress.note(text % (store["path"], store["id"]))
         if not listing.files:
-            self._teller.note("%s of the data store %s holds no files" % (told["path"], told["id"]))
-        if told.get("mode") == "mount" and (point := self._mount(told)):
+            self._progress.note("%s of the data store %s holds no files" % (store["path"], store["id"]))
+        if store.get("mode") == "mount" and (point := self._mount(store)):
             return point
-        if names := listing.no_names():
-            raise StoreTrouble(
+        if names := listing.invalid_names():
+            raise TransferError(
                 "the data store %s has objects in %s that cannot be files: %s"
-                % (told["id"], told["path"], shown(names)),
+                % (store["id"], store["path"], shown(names)),
                 hint="rename them, or name a folder without them: path:",
             )
-        entry = CacheEntry(self._stores.cache, told["key"], listing, told["container"])
+        entry = CacheEntry(self._stores.cache, store["key"], listing, store["container"])
         self._entries.append(entry)
-        if entry.take(self.look):
+        if entry.take(self.check_stop):
             return entry.data
         try:
-            entry.fill(lambda target: self._copy(told, listing, target), self._stores.cache_bytes)
-        except StoreTrouble as trouble:
+            entry.fill(lambda target: self._copy(store, listing, target), self._stores.cache_bytes)
+        except TransferError as error:
             entry.let_go()
-            if trouble.lacking and listing.fingerprint in self._lacking:
-                trouble.passing = False  # nothing has changed since, and nothing will
-            self._lacking.add(listing.fingerprint)
+            if error.incomplete and listing.fingerprint in self._incomplete:
+                error.transient = False  # nothing has changed since, and nothing will
+            self._incomplete.add(listing.fingerprint)
             raise
         except BaseException:
             entry.let_go()
             raise
         return entry.data
 
-    def _mount(self, told: dict[str, Any]) -> str:
+    def _mount(self, store: dict[str, Any]) -> str:
         """Mount a store's data, where that can be done here; return where, or an empty text: it is to be copied."""
         from workbench.learner.stores import mount
 
-        if lack := mount.why_not():
-            self._teller.note("%s is copied, not mounted: %s" % (told["path"], lack))
+        if problem := mount.missing_support():
+            self._progress.note("%s is copied, not mounted: %s" % (store["path"], problem))
             return ""
-        self._teller.begin("mounts %s" % told["path"])
-        point = os.path.join(self._folder, "mounts", "%d" % len(self.mounts), told["container"])
-        self.mounts.append(mount.mount(point, told, self._rclone, self.look))
+        self._progress.begin("mounts %s" % store["path"])
+        point = os.path.join(self._folder, "mounts", "%d" % len(self.mounts), store["container"])
+        self.mounts.append(mount.mount(point, store, self._rclone, self.check_stop))
         return point
 
-    def _copy(self, told: dict[str, Any], listing: StoreListing, target: str) -> None:
-        self._teller.begin("brings in %s" % told["path"], listing.bytes)
-        arguments = ["copy", "%s:%s" % (told["remote"], told["path"]), target]
+    def _copy(self, store: dict[str, Any], listing: StoreListing, target: str) -> None:
+        self._progress.begin("brings in %s" % store["path"], listing.bytes)
+        arguments = ["copy", "%s:%s" % (store["remote"], store["path"]), target]
         arguments += ["--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS), "--fast-list"]
         # What a try before this one brought is kept; it has the size and time of what is there.
         arguments += ["--use-server-modtime", *TRIES]
-        done = self._rclone.run(arguments, look=self.look, on_statistics=self._teller.take)
+        done = self._rclone.run(arguments, check_stop=self.check_stop, on_statistics=self._progress.take)
         if done.code:
-            raise explain(done.messages, store=told["id"], address=told["address"])
+            raise explain(done.messages, store=store["id"], address=store["address"])
 
-    def _patiently(self, act: Callable[[], Any]) -> Any:
+    def _retry(self, act: Callable[[], Any]) -> Any:
         """Do something, again and again where its trouble may go away by itself, until patience is over."""
         give_up = system.elapsed_seconds() + self._stores.patience_seconds
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
                 return act()
-            except StoreTrouble as trouble:
-                if not trouble.passing or system.elapsed_seconds() + pause > give_up:
+            except TransferError as error:
+                if not error.transient or system.elapsed_seconds() + pause > give_up:
                     raise
-                self._teller.record(None, "%s; tries again" % trouble.text)
-                self._say("%s; tries again" % trouble.text)
+                self._progress.record(None, "%s; tries again" % error.text)
+                self._show("%s; tries again" % error.text)
             until = system.elapsed_seconds() + pause
             while system.elapsed_seconds() < until:
-                self.look()
-                time.sleep(_LOOK_SECONDS)
+                self.check_stop()
+                time.sleep(_POLL_SECONDS)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
-    def _keep_data(self, data: list[dict[str, Any]]) -> None:
+    def _record_data(self, data: list[dict[str, Any]]) -> None:
         path = os.path.join(self._folder, DATA_FILE)
         with open(path + ".new", "w", encoding="utf-8") as file:
             json.dump({"format": 1, "stores": data}, file)
@@ -243,7 +245,7 @@ class DataDownload:
             self._records = output.Records(path, records_header(self._launch))
         self._records.append([record])
 
-    def _say(self, text: str) -> None:
+    def _show(self, text: str) -> None:
         self._file.update(doing=text)
 
     def _end(self, kind: str, why: dict[str, Any]) -> None:
@@ -258,8 +260,8 @@ class DataDownload:
         self._file.document.update(
             phase="exited", stopped=kind, reason=why, decided=decided, ended_us=system.now_us(), doing=""
         )
-        while not self._file.write(durable=True) and not state.is_gone(self._folder):
-            time.sleep(_LOOK_SECONDS)
+        while not self._file.write(durable=True) and not state.is_removed(self._folder):
+            time.sleep(_POLL_SECONDS)
         self._file.clear()
 
 
@@ -270,7 +272,7 @@ def _move(folder: str, target: str) -> None:
     os.chmod(target, 0o555)
 
 
-def _lead(link: str, target: str) -> None:
+def _link_folder(link: str, target: str) -> None:
     """Let a path lead to a folder, in the place of the empty one that a runner has made."""
     if os.path.islink(link):
         os.unlink(link)

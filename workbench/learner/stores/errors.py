@@ -10,19 +10,25 @@ if TYPE_CHECKING:
     from typing import Any, Sequence
 
 
-class StoreTrouble(Exception):
+class TransferError(Exception):
     """Data could not be moved."""
 
     def __init__(
-        self, text: str, code: str = "S302", hint: str = "", *, passing: bool = False, lacking: bool = False
+        self,
+        text: str,
+        code: str = "S302",
+        hint: str = "",
+        *,
+        transient: bool = False,
+        incomplete: bool = False,
     ) -> None:
         super().__init__(text)
         self.text = text
         self.code = code
         self.hint = hint
-        self.passing = passing
+        self.transient = transient
         """Whether it may go away by itself: worth trying again."""
-        self.lacking = lacking
+        self.incomplete = incomplete
         """Whether the store does not give what it lists: it changed meanwhile, or it never does."""
 
     def reason(self) -> dict[str, Any]:
@@ -57,8 +63,8 @@ _CREDENTIALS = (
 _HOST_KEY = ("knownhosts: key is unknown", "knownhosts: key mismatch", "known_hosts", "host key")
 _FULL = ("no space left on device", "disk quota exceeded", "too big for remaining disk space")
 _REFUSED = re.compile(r"statuscode: (3\d\d|4\d\d)|\b(400 bad request|414 request-uri)")
-_NOT_FOR_EVER = ("404", "408", "409", "412", "423", "425", "429")
-_OF_THE_MOMENT = (
+_RETRIED_STATUS = ("404", "408", "409", "412", "423", "425", "429")
+_RETRIED_ERRORS = (
     "requesttimeout",
     "baddigest",
     "incompletebody",
@@ -80,7 +86,7 @@ _NAMES = (
 )
 
 
-def explain(messages: Sequence[str], *, store: str, address: str, writing: bool = False) -> StoreTrouble:
+def explain(messages: Sequence[str], *, store: str, address: str, writing: bool = False) -> TransferError:
     """Say what went wrong with a store, from what rclone said.
 
     Args:
@@ -89,78 +95,82 @@ def explain(messages: Sequence[str], *, store: str, address: str, writing: bool 
         address: where it is, in words.
         writing: whether something was to be written there.
     """
-    said = " ".join(messages).lower()
+    text = " ".join(messages).lower()
     where = "the data store %s" % store + (" (%s)" % address if address else "")
     last = _short(messages)
-    if any(word in said for word in _SKEW):
-        return StoreTrouble(
+    if any(word in text for word in _SKEW):
+        return TransferError(
             "%s refuses this machine's clock" % where, "C103", "set the clock: timedatectl set-ntp true"
         )
-    if any(word in said for word in _FULL):
-        return StoreTrouble("the disk is full: %s" % last, "S204", _FREE)
-    if any(word in said for word in _CREDENTIALS):
-        return StoreTrouble(
+    if any(word in text for word in _FULL):
+        return TransferError("the disk is full: %s" % last, "S204", _FREE)
+    if any(word in text for word in _CREDENTIALS):
+        return TransferError(
             "%s does not accept the credentials: %s" % (where, last),
             "C103",
             "check user_name and password of its connection",
         )
-    if any(word in said for word in _HOST_KEY):
-        return StoreTrouble(
+    if any(word in text for word in _HOST_KEY):
+        return TransferError(
             "%s is not known: %s" % (where, last),
             "C103",
             "put its key into known_hosts at the place (ssh-keyscan), once you know that it is the right one",
         )
-    if any(word in said for word in _DENIED) or (writing and "409 conflict" in said):
+    if any(word in text for word in _DENIED) or (writing and "409 conflict" in text):
         verb = "lets nothing be written" if writing else "does not let the data be read"
-        return StoreTrouble(
+        return TransferError(
             "%s %s: %s" % (where, verb, last), "C103", "ask for the right, or use other credentials"
         )
-    if not writing and any(word in said for word in _NAMES):
-        return StoreTrouble(
+    if not writing and any(word in text for word in _NAMES):
+        return TransferError(
             "some names in %s cannot be files here: %s" % (where, last), "S302", "rename those objects"
         )
     code = "S303" if writing else "S302"
-    if _is_for_ever(said):
-        return StoreTrouble(
+    if _is_permanent(text):
+        return TransferError(
             "%s refuses it, and would again: %s" % (where, last),
             code,
             "check the names of what is %s, and the store's address and region"
             % ("stored" if writing else "read"),
         )
-    if not writing and "object not found" in said:
-        return StoreTrouble(
-            "%s lists what it does not give: %s" % (where, last), code, _LACKS, passing=True, lacking=True
+    if not writing and "object not found" in text:
+        return TransferError(
+            "%s lists what it does not give: %s" % (where, last),
+            code,
+            _LACKS,
+            transient=True,
+            incomplete=True,
         )
-    return StoreTrouble(
-        "%s cannot be %s: %s" % (where, "written" if writing else "read", last), code, passing=True
+    return TransferError(
+        "%s cannot be %s: %s" % (where, "written" if writing else "read", last), code, transient=True
     )
 
 
-def _is_for_ever(said: str) -> bool:
+def _is_permanent(text: str) -> bool:
     """Say whether a store has refused something that it will refuse each time."""
-    if any(word in said for word in _OF_THE_MOMENT):
+    if any(word in text for word in _RETRIED_ERRORS):
         return False
-    return any(code not in _NOT_FOR_EVER for code, _ in _REFUSED.findall(said))
+    return any(code not in _RETRIED_STATUS for code, _ in _REFUSED.findall(text))
 
 
-def of_system(error: OSError) -> StoreTrouble:
+def of_system(error: OSError) -> TransferError:
     """Say what the place itself refused while data was brought in."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = " of %s" % error.filename if error.filename else ""
-        return StoreTrouble("the disk%s is full" % where, "S204", _FREE)
-    return StoreTrouble("the data could not be brought in: %s" % (error.strerror or error))
+        return TransferError("the disk%s is full" % where, "S204", _FREE)
+    return TransferError("the data could not be brought in: %s" % (error.strerror or error))
 
 
 def is_missing(messages: Sequence[str]) -> bool:
     """Say whether what was asked for is not there."""
-    said = " ".join(messages).lower()
-    return any(word in said for word in MISSING)
+    text = " ".join(messages).lower()
+    return any(word in text for word in MISSING)
 
 
 def _short(messages: Sequence[str]) -> str:
     """Return what matters of what was said: the store's own words, from the last error."""
-    said = next((message for message in reversed(messages) if message.strip()), "rclone does not say why")
+    text = next((message for message in reversed(messages) if message.strip()), "rclone does not say why")
     for mark in ("api error ", "last error was: ", "error in ListJSON: "):
-        if mark in said:
-            said = said.rpartition(mark)[2]
-    return " ".join(said.split())[:300]
+        if mark in text:
+            text = text.rpartition(mark)[2]
+    return " ".join(text.split())[:300]

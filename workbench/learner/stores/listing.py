@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from workbench.learner.stores.errors import StoreTrouble, explain, is_missing
+from workbench.learner.stores.errors import TransferError, explain, is_missing
 from workbench.learner.stores.rclone import TRIES
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
@@ -33,7 +33,7 @@ class StoreListing:
             digest.update(("%s\0%d\0%s\n" % (path, size, tag)).encode("utf-8", "surrogatepass"))
         self.fingerprint = digest.hexdigest()
 
-    def no_names(self) -> list[str]:
+    def invalid_names(self) -> list[str]:
         """Return the objects whose names no file can have: absolute, leading elsewhere, too long, a folder's name."""
         folders: set[str] = set()
         for path in self.files:
@@ -43,7 +43,7 @@ class StoreListing:
                 head = head.rpartition("/")[0]
         return sorted(path for path in self.files if path in folders or not _is_name(path))
 
-    def alike(self) -> list[str]:
+    def case_collisions(self) -> list[str]:
         """Return objects whose names differ in upper and lower case alone: some disks cannot hold both."""
         known: dict[str, str] = {}
         found: set[str] = set()
@@ -56,17 +56,19 @@ class StoreListing:
 
 def shown(names: list[str]) -> str:
     """Say some names, shortened, each on the same line as the others."""
-    told = [repr(name if len(name) <= 60 else name[:57] + "...") for name in names[:3]]
-    return ", ".join(told) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")
+    quoted = [repr(name if len(name) <= 60 else name[:57] + "...") for name in names[:3]]
+    return ", ".join(quoted) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")
 
 
-def list_store(rclone: RcloneClient, told: Mapping[str, Any], look: StopCheck | None = None) -> StoreListing:
+def list_store(
+    rclone: RcloneClient, store: Mapping[str, Any], check_stop: StopCheck | None = None
+) -> StoreListing:
     """List what a store holds at the path of a launch document's entry.
 
     Raises:
         StoreTrouble: it is not there (those that are, are named), or cannot be read.
     """
-    target = "%s:%s" % (told["remote"], told["path"])
+    target = "%s:%s" % (store["remote"], store["path"])
     arguments = [
         "lsjson",
         "--recursive",
@@ -75,34 +77,36 @@ def list_store(rclone: RcloneClient, told: Mapping[str, Any], look: StopCheck | 
         "--use-server-modtime",
         "--fast-list",
     ]
-    if told.get("etags"):
+    if store.get("etags"):
         arguments += ["--hash", "--hash-type", "MD5"]
-    done = rclone.run([*arguments, *TRIES, target], look=look)
+    done = rclone.run([*arguments, *TRIES, target], check_stop=check_stop)
     if done.code:
         if is_missing(done.messages):
-            raise missing(rclone, told, look)
-        raise explain(done.messages, store=told["id"], address=told["address"])
+            raise missing(rclone, store, check_stop)
+        raise explain(done.messages, store=store["id"], address=store["address"])
     try:
         return StoreListing(
             {item["Path"]: (int(item["Size"]), _tag(item)) for item in json.loads(done.output)}
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise StoreTrouble("what rclone lists of the data store %s cannot be read" % told["id"]) from error
+        raise TransferError("what rclone lists of the data store %s cannot be read" % store["id"]) from error
 
 
-def missing(rclone: RcloneClient, told: Mapping[str, Any], look: StopCheck | None = None) -> StoreTrouble:
+def missing(
+    rclone: RcloneClient, store: Mapping[str, Any], check_stop: StopCheck | None = None
+) -> TransferError:
     """Say that a container is not there, and name those that are, where the store tells."""
-    container, _, below = str(told["path"]).partition("/")
-    where = "the data store %s" % told["id"] + (" (%s)" % told["address"] if told["address"] else "")
-    listed = rclone.run(["lsf", "--dirs-only", *TRIES, "%s:" % told["remote"]], look=look)
+    container, _, below = str(store["path"]).partition("/")
+    where = "the data store %s" % store["id"] + (" (%s)" % store["address"] if store["address"] else "")
+    listed = rclone.run(["lsf", "--dirs-only", *TRIES, "%s:" % store["remote"]], check_stop=check_stop)
     names = sorted(name.rstrip("/") for name in listed.output.decode("utf-8", "replace").splitlines())
     if listed.code == 0 and container in names and below:
-        return StoreTrouble("%s has no folder %s in %s" % (where, below, container), "C103", "check path:")
+        return TransferError("%s has no folder %s in %s" % (where, below, container), "C103", "check path:")
     hint = "create it, or check the container's name"
     if listed.code == 0:
         shown = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
         hint = "there are: %s" % shown if names else "it has none at all; create it first"
-    return StoreTrouble("%s has no container %s" % (where, container), "C103", hint)
+    return TransferError("%s has no container %s" % (where, container), "C103", hint)
 
 
 def _tag(item: Mapping[str, Any]) -> str:

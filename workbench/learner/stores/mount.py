@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import time
 
-from workbench.learner.stores.errors import StoreTrouble, explain
+from workbench.learner.stores.errors import TransferError, explain
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DEVICE = "/dev/fuse"
 BEGIN_SECONDS = 30.0
 END_SECONDS = 5.0
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 
 class Mount:
@@ -45,7 +45,7 @@ class Mount:
             self._child.stderr.close()
 
 
-def why_not() -> str:
+def missing_support() -> str:
     """Say what keeps this machine from mounting; empty where nothing does."""
     if not os.path.exists(DEVICE):
         return "this machine has no %s" % DEVICE
@@ -56,7 +56,9 @@ def why_not() -> str:
     return ""
 
 
-def mount(point: str, told: Mapping[str, Any], rclone: RcloneClient, look: Callable[[], None]) -> Mount:
+def mount(
+    point: str, store: Mapping[str, Any], rclone: RcloneClient, check_stop: Callable[[], None]
+) -> Mount:
     """Mount a store's data in a folder, read-only.
 
     Raises:
@@ -65,26 +67,26 @@ def mount(point: str, told: Mapping[str, Any], rclone: RcloneClient, look: Calla
     os.makedirs(point, mode=0o755, exist_ok=True)
     arguments = [
         "mount",
-        "%s:%s" % (told["remote"], told["path"]),
+        "%s:%s" % (store["remote"], store["path"]),
         point,
         "--read-only",
         "--use-server-modtime",
     ]
     arguments += ["--vfs-cache-mode", "off", "--log-level", "ERROR"]
-    if told.get("others"):
+    if store.get("others"):
         arguments.append("--allow-other")  # a container's user is another one
     child = rclone.start(arguments)
     made = Mount(point, child)
     give_up = time.monotonic() + BEGIN_SECONDS
     try:
         while not os.path.ismount(point):
-            look()
+            check_stop()
             if child.poll() is not None or time.monotonic() > give_up:
-                said = b"" if child.poll() is None or child.stderr is None else child.stderr.read(65536)
-                lines = said.decode("utf-8", "replace").splitlines()
-                trouble = explain(lines, store=told["id"], address=told["address"])
-                raise StoreTrouble("%s cannot be mounted: %s" % (told["path"], trouble.text), trouble.code)
-            time.sleep(_LOOK_SECONDS)
+                stderr = b"" if child.poll() is None or child.stderr is None else child.stderr.read(65536)
+                lines = stderr.decode("utf-8", "replace").splitlines()
+                error = explain(lines, store=store["id"], address=store["address"])
+                raise TransferError("%s cannot be mounted: %s" % (store["path"], error.text), error.code)
+            time.sleep(_POLL_SECONDS)
     except BaseException:
         made.end()
         raise

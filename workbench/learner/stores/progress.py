@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from workbench.learner.platform import system
-from workbench.learner.stores.cache import size_words
+from workbench.learner.stores.cache import format_bytes
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ EVERY_SECONDS = 1.0
 class ProgressReporter:
     """Tells of one copy after the other."""
 
-    def __init__(self, write: Callable[[dict[str, Any]], None], say: Callable[[str], None]) -> None:
+    def __init__(self, write: Callable[[dict[str, Any]], None], show: Callable[[str], None]) -> None:
         self._write = write
-        self._say = say
+        self._show = show
         self._due = 0.0
         self._verb = ""
         self._total = 0
@@ -27,7 +27,7 @@ class ProgressReporter:
     def begin(self, verb: str, total_bytes: int = 0) -> None:
         """Say what is done now: ``brings in tf_training_data``."""
         self._verb, self._total, self._due = verb, total_bytes, 0.0
-        self._say(verb)
+        self._show(verb)
 
     def take(self, statistics: Mapping[str, Any]) -> None:
         """Take rclone's statistics, and pass them on now and then."""
@@ -39,12 +39,12 @@ class ProgressReporter:
         total = max(float(self._total or statistics.get("totalBytes") or 0), done)
         rate = float(statistics.get("speed") or 0)
         fraction = done / total if total else None
-        words = ["%s of %s" % (size_words(done), size_words(total))]
+        parts = ["%s of %s" % (format_bytes(done), format_bytes(total))]
         if fraction is not None:
-            words.insert(0, "%d %%" % (fraction * 100))
+            parts.insert(0, "%d %%" % (fraction * 100))
         if rate > 0:
-            words += ["%s/s" % size_words(rate), "%s left" % _duration((total - done) / rate)]
-        self.record(fraction, "%s: %s" % (self._verb, ", ".join(words)))
+            parts += ["%s/s" % format_bytes(rate), "%s left" % _duration((total - done) / rate)]
+        self.record(fraction, "%s: %s" % (self._verb, ", ".join(parts)))
 
     def end(self) -> None:
         """Say that nothing is copied any more."""

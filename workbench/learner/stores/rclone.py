@@ -32,7 +32,7 @@ PASSED = (
 TRIES = ("--retries", "1", "--low-level-retries", "2")
 """How often it tries by itself: more is for us to do, who say so and look whether to stop."""
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 END_SECONDS = 5.0
 STATISTICS_SECONDS = 0.5
 _MESSAGES_MAX = 2000
@@ -65,7 +65,7 @@ class RcloneClient:
         arguments: list[str],
         *,
         stdin: bytes = b"",
-        look: StopCheck | None = None,
+        check_stop: StopCheck | None = None,
         on_statistics: Callable[[dict[str, Any]], None] | None = None,
     ) -> RcloneResult:
         """Run it to its end; ``look`` is asked all the time whether to go on, and what it raises ends the run.
@@ -75,12 +75,12 @@ class RcloneClient:
         """
         argv = [self.path, *arguments, "--use-json-log", "--stats", "%gs" % STATISTICS_SECONDS]
         argv += ["--stats-log-level", "NOTICE", "--log-level", "NOTICE"]
-        with tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as output:
-            told.write(stdin)
-            told.seek(0)
-            child = self._start(argv, told, output)
+        with tempfile.TemporaryFile() as input_file, tempfile.TemporaryFile() as output:
+            input_file.write(stdin)
+            input_file.seek(0)
+            child = self._start(argv, input_file, output)
             try:
-                messages, failed = self._listen(child, look, on_statistics)
+                messages, failed = self._listen(child, check_stop, on_statistics)
             finally:
                 _end(child)
             output.seek(0)
@@ -109,21 +109,21 @@ class RcloneClient:
                 preexec_fn=system.die_with_parent,
             )
         except OSError as error:
-            raise errors.StoreTrouble(
+            raise errors.TransferError(
                 "rclone cannot be started: %s: %s" % (self.path, error.strerror or error), "S101"
             ) from error
 
     def environment(self) -> dict[str, str]:
         """Return the environment that it is given: no configuration file, every store by variables."""
         if self._environment is None:
-            told = {name: os.environ[name] for name in PASSED if name in os.environ}
-            told["RCLONE_CONFIG"] = ""  # in memory alone
+            environment = {name: os.environ[name] for name in PASSED if name in os.environ}
+            environment["RCLONE_CONFIG"] = ""  # in memory alone
             for name, remote in self._remotes.items():
                 for option, value in remote["config"].items():
                     if option in (remote.get("obscured") or ()):
                         value = self._obscured(value)
-                    told["RCLONE_CONFIG_%s_%s" % (name, option.upper())] = value
-            self._environment = told
+                    environment["RCLONE_CONFIG_%s_%s" % (name, option.upper())] = value
+            self._environment = environment
         return self._environment
 
     def _obscured(self, value: str) -> str:
@@ -137,13 +137,13 @@ class RcloneClient:
                 check=True,
             )
         except (OSError, subprocess.CalledProcessError) as error:
-            raise errors.StoreTrouble("rclone cannot be started: %s" % self.path, "S101") from error
+            raise errors.TransferError("rclone cannot be started: %s" % self.path, "S101") from error
         return done.stdout.decode().strip()
 
     def _listen(
         self,
         child: subprocess.Popen[bytes],
-        look: StopCheck | None,
+        check_stop: StopCheck | None,
         on_statistics: Callable[[dict[str, Any]], None] | None,
     ) -> tuple[list[str], set[str]]:
         assert child.stderr is not None
@@ -152,24 +152,24 @@ class RcloneClient:
         poll.register(descriptor, select.POLLIN)
         messages: list[str] = []
         failed: set[str] = set()
-        rest, looked = b"", time.monotonic()
+        rest, checked_at = b"", time.monotonic()
         while True:
-            ready = poll.poll(LOOK_SECONDS * 1000)
-            if look is not None and time.monotonic() - looked >= LOOK_SECONDS:
-                looked = time.monotonic()
-                look()
+            ready = poll.poll(POLL_SECONDS * 1000)
+            if check_stop is not None and time.monotonic() - checked_at >= POLL_SECONDS:
+                checked_at = time.monotonic()
+                check_stop()
             if not ready:
                 continue
             data = os.read(descriptor, 65536)
             *lines, rest = (rest + data).split(b"\n")
             for line in lines if data else [*lines, rest]:
-                said = _read(line)
-                if said.get("stats") and on_statistics is not None:
-                    on_statistics(said["stats"])
-                elif _is_error(said) and len(messages) < _MESSAGES_MAX:
-                    messages.append(str(said.get("msg") or ""))
-                    if said.get("object"):
-                        failed.add(str(said["object"]))
+                message = _read(line)
+                if message.get("stats") and on_statistics is not None:
+                    on_statistics(message["stats"])
+                elif _is_error(message) and len(messages) < _MESSAGES_MAX:
+                    messages.append(str(message.get("msg") or ""))
+                    if message.get("object"):
+                        failed.add(str(message["object"]))
             if not data:
                 child.wait()
                 return messages, failed
@@ -180,14 +180,14 @@ def _read(line: bytes) -> dict[str, Any]:
     if not text:
         return {}
     try:
-        said = json.loads(text)
+        message = json.loads(text)
     except ValueError:
         return {"level": "error", "msg": text.decode("utf-8", "replace")}
-    return said if isinstance(said, dict) else {}
+    return message if isinstance(message, dict) else {}
 
 
-def _is_error(said: Mapping[str, Any]) -> bool:
-    return said.get("level") in ("error", "critical", "fatal") or str(said.get("msg", "")).startswith(
+def _is_error(message: Mapping[str, Any]) -> bool:
+    return message.get("level") in ("error", "critical", "fatal") or str(message.get("msg", "")).startswith(
         "Failed to"
     )
 

@@ -15,7 +15,7 @@ import time
 
 from workbench.learner.platform import beneath, open_files
 from workbench.learner.stores.checkpoints import MARK, OTHER_MARK
-from workbench.learner.stores.errors import StoreTrouble, explain, is_missing
+from workbench.learner.stores.errors import TransferError, explain, is_missing
 from workbench.learner.stores.listing import list_store
 from workbench.learner.stores.rclone import TRIES
 from workbench.learner.stores.sources import LINK_SUFFIX, UploadLedger
@@ -31,10 +31,10 @@ MARKS = (MARK, OTHER_MARK)
 OURS = ("/learner-[0-9]*/**", "/_checkpoints/**")
 """What lies beside a job's results in the store and is no result of its."""
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
-def restore(stores: Stores, rclone: RcloneClient, teller: ProgressReporter, look: StopCheck) -> None:
+def restore(stores: Stores, rclone: RcloneClient, progress: ProgressReporter, check_stop: StopCheck) -> None:
     """Copy checkpoints and results back that another place or attempt has stored; what is newer here stays.
 
     Raises:
@@ -45,100 +45,112 @@ def restore(stores: Stores, rclone: RcloneClient, teller: ProgressReporter, look
     if results.get("bound"):
         return
     shared = not stores.checkpoints.startswith("%s/" % results["path"])
-    lock = _locked(os.path.join(stores.job_folder, "storing.lock"), look)
+    lock = _locked(os.path.join(stores.job_folder, "storing.lock"), check_stop)
     try:
-        stored = UploadLedger(stores.job_folder, stores.launch.attempt)
-        stored.read()
-        here = stored.attempt >= stores.launch.attempt - 1
+        ledger = UploadLedger(stores.job_folder, stores.launch.attempt)
+        ledger.read()
+        here = ledger.attempt >= stores.launch.attempt - 1
         if stores.checkpoint_dir and stores.checkpoints and (shared or not here):
-            but = _unmarked(stores, rclone, look)
-            _bring(stores.checkpoints, stores.checkpoint_dir, but, stores, rclone, teller, look)
+            excluded = _unmarked(stores, rclone, check_stop)
+            _restore_folder(
+                stores.checkpoints, stores.checkpoint_dir, excluded, stores, rclone, progress, check_stop
+            )
         if stores.result_dir and not here:
-            _bring(str(results["path"]), stores.result_dir, OURS, stores, rclone, teller, look)
+            _restore_folder(
+                str(results["path"]), stores.result_dir, OURS, stores, rclone, progress, check_stop
+            )
     finally:
         os.close(lock)
 
 
-def _bring(
+def _restore_folder(
     source: str,
     target: str,
-    but: tuple[str, ...],
+    excluded: tuple[str, ...],
     stores: Stores,
     rclone: RcloneClient,
-    teller: ProgressReporter,
-    look: StopCheck,
+    progress: ProgressReporter,
+    check_stop: StopCheck,
 ) -> None:
     results = stores.results
     assert results is not None
-    teller.begin("brings back what is in %s" % source)
+    progress.begin("brings back what is in %s" % source)
     arguments = ["--fast-list", "--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS), *TRIES]
-    for pattern in but:
+    for pattern in excluded:
         arguments += ["--exclude", pattern]
     landing = Landing(stores, target, update=True)
     origin = "%s:%s" % (results["remote"], source)
     arguments = ["copy", origin, landing.path, *landing.options, *arguments]
-    done = rclone.run(arguments, look=look, on_statistics=teller.take)
+    done = rclone.run(arguments, check_stop=check_stop, on_statistics=progress.take)
     if done.code and not is_missing(done.messages):  # nothing was stored yet
         raise explain(done.messages, store=results["id"], address=results["address"])
     landing.move()
 
 
-def begin_with(stores: Stores, rclone: RcloneClient, teller: ProgressReporter, look: StopCheck) -> None:
+def begin_with(
+    stores: Stores, rclone: RcloneClient, progress: ProgressReporter, check_stop: StopCheck
+) -> None:
     """Bring the checkpoint of another job that this one is to begin with, unless it is there.
 
     Raises:
         StoreTrouble: it cannot be had.
     """
     origin, name = stores.origin, str(stores.origin["name"])
-    lock = _locked(os.path.join(stores.job_folder, "storing.lock"), look)
+    lock = _locked(os.path.join(stores.job_folder, "storing.lock"), check_stop)
     try:
         if name and os.path.lexists(os.path.join(stores.checkpoint_dir, name)):
             return
-        teller.begin("brings the checkpoint %s of %s" % (name, origin["job"]))
+        progress.begin("brings the checkpoint %s of %s" % (name, origin["job"]))
         if origin.get("local"):
             copy_local(str(origin["local"]), name, stores)
             return
         assert stores.results is not None
         source = "%s:%s" % (stores.results["remote"], origin["path"])
         landing = Landing(stores, stores.checkpoint_dir, update=False)
-        _bring_one(
-            source, os.path.join(landing.path, name), [*landing.options, *TRIES], stores, rclone, teller, look
+        _restore_checkpoint(
+            source,
+            os.path.join(landing.path, name),
+            [*landing.options, *TRIES],
+            stores,
+            rclone,
+            progress,
+            check_stop,
         )
         landing.move()
     finally:
         os.close(lock)
 
 
-def _bring_one(
+def _restore_checkpoint(
     source: str,
     place: str,
     options: list[str],
     stores: Stores,
     rclone: RcloneClient,
-    teller: ProgressReporter,
-    look: StopCheck,
+    progress: ProgressReporter,
+    check_stop: StopCheck,
 ) -> None:
-    copied = rclone.run(["copy", source, place, *options], look=look, on_statistics=teller.take)
+    copied = rclone.run(["copy", source, place, *options], check_stop=check_stop, on_statistics=progress.take)
     if not copied.code:
         return
     # A file, with its mark beside it.
-    done = rclone.run(["copyto", source, place, *options], look=look)
+    done = rclone.run(["copyto", source, place, *options], check_stop=check_stop)
     if done.code:
-        told = stores.results or {}
-        raise explain(done.messages, store=str(told.get("id")), address=str(told.get("address")))
+        results = stores.results or {}
+        raise explain(done.messages, store=str(results.get("id")), address=str(results.get("address")))
     mark = "." + MARK
-    rclone.run(["copyto", source + mark, place + mark, *TRIES], look=look)
+    rclone.run(["copyto", source + mark, place + mark, *TRIES], check_stop=check_stop)
 
 
-def _unmarked(stores: Stores, rclone: RcloneClient, look: StopCheck) -> tuple[str, ...]:
+def _unmarked(stores: Stores, rclone: RcloneClient, check_stop: StopCheck) -> tuple[str, ...]:
     """Return what is left out of checkpoints: where some have their mark, those without were never finished."""
     results = stores.results
     assert results is not None
-    told = {**results, "path": stores.checkpoints, "etags": False}
+    location = {**results, "path": stores.checkpoints, "etags": False}
     try:
-        files = list_store(rclone, told, look).files
-    except StoreTrouble as trouble:
-        if trouble.passing:
+        files = list_store(rclone, location, check_stop).files
+    except TransferError as error:
+        if error.transient:
             raise
         return ()  # nothing was stored yet
     folders = {path.partition("/")[0] for path in files if "/" in path}
@@ -151,15 +163,15 @@ def _literal(name: str) -> str:
     return "".join("\\" + sign if sign in "*?[]{}\\" else sign for sign in name)
 
 
-def _locked(path: str, look: StopCheck) -> int:
+def _locked(path: str, check_stop: StopCheck) -> int:
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return lock
         except OSError:
-            look()
-            time.sleep(_LOOK_SECONDS)
+            check_stop()
+            time.sleep(_POLL_SECONDS)
 
 
 class Landing:
@@ -206,7 +218,7 @@ class Landing:
 
     def _move_one(self, folder: int, name: str, into: int) -> None:
         to = name[: -len(LINK_SUFFIX)] if name.endswith(LINK_SUFFIX) else name
-        there = _look(into, to)
+        there = _stat(into, to)
         if there is not None:
             landed = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if stat.S_ISDIR(there.st_mode) or (self._update and there.st_mtime_ns > landed.st_mtime_ns):
@@ -244,7 +256,7 @@ def copy_local(source: str, name: str, stores: Stores) -> None:
                 _copy_file(theirs, name, root, into)
     except OSError as error:
         text = "the checkpoint %s cannot be copied: %s" % (source, error.strerror or error)
-        raise StoreTrouble(text, "S101") from error
+        raise TransferError(text, "S101") from error
 
 
 def _copy_file(theirs: beneath.Root, name: str, root: beneath.Root, into: str) -> None:
@@ -274,7 +286,7 @@ def _make_link(folder: int, name: str, into: int, to: str) -> None:
     os.symlink(says, os.fsencode(to), dir_fd=into)
 
 
-def _look(folder: int, name: str) -> os.stat_result | None:
+def _stat(folder: int, name: str) -> os.stat_result | None:
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

@@ -17,7 +17,7 @@ from workbench.learner.journal import state
 from workbench.learner.platform import beneath, open_files, system
 from workbench.learner.stores import sources
 from workbench.learner.stores.checkpoints import MARK, CheckpointStore
-from workbench.learner.stores.errors import StoreTrouble, explain, is_missing
+from workbench.learner.stores.errors import TransferError, explain, is_missing
 from workbench.learner.stores.listing import list_store
 from workbench.learner.stores.rclone import TRIES, RcloneClient
 from workbench.learner.stores.sources import (
@@ -97,7 +97,7 @@ CHECKS = 3
 """How often what is missing in the store at the end is sent again."""
 
 _NAMED = 100
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
 _SNAPSHOT_BYTES = 64 << 20
 
@@ -114,23 +114,23 @@ class ResultUpload:
         folder: str,
         stores: Stores,
         rclone: RcloneClient,
-        teller: ProgressReporter,
-        look: StopCheck,
-        tell: Callable[[dict[str, Any]], None] = lambda _: None,
+        progress: ProgressReporter,
+        check_stop: StopCheck,
+        on_record: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> None:
         assert stores.results is not None
         self._folder = folder
         self._stores = stores
         self._results: dict[str, Any] = stores.results
         self._rclone = rclone
-        self._teller = teller
-        self._look = look
-        self._stored = UploadLedger(stores.job_folder, stores.launch.attempt)
+        self._progress = progress
+        self._check_stop = check_stop
+        self._ledger = UploadLedger(stores.job_folder, stores.launch.attempt)
         self._lock = -1
-        self._keeping = CheckpointStore(folder, stores, look)
-        self._told = tell
+        self._checkpoints = CheckpointStore(folder, stores, check_stop)
+        self._on_record = on_record
         # What is there of attempts before, and was brought back, is not sent again.
-        self._doubts = UnverifiedUploads(folder, everywhere=stores.launch.attempt > 1)
+        self._unverified = UnverifiedUploads(folder, everywhere=stores.launch.attempt > 1)
 
     def round(self, *, final: bool) -> int:
         """Store what is new now; return how many files that were.
@@ -140,76 +140,78 @@ class ResultUpload:
         """
         self._take_turn()
         try:
-            self._stored.read()
+            self._ledger.read()
             self._note_checkpoints()
             count = self._send(journal_source(self._folder, self._stores), final=final) if final else 0
             for source in sources_of(self._folder, self._stores):
                 count += self._send(source, final=final)
             if not final:
                 count += self._send_journal()
-            self._keeping.drop(self._drop)
+            self._checkpoints.drop(self._drop)
             return count
         finally:
-            self._stored.write()
+            self._ledger.write()
             self._end_turn()
 
-    def last(self) -> StoreTrouble | None:
+    def last(self) -> TransferError | None:
         """Store all that is left, with patience; return what is wrong if not everything is in the store."""
         give_up = system.elapsed_seconds() + self._stores.patience_seconds
         pause, checks = _FIRST_PAUSE_SECONDS, 0
         while True:
             try:
                 sent = self.round(final=True)
-                lacking = self._check()
-                if not lacking:
+                missing = self._check()
+                if not missing:
                     return None
                 checks += 1
-                trouble = StoreTrouble("%d files are not in the store" % len(lacking), "S303", passing=True)
+                failure = TransferError(
+                    "%d files are not in the store" % len(missing), "S303", transient=True
+                )
                 if checks > CHECKS:
-                    return trouble
+                    return failure
                 continue
-            except StoreTrouble as error:
-                trouble = error
+            except TransferError as error:
+                failure = error
                 sent = 0
             if sent:
                 give_up = system.elapsed_seconds() + self._stores.patience_seconds
-            if not trouble.passing or system.elapsed_seconds() + pause > give_up:
-                return trouble
-            self._teller.begin("%s; tries again" % trouble.text)
+            if not failure.transient or system.elapsed_seconds() + pause > give_up:
+                return failure
+            self._progress.begin("%s; tries again" % failure.text)
             self._rest(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
-    def summary(self, trouble: StoreTrouble | None) -> dict[str, Any]:
+    def summary(self, error: TransferError | None) -> dict[str, Any]:
         """Say how the storing went, as ``storing.json`` has it."""
-        self._stored.read()
+        self._ledger.read()
         missing: list[str] = []
         for source in [journal_source(self._folder, self._stores), *sources_of(self._folder, self._stores)]:
             missing += [
                 os.path.join(source.root, item.name)
                 for item in source.items()
-                if self._stored.is_new(source, item, final=True)
+                if self._ledger.is_new(source, item, final=True)
                 and not (
-                    source.names and self._stored.has(source, item)
+                    source.names and self._ledger.has(source, item)
                 )  # its last words, of the storing itself
             ]
-        there = self._stored.below(self._results["path"])
+        there = self._ledger.below(self._results["path"])
         return {
             "format": 1,
             "store": self._results["id"],
             "where": "%s %s" % (self._results["address"], self._results["path"]),
             "files": len(there),
             "bytes": sum(there.values()),
-            "missing": missing[:_NAMED] if trouble is not None else [],
-            "missing_files": len(missing) if trouble is not None else 0,
-            "reason": trouble.reason() if trouble is not None else None,
+            "missing": missing[:_NAMED] if error is not None else [],
+            "missing_files": len(missing) if error is not None else 0,
+            "reason": error.reason() if error is not None else None,
             "time_us": system.now_us(),
         }
 
     # Checkpoints
 
     def _note_checkpoints(self) -> None:
-        for record in self._keeping.mark():
-            self._told(record)
+        for record in self._checkpoints.mark():
+            self._on_record(record)
 
     def _drop(self, name: str) -> None:
         """Remove a checkpoint from the store, its mark first."""
@@ -218,10 +220,10 @@ class ResultUpload:
         if self._results.get("bound"):
             return  # the store's folder is the job's own
         for mark in ("%s.%s" % (target, MARK), "%s/%s" % (target, MARK), target):
-            self._rclone.run(["deletefile", mark, *TRIES], look=self._look)
-        self._rclone.run(["purge", target, *TRIES], look=self._look)
-        self._stored.drop(base)
-        self._stored.drop("%s.%s" % (base, MARK))
+            self._rclone.run(["deletefile", mark, *TRIES], check_stop=self._check_stop)
+        self._rclone.run(["purge", target, *TRIES], check_stop=self._check_stop)
+        self._ledger.drop(base)
+        self._ledger.drop("%s.%s" % (base, MARK))
 
     # One after the other
 
@@ -233,7 +235,7 @@ class ResultUpload:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except OSError:
-                self._rest(_LOOK_SECONDS)
+                self._rest(_POLL_SECONDS)
 
     def _end_turn(self) -> None:
         os.close(self._lock)
@@ -242,13 +244,13 @@ class ResultUpload:
     def _rest(self, seconds: float) -> None:
         until = system.elapsed_seconds() + seconds
         while system.elapsed_seconds() < until:
-            self._look()
-            time.sleep(min(seconds, _LOOK_SECONDS))
+            self._check_stop()
+            time.sleep(min(seconds, _POLL_SECONDS))
 
     # What goes up
 
     def _send(self, source: UploadSource, *, final: bool) -> int:
-        new = [item for item in source.items() if self._stored.is_new(source, item, final=final)]
+        new = [item for item in source.items() if self._ledger.is_new(source, item, final=final)]
         # What says of others that they are there goes last.
         for items in ([item for item in new if not item.is_marker], [item for item in new if item.is_marker]):
             if items:
@@ -256,21 +258,21 @@ class ResultUpload:
         return len(new)
 
     def _upload(self, source: UploadSource, items: list[UploadItem]) -> None:
-        self._teller.begin("stores results", sum(item.size for item in items))
+        self._progress.begin("stores results", sum(item.size for item in items))
         options = [*TRIES, "--no-traverse"]
         options += ["--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS)]
         if source.names:
             options.append("--local-no-check-updated")  # output that is still printed only grows
-        if not self._doubts.about(source.target) and not self._stores.compares:
+        if not self._unverified.about(source.target) and not self._stores.compares:
             options.append("--no-check-dest")  # what is known to be there is not sent at all
-        self._doubts.begin(source.target)
+        self._unverified.begin(source.target)
         if source.is_trusted:
             self._copy(source.root, source.target, items, ["--links", *options])
         else:
             self._copy_held(source, items, options)
-        self._doubts.end(source.target)
+        self._unverified.end(source.target)
         for item in items:
-            self._stored.note(source, item)
+            self._ledger.note(source, item)
 
     def _copy(self, root: str, below: str, items: list[UploadItem], options: list[str]) -> None:
         target = "%s:%s" % (self._results["remote"], below)
@@ -287,29 +289,31 @@ class ResultUpload:
                     self._copy(held, source.target, there, [kind, *options])
 
     def _run(self, arguments: list[str], stdin: bytes = b"") -> None:
-        done = self._rclone.run(arguments, stdin=stdin, look=self._look, on_statistics=self._teller.take)
+        done = self._rclone.run(
+            arguments, stdin=stdin, check_stop=self._check_stop, on_statistics=self._progress.take
+        )
         if done.code == 0:
             return
         results = self._results
         if is_missing(done.messages):
             container = str(results["path"]).partition("/")[0]
-            raise StoreTrouble(
+            raise TransferError(
                 "the data store %s has no container %s any more" % (results["id"], container),
                 "S303",
-                passing=True,
+                transient=True,
             )
         messages = done.messages
         if "is a file not a directory" in " ".join(messages):
             # What a store that refuses to be looked at is taken for.
             container = str(results["path"]).partition("/")[0]
-            looked = self._rclone.run(
+            listing = self._rclone.run(
                 ["lsf", "--max-depth", "1", *TRIES, "%s:%s" % (results["remote"], container)]
             )
-            messages = looked.messages if looked.code else messages
-        trouble = explain(messages, store=results["id"], address=results["address"], writing=True)
-        if trouble.code == "C103":
-            trouble.passing = True  # it could be written when the learner began: a key may be put right
-        raise trouble
+            messages = listing.messages if listing.code else messages
+        error = explain(messages, store=results["id"], address=results["address"], writing=True)
+        if error.code == "C103":
+            error.transient = True  # it could be written when the learner began: a key may be put right
+        raise error
 
     def _send_journal(self) -> int:
         """Store output as far as it is published, from a copy: secrets behind that are not overwritten yet."""
@@ -319,7 +323,7 @@ class ResultUpload:
         new = []
         for item in source.items():
             item.size = min(item.size, sizes.get(item.name, item.size))
-            if item.size <= _SNAPSHOT_BYTES and self._stored.is_new(source, item, final=False):
+            if item.size <= _SNAPSHOT_BYTES and self._ledger.is_new(source, item, final=False):
                 new.append(item)
         if not new:
             return 0
@@ -338,10 +342,10 @@ class ResultUpload:
 
     def _check(self) -> list[str]:
         """List what is in the store; return what should be there and is not, which is then sent again."""
-        self._teller.begin("checks what is stored")
-        wanted: dict[str, int] = {}
+        self._progress.begin("checks what is stored")
+        expected: dict[str, int] = {}
         for target in {source.target for source in self._all_sources()}:
-            wanted.update(self._stored.below(target))
+            expected.update(self._ledger.below(target))
         prefixes = {str(self._results["path"])}
         if self._stores.checkpoints and not self._stores.checkpoints.startswith(
             str(self._results["path"]) + "/"
@@ -349,18 +353,18 @@ class ResultUpload:
             prefixes.add(self._stores.checkpoints)
         there: dict[str, int] = {}
         for prefix in prefixes:
-            told = {**self._results, "path": prefix, "etags": False}
-            listed = list_store(self._rclone, told, self._look).files
+            location = {**self._results, "path": prefix, "etags": False}
+            listed = list_store(self._rclone, location, self._check_stop).files
             there.update({"%s/%s" % (prefix, path): size for path, (size, _) in listed.items()})
         growing = journal_source(self._folder, self._stores).target + "/"
-        lacking = [path for path, size in wanted.items() if not _is_there(path, size, there, growing)]
-        if lacking:
-            self._stored.read()
-            for path in lacking:
-                self._stored.forget(path)
-            self._stored.write()
-            self._doubts.forget()
-        return lacking
+        missing = [path for path, size in expected.items() if not _is_there(path, size, there, growing)]
+        if missing:
+            self._ledger.read()
+            for path in missing:
+                self._ledger.forget(path)
+            self._ledger.write()
+            self._unverified.forget()
+        return missing
 
     def _all_sources(self) -> list[UploadSource]:
         return [journal_source(self._folder, self._stores), *sources_of(self._folder, self._stores)]
@@ -377,13 +381,13 @@ def write_summary(folder: str, summary: dict[str, Any]) -> None:
         return  # the reason in the state says it too
 
 
-def wants_no_more(folder: str) -> None:
+def check_not_killed(folder: str) -> None:
     """Check that the upload may go on: a kill does not wait for it.
 
     Raises:
         UploadCancelled: the learner was killed, or its folder is gone.
     """
-    if state.read_stop(folder).get("kind") == "kill" or state.is_gone(folder):
+    if state.read_stop(folder).get("kind") == "kill" or state.is_removed(folder):
         raise UploadCancelled
 
 

@@ -13,10 +13,10 @@ from workbench.learner.journal import reasons, state
 from workbench.learner.platform import system
 from workbench.learner.stores import sources
 from workbench.learner.stores.config import Stores, remotes_of
-from workbench.learner.stores.errors import StoreTrouble
+from workbench.learner.stores.errors import TransferError
 from workbench.learner.stores.progress import ProgressReporter
 from workbench.learner.stores.rclone import RcloneClient
-from workbench.learner.stores.upload import ResultUpload, UploadCancelled, wants_no_more, write_summary
+from workbench.learner.stores.upload import ResultUpload, UploadCancelled, check_not_killed, write_summary
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ AGAIN_PATIENCE_SECONDS = 15.0
 """How long a store that does not answer is tried again where somebody has asked for it."""
 
 _END_SECONDS = 5.0
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 class UploadWorker:
@@ -40,24 +40,24 @@ class UploadWorker:
         self._folder = folder
         self._stores = Stores(launch)
         self._secrets = secrets
-        self.wanted = self._stores.results is not None and self._stores.upload_seconds > 0
+        self.is_needed = self._stores.results is not None and self._stores.upload_seconds > 0
         self.pid = 0
         """0 where there is none."""
 
     @property
-    def is_ours(self) -> bool:
+    def is_own(self) -> bool:
         """Whether the learner's own guard has it; else a pod's side-car does."""
-        return self._stores.uploads_beside
+        return self._stores.uploads_while_running
 
     def start(self) -> None:
         """Start it; where there is no room for a process all is stored at the end."""
-        if not self.wanted:
+        if not self.is_needed:
             return
         guard = os.getpid()
         with contextlib.suppress(OSError):
             self.pid = os.fork()
             if self.pid == 0:
-                self._be(guard)
+                self._run(guard)
 
     def end(self) -> None:
         """End it and what it runs."""
@@ -77,23 +77,23 @@ class UploadWorker:
                     return
                 time.sleep(0.005)
 
-    def _be(self, guard: int) -> None:
+    def _run(self, guard: int) -> None:
         """Be that process; never returns."""
         code = 70
         try:
             signal.set_wakeup_fd(-1)
-            _close_all()
-            told: list[int] = []
+            _close_descriptors()
+            received: list[int] = []
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+            signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             system.die_with_parent()
 
-            def look() -> None:
-                if told or os.getppid() != guard:
+            def check_stop() -> None:
+                if received or os.getppid() != guard:
                     raise UploadCancelled
 
-            self._serve(look)
+            self._upload_periodically(check_stop)
             code = 0
         except UploadCancelled:
             code = 0
@@ -102,7 +102,7 @@ class UploadWorker:
         finally:
             os._exit(code)
 
-    def _tell(self, record: dict[str, Any]) -> None:
+    def _write_record(self, record: dict[str, Any]) -> None:
         """Write a record where those of training code are collected: the scribe's own file is the scribe's."""
         line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
         with contextlib.suppress(OSError):
@@ -114,21 +114,21 @@ class UploadWorker:
             finally:
                 os.close(report)
 
-    def _serve(self, look: Callable[[], None]) -> None:
+    def _upload_periodically(self, check_stop: Callable[[], None]) -> None:
         stores = self._stores
         silent = ProgressReporter(lambda _: None, lambda _: None)
         rclone = RcloneClient(stores.rclone, remotes_of(self._secrets))
-        storing = ResultUpload(self._folder, stores, rclone, silent, look, self._tell)
+        upload = ResultUpload(self._folder, stores, rclone, silent, check_stop, self._write_record)
         due = system.elapsed_seconds() + stores.upload_seconds
         while True:
-            look()
+            check_stop()
             if system.elapsed_seconds() < due:
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
                 continue
             with contextlib.suppress(
-                StoreTrouble, OSError
+                TransferError, OSError
             ):  # the next round tries again, and the end with patience
-                storing.round(final=False)
+                upload.round(final=False)
             due = system.elapsed_seconds() + stores.upload_seconds
 
 
@@ -144,48 +144,48 @@ def upload_all(
         return None
     document = file.document
     file.update(phase="storing")
-    teller = ProgressReporter(write, lambda text: _say(file, text))
+    progress = ProgressReporter(write, lambda text: _show_activity(file, text))
     rclone = RcloneClient(stores.rclone, remotes_of(secrets))
-    storing = ResultUpload(folder, stores, rclone, teller, lambda: wants_no_more(folder), write)
-    trouble: StoreTrouble | None
+    upload = ResultUpload(folder, stores, rclone, progress, lambda: check_not_killed(folder), write)
+    failure: TransferError | None
     try:
         _write_attempt(folder, stores, document)
         if stores.results["remote"] not in remotes_of(secrets):
-            raise StoreTrouble("its credentials are not at the place any more", "S303")
-        trouble = storing.last()
-    except StoreTrouble as error:
-        trouble = error
+            raise TransferError("its credentials are not at the place any more", "S303")
+        failure = upload.last()
+    except TransferError as error:
+        failure = error
     except UploadCancelled:
-        trouble = StoreTrouble("", "S303")  # whoever killed it knows why
+        failure = TransferError("", "S303")  # whoever killed it knows why
     except OSError as error:
-        trouble = StoreTrouble("the results could not be stored: %s" % (error.strerror or error), "S303")
-    teller.end()
-    summary = storing.summary(trouble)
+        failure = TransferError("the results could not be stored: %s" % (error.strerror or error), "S303")
+    progress.end()
+    summary = upload.summary(failure)
     write_summary(folder, summary)
     file.update(doing="")
-    if trouble is None:
+    if failure is None:
         return None
-    if trouble.text:
-        teller.note("results were not stored: %s" % trouble.text, "error")
-    return _reason_of(document, trouble, summary)
+    if failure.text:
+        progress.note("results were not stored: %s" % failure.text, "error")
+    return _reason_of(document, failure, summary)
 
 
 def _reason_of(
-    document: Mapping[str, Any], trouble: StoreTrouble, summary: Mapping[str, Any]
+    document: Mapping[str, Any], failure: TransferError, summary: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """Return the reason of a learner whose results are not stored; how its command ended goes before it."""
     why = document.get("reason")
     text = reasons.unstored(summary["missing_files"])
-    told = "%s: %s" % (text, trouble.text) if trouble.text else text
+    unstored = "%s: %s" % (text, failure.text) if failure.text else text
     if why is not None and why.get("code"):
-        return {**why, "text": "%s; %s" % (why["text"], told)}
-    once = "; once that is mended" if trouble.text else ""
+        return {**why, "text": "%s; %s" % (why["text"], unstored)}
+    once = "; once that is mended" if failure.text else ""
     hint = "they are still at the place%s: fabric store retry %s" % (once, document.get("job"))
     before = "%s; " % why["text"] if why is not None and why.get("text") else ""
-    return {"text": before + told, "code": "S303", "hint": hint}
+    return {"text": before + unstored, "code": "S303", "hint": hint}
 
 
-def _close_all() -> None:
+def _close_descriptors() -> None:
     """Let go of what belongs to the guard: pipes that would not end, locks that would not be free."""
     try:
         descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
@@ -197,16 +197,16 @@ def _close_all() -> None:
                 os.close(descriptor)
 
 
-def _say(file: state.StateFile, text: str) -> None:
+def _show_activity(file: state.StateFile, text: str) -> None:
     file.update(doing=text)
 
 
 def _write_attempt(folder: str, stores: Stores, document: Mapping[str, Any]) -> None:
     names = ("exit_code", "signal", "started_us", "ended_us", "stopped", "reason")
-    told = sources.document_of(stores, **{name: document.get(name) for name in names})
+    attempt = sources.document_of(stores, **{name: document.get(name) for name in names})
     path = os.path.join(folder, "attempt.json")
     with open(path + ".new", "w", encoding="utf-8") as file:
-        json.dump(told, file)
+        json.dump(attempt, file)
     os.rename(path + ".new", path)
 
 
@@ -223,22 +223,22 @@ def retry_upload(folder: str) -> int:
     # Somebody waits for the answer, and can ask again.
     stores.patience_seconds = min(stores.patience_seconds, AGAIN_PATIENCE_SECONDS)
     rclone = RcloneClient(stores.rclone, remotes_of(launch.secret_values()))
-    teller = ProgressReporter(lambda _: None, lambda _: None)
-    storing = ResultUpload(folder, stores, rclone, teller, lambda: None)
+    progress = ProgressReporter(lambda _: None, lambda _: None)
+    upload = ResultUpload(folder, stores, rclone, progress, lambda: None)
     try:
         _write_attempt(folder, stores, file.document)
-        trouble = storing.last()
+        failure = upload.last()
     except OSError as error:
-        trouble = StoreTrouble("the results could not be stored: %s" % (error.strerror or error), "S303")
-    summary = storing.summary(trouble)
+        failure = TransferError("the results could not be stored: %s" % (error.strerror or error), "S303")
+    summary = upload.summary(failure)
     write_summary(folder, summary)
-    if trouble is None:
-        _mend(file)
+    if failure is None:
+        _clear_unstored_reason(file)
     sys.stdout.write(json.dumps(summary) + "\n")
-    return 0 if trouble is None else 1
+    return 0 if failure is None else 1
 
 
-def _mend(file: state.StateFile) -> None:
+def _clear_unstored_reason(file: state.StateFile) -> None:
     """Take out of a learner's end that its results were not stored: they are."""
     why = file.document.get("reason")
     if not why or (text := reasons.without_unstored(str(why.get("text")))) == why.get("text"):
