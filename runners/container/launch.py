@@ -45,7 +45,7 @@ from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
 from workbench.job import short_id
 from workbench.learner.boot.sh_launch import render_secrets
-from workbench.learner.guard.container_command import REASON, why_not_started
+from workbench.learner.guard.container_command import REASON, start_failure
 from workbench.learner.platform.engine_client import EngineRefused, EngineRequest
 
 
@@ -261,7 +261,7 @@ class ContainerLaunching:
 
     def _say_why(self, learner: int, error: EngineRefused) -> None:
         """Leave for a learner's agent why its container was not started: the engine tells it once."""
-        text, code, hint = why_not_started(error, self._told(learner))
+        text, code, hint = start_failure(error, self._told(learner))
         path = self._attempt.learner(learner).path / REASON
         reason = {"text": text, "code": code, "hint": hint}
         self._host.call("write_files", files={str(path): json.dumps(reason)})

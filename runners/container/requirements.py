@@ -20,7 +20,7 @@ from runners.shared.container_defaults import image_of
 from runners.shared.host_facts import HostFacts
 from runners.shared.virtualenvs import lock_of, refused, tail
 from workbench.errors import LaunchRefused, RunnerError
-from workbench.learner.guard.container_command import why_not_started
+from workbench.learner.guard.container_command import start_failure
 from workbench.learner.host.machine import INSTALLERS
 from workbench.learner.platform.engine_client import EngineRefused
 
@@ -141,7 +141,7 @@ class Building:
             self._engine.ask("POST", f"containers/{self._name}/start")
         except EngineRefused as error:
             self._engine.remove(self._name)
-            text, code, hint = why_not_started(error, {"image": image_of(self._request)})
+            text, code, hint = start_failure(error, {"image": image_of(self._request)})
             raise LaunchRefused(f"{text[0].upper()}{text[1:]}.", hint=hint, code=code) from error
 
     def _wait(self, progress: Progress) -> None:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final
 
 from backends.contract.host import Host
 from workbench.errors import BackendError, CannotWrite
-from workbench.learner.platform.chains import kept
+from workbench.learner.platform.chains import safe_links
 from workbench.paths import JobFolder
 
 ROUNDS: Final = 3
@@ -161,7 +161,9 @@ def _make_links(target: Path, entries: Mapping[str, _Entry]) -> None:
     """Make the links that stay within the folder; others would mean something else here."""
     wanted = {name: entries[name].target for name in _of_kind(entries, "link")}
     there = _links_here(target) if wanted else {}
-    for name in sorted(kept(wanted, {path: says for path, says in there.items() if path not in wanted})):
+    for name in sorted(
+        safe_links(wanted, {path: says for path, says in there.items() if path not in wanted})
+    ):
         path, leads_to = inside(target, name), wanted[name]
         _clear_way(target, path)
         path.parent.mkdir(parents=True, exist_ok=True)

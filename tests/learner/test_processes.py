@@ -71,7 +71,7 @@ def test_the_dead_are_not_found() -> None:
     until(lambda: system.start_ticks(one.pid) == 0)
 
     assert processes.find(MARKER) == []
-    assert process_table.of(one.pid) is None
+    assert process_table.lookup(one.pid) is None
     one.wait()
 
 

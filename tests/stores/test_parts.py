@@ -26,7 +26,7 @@ from workbench.learner.stores.upload import HeldFiles
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "words", "passing"),
+    ("said", "code", "words", "transient"),
     [
         (
             "api error RequestTimeTooSkewed: The difference between ...",

@@ -63,36 +63,36 @@ def guard(folder: str) -> int:
         if _take_lock(folder) is None:
             return 0
         found = state.read(folder)
-        begun = os.path.exists(os.path.join(folder, "state.json")) and found.get("phase") != "starting"
+        was_started = os.path.exists(os.path.join(folder, "state.json")) and found.get("phase") != "starting"
         if found.get("phase") == "exited":
             return 0
-        told = launch_document.read(folder)
+        launch = launch_document.read(folder)
     except (OSError, ValueError) as error:
         sys.stderr.write("%s cannot be started: %s\n" % (folder, error))
         return EXIT_NO_INPUT
     try:
-        secrets = told.secret_values()
+        secrets = launch.secret_values()
     except (OSError, ValueError) as error:
-        if not begun:
-            state.refuse(folder, told, "its secrets cannot be read: %s" % error)
+        if not was_started:
+            state.refuse(folder, launch, "its secrets cannot be read: %s" % error)
             return EXIT_NO_INPUT
         secrets = {}  # dropped since: what is left to be done needs none
     os.chdir("/")
-    if begun:
-        _take_over(folder, told, secrets)
+    if was_started:
+        _take_over(folder, launch, secrets)
         return 0
     variables: dict[str, str] | None = {}
     mounts: list[Mount] = []
-    if told.stores:
+    if launch.stores:
         from workbench.learner.stores.download import DataDownload
 
-        fetching = DataDownload(folder, told, secrets)  # it holds what it brings as long as we live
+        fetching = DataDownload(folder, launch, secrets)  # it holds what it brings as long as we live
         variables, mounts = fetching.run(), fetching.mounts
     if variables is not None:
         from workbench.learner.guard.guard import Guard
 
-        told.env.update(variables)
-        Guard(folder, told, secrets, mounts).run()
+        launch.env.update(variables)
+        Guard(folder, launch, secrets, mounts).run()
     return 0
 
 
@@ -113,7 +113,7 @@ def _take_lock(folder: str) -> int | None:
     return None
 
 
-def _take_over(folder: str, told: LaunchDocument, secrets: dict[str, str]) -> None:
+def _take_over(folder: str, launch: LaunchDocument, secrets: dict[str, str]) -> None:
     """End a learner whose agent was killed, keep what its pipe still holds, and record that."""
     from workbench.learner.journal import state
     from workbench.learner.scribe.masking import Mask, masked
@@ -121,14 +121,14 @@ def _take_over(folder: str, told: LaunchDocument, secrets: dict[str, str]) -> No
     from workbench.learner.scribe.process import open_channels
     from workbench.learner.scribe.scribe import RETRY_SECONDS, Scribe
 
-    pipes = rescued_pipes(folder, told)
+    pipes = rescued_pipes(folder, launch)
     while True:
         try:
-            channels = open_channels(folder, told, Mask(masked(secrets)), pipes)
+            channels = open_channels(folder, launch, Mask(masked(secrets)), pipes)
             break
         except OSError:
             # On a full disk whoever looks at the learner sees that nobody has recorded its end yet.
             if state.is_removed(folder):
                 return
             time.sleep(RETRY_SECONDS)
-    Scribe(folder, told, channels).run()
+    Scribe(folder, launch, channels).run()

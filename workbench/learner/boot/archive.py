@@ -77,12 +77,12 @@ def _note(folder: str, stamp: str, path: str) -> None:
 
 def _stamp() -> str:
     """Return what changes when a source does: names, sizes and times of all of them."""
-    seen = []
+    lines = []
     for name, path in _sources():
         found = os.stat(path)
-        seen.append("%s %d %d %d" % (name, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+        lines.append("%s %d %d %d" % (name, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return hashlib.sha256("\n".join([package, *sorted(seen)]).encode()).hexdigest()
+    return hashlib.sha256("\n".join([package, *sorted(lines)]).encode()).hexdigest()
 
 
 def _content() -> bytes:

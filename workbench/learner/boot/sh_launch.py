@@ -130,5 +130,5 @@ def _decimal(value: Any, default: float) -> str:
 
 
 def _decides_after(ends_when: Any, learners: int) -> int:
-    wanted = {"first": 1, "all": learners}.get(str(ends_when or "first")) or int(ends_when)
-    return min(wanted, learners)
+    needed = {"first": 1, "all": learners}.get(str(ends_when or "first")) or int(ends_when)
+    return min(needed, learners)

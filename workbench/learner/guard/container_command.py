@@ -38,12 +38,12 @@ _LATE = (404, 409)
 def main(folder: str, act: str) -> int:
     """Run one act (``setup`` or ``command``) of a learner's container and return its exit code."""
     with open(os.path.join(folder, DOCUMENT), "rb") as file:
-        told = json.loads(file.read())
+        config = json.loads(file.read())
     try:
-        contained = ContainerProxy(folder, told, act)
-        return contained.run(start=act == told["acts"][0])
+        proxy = ContainerProxy(folder, config, act)
+        return proxy.run(start=act == config["acts"][0])
     except PipeReplaced as error:
-        say(folder, str(error), "C201")
+        write_reason(folder, str(error), "C201")
         return EXIT_NOT_STARTED
 
 
@@ -54,9 +54,9 @@ class PipeReplaced(Exception):
 class ContainerProxy:
     """One act in a container."""
 
-    def __init__(self, folder: str, told: dict[str, Any], act: str) -> None:
+    def __init__(self, folder: str, config: dict[str, Any], act: str) -> None:
         self._folder = folder
-        self._told = told
+        self._config = config
         self._act = act
         # The container may put there what it likes: only pipes are opened, and nothing waits for it.
         self._inside = beneath.Root(os.path.join(folder, "inside"))
@@ -81,19 +81,19 @@ class ContainerProxy:
         self._control = self._open("control", os.O_RDWR)
         if start:
             self._find_processes()
-        said = self._follow()
-        while self._move():
+        result = self._follow()
+        while self._splice_output():
             pass  # what was printed before the end
-        if not said:
-            self._say_gone()
+        if not result:
+            self._write_reason_gone()
             return EXIT_GONE
-        code, ran_out, most_bytes, told = said
-        if code and ran_out:
-            self._say(*_memory(most_bytes, self._told.get("memory_bytes")), stopped="memory")
-        elif code and told:
-            self._say("the container was stopped from outside, by hand or with its engine", "S200")
+        code, ran_out_of_memory, peak_bytes, was_stopped = result
+        if code and ran_out_of_memory:
+            self._write_reason(*_memory(peak_bytes, self._config.get("memory_bytes")), stopped="memory")
+        elif code and was_stopped:
+            self._write_reason("the container was stopped from outside, by hand or with its engine", "S200")
         if self._act != "command" and code == 0:
-            self._control_it(b"over\n")
+            self._send_control(b"over\n")
         return code
 
     def _open(self, name: str, flags: int) -> int:
@@ -105,7 +105,7 @@ class ContainerProxy:
             raise PipeReplaced("what ran before in the container replaced %s: %s" % (pipe, why)) from error
 
     def _start(self) -> bool:
-        engine, name = self._told["engine"], self._told["name"]
+        engine, name = self._config["engine"], self._config["name"]
         try:
             # Asked before: an end that comes at once is not missed.
             target = "containers/%s/wait?condition=next-exit" % name
@@ -113,14 +113,14 @@ class ContainerProxy:
             ask(engine, "POST", "containers/%s/start" % name, timeout_seconds=None)
             return True
         except EngineRefused as error:
-            # Who began to start it may have heard why it is gone already.
-            if error.status not in _LATE or not self._is_said():
-                self._say(*why_not_started(error, self._told))
+            # Another request to start it may have reported already why it failed.
+            if error.status not in _LATE or not self._has_reason():
+                self._write_reason(*start_failure(error, self._config))
         except OSError as error:
-            self._say("the container engine does not answer: %s" % (error.strerror or error), "S200")
+            self._write_reason("the container engine does not answer: %s" % (error.strerror or error), "S200")
         return False
 
-    def _is_said(self) -> bool:
+    def _has_reason(self) -> bool:
         """Wait for a reason to be told by somebody else; False when nobody tells any."""
         until = system.elapsed_seconds() + _GONE_SECONDS
         path = os.path.join(self._folder, REASON)
@@ -131,7 +131,7 @@ class ContainerProxy:
     def _find_processes(self) -> None:
         """Write down where the container's processes are listed, for samples of what they use."""
         try:
-            found = ask(self._told["engine"], "GET", "containers/%s/json" % self._told["name"])
+            found = ask(self._config["engine"], "GET", "containers/%s/json" % self._config["name"])
         except (EngineRefused, OSError):
             return  # it has ended already
         path = processes_file(int(found["State"]["Pid"] or 0))
@@ -157,7 +157,7 @@ class ContainerProxy:
             if events.get(1, 0) & select.POLLOUT:
                 self._full = False
             if events.get(self._output, 0) & select.POLLIN:
-                self._move()
+                self._splice_output()
             elif self._result in events:
                 return self._read_result()
             elif gone_at is None and events.get(self._output, 0) & select.POLLHUP:
@@ -165,7 +165,7 @@ class ContainerProxy:
                 gone_at = system.elapsed_seconds()
             elif gone_at is not None and system.elapsed_seconds() >= gone_at:
                 return None
-            elif self._ending is not None and self._ending.fileno() in events and self._ending.hear():
+            elif self._ending is not None and self._ending.fileno() in events and self._ending.receive():
                 poll.unregister(self._ending.fileno())
                 if self._ended():
                     gone_at = system.elapsed_seconds() + _GONE_SECONDS
@@ -181,25 +181,25 @@ class ContainerProxy:
             return False
 
     def _read_result(self) -> tuple[int, int, int, int] | None:
-        words = os.read(self._result, 4096).split()
-        if len(words) < 4 or not all(word.isdigit() for word in words[:4]):
+        fields = os.read(self._result, 4096).split()
+        if len(fields) < 4 or not all(field.isdigit() for field in fields[:4]):
             return None
-        code, ran_out, most, told = map(int, words[:4])
-        return code, ran_out, most, told
+        code, ran_out_of_memory, peak_bytes, was_stopped = map(int, fields[:4])
+        return code, ran_out_of_memory, peak_bytes, was_stopped
 
     def _pass_signals(self) -> None:
-        heard = os.read(self._woken, 4096)
-        if signal.SIGTERM in heard or signal.SIGINT in heard:
+        received = os.read(self._woken, 4096)
+        if signal.SIGTERM in received or signal.SIGINT in received:
             with contextlib.suppress(OSError):  # a full disk, or a container that wants no such file
                 self._inside.create("stop")  # should_stop() looks for it
-            self._control_it(b"TERM\n")
+            self._send_control(b"TERM\n")
 
-    def _control_it(self, word: bytes) -> None:
+    def _send_control(self, message: bytes) -> None:
         """Tell the first process in there; who filled the pipe, so that it hears nothing, is ended later."""
         with contextlib.suppress(BlockingIOError):
-            os.write(self._control, word)
+            os.write(self._control, message)
 
-    def _move(self) -> bool:
+    def _splice_output(self) -> bool:
         """Move some output on; False when there is none, or its reader takes none now."""
         try:
             return bool(system.splice(self._output, 1, _BYTES))
@@ -222,23 +222,23 @@ class ContainerProxy:
             left = left[os.write(1, left) :]
         return bool(data)
 
-    def _say_gone(self) -> None:
+    def _write_reason_gone(self) -> None:
         try:
-            ask(self._told["engine"], "GET", "_ping", timeout_seconds=5.0)
+            ask(self._config["engine"], "GET", "_ping", timeout_seconds=5.0)
         except (EngineRefused, OSError):
-            self._say("the container ended with its engine", "S200")
+            self._write_reason("the container ended with its engine", "S200")
             return
-        self._say(
+        self._write_reason(
             "the container was killed or removed from outside",
             "S104",
             "The kernel kills a container that needs more memory than there is; docker events tells the rest.",
         )
 
-    def _say(self, text: str, code: str, hint: str = "", stopped: str = "") -> None:
-        say(self._folder, text, code, hint, stopped)
+    def _write_reason(self, text: str, code: str, hint: str = "", stopped: str = "") -> None:
+        write_reason(self._folder, text, code, hint, stopped)
 
 
-def say(folder: str, text: str, code: str, hint: str = "", stopped: str = "") -> None:
+def write_reason(folder: str, text: str, code: str, hint: str = "", stopped: str = "") -> None:
     """Leave for the guard why a command ended."""
     path = os.path.join(folder, REASON)
     with open(path + ".new", "w", encoding="utf-8") as file:
@@ -246,34 +246,36 @@ def say(folder: str, text: str, code: str, hint: str = "", stopped: str = "") ->
     os.rename(path + ".new", path)
 
 
-def _memory(most_bytes: int, limit_bytes: int | None) -> tuple[str, str, str]:
-    used = "it used up to %s" % _size(most_bytes)
+def _memory(peak_bytes: int, limit_bytes: int | None) -> tuple[str, str, str]:
+    used = "it used up to %s" % _size(peak_bytes)
     if not limit_bytes:
         return ("ran out of the machine's memory: " + used, "S100", "")
     text = "ran out of memory: its container's limit is %s, %s" % (_size(limit_bytes), used)
     return (text, "C203", "raise memory, or let the job use less")
 
 
-def why_not_started(error: EngineRefused, told: dict[str, Any]) -> tuple[str, str, str]:
+def start_failure(error: EngineRefused, config: dict[str, Any]) -> tuple[str, str, str]:
     """Say why an engine did not start a container, what code that is, and what to do."""
-    said = error.message.strip().splitlines()[0] if error.message.strip() else "the engine does not say why"
-    if "executable file not found" in said or ('exec: "sh"' in said and "no such file" in said):
+    message = (
+        error.message.strip().splitlines()[0] if error.message.strip() else "the engine does not say why"
+    )
+    if "executable file not found" in message or ('exec: "sh"' in message and "no such file" in message):
         return (
-            "the image %s has no sh, and without one nothing can be run in it" % told["image"],
+            "the image %s has no sh, and without one nothing can be run in it" % config["image"],
             "C202",
             "take an image that has a shell",
         )
-    if "port is already allocated" in said or "address already in use" in said:
-        return ("a port that the job publishes is in use: %s" % said, "C104", "choose another with ports:")
-    if "could not select device driver" in said or "nvidia-container" in said:
+    if "port is already allocated" in message or "address already in use" in message:
+        return ("a port that the job publishes is in use: %s" % message, "C104", "choose another with ports:")
+    if "could not select device driver" in message or "nvidia-container" in message:
         return (
-            "the engine cannot give GPUs to containers: %s" % said,
+            "the engine cannot give GPUs to containers: %s" % message,
             "S101",
             "install NVIDIA's container toolkit, or use --runner process",
         )
     if error.status == 404:
         return ("the container was removed before it started", "S104", "")
-    return ("the container could not be started: %s" % said, "S101", "")
+    return ("the container could not be started: %s" % message, "S101", "")
 
 
 def _size(count: int) -> str:

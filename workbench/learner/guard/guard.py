@@ -63,7 +63,7 @@ class Guard:
         self._scribe_at = 0.0
         self._retry_at = 0.0
         self._act = ""
-        self._main: spawn.HeldChild | None = None
+        self._child: spawn.HeldChild | None = None
         self._held_back = False
         self._concluded = False
         self._deciding = False
@@ -79,12 +79,12 @@ class Guard:
         self._state.write(durable=False)
         self._start_upload_worker()
         self._start_scribe()
-        self._obey()
+        self._follow_requests()
         if not self._stopping.begun:
             self._start("setup" if self._launch.setup else "command")
         while not self._kept or (self._deciding and not self._gone):
             self._wait()
-            self._turn()
+            self._step()
         self._record_exit()
 
     # The loop
@@ -110,11 +110,11 @@ class Guard:
             times.append(self._retry_at - now)
         return min(times)
 
-    def _turn(self) -> None:
-        self._hear_signals()
+    def _step(self) -> None:
+        self._read_signals()
         self._reap()
-        self._hear_scribe()
-        self._obey()
+        self._read_scribe()
+        self._follow_requests()
         if self._stopping.step():
             self._reap()  # the command itself may be dead and not yet buried
             if self._concluded:
@@ -147,12 +147,12 @@ class Guard:
             signal.signal(number, lambda *_: None)  # the wakeup descriptor tells
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    def _hear_signals(self) -> None:
+    def _read_signals(self) -> None:
         try:
-            heard = os.read(self._woken, 4096)
+            received = os.read(self._woken, 4096)
         except BlockingIOError:
             return
-        if (signal.SIGTERM in heard or signal.SIGINT in heard) and not self._concluded:
+        if (signal.SIGTERM in received or signal.SIGINT in received) and not self._concluded:
             text = "the agent was asked to end, as when the machine shuts down"
             self._stopping.why = self._stopping.why or reasons.reason(text, "S202")
             self._end(self._launch.grace_seconds)
@@ -168,7 +168,7 @@ class Guard:
         path = self._environment.get("PATH", os.defpath)
         try:
             argv = spawn.shell_argv(self._launch, script, self._folder, act + ".sh", path)
-            self._main = spawn.hold(argv, self._launch, self._environment, self._pipes.write_ends[name])
+            self._child = spawn.hold(argv, self._launch, self._environment, self._pipes.write_ends[name])
         except OSError as error:
             self._stopping.why = reasons.of_failed_start(error.strerror or str(error))
             self._conclude(None, None)
@@ -178,11 +178,11 @@ class Guard:
                 "note %s is not here: the %s runs under %s" % (self._launch.shell, act, argv[0])
             )
         self._held_back = True
-        self._scribe.not_its.add(self._main.go)
+        self._scribe.not_its.add(self._child.go)
         self._state.update(
             phase="setup" if setup else "running",
-            command_pid=self._main.pid,
-            command_ticks=self._main.ticks,
+            command_pid=self._child.pid,
+            command_ticks=self._child.ticks,
             output_pipe=self._pipes.inode(name),
             started_us=None if setup else system.now_us(),
         )
@@ -190,11 +190,11 @@ class Guard:
         self._let_go()
 
     def _let_go(self) -> None:
-        if not self._state.written or self._main is None:
+        if not self._state.written or self._child is None:
             return  # what is not written down is not done
         self._held_back = False
-        self._scribe.not_its.discard(self._main.go)
-        self._main.let_go()
+        self._scribe.not_its.discard(self._child.go)
+        self._child.let_go()
         self._watch_memory()
 
     def _watch_memory(self) -> None:
@@ -216,7 +216,7 @@ class Guard:
 
     # Ending
 
-    def _obey(self) -> None:
+    def _follow_requests(self) -> None:
         """Do what others want, or what the limits demand."""
         # Looked at first: it takes what the watch has told, and a removal is told once.
         request = self._requests.look()
@@ -239,7 +239,7 @@ class Guard:
         if self._finishing and kind == "kill":
             self._scribe.tell("give-up")
         self._end(grace_seconds)
-        if self._main is None and not self._concluded:
+        if self._child is None and not self._concluded:
             self._conclude(None, None)  # it was never started
 
     def _end(self, grace_seconds: float) -> None:
@@ -249,7 +249,7 @@ class Guard:
 
     def _members(self) -> dict[int, process_table.ProcessEntry]:
         own = (os.getpid(), *self._own_pids())
-        known = (0, 0) if self._main is None else (self._main.pid, self._main.ticks)
+        known = (0, 0) if self._child is None else (self._child.pid, self._child.ticks)
         return processes.members(self._launch.marker, roots=own[:1], known=known, without=own)
 
     def _left_something(self) -> bool:
@@ -268,8 +268,8 @@ class Guard:
                 self._scribe_ended(status)
             elif self._upload_worker is not None and pid == self._upload_worker.pid:
                 self._upload_worker.pid = 0  # all is stored at the end
-            elif self._main is not None and pid == self._main.pid:
-                self._main_ended(self._main, status)
+            elif self._child is not None and pid == self._child.pid:
+                self._main_ended(self._child, status)
 
     def _main_ended(self, main: spawn.HeldChild, status: int) -> None:
         exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
@@ -342,12 +342,12 @@ class Guard:
             self._scribe.tell("give-up")
 
     def _scribe_ended(self, status: int) -> None:
-        self._hear_scribe()
+        self._read_scribe()
         self._scribe_at = system.elapsed_seconds() + self._scribe.ended(status)
         self._state.update(stall="")  # the next one says it again if it is still so
 
-    def _hear_scribe(self) -> None:
-        for line in self._scribe.heard():
+    def _read_scribe(self) -> None:
+        for line in self._scribe.received():
             word, _, rest = line.partition(" ")
             if word == "stall":
                 self._state.update(stall=rest)

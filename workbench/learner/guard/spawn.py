@@ -66,7 +66,7 @@ def hold(argv: list[str], launch: LaunchDocument, environment: dict[str, str], o
         raise
     if pid == 0:
         os.close(go)  # else it would hold itself
-        _become(argv, launch, environment, output, held, fail)
+        _exec_in_child(argv, launch, environment, output, held, fail)
     os.close(held)
     os.close(fail)
     return HeldChild(pid, go, failed)
@@ -90,10 +90,10 @@ def _on_path(name: str, path: str) -> bool:
     return any(os.access(os.path.join(folder, name), os.X_OK) for folder in path.split(os.pathsep) if folder)
 
 
-def _become(
+def _exec_in_child(
     argv: list[str], launch: LaunchDocument, environment: dict[str, str], output: int, held: int, fail: int
 ) -> None:
-    what = "the command could not be started"
+    failure_text = "the command could not be started"
     try:
         signal.set_wakeup_fd(-1)
         for name in _RESTORED:
@@ -103,15 +103,15 @@ def _become(
         os.dup2(output, 1)
         os.dup2(output, 2)
         system.set_affinity(launch.cpus)
-        what = "the working folder cannot be entered"
+        failure_text = "the working folder cannot be entered"
         os.chdir(launch.cwd)
         if os.read(held, 1) != b"g":
             os._exit(1)
-        what = "the shell cannot be executed"
+        failure_text = "the shell cannot be executed"
         os.execvpe(argv[0], argv, environment)
     except BaseException as error:  # nothing of the guard's may run on in the child
         reason = str(getattr(error, "strerror", None) or error or type(error).__name__)
         file = getattr(error, "filename", None)
-        os.write(fail, ("%s: %s%s" % (what, "%s: " % file if file else "", reason)).encode()[:1000])
+        os.write(fail, ("%s: %s%s" % (failure_text, "%s: " % file if file else "", reason)).encode()[:1000])
     finally:
         os._exit(126)

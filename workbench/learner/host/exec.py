@@ -20,7 +20,7 @@ from workbench.learner.platform.errors import Failure
 from workbench.learner.platform.run import end_session
 
 CHUNK_BYTES = 65536
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 STDOUT, STDERR = 1, 2
 END_OF_INPUT = b"\x04"
 _BEGIN = "import fcntl,os,sys,termios;fcntl.ioctl(0,termios.TIOCSCTTY,0);os.execvp(sys.argv[1],sys.argv[1:])"
@@ -51,16 +51,16 @@ class CommandSession:
     def _begin_on_terminal(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str, rows: int, columns: int
     ) -> None:
-        ours, theirs = pty.openpty()
-        os.set_inheritable(ours, False)
-        self._terminal: Optional[int] = ours
-        self._input: Optional[int] = ours
-        self._outputs[ours] = STDOUT
+        master, slave = pty.openpty()
+        os.set_inheritable(master, False)
+        self._terminal: Optional[int] = master
+        self._input: Optional[int] = master
+        self._outputs[master] = STDOUT
         self.resize(rows, columns)
         try:
-            self._process = _popen([sys.executable, "-ISc", _BEGIN, *argv], env, cwd, theirs, theirs, theirs)
+            self._process = _popen([sys.executable, "-ISc", _BEGIN, *argv], env, cwd, slave, slave, slave)
         finally:
-            os.close(theirs)
+            os.close(slave)
 
     def _begin_on_pipes(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
         self._terminal = None
@@ -98,16 +98,16 @@ class CommandSession:
         if self._terminal is not None:
             fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def carry(self, take: Callable[[int, bytes], None], is_left: Callable[[], bool]) -> int:
+    def relay(self, take: Callable[[int, bytes], None], is_abandoned: Callable[[], bool]) -> int:
         """Pass output on until the command has ended and all of it has come; return its exit code.
 
         What it leaves running in the background may keep its streams, and is not waited for. Once ``is_left`` says
         that nobody is in front of it any more, it is ended.
         """
         open_ones = list(self._outputs)
-        while open_ones and not is_left():
+        while open_ones and not is_abandoned():
             ended = self._process.poll() is not None
-            ready = select.select(open_ones, (), (), 0.0 if ended else LOOK_SECONDS)[0]
+            ready = select.select(open_ones, (), (), 0.0 if ended else POLL_SECONDS)[0]
             if ended and not ready:
                 break
             for descriptor in ready:
@@ -117,10 +117,10 @@ class CommandSession:
                 else:
                     open_ones.remove(descriptor)
         while True:  # it may have closed its streams, and go on
-            if is_left():
+            if is_abandoned():
                 self.hang_up()
             try:
-                code = self._process.wait(LOOK_SECONDS)
+                code = self._process.wait(POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 continue
             return code if code >= 0 else 128 - code
@@ -147,13 +147,13 @@ class CommandSession:
 def _popen(
     argv: Sequence[str], env: Mapping[str, str], cwd: str, stdin: int, stdout: int, stderr: int
 ) -> "subprocess.Popen[bytes]":
-    words: List[str] = list(argv)
+    command: List[str] = list(argv)
     try:
         return subprocess.Popen(
-            words, stdin=stdin, stdout=stdout, stderr=stderr, env=dict(env), cwd=cwd, start_new_session=True
+            command, stdin=stdin, stdout=stdout, stderr=stderr, env=dict(env), cwd=cwd, start_new_session=True
         )
     except OSError as error:
-        raise Failure("failed", "%s cannot be started: %s." % (words[0], error.strerror)) from error
+        raise Failure("failed", "%s cannot be started: %s." % (command[0], error.strerror)) from error
 
 
 def _read(descriptor: int) -> bytes:

@@ -67,7 +67,7 @@ class JournalFollower(Subscriber):
         with self._calls:
             self._watch(known)
             while True:
-                news = self._look(known)
+                news = self._collect(known)
                 left = until - time.monotonic()
                 if news or self._interrupted or left <= 0:
                     self._interrupted = False
@@ -92,7 +92,7 @@ class JournalFollower(Subscriber):
             self._settled.pop(folder, None)
         return bool(changed)
 
-    def _look(self, known: Known) -> News:
+    def _collect(self, known: Known) -> News:
         """Look at learners in turn, beginning with another one each time, until the answer is full.
 
         Left out are those that had nothing more when the same was known of them, and have not changed since.
@@ -115,11 +115,11 @@ class JournalFollower(Subscriber):
         return news
 
     def _watch(self, known: Known) -> None:
-        wanted = {os.path.join(folder, FILES[name]) for folder in known for name in _WATCHED}
+        paths = {os.path.join(folder, FILES[name]) for folder in known for name in _WATCHED}
         watched = set(self._watcher.paths())
-        for path in watched - wanted:
+        for path in watched - paths:
             self._watcher.remove(path)
-        for path in wanted - watched:
+        for path in paths - watched:
             self._watcher.add(path)
         for folder in set(self._settled) - set(known):
             del self._settled[folder]

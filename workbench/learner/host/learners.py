@@ -16,20 +16,20 @@ from workbench.learner.platform.watch import Watcher
 TYPE_CHECKING = False
 
 
-def is_begun(facts: Mapping[str, Any]) -> bool:
+def is_begun(status: Mapping[str, Any]) -> bool:
     """Say whether a learner's agent lives, or its command may have been started: not to be done again."""
-    state = facts["state"]
-    return bool(facts["alive"]) or (state is not None and state.get("phase") != "starting")
+    state = status["state"]
+    return bool(status["alive"]) or (state is not None and state.get("phase") != "starting")
 
 
-def is_dead(facts: Mapping[str, Any]) -> bool:
+def is_dead(status: Mapping[str, Any]) -> bool:
     """Say whether a learner began, nobody keeps it any more, and its end is not recorded."""
-    return not facts["alive"] and facts["state"] is not None and not is_over(facts)
+    return not status["alive"] and status["state"] is not None and not is_over(status)
 
 
-def is_over(facts: Mapping[str, Any]) -> bool:
+def is_over(status: Mapping[str, Any]) -> bool:
     """Say whether a learner's end is recorded."""
-    state = facts["state"]
+    state = status["state"]
     return state is not None and state.get("phase") == "exited"
 
 
@@ -60,27 +60,30 @@ class LearnerObserver(Subscriber):
         until = time.monotonic() + timeout_seconds
         with self._calls:
             self._watch(known)
-            look: Sequence[str] = list(known)
+            folders: Sequence[str] = list(known)
             next_locks = time.monotonic() + LOCK_SECONDS
             while True:
-                changed = self._changed(look, known)
+                changed = self._changed(folders, known)
                 now = time.monotonic()
                 if changed or self._interrupted or now >= until:
                     self._interrupted = False
                     return {"learners": changed, "boot_id": system.boot_id(), "now_us": system.now_us()}
-                look = self._wait(min(until, next_locks) - now)
+                folders = self._wait(min(until, next_locks) - now)
                 if time.monotonic() >= next_locks:
                     next_locks = time.monotonic() + LOCK_SECONDS
                     listed = leases.listed_locks()
-                    look = [*look, *(folder for folder in known if self._held.get(folder) not in listed)]
+                    folders = [
+                        *folders,
+                        *(folder for folder in known if self._held.get(folder) not in listed),
+                    ]
 
-    def _changed(self, look: Sequence[str], known: Mapping[str, str]) -> Dict[str, Dict[str, Any]]:
-        listed = leases.listed_locks() if look else set()
-        facts = {folder: learner(folder, listed) for folder in look}
-        for folder, fact in facts.items():
+    def _changed(self, folders: Sequence[str], known: Mapping[str, str]) -> Dict[str, Dict[str, Any]]:
+        listed = leases.listed_locks() if folders else set()
+        found = {folder: learner(folder, listed) for folder in folders}
+        for folder, status in found.items():
             # As long as the kernel lists it, its lock need not be looked at.
-            self._held[folder] = leases.inode_of(os.path.join(folder, LOCK)) if fact["alive"] else ""
-        return {folder: fact for folder, fact in facts.items() if fact["fingerprint"] != known[folder]}
+            self._held[folder] = leases.inode_of(os.path.join(folder, LOCK)) if status["alive"] else ""
+        return {folder: status for folder, status in found.items() if status["fingerprint"] != known[folder]}
 
     def interrupt(self) -> None:
         """Make the call that waits, or the next one, return at once."""
@@ -97,12 +100,12 @@ class LearnerObserver(Subscriber):
         return sorted({os.path.dirname(path) for path in self._watcher.wait(max(0.0, seconds))})
 
     def _watch(self, known: Mapping[str, str]) -> None:
-        wanted = {os.path.join(folder, "state.json") for folder in known}
-        for path in self._watched - wanted:
+        paths = {os.path.join(folder, "state.json") for folder in known}
+        for path in self._watched - paths:
             self._watcher.remove(path)
-        for path in wanted - self._watched:
+        for path in paths - self._watched:
             self._watcher.add(path)
-        self._watched = wanted
+        self._watched = paths
         self._held = {folder: inode for folder, inode in self._held.items() if folder in known}
 
 
@@ -113,25 +116,25 @@ def learner(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
     after it no exit recorded mean that nobody will record one. But an agent may have begun between the two:
     only who wrote a state before the lock was found free is dead.
     """
-    found = _look(folder, listed)
-    return _look(folder) if is_dead(found) else found
+    found = _read_status(folder, listed)
+    return _read_status(folder) if is_dead(found) else found
 
 
-def _look(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
+def _read_status(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
     alive = leases.is_held(os.path.join(folder, LOCK), listed)
     content = system.read_bytes(os.path.join(folder, "state.json"))
     state = _object(content)
     if state is not None and not alive and state.get("lockless"):
         alive = _runs(state)
     launch = read_object(os.path.join(folder, "launch.json"))
-    told = launch or {}
+    document = launch or {}
     return {
         "fingerprint": f"{len(content)}-{zlib.crc32(content):x}-{alive:d}{launch is not None:d}",
         "launched": launch is not None,
         "alive": alive,
         "state": state,
-        "slots": list(told.get("slots") or ()),
-        "secrets_file": told.get("secrets_file"),
+        "slots": list(document.get("slots") or ()),
+        "secrets_file": document.get("secrets_file"),
     }
 
 

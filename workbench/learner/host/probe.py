@@ -43,8 +43,8 @@ def _machine() -> Dict[str, Any]:
     try:
         return {"machine": machine.inventory()}
     except (Failure, OSError) as error:
-        said = of_os_error(error) if isinstance(error, OSError) else error
-        return {"machine_problem": [said.kind, said.message, said.hint]}
+        failure = of_os_error(error) if isinstance(error, OSError) else error
+        return {"machine_problem": [failure.kind, failure.message, failure.hint]}
 
 
 def sockets() -> List[Dict[str, Any]]:
@@ -61,8 +61,8 @@ def _socket(path: str) -> Dict[str, Any]:
 
     found = {"path": path, "usable": False, "said": "", "version": "", "api": ""}
     try:
-        told = ask(path, "GET", "version", timeout_seconds=ENGINE_SECONDS) or {}
-        found.update(usable=True, version=str(told.get("Version")), api=str(told.get("ApiVersion")))
+        version = ask(path, "GET", "version", timeout_seconds=ENGINE_SECONDS) or {}
+        found.update(usable=True, version=str(version.get("Version")), api=str(version.get("ApiVersion")))
     except PermissionError:
         found["said"] = "not allowed"
     except (OSError, EngineRefused, ValueError, AttributeError) as error:
@@ -88,14 +88,14 @@ def _kills_processes() -> bool:
     """Say whether systemd ends a user's processes with the last session, which would end learners."""
     from glob import glob
 
-    told = ""
+    setting = ""
     for path in ["/etc/systemd/logind.conf", *sorted(glob("/etc/systemd/logind.conf.d/*.conf"))]:
         for line in system.read_text(path).splitlines():
             name, _, value = line.partition("=")
             if name.strip() == "KillUserProcesses":
-                told = value.strip().lower()
+                setting = value.strip().lower()
     lingers = os.path.exists("/var/lib/systemd/linger/%s" % os.environ.get("USER", ""))
-    return told in ("yes", "true", "1", "on") and not lingers
+    return setting in ("yes", "true", "1", "on") and not lingers
 
 
 def _file_system(path: str) -> str:

@@ -40,7 +40,7 @@ def machine_id() -> str:
     return uuid.uuid5(uuid.NAMESPACE_DNS, str(uuid.getnode())).hex
 
 
-def say(**document: Any) -> None:
+def send(**document: Any) -> None:
     """Say one line."""
     data = GREETING + json.dumps(document).encode() + b"\n"
     while data:
@@ -51,9 +51,9 @@ def take(size: int, path: str, sha256: str) -> None:
     """Take so many bytes from stdin and put them where they belong, whole or not at all."""
     import hashlib
 
-    beside = "%s.new-%d" % (path, os.getpid())
+    temporary = "%s.new-%d" % (path, os.getpid())
     digest = hashlib.sha256()
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
         while size:
             data = os.read(0, min(size, _CHUNK_BYTES))
             if not data:
@@ -64,21 +64,21 @@ def take(size: int, path: str, sha256: str) -> None:
         # Whoever runs in a container reads it, too; the folder keeps others out.
         os.fchmod(stream.fileno(), 0o644)
     if digest.hexdigest() != sha256:
-        os.unlink(beside)
+        os.unlink(temporary)
         sys.exit(75)
-    os.rename(beside, path)
+    os.rename(temporary, path)
 
 
 def make_room(path: str, size: int) -> None:
     """See to it that so many bytes can be written; nothing is left where they cannot."""
-    beside = "%s.new-%d" % (path, os.getpid())
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT, 0o600)
+    temporary = "%s.new-%d" % (path, os.getpid())
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            os.unlink(beside)
+            os.unlink(temporary)
             raise
     finally:
         os.close(descriptor)
@@ -93,13 +93,13 @@ def call_it_python(folder: str) -> None:
     if any(os.access(os.path.join(part, "python"), os.X_OK) for part in path.split(":") if part):
         return
     program, text = os.path.join(folder, "python"), '#!/bin/sh\nexec "%s" "$@"\n' % sys.executable
-    beside = "%s.new-%d" % (program, os.getpid())
+    temporary = "%s.new-%d" % (program, os.getpid())
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        with open(beside, "w") as stream:
+        with open(temporary, "w") as stream:
             stream.write(text)
-        os.chmod(beside, 0o700)
-        os.rename(beside, program)
+        os.chmod(temporary, 0o700)
+        os.rename(temporary, program)
     except OSError:
         return  # a disk that takes nothing is told about by who needs it
     os.environ["PATH"] = path + ":" + folder
@@ -126,27 +126,27 @@ def set_up(commands: str) -> None:
     timer = threading.Timer(SETUP_SECONDS, lambda: os.killpg(process.pid, 9))
     timer.daemon = True
     timer.start()
-    said, complained = process.communicate()
+    stdout, stderr = process.communicate()
     timer.cancel()
     if process.returncode:
-        lines = complained.decode("utf-8", "replace").strip().splitlines()
+        lines = stderr.decode("utf-8", "replace").strip().splitlines()
         why = lines[-1] if lines else "it took too long" if process.returncode < 0 else "it does not say why"
-        say(setup=why)
+        send(setup=why)
         sys.exit(78)
     # A profile may print something before.
-    found = json.loads(said[said.index(b"{") :])
+    found = json.loads(stdout[stdout.index(b"{") :])
     changed = [name for name, value in found.items() if os.environ.get(name) != value]
     os.environ.update({name: found[name] for name in changed if name not in ("_", "SHLVL", "PWD", "OLDPWD")})
     os.environ[CHANGED] = " ".join(sorted(changed))
 
 
-def arrive(told: dict[str, Any]) -> None:
+def arrive(request: dict[str, Any]) -> None:
     """Bring the agent here and become it."""
-    if told.get("setup"):
-        set_up(told["setup"])
-    root = os.path.expanduser(told["root"] or "~/.fabric")
-    folder = os.path.join(root, machine_id(), told["home"], "agents")
-    path = os.path.join(folder, told["sha256"] + ".pyz")
+    if request.get("setup"):
+        set_up(request["setup"])
+    root = os.path.expanduser(request["root"] or "~/.fabric")
+    folder = os.path.join(root, machine_id(), request["home"], "agents")
+    path = os.path.join(folder, request["sha256"] + ".pyz")
     here = os.path.isfile(path)
     try:
         if not here:
@@ -155,14 +155,14 @@ def arrive(told: dict[str, Any]) -> None:
                 made = os.path.join(made, part)
                 # One by one, since the mode is for the last alone; another may arrive at the same time.
                 os.makedirs(made, mode=0o700, exist_ok=True)
-            make_room(path, told["size"])
+            make_room(path, request["size"])
     except OSError as error:
-        say(problem=error.strerror, folder=folder, errno=error.errno)
+        send(problem=error.strerror, folder=folder, errno=error.errno)
         sys.exit(73)
-    say(here=here, python=sys.executable, machine=machine_id(), folder=folder)
+    send(here=here, python=sys.executable, machine=machine_id(), folder=folder)
     if not here:
-        take(told["size"], path, told["sha256"])
-    if told["python"]:
+        take(request["size"], path, request["sha256"])
+    if request["python"]:
         # What the user named for this place is what jobs find there first.
         os.environ["PATH"] = os.path.dirname(sys.executable) + ":" + os.environ.get("PATH", "/usr/bin:/bin")
     call_it_python(os.path.join(os.path.dirname(folder), "bin"))

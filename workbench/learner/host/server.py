@@ -30,11 +30,11 @@ class FrameServer:
 
     def __init__(self, stdin: BinaryIO, stdout: BinaryIO) -> None:
         self._channel = frames.Channel(stdin, stdout)
-        self._place = HostOperations()
+        self._operations = HostOperations()
         self._calls: Dict[int, _Call] = {}
         self._locks: Dict[int, leases.Lease] = {}
         self._next_lock = 1
-        self._doers: Dict[str, Callable[[_Call], Answer]] = {
+        self._handlers: Dict[str, Callable[[_Call], Answer]] = {
             "run": self._run,
             "spawn": self._spawn,
             "put": self._put,
@@ -50,7 +50,7 @@ class FrameServer:
             "resize": self._resize,
         }
         self._sessions: Dict[int, Any] = {}
-        self._beginning = threading.Lock()
+        self._sessions_lock = threading.Lock()
         self._has_ended = False
 
     def run(self) -> int:
@@ -62,49 +62,49 @@ class FrameServer:
                 frame = self._channel.receive()
                 if frame is None:
                     return 0
-                self._take(frame)
+                self._dispatch(frame)
         except frames.FrameError:
             return 1
         finally:
             for call in list(self._calls.values()):
                 call.cancel()
             host_processes.end_running()
-            with self._beginning:
+            with self._sessions_lock:
                 self._has_ended = True
                 sessions = list(self._sessions.values())
             for session in sessions:
                 session.hang_up()
-            self._place.close()
+            self._operations.close()
 
-    def _take(self, frame: frames.Frame) -> None:
+    def _dispatch(self, frame: frames.Frame) -> None:
         if frame.kind == frames.CALL:
             call = _Call(frame, self._channel)
             self._calls[frame.call] = call
-            threading.Thread(target=self._do, args=(call,), daemon=True, name=call.name).start()
+            threading.Thread(target=self._answer, args=(call,), daemon=True, name=call.name).start()
         elif frame.call in self._calls:
             self._calls[frame.call].take(frame)
 
-    def _do(self, call: _Call) -> None:
+    def _answer(self, call: _Call) -> None:
         try:
-            doer = self._doers.get(call.name)
-            if doer is not None:
-                answer, data = guarded(doer, call)
+            handler = self._handlers.get(call.name)
+            if handler is not None:
+                answer, data = guarded(handler, call)
             else:
-                answer, data = self._place.call(call.name, call.arguments), b""
+                answer, data = self._operations.call(call.name, call.arguments), b""
             for piece in data if isinstance(data, list) else [data]:
                 self._channel.send_data(call.number, piece)
             self._channel.send_json(call.number, frames.RESULT, answer)
         except (BrokenPipeError, ValueError) as error:
             if not isinstance(error, BrokenPipeError):
-                self._complain(call, Failure("bad_input", f"{call.name}: {error}"))
+                self._send_error(call, Failure("bad_input", f"{call.name}: {error}"))
         except Failure as error:
-            self._complain(call, error)
+            self._send_error(call, error)
         except Exception as error:  # whatever it is, the caller must be told and the others served
-            self._complain(call, Failure("failed", f"{call.name} failed: {type(error).__name__}: {error}"))
+            self._send_error(call, Failure("failed", f"{call.name} failed: {type(error).__name__}: {error}"))
         finally:
             self._calls.pop(call.number, None)
 
-    def _complain(self, call: _Call, error: Failure) -> None:
+    def _send_error(self, call: _Call, error: Failure) -> None:
         document = {"kind": error.kind, "message": error.message, "hint": error.hint}
         try:
             self._channel.send_json(call.number, frames.ERROR, document)
@@ -113,8 +113,8 @@ class FrameServer:
 
     def _run(self, call: _Call) -> Answer:
         stdin = b"".join(call.stream())
-        code, said, complained = host_processes.run(stdin=stdin, **call.arguments)
-        return {"exit_code": code, "stdout_bytes": len(said)}, said + complained
+        code, stdout, stderr = host_processes.run(stdin=stdin, **call.arguments)
+        return {"exit_code": code, "stdout_bytes": len(stdout)}, stdout + stderr
 
     def _spawn(self, call: _Call) -> Answer:
         arguments = dict(call.arguments)
@@ -139,7 +139,7 @@ class FrameServer:
 
     def _follow(self, call: _Call) -> Answer:
         arguments = dict(call.arguments)
-        news = self._place.followers.of(arguments.pop("asker")).follow(**arguments)
+        news = self._operations.followers.of(arguments.pop("asker")).follow(**arguments)
         self._channel.send_json(call.number, frames.HELLO, journals.sizes_of(news))
         return None, [part[0] for parts in news.values() for part in parts.values()]
 
@@ -189,7 +189,7 @@ class FrameServer:
     def _exec(self, call: _Call) -> Answer:
         from workbench.learner.host.exec import CommandSession
 
-        with self._beginning:  # so that none is begun and not yet known when all are to be ended
+        with self._sessions_lock:  # so that none is begun and not yet known when all are to be ended
             if self._has_ended:
                 raise Failure("failed", "This place is being left.")
             session = self._sessions[call.number] = CommandSession(**call.arguments)
@@ -202,7 +202,7 @@ class FrameServer:
                 if not call.cancelled:
                     self._channel.send(call.number, frames.DATA, bytes((stream,)) + data)
 
-            return {"exit_code": session.carry(take, lambda: call.cancelled)}, b""
+            return {"exit_code": session.relay(take, lambda: call.cancelled)}, b""
         finally:
             self._sessions.pop(call.number, None)
             session.hang_up()

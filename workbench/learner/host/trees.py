@@ -29,9 +29,9 @@ def list_tree(folder: str, within: str = "") -> Dict[str, List[Any]]:
         for path, descriptor, folders, names in root.walk(below):
             for name in [*folders, *names]:
                 with contextlib.suppress(FileNotFoundError):  # a job may still tidy up
-                    told = _about(descriptor, name)
-                    if told:
-                        found[os.path.join(path, name)] = told
+                    about = _about(descriptor, name)
+                    if about:
+                        found[os.path.join(path, name)] = about
     return found
 
 

@@ -27,21 +27,21 @@ def unpack(archive: str, folder: str) -> bool:
         return False
     parent = os.path.dirname(folder)
     make_folders([parent])
-    beside = tempfile.mkdtemp(prefix=f".{os.path.basename(folder)}.", dir=os.path.realpath(parent))
+    temporary = tempfile.mkdtemp(prefix=f".{os.path.basename(folder)}.", dir=os.path.realpath(parent))
     try:
         if archive:
-            _extract(archive, beside)
-        return _put_in_place(beside, folder)
+            _extract(archive, temporary)
+        return _put_in_place(temporary, folder)
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise Failure("bad_input", f"The archive {archive} cannot be unpacked: {error}.") from error
     finally:
-        if os.path.isdir(beside):
-            remove([beside])
+        if os.path.isdir(temporary):
+            remove([temporary])
 
 
-def _put_in_place(beside: str, folder: str) -> bool:
+def _put_in_place(temporary: str, folder: str) -> bool:
     try:
-        os.rename(beside, folder)
+        os.rename(temporary, folder)
     except OSError:
         if not os.path.isdir(folder):
             raise

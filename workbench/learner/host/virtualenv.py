@@ -113,14 +113,14 @@ def _candidates(name: str, environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _roots(environment: Mapping[str, str]) -> Iterator[str]:
-    told: List[str] = [environment.get("MAMBA_ROOT_PREFIX", "")]
+    roots: List[str] = [environment.get("MAMBA_ROOT_PREFIX", "")]
     for variable in ("CONDA_EXE", "MAMBA_EXE"):
         executable = environment.get(variable, "")
-        told.append(os.path.dirname(os.path.dirname(executable)))
+        roots.append(os.path.dirname(os.path.dirname(executable)))
     active = environment.get("CONDA_PREFIX", "")
     parent = os.path.dirname(active)
-    told.append(os.path.dirname(parent) if os.path.basename(parent) == "envs" else active)
-    for root in told:
+    roots.append(os.path.dirname(parent) if os.path.basename(parent) == "envs" else active)
+    for root in roots:
         if root:
             yield root
     for folder in (os.path.expanduser("~"), "/opt"):

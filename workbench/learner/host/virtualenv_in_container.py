@@ -28,11 +28,11 @@ def build(folder: str, requirements: str, wheel: str) -> int:
     python = os.path.join(folder, "bin", "python")
     pip = _pip(python, wheel)
     with open(requirements, encoding="utf-8") as lines:
-        wanted = bool(lines.read().strip())
-    if wanted and not pip:
+        has_requirements = bool(lines.read().strip())
+    if has_requirements and not pip:
         print("there is no pip, neither in the image nor in the Python that keeps its jobs")
         return 1
-    if wanted:
+    if has_requirements:
         code = run([*pip, *PIP, "-r", requirements])
         if code:
             return code

@@ -138,7 +138,7 @@ class Records:
             TypeError, ValueError, RecursionError: some of them cannot be written; nothing was.
         """
         numbered = [
-            {"seq": self.seq + place, **_unnumbered(record)} for place, record in enumerate(records, 1)
+            {"seq": self.seq + offset, **_unnumbered(record)} for offset, record in enumerate(records, 1)
         ]
         data = b"".join(map(_line, numbered))
         self._size = append_whole(self._descriptor, data, self._size)

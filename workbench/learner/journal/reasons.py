@@ -111,11 +111,11 @@ def read_reason(folder: str) -> dict[str, Any]:
     """Return what the command's stand-in knows of its end beyond an exit code: ``reason``, and ``stopped``."""
     try:
         with open(os.path.join(folder, "reason.json"), "rb") as file:
-            said = json.loads(file.read())
+            document = json.loads(file.read())
     except (OSError, ValueError):
         return {}
-    why = reason(str(said.get("text")), str(said.get("code")), str(said.get("hint") or ""))
-    return {"reason": why, "stopped": str(said.get("stopped") or "")}
+    why = reason(str(document.get("text")), str(document.get("code")), str(document.get("hint") or ""))
+    return {"reason": why, "stopped": str(document.get("stopped") or "")}
 
 
 def with_last_line(why: dict[str, Any], folder: str, name: str) -> dict[str, Any]:

@@ -204,14 +204,14 @@ def decide(launch: LaunchDocument, exit_code: int | None, number: int | None, *,
 
 def decides(launch: LaunchDocument) -> bool:
     """Say whether with this learner's end so many have ended by themselves as ``ends_when`` wants."""
-    wanted = {"first": 1, "all": launch.learners}.get(str(launch.ends_when)) or int(launch.ends_when)
+    needed = {"first": 1, "all": launch.learners}.get(str(launch.ends_when)) or int(launch.ends_when)
     ended = 1
     for learner in range(1, launch.learners + 1):
         if learner != launch.learner:
             found = read(os.path.join(launch.attempt_dir, "learner-%d" % learner))
             exited = found.get("exit_code") is not None or found.get("signal") is not None
             ended += exited and not found.get("stopped")
-    return ended >= min(wanted, launch.learners)
+    return ended >= min(needed, launch.learners)
 
 
 def read_object(path: str) -> dict[str, Any]:

@@ -50,8 +50,8 @@ class Outside(OSError):
 class WrongKind(OSError):
     """What is at a path is not the kind of file that is asked for."""
 
-    def __init__(self, path: str, wanted: str) -> None:
-        super().__init__(errno.EINVAL, "it is no %s" % wanted, path)
+    def __init__(self, path: str, expected: str) -> None:
+        super().__init__(errno.EINVAL, "it is no %s" % expected, path)
 
 
 class Root:
@@ -374,7 +374,7 @@ def open_plainly(path: str, roots: Sequence[str] = ()) -> int:
 
 
 def copy_tree(
-    source: Root, below: str, target: Root, into: str = "", *, wanted: Callable[[str], bool] | None = None
+    source: Root, below: str, target: Root, into: str = "", *, include: Callable[[str], bool] | None = None
 ) -> None:
     """Copy what a folder holds into another one; links stay links, and what is neither file nor folder is left out.
 
@@ -383,13 +383,13 @@ def copy_tree(
         below: the folder.
         target: the root that the other one is in.
         into: the other one.
-        wanted: says of a file's path whether to copy it; without it empty folders are made, too.
+        include: says of a file's path whether to copy it; without it empty folders are made, too.
     """
     for path, folder, _, names in source.walk(below):
-        if wanted is None:
+        if include is None:
             os.close(target.make_folder(os.path.join(into, path), 0o755))
         for name in names:
-            if wanted is None or wanted(os.path.join(path, name)):
+            if include is None or include(os.path.join(path, name)):
                 above = target.make_folder(os.path.join(into, path), 0o755)
                 try:
                     copy_file(folder, name, above, name)
@@ -397,15 +397,15 @@ def copy_tree(
                     os.close(above)
 
 
-def checked(descriptor: int, path: str, is_wanted: Callable[[int], bool], wanted: str) -> int:
+def checked(descriptor: int, path: str, is_expected: Callable[[int], bool], expected: str) -> int:
     """Return a descriptor that is of the wanted kind; any other is closed.
 
     Raises:
         WrongKind: it is another one.
     """
-    if not is_wanted(os.fstat(descriptor).st_mode):
+    if not is_expected(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise WrongKind(path, wanted)
+        raise WrongKind(path, expected)
     return descriptor
 
 

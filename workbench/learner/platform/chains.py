@@ -24,17 +24,17 @@ def leading_out(links: Mapping[str, str]) -> Set[str]:
     }
 
 
-def kept(wanted: Mapping[str, str], there: Mapping[str, str]) -> Set[str]:
+def safe_links(targets: Mapping[str, str], there: Mapping[str, str]) -> Set[str]:
     """Return those links that can be made in a tree so that none, old or new, leads out of it by them.
 
     Args:
-        wanted: what each one is to say, by its path in the tree.
+        targets: what each one is to say, by its path in the tree.
         there: what others say that are there already.
     """
     before = leading_out(there)
-    taken = set(wanted)
+    taken = set(targets)
     while taken:
-        links = {**there, **{path: wanted[path] for path in taken}}
+        links = {**there, **{path: targets[path] for path in taken}}
         out = leading_out(links) - before
         # Where an old one would lead out by a new one no new one is to be trusted.
         dropped = (out | before) & taken or (taken if out else set())

@@ -43,11 +43,11 @@ class EngineRequest:
         """Return what can be waited for."""
         return self._stream.fileno()
 
-    def hear(self) -> bool:
+    def receive(self) -> bool:
         """Take what has come of the answer, which may begin long before it ends; say whether it is whole."""
         self._stream.setblocking(False)
         try:
-            return self._hear()
+            return self._receive()
         except BlockingIOError:
             return False
         except OSError:
@@ -55,7 +55,7 @@ class EngineRequest:
         finally:
             self._stream.setblocking(True)
 
-    def _hear(self) -> bool:
+    def _receive(self) -> bool:
         part = self._stream.recv(_CHUNK_BYTES)
         self._parts.append(part)
         return not part
@@ -68,7 +68,7 @@ class EngineRequest:
             OSError: it said nothing.
         """
         with self._stream:
-            while not self._hear():
+            while not self._receive():
                 pass
         head, _, body = b"".join(self._parts).partition(b"\r\n\r\n")
         words = head.split(None, 2)

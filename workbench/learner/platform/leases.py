@@ -83,7 +83,7 @@ def take(names: Sequence[str], folder: str, text: str) -> Optional[Lease]:
         os.close(mutex)
 
 
-def let_go(names: Iterable[str]) -> None:
+def close_inherited(names: Iterable[str]) -> None:
     """Close what this process was handed of these names' leases: another job may have them.
 
     They are known by their files alone; whoever else was handed them holds them on.
@@ -107,7 +107,7 @@ def holders(folder: str, names: Iterable[str]) -> Dict[str, Dict[str, Any]]:
     for name in names:
         path = os.path.join(folder, file_name(name))
         if is_held(path):
-            found[name] = _said(path)
+            found[name] = _holder_of(path)
     return found
 
 
@@ -246,7 +246,7 @@ def _write(descriptor: int, text: str) -> None:
     os.pwrite(descriptor, text.encode(), 0)
 
 
-def _said(path: str) -> Dict[str, Any]:
+def _holder_of(path: str) -> Dict[str, Any]:
     """Read who holds a lease. Anybody can write there, so nothing is believed but that it is short text."""
     try:
         with open(path, "rb") as stream:

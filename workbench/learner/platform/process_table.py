@@ -29,7 +29,7 @@ def read() -> dict[int, ProcessEntry]:
         return _read_ps()
     processes = {}
     for pid in pids():
-        process = of(pid)
+        process = lookup(pid)
         if process is not None:
             processes[pid] = process
     return processes
@@ -43,7 +43,7 @@ def pids() -> set[int]:
         return set()
 
 
-def of(pid: int) -> ProcessEntry | None:
+def lookup(pid: int) -> ProcessEntry | None:
     """Return one process; None when it is dead, a zombie that waits for its parent too. Linux only."""
     # The name in brackets may hold blanks and brackets itself.
     fields = system.read_text("/proc/%d/stat" % pid).rpartition(")")[2].split()
@@ -56,10 +56,10 @@ def carriers(variable: str, value: str, among: Iterable[int]) -> set[int]:
     """Return those processes in whose environment, as it was at their start, the variable has that value."""
     if not system.LINUX:
         return _carriers_ps(variable, value).intersection(among)
-    wanted = os.fsencode("\0%s=%s\0" % (variable, value))
+    pattern = os.fsencode("\0%s=%s\0" % (variable, value))
     found = set()
     for pid in among:
-        if wanted in b"\0" + system.read_bytes("/proc/%d/environ" % pid) + b"\0":
+        if pattern in b"\0" + system.read_bytes("/proc/%d/environ" % pid) + b"\0":
             found.add(pid)
     return found
 
@@ -76,7 +76,7 @@ def children(pid: int) -> list[int] | None:
 
 def holders(inode: int, among: Iterable[int]) -> Iterable[str]:
     """Give the paths under which processes hold a pipe, by which it can be opened again. Linux only."""
-    wanted = "pipe:[%d]" % inode
+    pattern = "pipe:[%d]" % inode
     for pid in among:
         folder = "/proc/%d/fd" % pid
         try:
@@ -86,7 +86,7 @@ def holders(inode: int, among: Iterable[int]) -> Iterable[str]:
         for number in numbers:
             path = "%s/%s" % (folder, number)
             try:
-                held = os.readlink(path) == wanted
+                held = os.readlink(path) == pattern
             except OSError:
                 continue
             if held:
@@ -116,10 +116,10 @@ def in_session(leader: int, among: Iterable[int]) -> set[int]:
 
 
 def _carriers_ps(variable: str, value: str) -> set[int]:
-    wanted = " %s=%s " % (variable, value)
+    pattern = " %s=%s " % (variable, value)
     found = set()
     for line in system.output_of(["ps", "-A", "-E", "-ww", "-o", "pid=,command="]).splitlines():
-        if wanted in line + " ":
+        if pattern in line + " ":
             found.add(int(line.split(None, 1)[0]))
     return found
 

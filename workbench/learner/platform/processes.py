@@ -24,7 +24,7 @@ MARKER = "FABRIC_LEARNER"
 PATIENCE_SECONDS = 30.0
 """How long :func:`end` waits for processes that are killed and do not die (a disk that does not answer)."""
 
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -79,7 +79,7 @@ class Tree:
     def __init__(self, root: int, without: Iterable[int] = ()) -> None:
         self._root = root
         self._without = set(without)
-        self._ours: dict[int, bool] = {}
+        self._members: dict[int, bool] = {}
 
     def pids(self) -> list[int]:
         """Return the living descendants now, zombies possibly too."""
@@ -87,27 +87,27 @@ class Tree:
             return sorted(_with_descendants(process_table.read(), {self._root}, self._without) - {self._root})
         alive = process_table.pids()
         # Who is ours stays ours, and who is not never becomes it: orphans are given to the root.
-        self._ours = {pid: ours for pid, ours in self._ours.items() if pid in alive}
-        for pid in alive - set(self._ours):
+        self._members = {pid: is_member for pid, is_member in self._members.items() if pid in alive}
+        for pid in alive - set(self._members):
             self._classify(pid)
-        return sorted(pid for pid, ours in self._ours.items() if ours)
+        return sorted(pid for pid, is_member in self._members.items() if is_member)
 
     def _classify(self, pid: int) -> None:
         path = []
-        while pid not in self._ours:
+        while pid not in self._members:
             if pid in self._without or pid <= 1:
-                self._ours[pid] = False
+                self._members[pid] = False
                 break
-            process = process_table.of(pid)
+            process = process_table.lookup(pid)
             if process is None:
                 return  # one on the way died, its children have another parent now: the next time
             path.append(pid)
             if process.parent == self._root:
-                self._ours[pid] = True
+                self._members[pid] = True
                 break
             pid = process.parent
         for passed in path:
-            self._ours[passed] = self._ours[pid]
+            self._members[passed] = self._members[pid]
 
 
 class Termination:
@@ -134,7 +134,7 @@ class Termination:
         now = system.elapsed_seconds()
         if now >= self._kill_at:
             left = self._signal_all(signal.SIGKILL, again=True)
-            self._pause_seconds = min(self._pause_seconds * 2, _LOOK_SECONDS)
+            self._pause_seconds = min(self._pause_seconds * 2, _POLL_SECONDS)
             self.due_at = now + self._pause_seconds
             return left
         if self._began:
@@ -144,7 +144,7 @@ class Termination:
             self._signal_all(signal.SIGTERM)
             # Once more, for what was forked meanwhile; later ones may be a handler's helpers.
             left = self._signal_all(signal.SIGTERM)
-        self.due_at = min(now + _LOOK_SECONDS, self._kill_at)
+        self.due_at = min(now + _POLL_SECONDS, self._kill_at)
         return left
 
     def _within_reach(self) -> Members:

@@ -19,7 +19,7 @@ from workbench.learner.platform.files import make_folders
 OUTPUT_LIMIT_BYTES = 64 << 20
 """More of a command's output is not brought back."""
 
-_LOOK_SECONDS = 0.01
+_POLL_SECONDS = 0.01
 _spawned: List[int] = []
 _running: Set[int] = set()
 _starting = threading.Lock()
@@ -42,10 +42,10 @@ def run(
     """
     with contextlib.ExitStack() as files:
         # Files rather than pipes: whatever the command leaves behind may keep a pipe open for ever.
-        said, complained, told = (files.enter_context(tempfile.TemporaryFile()) for _ in range(3))
-        told.write(stdin)
-        told.seek(0)
-        process = _begin(argv, told, said, complained, env, cwd)
+        stdout, stderr, stdin_file = (files.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        stdin_file.write(stdin)
+        stdin_file.seek(0)
+        process = _begin(argv, stdin_file, stdout, stderr, env, cwd)
         try:
             if not _ends(process, deadline_seconds):
                 end_session(process.pid)
@@ -57,7 +57,7 @@ def run(
                 end_session(process.pid)
             code = process.wait()
             _running.discard(process.pid)
-        return (code if code >= 0 else 128 - code), _content(said), _content(complained)
+        return (code if code >= 0 else 128 - code), _content(stdout), _content(stderr)
 
 
 def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: str, holding: Sequence[int]) -> int:
@@ -109,7 +109,7 @@ def kill_agents(marker: str) -> None:
                 os.kill(pid, signal.SIGKILL)
         if not pids:
             return
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def end_running() -> None:

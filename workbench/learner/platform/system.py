@@ -200,7 +200,6 @@ def read_bytes(path: str) -> bytes:
 
 def libc() -> Any:  # a ctypes library has no narrower type
     """Return the C library; None where it cannot be called."""
-    """Return the C library; None where it cannot be called."""
     global _library
     if _library is None:
         try:

@@ -16,7 +16,7 @@ class PodServer(FrameServer):
 
     def __init__(self, stdin: BinaryIO, stdout: BinaryIO) -> None:
         super().__init__(stdin, stdout)
-        self._doers["follow"] = self._follow_and_note
+        self._handlers["follow"] = self._follow_and_note
 
     def _follow_and_note(self, call: _Call) -> Answer:
         # What a reader asks to go on from is what it has on its disk.

@@ -89,7 +89,7 @@ class Orphan:
         from workbench.learner.platform import leases
         from workbench.learner.stores.upload_process import upload_all
 
-        leases.let_go(self._launch.slots)
+        leases.close_inherited(self._launch.slots)
         try:
             values = self._launch.secret_values()
         except (OSError, ValueError):

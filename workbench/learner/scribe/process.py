@@ -99,7 +99,7 @@ class ScribeProcess:
             with contextlib.suppress(OSError):
                 os.write(self._control, line.encode() + b"\n")
 
-    def heard(self) -> list[str]:
+    def received(self) -> list[str]:
         """Return what it has said since the last time."""
         if self.report is None:
             return []
@@ -132,7 +132,7 @@ class ScribeProcess:
             from workbench.learner.platform import leases
 
             self.tell("slots")
-            leases.let_go(self._launch.slots)
+            leases.close_inherited(self._launch.slots)
 
     def let_go(self, patience_seconds: float) -> None:
         """Let it end, now that the end is recorded, and wait for that: with it the learner's lock is free."""

@@ -229,7 +229,7 @@ class Scribe:
         """Let other jobs have the GPUs: nothing of the learner runs any more, only its results go to their store."""
         from workbench.learner.platform import leases
 
-        leases.let_go(self._launch.slots)
+        leases.close_inherited(self._launch.slots)
 
     def _tell(self, line: str) -> None:
         if self._report is not None and self._orphan is None:

@@ -15,7 +15,7 @@ from typing import BinaryIO, Final
 from runners.shared.download import inside
 from workbench.errors import BackendError, CannotWrite
 from workbench.learner.platform.beneath import Root, copy_tree, relative
-from workbench.learner.platform.chains import kept
+from workbench.learner.platform.chains import safe_links
 
 _COPY_BYTES: Final = 1 << 20
 
@@ -75,7 +75,7 @@ def receive_folder(stream: BinaryIO, folder: Path) -> Received:
             else:
                 received.left_out.append(member.name)
     # Last, so that nothing was written through one; and not where something else has come by the same name.
-    made = {name for name in kept(links, {}) if not os.path.lexists(folder / name)}
+    made = {name for name in safe_links(links, {}) if not os.path.lexists(folder / name)}
     for name in sorted(made):
         (folder / name).symlink_to(links[name])
     received.left_out += sorted(links.keys() - made)
@@ -141,7 +141,7 @@ def copy_into(source: Path, target: Path, include: Sequence[str] = (), within: P
     wanted = (lambda name: fits(name, include)) if include else None
     # The roots themselves are out of every job's reach.
     with Root(str(root), follow=True) as theirs, Root(str(target), follow=True) as ours:
-        copy_tree(theirs, relative(str(source), str(root)), ours, wanted=wanted)
+        copy_tree(theirs, relative(str(source), str(root)), ours, include=wanted)
 
 
 def has_some(folder: Path, within: Path | None = None) -> bool:
