@@ -14,7 +14,7 @@ from tests.learner.collecting import Rig, context
 from workbench.learner.collectors import make, subprocess
 from workbench.learner.collectors.interface import Collector
 from workbench.learner.collectors.regex.collector import RegexCollector
-from workbench.learner.collectors.subprocess import Apart, Fence
+from workbench.learner.collectors.subprocess import FailsafeCollector, IsolatedCollector
 
 METRICS = {
     "type": "regex_extractor",
@@ -30,9 +30,9 @@ def in_thread(do: Callable[[], Any]) -> Any:
     return found[0]
 
 
-def made_in_thread(tmp_path: Path, metrics: dict[str, Any]) -> Fence:
+def made_in_thread(tmp_path: Path, metrics: dict[str, Any]) -> FailsafeCollector:
     found = in_thread(lambda: make(metrics, context(tmp_path))[0])
-    assert isinstance(found, Fence)
+    assert isinstance(found, FailsafeCollector)
     return found
 
 
@@ -52,7 +52,7 @@ def test_it_gives_what_the_collector_gives_killed_or_not(tmp_path: Path) -> None
         return run
 
     here = run(lambda: RegexCollector(METRICS, where))
-    there = run(lambda: Apart("regex_extractor", METRICS, where))
+    there = run(lambda: IsolatedCollector("regex_extractor", METRICS, where))
 
     assert there.points == here.points
     assert [value for _step, value in there.points["g", "", "n"]] == [*range(3000), 7]
@@ -61,7 +61,7 @@ def test_it_gives_what_the_collector_gives_killed_or_not(tmp_path: Path) -> None
 def test_in_a_thread_a_catastrophic_regex_is_given_up_as_well(tmp_path: Path) -> None:
     groups = {"bad": {"regex": "(?P<x>(a+)+)$", "scalars": {}}, **METRICS["groups"]}  # type: ignore[dict-item] # an object
     collector = made_in_thread(tmp_path, {"type": "regex_extractor", "groups": groups})
-    assert isinstance(collector.inner, Apart)
+    assert isinstance(collector.inner, IsolatedCollector)
     data = b"a" * 60 + b"!\nn=5\n"
 
     begun = time.monotonic()
@@ -76,7 +76,7 @@ def test_in_a_thread_a_catastrophic_regex_is_given_up_as_well(tmp_path: Path) ->
 
 def test_what_ends_by_itself_stays_where_it_is(tmp_path: Path) -> None:
     for kind in ("plain", "tensorboard", "emetrics_file"):
-        assert not isinstance(made_in_thread(tmp_path, {"type": kind}).inner, Apart)
+        assert not isinstance(made_in_thread(tmp_path, {"type": kind}).inner, IsolatedCollector)
 
 
 def test_a_regex_that_is_none_is_told_the_same(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from workbench.learner.collectors import make
 from workbench.learner.collectors.interface import Collector, Context
 from workbench.learner.collectors.regex.collector import RegexCollector
 from workbench.learner.collectors.regex.groups import MACROS, expand
-from workbench.learner.collectors.subprocess import Fence
+from workbench.learner.collectors.subprocess import FailsafeCollector
 
 
 def group(regex: str, *, etimes: dict[str, str] | None = None, **scalars: str) -> dict[str, Any]:
@@ -377,7 +377,7 @@ def test_points_depend_on_the_lines_alone_not_on_how_they_arrive(
 @given(st.text(alphabet="ab(|)*+?.[]^$\\n{1,2}%FLOAT:x}", max_size=25), st.binary(max_size=60))
 def test_no_regex_and_no_output_raises(regex: str, output: bytes) -> None:
     collector = make({"type": "regex_extractor", "groups": {"g": {"regex": regex}}}, NOWHERE)[0]
-    assert isinstance(collector, Fence)
+    assert isinstance(collector, FailsafeCollector)
     collector.output(output, len(output), 1)
     collector.finish(2)
     for record in collector.take():

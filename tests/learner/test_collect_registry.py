@@ -14,7 +14,7 @@ from tests.learner.collecting import context, points_of
 from workbench.learner.collectors import Context, make
 from workbench.learner.collectors.interface import Collector, Record
 from workbench.learner.collectors.registry import BUILT_IN, canonical
-from workbench.learner.collectors.subprocess import Fence
+from workbench.learner.collectors.subprocess import FailsafeCollector
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +34,7 @@ def test_every_spelling_of_ffdls_makes_its_collector(tmp_path: Path, spelling: s
     made = make({"type": spelling, "groups": groups}, context(tmp_path))
 
     assert [collector.name for collector in made] == [name, "report"]
-    assert all(isinstance(collector, Fence) and collector.inner is not None for collector in made)
+    assert all(isinstance(collector, FailsafeCollector) and collector.inner is not None for collector in made)
     assert canonical(spelling) == name
 
 

@@ -8,7 +8,7 @@ from typing import Any, List, Mapping, Optional
 from workbench.learner.collectors.interface import Collector, Context, Record
 from workbench.learner.collectors.registry import BUILT_IN, SYNONYMS, canonical, load
 from workbench.learner.collectors.report import ReportCollector
-from workbench.learner.collectors.subprocess import Apart, Fence
+from workbench.learner.collectors.subprocess import FailsafeCollector, IsolatedCollector
 
 __all__ = ["BUILT_IN", "SYNONYMS", "Collector", "Context", "Record", "canonical", "load", "make"]
 
@@ -23,16 +23,16 @@ def make(metrics: Optional[Mapping[str, Any]], context: Context) -> List[Collect
     metrics = metrics or {}
     kind = canonical(metrics.get("type"))
     return [
-        Fence(kind, lambda: _collector(kind, metrics, context)),
-        Fence(ReportCollector.name, lambda: ReportCollector(metrics, context)),
+        FailsafeCollector(kind, lambda: _collector(kind, metrics, context)),
+        FailsafeCollector(ReportCollector.name, lambda: ReportCollector(metrics, context)),
     ]
 
 
-_HARMLESS = ("plain", "tensorboard", "emetrics_file")
-"""Those that come to an end whatever they are told to look for."""
+_BOUNDED = ("plain", "tensorboard", "emetrics_file")
+"""Collectors whose run time is bounded whatever their settings: they need no process of their own."""
 
 
 def _collector(kind: str, metrics: Mapping[str, Any], context: Context) -> Collector:
-    if kind in _HARMLESS or threading.current_thread() is threading.main_thread():
+    if kind in _BOUNDED or threading.current_thread() is threading.main_thread():
         return load(kind, metrics)(metrics, context)
-    return Apart(kind, metrics, context)
+    return IsolatedCollector(kind, metrics, context)

@@ -11,7 +11,7 @@ import json
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from workbench.learner.collectors.sources import path_of, walk
-from workbench.learner.collectors.streams import LineStream, Source, Stream, StreamCollector
+from workbench.learner.collectors.streams import LineStream, Stream, StreamCollector, StreamSource
 from workbench.learner.collectors.values import Number, number, parse_time, step_of, typed
 
 FILE_NAME = "evaluation-metrics.txt"
@@ -22,15 +22,15 @@ class EmetricsCollector(StreamCollector):
 
     name = "emetrics_file"
 
-    def find(self) -> Iterator[Source]:
+    def find(self) -> Iterator[StreamSource]:
         """Name the files there are now; ``in:`` may name another folder or the file itself."""
         if not self.context.owns_log_dir:
             return
         folder = path_of(str(self.metrics.get("source") or ""), self.context)
         for path, name, below in walk(folder, self.context, FILE_NAME.__eq__, depth=1):
-            yield Source(path, name, subid=below)
+            yield StreamSource(path, name, subid=below)
 
-    def open_stream(self, source: Optional[Source], offset: int, until: Optional[int]) -> Stream:
+    def open_stream(self, source: Optional[StreamSource], offset: int, until: Optional[int]) -> Stream:
         """Begin to read a file."""
         assert source is not None, "it does not want the output"
         return _EmetricsStream(source, offset, until, self.note)
@@ -40,7 +40,7 @@ class _EmetricsStream(LineStream):
     """One file of evaluation metrics."""
 
     def __init__(
-        self, source: Source, offset: int, until: Optional[int], note: Callable[[str], None]
+        self, source: StreamSource, offset: int, until: Optional[int], note: Callable[[str], None]
     ) -> None:
         super().__init__(offset, until)
         self._source = source

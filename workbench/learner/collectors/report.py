@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any, Callable, Dict, Iterator, Optional
 
-from workbench.learner.collectors.streams import LineStream, Source, Stream, StreamCollector
+from workbench.learner.collectors.streams import LineStream, Stream, StreamCollector, StreamSource
 from workbench.learner.collectors.values import STEP_NAMES, Number, as_step, clipped, number, step_of
 from workbench.learner.texts import clean_json
 
@@ -23,13 +23,13 @@ class ReportCollector(StreamCollector):
 
     name = "report"
 
-    def find(self) -> Iterator[Source]:
+    def find(self) -> Iterator[StreamSource]:
         """Name the file once there is one."""
         path = os.path.join(self.context.learner_dir, FILE_NAME)
         if os.path.exists(path):
-            yield Source(path, FILE_NAME)
+            yield StreamSource(path, FILE_NAME)
 
-    def open_stream(self, source: Optional[Source], offset: int, until: Optional[int]) -> Stream:
+    def open_stream(self, source: Optional[StreamSource], offset: int, until: Optional[int]) -> Stream:
         """Begin to read it."""
         return _ReportStream(offset, until, self.note)
 

@@ -30,7 +30,7 @@ FIND_SHARE = 50
 NOTE_LIMIT = 20
 
 
-class Source(NamedTuple):
+class StreamSource(NamedTuple):
     """A file to read, and what its points belong to."""
 
     path: str
@@ -84,7 +84,7 @@ class StreamCollector(Collector):
     def __init__(self, metrics: Mapping[str, Any], context: Context) -> None:
         super().__init__(metrics, context)
         self._streams: Dict[str, Stream] = {}
-        self._sources: Dict[str, Source] = {}
+        self._sources: Dict[str, StreamSource] = {}
         self._batches = Batches(self.name)
         self._found_us = 0
         self._find_every_us = FIND_US
@@ -92,11 +92,11 @@ class StreamCollector(Collector):
         self._noted: Set[str] = set()
 
     @abstractmethod
-    def find(self) -> Iterable[Source]:
+    def find(self) -> Iterable[StreamSource]:
         """Name the files that there are to read."""
 
     @abstractmethod
-    def open_stream(self, source: Optional[Source], offset: int, until: Optional[int]) -> Stream:
+    def open_stream(self, source: Optional[StreamSource], offset: int, until: Optional[int]) -> Stream:
         """Begin to read a file, or the learner's output (None), from an offset on."""
 
     def note(self, text: str) -> None:
@@ -152,7 +152,7 @@ class StreamCollector(Collector):
             self._close(now_us)
         return False
 
-    def _stream(self, key: str, source: Optional[Source]) -> Stream:
+    def _stream(self, key: str, source: Optional[StreamSource]) -> Stream:
         stream = self._streams.get(key)
         if stream is None:
             offset = int(self._batches.begin.get(key, 0))
@@ -168,17 +168,17 @@ class StreamCollector(Collector):
     def _flush(self, now_us: int) -> None:
         until = self._batches.until
         if until is not None:
-            if not all(self._reached(key, place) for key, place in until.items()):
+            if not all(self._reached(key, offset) for key, offset in until.items()):
                 return
             self._close(now_us)
         points = sum(stream.points for stream in self._streams.values())
         if points >= BLOCK_POINTS or (self.waiting and self._batches.due(now_us)):
             self._close(now_us)
 
-    def _reached(self, key: str, place: int) -> bool:
+    def _reached(self, key: str, offset: int) -> bool:
         """Whether a stream was read as far again as before the restart; a file that is gone never will be."""
         if key in self._streams:
-            return self._streams[key].position >= place
+            return self._streams[key].position >= offset
         return key != OUTPUT and key not in self._sources
 
     def _close(self, now_us: int) -> None:
@@ -217,7 +217,7 @@ class StreamCollector(Collector):
         # Folders of many files are looked through less often.
         self._find_every_us = max(FIND_US, int((time.monotonic() - begun) * FIND_SHARE * 1e6))
 
-    def _read_some(self, key: str, source: Source, now_us: int) -> int:
+    def _read_some(self, key: str, source: StreamSource, now_us: int) -> int:
         try:
             # Only a hint, which costs less than to open it: the way there may be another one by then.
             size = os.stat(source.path).st_size
@@ -244,7 +244,7 @@ class StreamCollector(Collector):
         stream.feed(data, end, min(now_us, status.st_mtime_ns // 1000))
         return len(data)
 
-    def _begin_again(self, key: str, source: Source, now_us: int) -> None:
+    def _begin_again(self, key: str, source: StreamSource, now_us: int) -> None:
         """A file that became shorter is another file."""
         self._streams[key].finish(now_us)
         self._close(now_us)

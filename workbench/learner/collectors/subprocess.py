@@ -2,8 +2,8 @@
 
 In the scribe the collector runs in the main thread, and a regular expression that takes too long is
 interrupted. A reader collects in a thread, where nothing can interrupt it and it would hold up all others:
-there it runs apart. One line of JSON goes over for a call, with the bytes of output behind it, and one line
-comes back.
+there it runs in a process of its own. A call is one line of JSON, followed by the bytes of output; the answer is
+one line.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _SCRIPT = (
 )
 
 
-class Apart(Collector):
-    """A collector in another process. Raises what that one raised, or that it took too long."""
+class IsolatedCollector(Collector):
+    """A collector in another process. Raises RuntimeError with what that one raised, or when it takes too long."""
 
     def __init__(self, kind: str, metrics: Mapping[str, Any], context: Context) -> None:
         super().__init__(metrics, context)
@@ -44,21 +44,21 @@ class Apart(Collector):
         )
         self._end = weakref.finalize(self, _end, self._process)
         self._received = b""
-        self._says: Mapping[str, Any] = {}
+        self._last_answer: Mapping[str, Any] = {}
         environment, (owns_log_dir, writable) = dict(context.environment), context[5:]
         self._ask("make", kind, dict(metrics), [*context[:4], environment, owns_log_dir, list(writable)])
-        self.name = self._says["name"]
-        self.wants_output = self._says["wants_output"]
+        self.name = self._last_answer["name"]
+        self.wants_output = self._last_answer["wants_output"]
 
     @property
     def output_offset(self) -> int:
         """From where the other wants to be fed."""
-        return int(self._says["output_offset"])
+        return int(self._last_answer["output_offset"])
 
     @property
     def waiting(self) -> bool:
         """Whether the other is waiting."""
-        return bool(self._says["waiting"])
+        return bool(self._last_answer["waiting"])
 
     def restore(self, cursor: Any) -> None:
         """Hand the cursor over."""
@@ -95,7 +95,7 @@ class Apart(Collector):
         except (OSError, ValueError) as error:
             self._end()
             raise RuntimeError("it was ended: %s" % error) from error
-        self._says = answer
+        self._last_answer = answer
         if "error" in answer:
             self._end()
             raise RuntimeError(answer["error"])
@@ -127,7 +127,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def serve() -> None:
-    """Be the other process: answer calls until there are no more."""
+    """Run in the other process: answer calls until stdin ends."""
     calls, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # whatever a collector prints is no answer
     collector = None
@@ -146,10 +146,10 @@ def serve() -> None:
             _answer(answers, {"error": str(error) or type(error).__name__})
             return
         assert collector is not None, "it is made first"
-        says = {
+        properties = {
             name: getattr(collector, name) for name in ("name", "wants_output", "output_offset", "waiting")
         }
-        _answer(answers, {"value": value, **says})
+        _answer(answers, {"value": value, **properties})
 
 
 def _make(kind: str, metrics: Mapping[str, Any], context: List[Any]) -> Collector:
@@ -163,8 +163,8 @@ def _answer(answers: BinaryIO, answer: Mapping[str, Any]) -> None:
     answers.flush()
 
 
-class Fence(Collector):
-    """A collector that never raises: all calls go to another one until that one does."""
+class FailsafeCollector(Collector):
+    """Wraps a collector and never raises: when the wrapped one does, it is dropped and a note says so."""
 
     def __init__(self, name: str, build: Callable[[], Collector]) -> None:
         self.name = name

@@ -178,7 +178,7 @@ class Guard:
                 "note %s is not here: the %s runs under %s" % (self._launch.shell, act, argv[0])
             )
         self._held_back = True
-        self._scribe.not_its.add(self._child.go)
+        self._scribe.not_inherited.add(self._child.go)
         self._state.update(
             phase="setup" if setup else "running",
             command_pid=self._child.pid,
@@ -193,7 +193,7 @@ class Guard:
         if not self._state.written or self._child is None:
             return  # what is not written down is not done
         self._held_back = False
-        self._scribe.not_its.discard(self._child.go)
+        self._scribe.not_inherited.discard(self._child.go)
         self._child.let_go()
         self._watch_memory()
 
@@ -207,7 +207,7 @@ class Guard:
             self._upload_worker = UploadWorker(self._folder, self._launch, self._secrets)
             if self._upload_worker.is_own:
                 self._upload_worker.start()
-            self._scribe.others = self._own_pids()[1:]
+            self._scribe.other_pids = self._own_pids()[1:]
 
     def _own_pids(self) -> tuple[int, ...]:
         """Return our own processes, which are not the learner's."""
@@ -384,7 +384,7 @@ class Guard:
         worker.end()
         for mount in self._mounts:
             mount.end()
-        self._scribe.let_slots_go()
+        self._scribe.release_gpus()
         self._state.update(reason=why)
 
         def write(record: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ class Orphan:
         self._launch = launch
         self.file = state.StateFile.begin(folder, launch)
         self.file.document.update(state.read(folder))
-        self._put_away = False
+        self._uploaded = False
         self._rebooted = self.file.document.get("boot_id") != system.boot_id()
         self._ending = processes.Termination(self.members, launch.grace_seconds)
 
@@ -58,11 +58,15 @@ class Orphan:
         if not ended and not document.get("stopped"):
             request = state.read_stop(self._folder)
             document["stopped"] = request.get("kind", "")
-            why = reasons.of_stop(request["kind"], request.get("by", "")) if request else self._why()
+            why = (
+                reasons.of_stop(request["kind"], request.get("by", ""))
+                if request
+                else self._missing_end_reason()
+            )
         if lost_bytes:
             why = reasons.of_lost_output(lost_bytes)
-        if self._launch.stores and not self._put_away:
-            self._put_away = True
+        if self._launch.stores and not self._uploaded:
+            self._uploaded = True
             document.update(reason=why, ended_us=document.get("ended_us") or system.now_us())
             why = self._store() or why
             document["reason"] = why
@@ -106,7 +110,7 @@ class Orphan:
             return False
         return state.decide(self._launch, document.get("exit_code"), document.get("signal"), failed=failed)
 
-    def _why(self) -> dict[str, Any]:
+    def _missing_end_reason(self) -> dict[str, Any]:
         if self._rebooted:
             return reasons.reason("the machine was restarted while it ran", "S203")
         if self.file.document.get("command_pid") is None:

@@ -1,4 +1,4 @@
-"""The guard's side of its scribe: forks it, tells it what to do, hears it, starts another when it dies."""
+"""The guard's side of the scribe: forks it, sends it commands, reads its messages, replaces it when it dies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 from workbench.learner.platform import system
 from workbench.learner.platform.processes import Tree
 from workbench.learner.scribe.pump import Pump
-from workbench.learner.scribe.scribe import RETRY_SECONDS, Channel, Scribe, why_stalled
+from workbench.learner.scribe.scribe import RETRY_SECONDS, OutputChannel, Scribe, stall_text
 from workbench.learner.scribe.transcriber import Transcriber
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
@@ -50,7 +50,7 @@ class Pipes:
 
 
 class ScribeProcess:
-    """The scribe as its guard knows it."""
+    """The scribe's process, as the guard starts, commands and replaces it."""
 
     def __init__(self, folder: str, launch: LaunchDocument, mask: Mask, pipes: Pipes) -> None:
         self._folder = folder
@@ -60,12 +60,12 @@ class ScribeProcess:
         self._guard = os.getpid()
         self._control: int | None = None
         self.report: int | None = None
-        """What it says can be read here."""
-        self.not_its: set[int] = set()
-        """Descriptors that it must not inherit: held by it they would not end with the guard."""
-        self.others: tuple[int, ...] = ()
-        """Processes of the guard's that are not the learner's."""
-        self._heard = b""
+        """The pipe that its messages are read from."""
+        self.not_inherited: set[int] = set()
+        """Descriptors that it closes at its start: open in it, they would outlive the guard."""
+        self.other_pids: tuple[int, ...] = ()
+        """The guard's other processes, which do not belong to the learner: not counted in its usage."""
+        self._partial = b""
         self._started_at = 0.0
         self._faults = 0
         self.pid = 0
@@ -94,20 +94,20 @@ class ScribeProcess:
         return 0.0
 
     def tell(self, line: str) -> None:
-        """Tell it something; one that has just died will be told again when it is started again."""
+        """Send a command. One that a dying scribe misses is sent again by the caller after the restart."""
         if self._control is not None:
             with contextlib.suppress(OSError):
                 os.write(self._control, line.encode() + b"\n")
 
     def received(self) -> list[str]:
-        """Return what it has said since the last time."""
+        """Return the messages that have arrived since the last call, a line each."""
         if self.report is None:
             return []
         try:
             data = os.read(self.report, 4096)
         except BlockingIOError:
             return []
-        *lines, self._heard = (self._heard + data).split(b"\n")
+        *lines, self._partial = (self._partial + data).split(b"\n")
         return [line.decode("utf-8", "replace") for line in lines]
 
     def ended(self, status: int) -> float:
@@ -119,15 +119,15 @@ class ScribeProcess:
             if descriptor is not None:
                 os.close(descriptor)
         self._control = self.report = None
-        self._heard = b""
+        self._partial = b""
         self.pid = 0
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         quickly = time.monotonic() - self._started_at < _DIED_QUICKLY_SECONDS
         self._faults = self._faults + 1 if quickly and not killed else 0
         return _PAUSE_SECONDS if self._faults else 0.0
 
-    def let_slots_go(self) -> None:
-        """Let other jobs have the GPUs: no process of the learner is left. The scribe was handed them, too."""
+    def release_gpus(self) -> None:
+        """Release the GPUs' leases here and in the scribe, which inherited them: no process of the learner is left."""
         if self._launch.slots:
             from workbench.learner.platform import leases
 
@@ -149,7 +149,7 @@ class ScribeProcess:
             time.sleep(0.0005)
 
     def _run(self, control: int, report: int) -> None:
-        """Be the scribe; never returns."""
+        """Run the scribe in the forked process; never returns."""
         code = 70
         try:
             signal.set_wakeup_fd(-1)
@@ -158,7 +158,7 @@ class ScribeProcess:
                 signal.signal(number, signal.SIG_IGN)  # it outlives what it listens to
             for name in self._pipes.names:
                 self._pipes.close_write_end(name)
-            for descriptor in self.not_its:
+            for descriptor in self.not_inherited:
                 os.close(descriptor)
             scribe = Scribe(
                 self._folder, self._launch, self._channels(report), control=control, report=report
@@ -174,18 +174,18 @@ class ScribeProcess:
         finally:
             os._exit(code)
 
-    def _channels(self, report: int) -> list[Channel]:
-        told = ""
+    def _channels(self, report: int) -> list[OutputChannel]:
+        stall = ""
         while True:
             try:
                 channels = open_channels(self._folder, self._launch, self._mask, self._pipes.read_ends)
                 break
             except OSError as error:
-                if told != why_stalled(error):
-                    told = why_stalled(error)
-                    os.write(report, ("stall %s\n" % told).encode())
+                if stall != stall_text(error):
+                    stall = stall_text(error)
+                    os.write(report, ("stall %s\n" % stall).encode())
                 select.poll().poll(RETRY_SECONDS * 1000)
-        if told:
+        if stall:
             os.write(report, b"stall \n")
         return channels
 
@@ -197,22 +197,22 @@ class ScribeProcess:
             from workbench.learner.platform.process_table import ContainerTree
 
             return Sampler(ContainerTree(self._folder), slots, every_seconds)
-        return Sampler(Tree(self._guard, without=(os.getpid(), *self.others)), slots, every_seconds)
+        return Sampler(Tree(self._guard, without=(os.getpid(), *self.other_pids)), slots, every_seconds)
 
 
 def open_channels(
     folder: str, launch: LaunchDocument, mask: Mask, read_ends: Mapping[str, int | None]
-) -> list[Channel]:
+) -> list[OutputChannel]:
     """Open the journals of a learner, each with the pipe that it is filled from, if there still is one.
 
     Raises:
         OSError: the disk takes no more; the pipes are as they were.
     """
-    channels: list[Channel] = []
+    channels: list[OutputChannel] = []
     try:
         for name, read_end in read_ends.items():
             transcriber = Transcriber(folder, launch, mask=mask, name=name, collect=name == "output")
-            channels.append(Channel(None, transcriber))
+            channels.append(OutputChannel(None, transcriber))
             if read_end is not None:
                 output = os.path.join(folder, name + ".log")
                 channels[-1].pump = Pump(read_end, output, transcriber.publisher.end)

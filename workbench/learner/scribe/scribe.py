@@ -39,16 +39,16 @@ SAMPLE_FROM_SECONDS = 0.5
 _FINISH_SLICE_SECONDS = 0.2
 
 
-class Channel:
-    """One pipe, if there is still one, and the journal of what comes out of it."""
+class OutputChannel:
+    """One pipe of the learner, or None once it is closed, and the journal that it is written to."""
 
-    __slots__ = ("pump", "rest_until", "stalled", "transcriber", "turned")
+    __slots__ = ("pump", "pumped_at", "rest_until", "stalled", "transcriber")
 
     def __init__(self, pump: Pump | None, transcriber: Transcriber) -> None:
         self.pump = pump
         self.transcriber = transcriber
         self.stalled = False
-        self.turned = 0.0
+        self.pumped_at = 0.0
         self.rest_until = 0.0
 
 
@@ -59,15 +59,15 @@ class Scribe:
         folder: the learner's folder.
         launch: its launch document.
         channels: what it prints into, the command's own last.
-        control: where the guard tells what to do; its end means that the guard is dead. None: it is dead.
-        report: where the guard is told.
+        control: a pipe with the guard's commands; its end means that the guard is dead. None: it is dead.
+        report: a pipe for messages to the guard.
     """
 
     def __init__(
         self,
         folder: str,
         launch: LaunchDocument,
-        channels: list[Channel],
+        channels: list[OutputChannel],
         *,
         control: int | None = None,
         report: int | None = None,
@@ -80,7 +80,7 @@ class Scribe:
         self._make_sampler: Callable[[], Sampler] | None = None
         self._sampler: Sampler | None = None
         self._sample_from = time.monotonic() + SAMPLE_FROM_SECONDS
-        self._heard = b""
+        self._partial = b""
         self._stall = ""
         self._finishing_since: float | None = None
         self._given_up = False
@@ -115,7 +115,7 @@ class Scribe:
             else:
                 behind = self._finish()
 
-    # What it waits for
+    # Waiting
 
     def _wait(self, timeout_seconds: float | None) -> None:
         poll = select.poll()
@@ -156,7 +156,7 @@ class Scribe:
             times.append(self._orphan.due_seconds())
         return min(times, default=None)
 
-    # What it serves
+    # Moving output and collecting
 
     def _serve(self) -> bool:
         """Move, publish and collect; return whether there is more at once."""
@@ -164,21 +164,21 @@ class Scribe:
         stall = ""
         for channel in self._channels:
             try:
-                behind = self._turn(channel) or behind
+                behind = self._pump(channel) or behind
                 channel.stalled = False
             except OSError as error:
                 channel.stalled = True
-                stall = why_stalled(error)
-        self._tell_stall(stall)
+                stall = stall_text(error)
+        self._send_stall(stall)
         return behind
 
-    def _turn(self, channel: Channel) -> bool:
+    def _pump(self, channel: OutputChannel) -> bool:
         now = time.monotonic()
         if channel.pump is not None and channel.rest_until <= now:
             moved = channel.pump.move()
             if moved:
-                channel.rest_until = now + _rest(moved, now - channel.turned, channel.pump.capacity)
-                channel.turned = now
+                channel.rest_until = now + _rest(moved, now - channel.pumped_at, channel.pump.capacity)
+                channel.pumped_at = now
         return channel.transcriber.step()
 
     def _note_usage(self) -> None:
@@ -193,7 +193,7 @@ class Scribe:
         with contextlib.suppress(OSError):  # it stays in memory; the next turn meets the same and says so
             self._channels[-1].transcriber.add(record)
 
-    # What it is told, and tells
+    # Messages from and to the guard
 
     def _listen(self) -> None:
         if self._control is None:
@@ -207,11 +207,11 @@ class Scribe:
             self._control = None
             self._guard_died()
             return
-        *lines, self._heard = (self._heard + data).split(b"\n")
+        *lines, self._partial = (self._partial + data).split(b"\n")
         for line in lines:
-            self._obey(line.decode("utf-8", "replace"))
+            self._handle(line.decode("utf-8", "replace"))
 
-    def _obey(self, line: str) -> None:
+    def _handle(self, line: str) -> None:
         word, _, rest = line.partition(" ")
         if word == "finish":
             self._kept = False
@@ -219,33 +219,33 @@ class Scribe:
         elif word == "give-up":
             self._given_up = True
         elif word == "slots":
-            self._let_slots_go()
+            self._release_gpus()
         elif word == "record":
             self._keep(json.loads(rest))
         elif word == "note":
             self._keep({"time": system.now_us(), "kind": "note", "level": "warning", "text": rest})
 
-    def _let_slots_go(self) -> None:
+    def _release_gpus(self) -> None:
         """Let other jobs have the GPUs: nothing of the learner runs any more, only its results go to their store."""
         from workbench.learner.platform import leases
 
         leases.close_inherited(self._launch.slots)
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         if self._report is not None and self._orphan is None:
             with contextlib.suppress(OSError):  # the guard is dead, and its own pipe says so too
                 os.write(self._report, line.encode() + b"\n")
 
-    def _tell_stall(self, stall: str) -> None:
+    def _send_stall(self, stall: str) -> None:
         if stall == self._stall:
             return
         self._stall = stall
         if self._orphan is not None:
             self._orphan.stalled(stall)
         else:
-            self._tell("stall " + stall)
+            self._send("stall " + stall)
 
-    # How it ends
+    # The end
 
     def _guard_died(self) -> None:
         found = state.read(self._folder)
@@ -276,23 +276,23 @@ class Scribe:
                 if not self._patience_over():
                     return not self._stall
                 lost += channel.pump.waiting_bytes() if channel.pump is not None else 0
-        self._tell_stall("")
+        self._send_stall("")
         if self._orphan is None:
             self._kept = True
-            self._tell("kept %d" % lost)
+            self._send("kept %d" % lost)
         elif self._orphan_ended:
             self._recorded = self._orphan.record(lost)
         return False
 
-    def _emptied(self, channel: Channel) -> bool:
+    def _emptied(self, channel: OutputChannel) -> bool:
         try:
             if channel.pump is not None:
                 channel.pump.empty()
             done = channel.transcriber.finish_step(_FINISH_SLICE_SECONDS)
         except OSError as error:
-            self._tell_stall(why_stalled(error))
+            self._send_stall(stall_text(error))
             return False
-        self._tell_stall("")
+        self._send_stall("")
         return done
 
     def _patience_over(self) -> bool:
@@ -302,8 +302,8 @@ class Scribe:
         return self._given_up or waited > PATIENCE_SECONDS or state.is_removed(self._folder)
 
 
-def why_stalled(error: OSError) -> str:
-    """Say why output waits."""
+def stall_text(error: OSError) -> str:
+    """Return the sentence for the state file on why output waits."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full: the command's output waits until there is room"
     return "output cannot be written and waits: %s" % (error.strerror or error)

@@ -208,10 +208,10 @@ class Transcriber:
         found: dict[str, Any] = {}
         assert self._records is not None
         for record in self._records.backwards():
-            said = dict(record.get("cursors") or {})
+            cursors = dict(record.get("cursors") or {})
             if "cursor" in record:
-                said[record.get("source", "")] = record["cursor"]
-            found = {**said, **found}
+                cursors[record.get("source", "")] = record["cursor"]
+            found = {**cursors, **found}
             if names <= set(found):
                 break
         return found

@@ -1,7 +1,7 @@
-"""What happens before the command where a job has data stores: rights are tried, data and checkpoints brought in.
+"""Downloads data and checkpoints before the command starts, once it is known that results can be written.
 
-The learner's guard does it before anything else is started. It looks all the time whether the learner is to stop,
-and tries again what may go away by itself.
+The learner's guard runs it before anything else. It checks all the time whether the learner has to stop, and
+retries transient errors.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DownloadStopped(Exception):
 
 
 class DataDownload:
-    """One learner's fetching. The lock is held by the caller; entries of the cache are held until it ends."""
+    """Downloads one learner's data. The caller holds the lock; cache entries stay locked until this process ends."""
 
     def __init__(self, folder: str, launch: LaunchDocument, secrets: Mapping[str, str]) -> None:
         self._folder = folder
@@ -59,12 +59,12 @@ class DataDownload:
         self._progress = ProgressReporter(self._write, self._show)
         self._entries: list[CacheEntry] = []
         self._incomplete: set[str] = set()
-        """Listings of which not everything came."""
+        """Fingerprints of listings that were downloaded incompletely once."""
         self.mounts: list[Mount] = []
         """What is mounted for the learner; its guard takes it away at the end."""
 
     def run(self) -> dict[str, str] | None:
-        """Do it; return the variables that are known only now, None where the learner has ended in it."""
+        """Download all; return environment variables with the folders of the data, or None if the learner ended."""
         self._file.update(phase="downloading")
         try:
             variables = self._fetch()
@@ -145,7 +145,7 @@ class DataDownload:
             raise explain(done.messages, store=results["id"], address=results["address"], writing=True)
 
     def _download_store(self, store: dict[str, Any], data: list[dict[str, Any]]) -> str:
-        """Bring one store's data; return the folder that it is in."""
+        """Download or mount one store's data; return the folder that it is in."""
         self._progress.begin("lists the data in %s" % store["path"])
         listing = list_store(self._rclone, store, self.check_stop)
         data[:] = [known for known in data if known["store"] != store["id"]]
@@ -214,7 +214,7 @@ class DataDownload:
             raise explain(done.messages, store=store["id"], address=store["address"])
 
     def _retry(self, act: Callable[[], Any]) -> Any:
-        """Do something, again and again where its trouble may go away by itself, until patience is over."""
+        """Call ``act``; retry transient errors with growing pauses for ``patience_seconds``."""
         give_up = system.elapsed_seconds() + self._stores.patience_seconds
         pause = _FIRST_PAUSE_SECONDS
         while True:
@@ -266,14 +266,14 @@ class DataDownload:
 
 
 def _move(folder: str, target: str) -> None:
-    """Put data where it is looked for, once it is whole."""
+    """Move complete data to the path where the job reads it."""
     os.chmod(folder, 0o755)  # a folder that may not be written to cannot be moved
     os.rename(folder, target)
     os.chmod(target, 0o555)
 
 
 def _link_folder(link: str, target: str) -> None:
-    """Let a path lead to a folder, in the place of the empty one that a runner has made."""
+    """Replace the empty folder that a runner has made by a link to the data."""
     if os.path.islink(link):
         os.unlink(link)
     elif os.path.isdir(link):

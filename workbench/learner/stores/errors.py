@@ -1,4 +1,4 @@
-"""Why data could not be moved, in words: what rclone and stores say turned into one sentence, a hint and a code."""
+"""Turns error messages of rclone and of stores into one sentence, a hint and a code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TransferError(Exception):
         self.code = code
         self.hint = hint
         self.transient = transient
-        """Whether it may go away by itself: worth trying again."""
+        """Whether a retry may succeed."""
         self.incomplete = incomplete
         """Whether the store does not give what it lists: it changed meanwhile, or it never does."""
 

@@ -46,7 +46,7 @@ class Mount:
 
 
 def missing_support() -> str:
-    """Say what keeps this machine from mounting; empty where nothing does."""
+    """Return what this machine lacks for mounting; empty where it can."""
     if not os.path.exists(DEVICE):
         return "this machine has no %s" % DEVICE
     if not os.access(DEVICE, os.R_OK | os.W_OK):

@@ -15,7 +15,7 @@ EVERY_SECONDS = 1.0
 
 
 class ProgressReporter:
-    """Tells of one copy after the other."""
+    """Reports the progress of one transfer after the other: as records, and as the state's current activity."""
 
     def __init__(self, write: Callable[[dict[str, Any]], None], show: Callable[[str], None]) -> None:
         self._write = write
@@ -25,7 +25,7 @@ class ProgressReporter:
         self._total = 0
 
     def begin(self, verb: str, total_bytes: int = 0) -> None:
-        """Say what is done now: ``brings in tf_training_data``."""
+        """Start a new transfer; ``verb`` is shown as the activity: ``brings in tf_training_data``."""
         self._verb, self._total, self._due = verb, total_bytes, 0.0
         self._show(verb)
 
@@ -47,7 +47,7 @@ class ProgressReporter:
         self.record(fraction, "%s: %s" % (self._verb, ", ".join(parts)))
 
     def end(self) -> None:
-        """Say that nothing is copied any more."""
+        """Record that no transfer is running."""
         self.record(None, "")
 
     def record(self, fraction: float | None, text: str) -> None:

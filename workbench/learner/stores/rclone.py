@@ -1,4 +1,4 @@
-"""Runs rclone as a child: what it is told of stores goes by its environment, what it says comes back as values.
+"""Runs rclone as a child: stores are configured by its environment, its JSON log comes back as values.
 
 Credentials are never in its arguments. Its environment is its own: nothing of a user's rclone configuration
 and nothing of the learner's variables reaches it.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
 
     StopCheck = Callable[[], None]
-    """Looks whether to go on; raises when not."""
+    """Raises when the run has to stop."""
 
 PASSED = (
     "PATH", "HOME", "TMPDIR", "LANG", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR",
@@ -39,7 +39,7 @@ _MESSAGES_MAX = 2000
 
 
 class RcloneResult:
-    """How one run ended."""
+    """The outcome of one run."""
 
     __slots__ = ("code", "failed", "messages", "output")
 
@@ -47,13 +47,13 @@ class RcloneResult:
         self.code = code
         self.output = output
         self.messages = messages
-        """What it said of errors."""
+        """Its error messages, the first ones first."""
         self.failed = failed
-        """Files that it named in them."""
+        """Files that these name."""
 
 
 class RcloneClient:
-    """rclone, and the stores that it knows."""
+    """Runs rclone with the configuration of some stores (remotes)."""
 
     def __init__(self, path: str, remotes: Mapping[str, Mapping[str, Any]]) -> None:
         self.path = path
@@ -68,7 +68,7 @@ class RcloneClient:
         check_stop: StopCheck | None = None,
         on_statistics: Callable[[dict[str, Any]], None] | None = None,
     ) -> RcloneResult:
-        """Run it to its end; ``look`` is asked all the time whether to go on, and what it raises ends the run.
+        """Run it to its end; ``check_stop`` is called all the time; what it raises ends the run.
 
         Raises:
             StoreTrouble: rclone itself cannot be started.

@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from workbench.learner.stores.rclone import StopCheck
 
 NAME = "storing.doubts"
-"""Lies in a learner's folder, since what was broken off by one process is gone on with by another."""
+"""Lies in the learner's folder: another process resumes an interrupted upload."""
 
 
 class UnverifiedUploads:
-    """The targets of one learner's copies whose end nobody saw.
+    """The targets in the store that may hold files of an interrupted upload: they are compared before the next one.
 
     Args:
-        folder: the learner's.
-        everywhere: whether nothing at all is known of the store, as in a later attempt.
+        folder: the learner's folder.
+        everywhere: whether every target counts as unverified, as in a later attempt.
     """
 
     def __init__(self, folder: str, *, everywhere: bool) -> None:
@@ -57,23 +57,23 @@ class UnverifiedUploads:
             self._targets = set(json.loads(file.read()))
 
     def about(self, target: str) -> bool:
-        """Say whether there may be something at a target that we do not know of."""
+        """Say whether a target may hold files that the ledger does not list."""
         return target in self._targets or (self._everywhere and target not in self._sure)
 
     def begin(self, target: str) -> None:
-        """Take a copy to a target for broken off until its end is told."""
+        """Count an upload to a target as interrupted until :meth:`end` is called."""
         if target not in self._targets:
             self._targets.add(target)
             self._write()
 
     def end(self, target: str) -> None:
-        """Take note that a copy to a target came to its end."""
+        """Note that an upload to a target is complete."""
         self._sure.add(target)
         self._targets.discard(target)
         self._write()
 
     def forget(self) -> None:
-        """Have none any more: what is there was listed."""
+        """Clear all: the store was listed, so the ledger is right."""
         self._everywhere = False
         self._targets.clear()
         self._write()
@@ -103,11 +103,11 @@ _SNAPSHOT_BYTES = 64 << 20
 
 
 class UploadCancelled(Exception):
-    """Somebody wants it to end now."""
+    """The upload has to end now: its learner was killed, or its process is to stop."""
 
 
 class ResultUpload:
-    """The storing of one learner."""
+    """Uploads the results, checkpoints, logs and journal of one learner."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class ResultUpload:
         self._unverified = UnverifiedUploads(folder, everywhere=stores.launch.attempt > 1)
 
     def round(self, *, final: bool) -> int:
-        """Store what is new now; return how many files that were.
+        """Upload what is new now; return the number of files.
 
         Raises:
             StoreTrouble: the store does not take it.
@@ -154,7 +154,7 @@ class ResultUpload:
             self._end_turn()
 
     def last(self) -> TransferError | None:
-        """Store all that is left, with patience; return what is wrong if not everything is in the store."""
+        """Upload all that is left and verify it, with retries; return the error if something is still missing."""
         give_up = system.elapsed_seconds() + self._stores.patience_seconds
         pause, checks = _FIRST_PAUSE_SECONDS, 0
         while True:
@@ -225,7 +225,7 @@ class ResultUpload:
         self._ledger.drop(base)
         self._ledger.drop("%s.%s" % (base, MARK))
 
-    # One after the other
+    # One process of a job at a time
 
     def _take_turn(self) -> None:
         path = os.path.join(self._stores.job_folder, "storing.lock")
@@ -247,7 +247,7 @@ class ResultUpload:
             self._check_stop()
             time.sleep(min(seconds, _POLL_SECONDS))
 
-    # What goes up
+    # Uploading
 
     def _send(self, source: UploadSource, *, final: bool) -> int:
         new = [item for item in source.items() if self._ledger.is_new(source, item, final=final)]
@@ -338,7 +338,7 @@ class ResultUpload:
             shutil.rmtree(copies.root, ignore_errors=True)
         return len(new)
 
-    # What is there
+    # Verifying
 
     def _check(self) -> list[str]:
         """List what is in the store; return what should be there and is not, which is then sent again."""

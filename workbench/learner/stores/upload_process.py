@@ -1,4 +1,4 @@
-"""The storing of a learner as its guard, or who took over from it, has it done: beside the command, and at its end."""
+"""Uploads a learner's results: by a process while the command runs, by the guard (or its successor) at the end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _POLL_SECONDS = 0.2
 
 
 class UploadWorker:
-    """A process that stores what is new every now and then, as long as the command runs."""
+    """A process that uploads new results every ``upload_seconds``, as long as the command runs."""
 
     def __init__(self, folder: str, launch: LaunchDocument, secrets: Mapping[str, str]) -> None:
         self._folder = folder
@@ -46,7 +46,7 @@ class UploadWorker:
 
     @property
     def is_own(self) -> bool:
-        """Whether the learner's own guard has it; else a pod's side-car does."""
+        """Whether the guard runs it; else a pod's side-car does."""
         return self._stores.uploads_while_running
 
     def start(self) -> None:
@@ -78,7 +78,7 @@ class UploadWorker:
                 time.sleep(0.005)
 
     def _run(self, guard: int) -> None:
-        """Be that process; never returns."""
+        """Upload in the forked process until the guard ends it; never returns."""
         code = 70
         try:
             signal.set_wakeup_fd(-1)
@@ -135,9 +135,9 @@ class UploadWorker:
 def upload_all(
     folder: str, launch: LaunchDocument, secrets: Mapping[str, str], file: state.StateFile, write: Write
 ) -> dict[str, Any] | None:
-    """Store all that a learner leaves behind, once its command has ended; return a reason if that failed.
+    """Upload all results of a learner whose command has ended; return the reason (for the state) if that failed.
 
-    ``write`` takes records. The state says that it is being done; the end is left to the caller.
+    ``write`` takes records. The state's phase becomes ``storing``; the caller records the end.
     """
     stores = Stores(launch)
     if stores.results is None:
@@ -186,7 +186,7 @@ def _reason_of(
 
 
 def _close_descriptors() -> None:
-    """Let go of what belongs to the guard: pipes that would not end, locks that would not be free."""
+    """Close the guard's descriptors: pipes would not end and locks would not be free while they are open here."""
     try:
         descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:
@@ -211,7 +211,7 @@ def _write_attempt(folder: str, stores: Stores, document: Mapping[str, Any]) -> 
 
 
 def retry_upload(folder: str) -> int:
-    """Store what a learner that has ended could not store; print how that went; return an exit code."""
+    """Upload what an ended learner could not; print the summary as JSON; return the exit code (0: all stored)."""
     from workbench.learner.journal import launch_document as launches
 
     launch = launches.read(folder)
@@ -239,7 +239,7 @@ def retry_upload(folder: str) -> int:
 
 
 def _clear_unstored_reason(file: state.StateFile) -> None:
-    """Take out of a learner's end that its results were not stored: they are."""
+    """Remove from a learner's recorded reason that its results were not stored: now they are."""
     why = file.document.get("reason")
     if not why or (text := reasons.without_unstored(str(why.get("text")))) == why.get("text"):
         return

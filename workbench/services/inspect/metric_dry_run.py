@@ -13,7 +13,7 @@ from workbench.formats import short
 
 if TYPE_CHECKING:
     from workbench.learner.collectors.regex.groups import Group
-    from workbench.learner.collectors.regex.windows import Hit
+    from workbench.learner.collectors.regex.windows import RuleMatch
     from workbench.spec import EvaluationMetrics
 
 
@@ -99,7 +99,7 @@ def dry_run(metrics: EvaluationMetrics, data: bytes) -> Iterator[ExtractedLine]:
     found: dict[int, ExtractedLine] = {}
     used: set[int] = set()
     with Watchdog() as dog:
-        hits: list[Hit] = []
+        hits: list[RuleMatch] = []
         for (_, end), text in zip(cut, texts, strict=True):
             hits += windows.push(text + "\n", end, 0, dog)
         hits += windows.finish(dog)
@@ -116,7 +116,7 @@ def dry_run(metrics: EvaluationMetrics, data: bytes) -> Iterator[ExtractedLine]:
             yield ExtractedLine(at + 1, text, why=_why_not(groups, list(metrics.groups.items()), text))
 
 
-def _read(line: int, text: str, group: Group, hit: Hit) -> ExtractedLine:
+def _read(line: int, text: str, group: Group, hit: RuleMatch) -> ExtractedLine:
     reading = group.read(hit.match.groupdict(), 0, "")
     unreadable = "".join(f"; {name} is not of its type" for name in reading.unreadable)
     values = {**reading.values, **reading.texts}

@@ -9,9 +9,9 @@ from workbench.learner.collectors.interface import Context
 from workbench.learner.collectors.lines import LINE_LIMIT, LineCutter
 from workbench.learner.collectors.regex.groups import Group
 from workbench.learner.collectors.regex.watchdog import Watchdog
-from workbench.learner.collectors.regex.windows import Hit, Windows
+from workbench.learner.collectors.regex.windows import RuleMatch, Windows
 from workbench.learner.collectors.sources import OWN_OUTPUT_NAMES, is_own_output, path_of, walk
-from workbench.learner.collectors.streams import BlockStream, Source, Stream, StreamCollector
+from workbench.learner.collectors.streams import BlockStream, Stream, StreamCollector, StreamSource
 
 LOOKAHEAD = 4
 """Lines of a window where the manifest does not say."""
@@ -35,20 +35,20 @@ class RegexCollector(StreamCollector):
         self._whole = os.path.normpath(self._path) == os.path.normpath(context.log_dir)
         self.wants_output = self._whole or is_own_output(self._path, context)
 
-    def find(self) -> Iterator[Source]:
+    def find(self) -> Iterator[StreamSource]:
         """Name the log files there are now; folders right below LOG_DIR are subids."""
         if not self.context.owns_log_dir or (self.wants_output and not self._whole):
             return
         for path, name, below in walk(self._path, self.context, self._is_log, depth=1):
             if not is_own_output(path, self.context):
-                yield Source(path, name, subid=below)
+                yield StreamSource(path, name, subid=below)
 
     def _is_log(self, name: str) -> bool:
         if self._whole:
             return name == USER_LOG or name in OWN_OUTPUT_NAMES
         return name.endswith((".log", ".txt"))
 
-    def open_stream(self, source: Optional[Source], offset: int, until: Optional[int]) -> Stream:
+    def open_stream(self, source: Optional[StreamSource], offset: int, until: Optional[int]) -> Stream:
         """Begin to read a file or the output."""
         windows = Windows([group.rule for group in self._groups], self._lookahead, offset)
         return _TextStream(windows, self._groups, source, offset, until, self.note)
@@ -61,7 +61,7 @@ class _TextStream(BlockStream):
         self,
         windows: Windows,
         groups: Sequence[Group],
-        source: Optional[Source],
+        source: Optional[StreamSource],
         offset: int,
         until: Optional[int],
         note: Callable[[str], None],
@@ -92,14 +92,14 @@ class _TextStream(BlockStream):
     def finish(self, time_us: int) -> None:
         """Match the last lines, to which none will be added."""
         with Watchdog() as dog:
-            hits: List[Hit] = []
+            hits: List[RuleMatch] = []
             for text, end in self._cutter.finish(self.read_offset):
                 hits.extend(self._windows.push(text.decode("utf-8", "replace"), end, time_us, dog))
             hits.extend(self._windows.finish(dog))
         self._add(hits)
         self._tell()
 
-    def _add(self, hits: Sequence[Hit]) -> None:
+    def _add(self, hits: Sequence[RuleMatch]) -> None:
         for hit in hits:
             group = self._groups[hit.rule]
             reading = group.read(hit.match.groupdict(), hit.time_us, self._subid)

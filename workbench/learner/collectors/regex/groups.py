@@ -6,7 +6,7 @@ import re
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from workbench.learner.collectors.regex.prefilter import FLAGS, opening, required_text
-from workbench.learner.collectors.regex.windows import Rule
+from workbench.learner.collectors.regex.windows import CompiledRule
 from workbench.learner.collectors.values import Number, number, parse_time, step_of, typed
 
 MACROS: Dict[str, str] = {
@@ -74,7 +74,7 @@ class Group:
         self.rule = self._rule(str(description.get("regex") or ""))
         self._check()
 
-    def _rule(self, pattern: str) -> Rule:
+    def _rule(self, pattern: str) -> CompiledRule:
         expanded = expand(pattern)
         try:
             regex = re.compile(expanded, FLAGS)
@@ -82,7 +82,7 @@ class Group:
             raise ValueError(
                 "group %s: %r is no regular expression: %s" % (self.name, pattern, error)
             ) from error
-        return Rule(self.name, regex, required_text(expanded), opening(expanded))
+        return CompiledRule(self.name, regex, required_text(expanded), opening(expanded))
 
     def _check(self) -> None:
         bound = self.rule.regex.groupindex

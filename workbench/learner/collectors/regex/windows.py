@@ -12,7 +12,7 @@ from typing import Any, Iterator, List, Match, NamedTuple, Pattern, Sequence
 from workbench.learner.collectors.regex.watchdog import TooSlow, Watchdog
 
 
-class Rule(NamedTuple):
+class CompiledRule(NamedTuple):
     """One group's regular expression and what is known of it."""
 
     name: str
@@ -23,7 +23,7 @@ class Rule(NamedTuple):
     """Matches what a match could begin with; None when anything could."""
 
 
-class Hit(NamedTuple):
+class RuleMatch(NamedTuple):
     """A match, and the stretch of the stream that it used up."""
 
     rule: int
@@ -47,7 +47,7 @@ class _Line(NamedTuple):
 class Windows:
     """The window over one stream of lines."""
 
-    def __init__(self, rules: Sequence[Rule], lookahead: int, offset: int) -> None:
+    def __init__(self, rules: Sequence[CompiledRule], lookahead: int, offset: int) -> None:
         self._rules = list(enumerate(rules))
         self._lookahead = lookahead
         self._lines: List[_Line] = []
@@ -66,7 +66,7 @@ class Windows:
         """Where the first line begins that may still become part of a match."""
         return self._lines[0].begin if self._lines else self._past
 
-    def push(self, text: str, end: int, time_us: int, dog: Watchdog) -> Sequence[Hit]:
+    def push(self, text: str, end: int, time_us: int, dog: Watchdog) -> Sequence[RuleMatch]:
         """Take a line (its end included) and return every match that is decided by it."""
         may_hold = self._usable
         for index, rule in self._rules:
@@ -79,16 +79,16 @@ class Windows:
         self._lines.append(line)
         return list(self._decide(dog))
 
-    def finish(self, dog: Watchdog) -> Sequence[Hit]:
+    def finish(self, dog: Watchdog) -> Sequence[RuleMatch]:
         """Return the matches among the last lines: no more lines will come."""
-        hits: List[Hit] = []
+        hits: List[RuleMatch] = []
         while self._lines:
             hits.extend(self._decide(dog))
             if self._lines:
                 self._drop(1)
         return hits
 
-    def _decide(self, dog: Watchdog) -> Iterator[Hit]:
+    def _decide(self, dog: Watchdog) -> Iterator[RuleMatch]:
         """Try windows from the first line on until one matches or none can any more; then from the next."""
         while self._lines:
             if self._tried == 0:
@@ -122,7 +122,7 @@ class Windows:
             if may_hold >> index & 1:
                 match = self._match(index, rule.regex, text, dog)
                 if match is not None:
-                    return Hit(index, match, lines[0].begin, lines[-1].end, lines[-1].time_us)
+                    return RuleMatch(index, match, lines[0].begin, lines[-1].end, lines[-1].time_us)
         if narrows:
             self._open = self._could_begin(text, self._open, dog)
         return None

@@ -9,8 +9,8 @@ from workbench.learner.collectors.batches import Position
 from workbench.learner.collectors.blocks import BLOCK_POINTS
 from workbench.learner.collectors.interface import Context, Record
 from workbench.learner.collectors.sources import path_of, subid_of, walk
-from workbench.learner.collectors.streams import READ_BYTES, Source, Stream, StreamCollector
-from workbench.learner.collectors.tensorboard.scalars import Damaged, ScalarScanner, Series
+from workbench.learner.collectors.streams import READ_BYTES, Stream, StreamCollector, StreamSource
+from workbench.learner.collectors.tensorboard.scalars import Damaged, ScalarScanner, ScalarSeries
 from workbench.learner.collectors.values import as_step, as_time_us, number
 from workbench.learner.texts import clean_name
 
@@ -40,7 +40,7 @@ class TensorboardCollector(StreamCollector):
         super().restore(cursor)
         self._others = dict(self._batches.begin.get(_OTHERS) or {})
 
-    def find(self) -> Iterator[Source]:
+    def find(self) -> Iterator[StreamSource]:
         """Name the event files there are now."""
         if not self.context.owns_log_dir:
             return
@@ -50,9 +50,9 @@ class TensorboardCollector(StreamCollector):
             first = self._groups.setdefault((group, subid), below)
             if first != below:
                 self.note("%s and %s are shown as one group, %s" % (first, below, group))
-            yield Source(path, name, group, subid)
+            yield StreamSource(path, name, group, subid)
 
-    def open_stream(self, source: Optional[Source], offset: int, until: Optional[int]) -> Stream:
+    def open_stream(self, source: Optional[StreamSource], offset: int, until: Optional[int]) -> Stream:
         """Begin to read a file."""
         assert source is not None, "it does not want the output"
         return _EventStream(source, offset, until, self.note, self._count)
@@ -92,7 +92,7 @@ class _EventStream(Stream):
 
     def __init__(
         self,
-        source: Source,
+        source: StreamSource,
         offset: int,
         until: Optional[int],
         note: Callable[[str], None],
@@ -104,7 +104,9 @@ class _EventStream(Stream):
         self._count = count
         self._scanner = ScalarScanner()
         self._damaged = False
-        self._before: Optional[Dict[str, Series]] = {} if until is not None and until <= offset else None
+        self._before: Optional[Dict[str, ScalarSeries]] = (
+            {} if until is not None and until <= offset else None
+        )
         """What lies before ``until``, once that was reached."""
         self._time_us = 0
 
@@ -158,9 +160,9 @@ class _EventStream(Stream):
         return list(_blocks(series, self._source, self._time_us))
 
 
-def _blocks(series: Mapping[str, Series], source: Source, time_us: int) -> Iterator[Record]:
+def _blocks(series: Mapping[str, ScalarSeries], source: StreamSource, time_us: int) -> Iterator[Record]:
     """Make records: tags that were written at the same steps share a block."""
-    alike: Dict[Tuple[int, ...], List[Tuple[Series, List[str]]]] = {}
+    alike: Dict[Tuple[int, ...], List[Tuple[ScalarSeries, List[str]]]] = {}
     for tag in sorted(series):  # the order of writing depends on where reading began
         found = series[tag]
         key = (len(found.steps), found.steps[0], found.steps[-1])
@@ -176,7 +178,7 @@ def _blocks(series: Mapping[str, Series], source: Source, time_us: int) -> Itera
 
 
 def _slices(
-    first: Series, columns: Mapping[str, List[float]], source: Source, time_us: int
+    first: ScalarSeries, columns: Mapping[str, List[float]], source: StreamSource, time_us: int
 ) -> Iterator[Record]:
     rows = max(1, BLOCK_POINTS // len(columns))
     for begin in range(0, len(first.steps), rows):
@@ -195,7 +197,7 @@ def _slices(
         }
 
 
-def read_points(path: str) -> Dict[str, Series]:
+def read_points(path: str) -> Dict[str, ScalarSeries]:
     """Read all scalars of one event file into memory, by tag.
 
     Raises:

@@ -46,7 +46,7 @@ class Malformed(Exception):
     """The bytes are no event."""
 
 
-class Scalar(NamedTuple):
+class ScalarValue(NamedTuple):
     """A scalar in an event."""
 
     tag: str
@@ -62,7 +62,7 @@ class Event(NamedTuple):
 
     wall_time: float
     step: int
-    scalars: List[Scalar]
+    scalars: List[ScalarValue]
     others: List[Tuple[str, str]]
     """Kind and tag of what is no scalar."""
 
@@ -82,7 +82,7 @@ def parse(data: bytes) -> Event:
         Malformed: it is none.
     """
     wall_time, step = 0.0, 0
-    scalars: List[Scalar] = []
+    scalars: List[ScalarValue] = []
     others: List[Tuple[str, str]] = []
     try:
         for field in _fields(data, 0, len(data)):
@@ -137,7 +137,9 @@ def _text(data: bytes, field: _Field) -> str:
     return data[field.value : field.value + field.size].decode("utf-8", "replace")
 
 
-def _read_value(data: bytes, value: _Field, scalars: List[Scalar], others: List[Tuple[str, str]]) -> None:
+def _read_value(
+    data: bytes, value: _Field, scalars: List[ScalarValue], others: List[Tuple[str, str]]
+) -> None:
     tag, plugin, kind = "", "", ""
     simple: Optional[_Field] = None
     tensor: Optional[_Field] = None
@@ -154,12 +156,12 @@ def _read_value(data: bytes, value: _Field, scalars: List[Scalar], others: List[
             kind = _KINDS[field.number]
     if simple is not None:
         (number,) = struct.unpack_from("<f", data, simple.value)
-        scalars.append(Scalar(tag, number, simple.value, "<f"))
+        scalars.append(ScalarValue(tag, number, simple.value, "<f"))
         return
     if tensor is not None and plugin in ("", "scalars"):
         found = _scalar_tensor(data, tensor)
         if found is not None:
-            scalars.append(Scalar(tag, *found))
+            scalars.append(ScalarValue(tag, *found))
             return
     if not kind:
         kind = _PLUGIN_KINDS.get(plugin, plugin) or "tensors"
@@ -217,10 +219,10 @@ def _listed(data: bytes, field: _Field, layout: str, wire: int) -> List[Tuple[An
     """Return the elements in a repeated field, packed or not."""
     if wire != _VARINT:
         size = struct.calcsize(layout)
-        places = range(field.value, field.value + field.size, size)
+        offsets = range(field.value, field.value + field.size, size)
         if field.wire not in (wire, _BYTES) or field.size % size:
             return []
-        return [(struct.unpack_from(layout, data, place)[0], place, layout) for place in places]
+        return [(struct.unpack_from(layout, data, offset)[0], offset, layout) for offset in offsets]
     numbers = [field.value] if field.wire == _VARINT else []
     at, end = (0, 0) if field.wire == _VARINT else (field.value, field.value + field.size)
     while at < end:

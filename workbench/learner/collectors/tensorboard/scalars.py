@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import Dict, List, Tuple
 
-from workbench.learner.collectors.tensorboard.events import Malformed, Scalar, parse
+from workbench.learner.collectors.tensorboard.events import Malformed, ScalarValue, parse
 from workbench.learner.collectors.tensorboard.tfrecord import (
     FOOTER_BYTES,
     HEADER_BYTES,
@@ -36,7 +36,7 @@ class Damaged(Exception):
     """The file does not go on as an event file does."""
 
 
-class Series:
+class ScalarSeries:
     """The points of one tag, in the order of the file."""
 
     __slots__ = ("steps", "values", "wall_times")
@@ -53,7 +53,7 @@ class Series:
         self.values.append(value)
 
 
-_Templates = Dict[int, List[Tuple[int, struct.Struct, int, Dict[bytes, Series]]]]
+_Templates = Dict[int, List[Tuple[int, struct.Struct, int, Dict[bytes, ScalarSeries]]]]
 """Bytes behind the step -> (bytes from the value on, its layout, its size, all other bytes -> series)."""
 
 
@@ -67,7 +67,7 @@ class ScalarScanner:
         """How many bytes were fed of a record that is not whole yet."""
         self._held = b""
         self._skip = 0
-        self._series: Dict[str, Series] = {}
+        self._series: Dict[str, ScalarSeries] = {}
         self._templates: _Templates = {}
         self._template_count = 0
 
@@ -77,16 +77,16 @@ class ScalarScanner:
         return sum(len(series.steps) for series in self._series.values())
 
     @property
-    def waiting(self) -> Dict[str, Series]:
+    def waiting(self) -> Dict[str, ScalarSeries]:
         """The points that there are to take, by tag."""
         return {tag: series for tag, series in self._series.items() if series.steps}
 
-    def take(self) -> Dict[str, Series]:
+    def take(self) -> Dict[str, ScalarSeries]:
         """Return the points so far by tag, and go on with none."""
-        taken: Dict[str, Series] = {}
+        taken: Dict[str, ScalarSeries] = {}
         for tag, series in self._series.items():
             if series.steps:
-                moved = taken[tag] = Series()
+                moved = taken[tag] = ScalarSeries()
                 moved.steps, moved.wall_times, moved.values = series.steps, series.wall_times, series.values
                 series.steps, series.wall_times, series.values = [], [], []
         return taken
@@ -186,7 +186,7 @@ class ScalarScanner:
             self._learn(event.scalars[0], payload, begin - start)
         return ""
 
-    def _learn(self, scalar: Scalar, payload: bytes, begin: int) -> None:
+    def _learn(self, scalar: ScalarValue, payload: bytes, begin: int) -> None:
         """Remember what surrounds the value, so that the next event of this kind is read by it."""
         if self._template_count >= _TEMPLATE_LIMIT:
             return
@@ -202,10 +202,10 @@ class ScalarScanner:
             known.append((tail, layout, layout.size, {key: self._series_of(scalar.tag)}))
         self._template_count += 1
 
-    def _series_of(self, tag: str) -> Series:
+    def _series_of(self, tag: str) -> ScalarSeries:
         series = self._series.get(tag)
         if series is None:
-            series = self._series[tag] = Series()
+            series = self._series[tag] = ScalarSeries()
         return series
 
     def _count(self, kind: str) -> None:
