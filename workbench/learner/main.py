@@ -50,10 +50,10 @@ def main(arguments: list[str]) -> int:
 
 
 def guard(folder: str) -> int:
-    """Keep the learner of a folder from its start to its end, unless somebody does or did.
+    """Run the learner of a folder from its start to its end, unless another agent does or did.
 
     It never starts a command twice: where an agent lives, or an end is recorded, there is nothing to do;
-    where an agent was killed after the start, what is left of the learner is ended and that is recorded.
+    where an agent was killed after the start, the learner's processes are ended and its end is recorded.
     """
     from workbench.learner.journal import launch_document, state
     from workbench.learner.platform import system

@@ -1,4 +1,4 @@
-"""Stands for a command that runs in a container: starts it, passes its output on, ends as it ends.
+"""Stands in for a command that runs in a container: starts it, relays its output, exits with its exit code.
 
 The learner's guard, outside, keeps it like any command. Named pipes join it to the container's first process
 (``inside.sh``): closing its end of ``control``, which its death does too, ends everything in there.
@@ -27,7 +27,7 @@ DOCUMENT = "container.json"
 """What a runner writes beside ``launch.json``: ``engine`` (a socket), ``name``, ``image``, ``memory_bytes``."""
 
 REASON = "reason.json"
-"""What is known of a command's end beyond its exit code; the guard tells it."""
+"""The reason for a command's end, beyond its exit code; the guard reads it."""
 
 _BYTES = 1 << 20
 _GONE_SECONDS = 2.0
@@ -52,13 +52,13 @@ class PipeReplaced(Exception):
 
 
 class ContainerProxy:
-    """One act in a container."""
+    """Runs one act (``setup`` or ``command``) in a container, as the guard's child: output, signals and exit code."""
 
     def __init__(self, folder: str, config: dict[str, Any], act: str) -> None:
         self._folder = folder
         self._config = config
         self._act = act
-        # The container may put there what it likes: only pipes are opened, and nothing waits for it.
+        # The container can replace these files: only pipes are opened, and opening never blocks.
         self._inside = beneath.Root(os.path.join(folder, "inside"))
         self._output = self._open("output", os.O_RDONLY)
         # Both ways, so that it has no end before there is a writer.
@@ -121,7 +121,7 @@ class ContainerProxy:
         return False
 
     def _has_reason(self) -> bool:
-        """Wait for a reason to be told by somebody else; False when nobody tells any."""
+        """Wait a moment for another process to write a reason; return whether there is one."""
         until = system.elapsed_seconds() + _GONE_SECONDS
         path = os.path.join(self._folder, REASON)
         while not os.path.exists(path) and system.elapsed_seconds() < until:
@@ -129,7 +129,7 @@ class ContainerProxy:
         return os.path.exists(path)
 
     def _find_processes(self) -> None:
-        """Write down where the container's processes are listed, for samples of what they use."""
+        """Write the path of the container's process list, for samples of usage."""
         try:
             found = ask(self._config["engine"], "GET", "containers/%s/json" % self._config["name"])
         except (EngineRefused, OSError):
@@ -140,7 +140,11 @@ class ContainerProxy:
                 file.write(path)
 
     def _follow(self) -> tuple[int, int, int, int] | None:
-        """Pass output and signals on until the act is over; return what was said of its end, if anything."""
+        """Relay output and signals until the act ends.
+
+        Returns exit code, whether it ran out of memory, its peak in bytes, and whether it was stopped from outside;
+        None when the container vanished.
+        """
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
         poll.register(self._result, select.POLLIN)
@@ -171,7 +175,7 @@ class ContainerProxy:
                     gone_at = system.elapsed_seconds() + _GONE_SECONDS
 
     def _ended(self) -> bool:
-        """Say whether the container has ended; an engine that went away says nothing of it."""
+        """Say whether the container has ended; False where the engine itself went away."""
         assert self._ending is not None
         ending, self._ending = self._ending, None
         try:
@@ -195,7 +199,7 @@ class ContainerProxy:
             self._send_control(b"TERM\n")
 
     def _send_control(self, message: bytes) -> None:
-        """Tell the first process in there; who filled the pipe, so that it hears nothing, is ended later."""
+        """Send a message to the container's first process; a full pipe is ignored: the container is ended later."""
         with contextlib.suppress(BlockingIOError):
             os.write(self._control, message)
 
@@ -239,7 +243,7 @@ class ContainerProxy:
 
 
 def write_reason(folder: str, text: str, code: str, hint: str = "", stopped: str = "") -> None:
-    """Leave for the guard why a command ended."""
+    """Write the reason for the command's end, which the guard reads."""
     path = os.path.join(folder, REASON)
     with open(path + ".new", "w", encoding="utf-8") as file:
         json.dump({"text": text, "code": code, "hint": hint, "stopped": stopped}, file)
@@ -255,7 +259,7 @@ def _memory(peak_bytes: int, limit_bytes: int | None) -> tuple[str, str, str]:
 
 
 def start_failure(error: EngineRefused, config: dict[str, Any]) -> tuple[str, str, str]:
-    """Say why an engine did not start a container, what code that is, and what to do."""
+    """Return text, code and hint for a container that the engine did not start."""
     message = (
         error.message.strip().splitlines()[0] if error.message.strip() else "the engine does not say why"
     )

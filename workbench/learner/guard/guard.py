@@ -1,4 +1,4 @@
-"""Keeps one learner: starts its command once, stops it, enforces its limits, says how it is and how it ended.
+"""Keeps one learner: starts its command once, stops it, enforces its limits, records its state and its end.
 
 It holds the learner's lock for life and is the process that orphans of the command are given to. Its scribe keeps
 the output; each notices the other's death.
@@ -37,7 +37,7 @@ _LET_GO_SECONDS = 2.0
 
 
 class Guard:
-    """One learner's guard; the lock is held by its maker, who has read the file of secrets."""
+    """The guard of one learner. Its caller holds the lock and has read the secrets."""
 
     def __init__(
         self, folder: str, launch: LaunchDocument, secrets: dict[str, str], mounts: Sequence[Mount] = ()
@@ -125,7 +125,7 @@ class Guard:
             self._start_scribe()
 
     def _refused(self) -> bool:
-        """Say whether a full disk keeps something from being done."""
+        """Say whether a full disk holds something up."""
         return self._held_back or self._deciding or not self._state.written
 
     def _try_again(self) -> None:
@@ -160,7 +160,7 @@ class Guard:
     # Starting
 
     def _start(self, act: str) -> None:
-        """Start the setup or the command: held first, let go once the state says so."""
+        """Start the setup or the command: forked and held, released once the state records it."""
         self._act = act
         setup = act == "setup"
         name = "setup" if setup else "output"
@@ -210,14 +210,14 @@ class Guard:
             self._scribe.other_pids = self._own_pids()[1:]
 
     def _own_pids(self) -> tuple[int, ...]:
-        """Return our own processes, which are not the learner's."""
+        """Return the pids of the guard's own children, which do not belong to the learner."""
         worker = () if self._upload_worker is None else (self._upload_worker.pid,)
         return (self._scribe.pid, *worker, *(mount.pid for mount in self._mounts))
 
     # Ending
 
     def _follow_requests(self) -> None:
-        """Do what others want, or what the limits demand."""
+        """Act on requests to stop, on another learner's decision, and on limits."""
         # Looked at first: it takes what the watch has told, and a removal is told once.
         request = self._requests.look()
         if not self._gone and state.is_removed(self._folder):

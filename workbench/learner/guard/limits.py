@@ -18,7 +18,7 @@ _NEAR_SECONDS = 0.1
 
 
 class LimitExceeded:
-    """Why a learner has to be stopped, and how long it may take to end."""
+    """The limit that a learner has reached, the reason for its state, and its grace period."""
 
     __slots__ = ("grace_seconds", "kind", "why")
 

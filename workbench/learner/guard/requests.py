@@ -1,4 +1,4 @@
-"""What others want of a running learner: requests to stop it, and the end of the learner that decided."""
+"""Requests to stop a running learner, the decision of another learner, and how the learner is stopped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _POLL_SECONDS = 0.2
 
 
 class Requests:
-    """Looks at ``stop.json`` and ``decision.json`` when they change."""
+    """Reads ``stop.json`` and ``decision.json`` when they change."""
 
     def __init__(self, folder: str, launch: LaunchDocument) -> None:
         self._folder = folder
@@ -83,7 +83,7 @@ class Requests:
 
 
 class LearnerStop:
-    """Of several causes the first stands, but who kills has the last word."""
+    """How a learner is being stopped: the first cause counts, but a kill overrides it."""
 
     def __init__(self, find_members: Callable[[], dict[int, Any]]) -> None:
         self._find_members = find_members
@@ -101,7 +101,7 @@ class LearnerStop:
         return self._ending is not None
 
     def set_cause(self, kind: str, why: dict[str, Any]) -> None:
-        """Take note of a cause."""
+        """Set the cause, unless there is one already; a kill always counts."""
         if not self.kind or kind == "kill":
             self.kind, self.why = kind, why
 

@@ -1,4 +1,4 @@
-"""Chooses the CPUs that a learner may use: those that our other learners use least."""
+"""Chooses the CPUs that a learner may use: those that the fewest other learners of this machine use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNTIL_SEEN_SECONDS = 30.0
 
 
 class CpuChooser:
-    """The choices made at this place. Safe from several threads."""
+    """Remembers its recent choices. Safe from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

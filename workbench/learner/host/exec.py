@@ -1,4 +1,4 @@
-"""A command at a place with somebody in front of it: its streams are carried, on a terminal of its own if wanted."""
+"""An interactive command on a host: its streams are relayed, over a terminal of its own if requested."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BEGIN = "import fcntl,os,sys,termios;fcntl.ioctl(0,termios.TIOCSCTTY,0);os.exec
 
 
 class CommandSession:
-    """One command that runs; :meth:`carry` passes its output on until it has ended."""
+    """One running command; :meth:`relay` passes its output on until it has ended."""
 
     def __init__(
         self,

@@ -51,7 +51,7 @@ News = Dict[str, Dict[str, Part]]
 
 
 class JournalFollower(Subscriber):
-    """Tells one asker what is new. One call at a time; :meth:`interrupt` may come from any thread."""
+    """Answers one caller with what is new in journals. One call at a time; any thread may :meth:`interrupt`."""
 
     def __init__(self) -> None:
         self._watcher = Watcher()

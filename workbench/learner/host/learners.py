@@ -1,4 +1,4 @@
-"""How the learners at a place are: their state files and their locks, told again when they change."""
+"""The status of the learners on a host: their state files and locks, reported when they change."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ LOCK_SECONDS = 1.0
 
 
 class LearnerObserver(Subscriber):
-    """Tells how learners are. One call at a time; :meth:`interrupt` may come from any thread.
+    """Answers one caller with the status of learners. One call at a time; :meth:`interrupt` may come from any thread.
 
-    A learner's facts: ``fingerprint`` (equal as long as nothing changed), ``launched`` (its launch
+    A learner's status: ``fingerprint`` (equal as long as nothing changed), ``launched`` (its launch
     document is there), ``alive`` (its lock is held), ``state`` (its state file, or None).
     """
 
@@ -53,7 +53,7 @@ class LearnerObserver(Subscriber):
         self._interrupted = False
 
     def observe(self, known: Mapping[str, str], timeout_seconds: float) -> Dict[str, Any]:
-        """Return the facts of learners whose fingerprint is not the known one; wait until there are any.
+        """Return the status of learners whose fingerprint is not the known one; wait until there are any.
 
         What is asked counts, not what was asked before: a caller that lost an answer asks again and gets it.
         """
@@ -110,7 +110,7 @@ class LearnerObserver(Subscriber):
 
 
 def learner(folder: str, listed: Optional[Set[str]] = None) -> Dict[str, Any]:
-    """Return the facts of one learner.
+    """Return the status of one learner.
 
     The lock is looked at before the state: an agent records its exit and then lets go, so a free lock and
     after it no exit recorded mean that nobody will record one. But an agent may have begun between the two:

@@ -1,4 +1,4 @@
-"""What is done at a place, by name: one table that every host calls, directly here or through a pipe.
+"""The operations of a host, by name: one table that every host calls, directly here or over a pipe.
 
 Names, arguments and answers of operations are JSON, so that an operation is the same over every host.
 What carries bytes (run, put, read, connect) is not among them: those are functions of the modules beside
@@ -27,7 +27,7 @@ _unpacking = threading.Lock()  # the agent's own unpacking is for one thread at 
 
 
 class HostOperations:
-    """The operations at this place, and what they keep between calls: the files that are watched."""
+    """The table of operations of this host, and the state that they keep between calls."""
 
     def __init__(self) -> None:
         self.watches = WatcherPool()
@@ -80,7 +80,7 @@ class HostOperations:
         """Do an operation.
 
         Raises:
-            Failure: it did not work, or this place does not know it (a newer fabric is at the other end).
+            Failure: it failed, or this agent does not know it (the client is newer).
         """
         found = self._operations.get(operation)
         if found is None:

@@ -1,4 +1,4 @@
-"""What a person should know of a machine before jobs are sent there: its lacks are found here, worded elsewhere."""
+"""Probes a machine before jobs are sent there: facts alone; the client turns them into findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The other end of the pipe: takes frames, does what they ask, each call in a thread of its own."""
+"""Serves calls that arrive as frames on stdin, each in a thread of its own, and answers on stdout."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Answer = Tuple[
 
 
 def serve(stdin: BinaryIO, stdout: BinaryIO) -> int:
-    """Do what the frames on stdin ask until they end; return the exit code of ``python agent.pyz host``."""
+    """Answer the calls on stdin until it ends; return the exit code of ``python agent.pyz host``."""
     return FrameServer(stdin, stdout).run()
 
 
 class FrameServer:
-    """Serves one connection. Locks that it took are let go when it ends, but by whom they were handed to."""
+    """Serves one connection. Its locks are released when it ends, except by processes that inherited them."""
 
     def __init__(self, stdin: BinaryIO, stdout: BinaryIO) -> None:
         self._channel = frames.Channel(stdin, stdout)
@@ -234,7 +234,7 @@ class FrameServer:
 
 
 class _Call:
-    """One call that is being done, and the stream of bytes that comes with it."""
+    """One call in progress, and the stream of bytes that comes with it."""
 
     def __init__(self, frame: frames.Frame, channel: frames.Channel) -> None:
         document = frame.json()

@@ -1,4 +1,4 @@
-"""One answerer for every asker, so that none waits for another's answer or is interrupted with it."""
+"""One subscriber for every caller of a blocking operation, so that none waits for, or is interrupted with, another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Callable, Dict, Generic, TypeVar
 
 
 class Subscriber:
-    """Answers one asker's calls, one at a time; others can make a call that waits return."""
+    """Answers one caller's blocking calls, one at a time; another thread can interrupt a call that waits."""
 
     def interrupt(self) -> None:
         """Make the call that waits, or the next one, return at once."""
@@ -22,19 +22,19 @@ A = TypeVar("A", bound=Subscriber)
 
 
 class Subscribers(Generic[A]):
-    """The answerers by the names of those who ask, made when they first ask."""
+    """The subscribers by their callers' names (``asker``), made at the first call."""
 
     def __init__(self, make: Callable[[], A]) -> None:
         self._make = make
         self._lock = threading.Lock()
-        self._answerers: Dict[str, A] = {}
+        self._subscribers: Dict[str, A] = {}
 
     def of(self, asker: str) -> A:
-        """Return an asker's own answerer."""
+        """Return a caller's own subscriber."""
         with self._lock:
-            if asker not in self._answerers:
-                self._answerers[asker] = self._make()
-            return self._answerers[asker]
+            if asker not in self._subscribers:
+                self._subscribers[asker] = self._make()
+            return self._subscribers[asker]
 
     def interrupt(self, asker: str) -> None:
         """Make an asker's call that waits, or its next one, return at once."""
@@ -43,11 +43,11 @@ class Subscribers(Generic[A]):
     def forget(self, asker: str) -> None:
         """Give back what is kept for an asker."""
         with self._lock:
-            answerer = self._answerers.pop(asker, None)
-        if answerer is not None:
-            answerer.close()
+            subscriber = self._subscribers.pop(asker, None)
+        if subscriber is not None:
+            subscriber.close()
 
     def close(self) -> None:
         """Give everything back."""
-        for asker in list(self._answerers):
+        for asker in list(self._subscribers):
             self.forget(asker)

@@ -1,4 +1,4 @@
-"""What a learner's agent was told to do: ``launch.json`` as values, with defaults for what is left out."""
+"""The launch document of a learner (``launch.json``) as values, with defaults for missing keys."""
 
 from __future__ import annotations
 

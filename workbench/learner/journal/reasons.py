@@ -1,4 +1,4 @@
-"""Why a learner ended, in words: FfDL's codes, what the command said last, what to do about it."""
+"""Reasons for a learner's end: a sentence with the last line of output, FfDL's code, and a hint."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def of_lost_gpu(folder: str, name: str) -> dict[str, Any] | None:
 
 
 def read_reason(folder: str) -> dict[str, Any]:
-    """Return what the command's stand-in knows of its end beyond an exit code: ``reason``, and ``stopped``."""
+    """Return ``reason`` and ``stopped`` of the command's end, as the container proxy wrote them; empty without."""
     try:
         with open(os.path.join(folder, "reason.json"), "rb") as file:
             document = json.loads(file.read())

@@ -1,4 +1,4 @@
-"""Where the symbolic links of a tree lead, by way of each other: each may be innocent, and two together not."""
+"""Where the symbolic links of a tree lead: two links that are harmless alone may lead out of it together."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def leading_out(links: Mapping[str, str]) -> Set[str]:
 
 
 def safe_links(targets: Mapping[str, str], there: Mapping[str, str]) -> Set[str]:
-    """Return those links that can be made in a tree so that none, old or new, leads out of it by them.
+    """Return those new links that can be made in a tree so that no link, old or new, leads out of it.
 
     Args:
-        targets: what each one is to say, by its path in the tree.
-        there: what others say that are there already.
+        targets: the targets of the new links, by path in the tree.
+        there: the targets of the existing links, by path.
     """
     before = leading_out(there)
     taken = set(targets)

@@ -1,4 +1,4 @@
-"""Asks a container engine the few things that an agent must, over its socket, without a library."""
+"""A minimal client of a container engine's API over its socket, without a library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHUNK_BYTES = 65536
 
 
 class EngineRefused(Exception):
-    """The engine answered, and said no."""
+    """The engine answered with an HTTP error."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class EngineRefused(Exception):
 
 
 class EngineRequest:
-    """A question that was sent; its answer is read when there is one."""
+    """A request that was sent; its answer can be waited for and read later."""
 
     def __init__(self, stream: socket.socket, method: str, target: str, body: Any = None) -> None:
         content = b"" if body is None else json.dumps(body).encode()
@@ -44,7 +44,7 @@ class EngineRequest:
         return self._stream.fileno()
 
     def receive(self) -> bool:
-        """Take what has come of the answer, which may begin long before it ends; say whether it is whole."""
+        """Read what has arrived of the answer, without blocking; return whether it is complete."""
         self._stream.setblocking(False)
         try:
             return self._receive()
@@ -64,8 +64,8 @@ class EngineRequest:
         """Read the answer: JSON as a value, anything else as text.
 
         Raises:
-            EngineRefused: the engine said no.
-            OSError: it said nothing.
+            EngineRefused: the engine answered with an error.
+            OSError: the connection failed.
         """
         with self._stream:
             while not self._receive():
@@ -84,7 +84,7 @@ class EngineRequest:
         return value
 
     def close(self) -> None:
-        """Forget the question."""
+        """Close the connection."""
         self._stream.close()
 
 
@@ -110,7 +110,7 @@ def ask(
     """Ask the engine at a socket; return its answer.
 
     Raises:
-        EngineRefused: it said no.
+        EngineRefused: it answered with an error.
         OSError: it does not answer.
     """
     return EngineRequest(connected(path, timeout_seconds), method, target, body).answer()

@@ -47,7 +47,7 @@ class Lease:
         return Lease({name: self._descriptors.pop(name) for name in names})
 
     def write(self, text: str) -> None:
-        """Say anew who holds it."""
+        """Replace the text that says who holds it."""
         for descriptor in self._descriptors.values():
             _write(descriptor, text)
 
@@ -84,9 +84,9 @@ def take(names: Sequence[str], folder: str, text: str) -> Optional[Lease]:
 
 
 def close_inherited(names: Iterable[str]) -> None:
-    """Close what this process was handed of these names' leases: another job may have them.
+    """Close the descriptors of these names' leases that this process inherited: another job may take them.
 
-    They are known by their files alone; whoever else was handed them holds them on.
+    They are recognized by their files. Other processes that inherited them keep holding them.
     """
     files = {file_name(name) for name in names}
     try:

@@ -216,7 +216,7 @@ def libc() -> Any:  # a ctypes library has no narrower type
 
 
 def output_of(argv: list[str]) -> str:
-    """Return what a command prints; empty when it is missing or fails."""
+    """Return a command's stdout; empty when it is missing or fails."""
     return pid_and_output_of(argv)[1]
 
 

@@ -1,4 +1,4 @@
-"""What the containers of a learner's pod are told, and where things lie in it: one document, the same for all."""
+"""The configuration of a learner's pod (``pod.json``, the same for all its containers) and the paths in it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ ENVIRONMENT = JOURNAL + "/env"
 CODE = "code.tar.gz"
 DOCUMENT = GIVEN + "/pod.json"
 READ = JOURNAL + "/read.json"
-"""How far the journal was read by who keeps it."""
+"""The offsets up to which the client has read the journal."""
 FETCHED = JOURNAL + "/fetched"
-"""Made by who has fetched all results."""
+"""Created by the client that has fetched all results."""
 RCLONE = JOURNAL + "/rclone"
 """What moves the data of stores."""
 RCLONE_PACKED = JOURNAL + "/rclone.gz"
@@ -36,10 +36,10 @@ RCLONE_PACKED = JOURNAL + "/rclone.gz"
 TERMINATION = "/dev/termination-log"
 TERMINATION_BYTES = 4096
 PORT = 29499
-"""Where side-cars tell each other how their learners ended."""
+"""The port on which side-cars exchange how their learners ended."""
 
 NO_PYTHON = "there is no Python 3.8 in this image"
-"""What a container says that is asked for the agent and has nothing to run it."""
+"""What a container prints when it has no Python to run the agent with."""
 
 STATE_DIR = "/job"
 MODEL = "/job/model-code"
@@ -63,7 +63,7 @@ EXIT_GANG = 75
 
 
 class PodConfig:
-    """The document, for one learner."""
+    """The pod's document, as one learner reads it."""
 
     def __init__(self, document: dict[str, Any], index: int) -> None:
         self.document = document
@@ -74,7 +74,7 @@ class PodConfig:
         self.folder = "%s/learner-%d" % (ATTEMPT, self.learner)
 
     def number(self, name: str) -> float:
-        """Return a number of the document."""
+        """Return a number from the document by its key."""
         return float(self.document[name])
 
     def name_of(self, learner: int) -> str:
@@ -83,7 +83,7 @@ class PodConfig:
 
 
 def read() -> PodConfig:
-    """Read the document; which learner this is the cluster says."""
+    """Read the document; the cluster gives the learner's index in ``JOB_COMPLETION_INDEX``."""
     with open(DOCUMENT, "rb") as file:
         document = json.loads(file.read())
     return PodConfig(document, int(os.environ.get("JOB_COMPLETION_INDEX") or 0))
@@ -102,7 +102,7 @@ def own_variables(pod: PodConfig) -> dict[str, str]:
 
 
 def termination_document(found: dict[str, Any], stop: dict[str, Any]) -> dict[str, Any]:
-    """Return what is left of a learner's state where the cluster keeps it, by its state and its request to stop."""
+    """Return the document for the container's termination message, from a learner's state and its request to stop."""
     last: dict[str, Any] = {key: found.get(key) for key in _ENDING}
     if last["stopped"] and stop.get("by") == BY_CLUSTER:
         last["ended_by"] = "cluster"  # nobody asked the job to stop: it is to run again
@@ -110,7 +110,7 @@ def termination_document(found: dict[str, Any], stop: dict[str, Any]) -> dict[st
 
 
 def write_termination(document: dict[str, Any]) -> None:
-    """Leave a document where the cluster keeps it with the container's end."""
+    """Write the container's termination message, which the cluster keeps with its status."""
     data = json.dumps(document, separators=(",", ":")).encode()
     reason = document.get("reason")
     if len(data) > TERMINATION_BYTES and isinstance(reason, dict):
@@ -124,7 +124,7 @@ def write_termination(document: dict[str, Any]) -> None:
 
 
 def await_file(pod: PodConfig, path: str, what: str) -> None:
-    """Wait until something has been sent.
+    """Wait until a file has been sent to the pod.
 
     Raises:
         Failure: it did not come in time.

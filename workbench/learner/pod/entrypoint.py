@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from workbench.learner.pod.config import PodConfig
 
 AGENTS = 4
-"""So many agents are sent to a learner whose agent was killed, before it is given up."""
+"""How many agents are started for a learner whose agents are killed, before it is given up."""
 
 _SLICE_BYTES = 1 << 20
 _WAIT_SECONDS = 5.0
@@ -28,7 +28,7 @@ _RETRY_SECONDS = 0.1
 
 
 def run_learner() -> int:
-    """Keep the learner; return its exit code."""
+    """Run the learner to its end; return its exit code."""
     pod = config.read()
     write_launch(pod, dict(os.environ))
     if pod.launch.get("stores"):
@@ -54,7 +54,7 @@ def write_launch(pod: PodConfig, environment: dict[str, str]) -> None:
 
 
 class LogEcho:
-    """Prints what is published of one log."""
+    """Prints the published part of one log."""
 
     def __init__(self, folder: str, name: str) -> None:
         self.index = "%s/%s.idx" % (folder, name)
@@ -81,7 +81,7 @@ class LogEcho:
 
 
 class PodInit:
-    """The first process: it reaps, hears the cluster's signals, and is the last to go."""
+    """The container's first process (pid 1): reaps children, handles the cluster's signals, and ends last."""
 
     def __init__(self, pod: PodConfig) -> None:
         self._pod = pod
@@ -112,7 +112,7 @@ class PodInit:
         self._watcher.wake()
 
     def _forward_stop(self) -> None:
-        """Have the learner halted when its pod is to end."""
+        """Request the learner's halt when the cluster ends the pod."""
         if not self._stop_requested:
             return
         self._stop_requested = False

@@ -1,4 +1,4 @@
-"""Serves a pod's journal by frames, as a host does, and keeps in mind how far it was read."""
+"""Serves a pod's journal over frames, as a host does, and records how far it was read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.learner.pod import config
 
 
 class PodServer(FrameServer):
-    """One reader's connection."""
+    """Serves one reader's connection."""
 
     def __init__(self, stdin: BinaryIO, stdout: BinaryIO) -> None:
         super().__init__(stdin, stdout)
@@ -26,7 +26,7 @@ class PodServer(FrameServer):
 
 
 def write_read_offsets(offsets: Dict[str, int]) -> None:
-    """Write down how far a reader has come, and that it is there."""
+    """Record the offsets that a reader has reached, and its pid."""
     new = "%s.new-%d" % (config.READ, os.getpid())
     try:
         with open(new, "w", encoding="utf-8") as file:
@@ -37,12 +37,12 @@ def write_read_offsets(offsets: Dict[str, int]) -> None:
 
 
 def read_offsets() -> Dict[str, int]:
-    """Return how far the journal was read."""
+    """Return the offsets up to which the journal was read, by file."""
     return {str(name): int(value) for name, value in (read_object(config.READ).get("offsets") or {}).items()}
 
 
 def reader_is_alive() -> bool:
-    """Say whether the reader is still there."""
+    """Say whether the last reader's process is still running."""
     pid = read_object(config.READ).get("pid")
     return bool(pid) and os.path.exists("/proc/%s" % pid)
 

@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
 
 
 def execute(argv: list[str]) -> int:
-    """Become a command beside the learner's, with what that one sees."""
+    """Replace this process by a command with the learner's folder and environment (``fabric exec``)."""
     from workbench.learner.pod import config
 
     pod = config.read()

@@ -32,7 +32,7 @@ _FIELDS = ("exit_code", "signal", "stopped", "ended_us", "reason")
 
 
 class PeerListener:
-    """Hears the other side-cars, and writes what they say where this learner's agent looks."""
+    """Receives how other learners ended, and writes it where this learner's agent reads it."""
 
     def __init__(self, pod: PodConfig) -> None:
         self._pod = pod
@@ -70,7 +70,7 @@ class PeerListener:
 
 
 def record_end(pod: PodConfig, ending: dict[str, Any]) -> None:
-    """Take in how another learner ended."""
+    """Record how another learner ended."""
     learner = int(ending["learner"])
     if learner == pod.learner or not 1 <= learner <= pod.learners:
         return
@@ -82,7 +82,7 @@ def record_end(pod: PodConfig, ending: dict[str, Any]) -> None:
 
 
 def decide_attempt(pod: PodConfig) -> None:
-    """Say which learner's end decided the attempt, once that is known from those that have ended."""
+    """Write ``decision.json`` once the learners that have ended decide the attempt."""
     path = config.ATTEMPT + "/decision.json"
     if os.path.exists(path):
         return
@@ -104,7 +104,7 @@ def decide_attempt(pod: PodConfig) -> None:
 
 
 def announce_end(pod: PodConfig, timeout_seconds: float) -> list[int]:
-    """Tell all other side-cars how this learner ended; return those that could not be told in time."""
+    """Send this learner's end to all other side-cars; return the learners that were not reached in time."""
     ending = json.dumps({**{key: state.read(pod.folder).get(key) for key in _FIELDS}, "learner": pod.learner})
     line = json.dumps({"said": ending, "by": _signed(pod, ending)}).encode() + b"\n"
     until = time.monotonic() + timeout_seconds
@@ -118,7 +118,7 @@ def announce_end(pod: PodConfig, timeout_seconds: float) -> list[int]:
 
 
 def _announce_to(name: str, line: bytes) -> bool:
-    """Tell one side-car; return whether there is nothing more to be told: it heard it, or its pod is over."""
+    """Send it to one side-car; return whether that is done: it answered, or its pod is gone."""
     try:
         socket.getaddrinfo(name, config.PORT, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

@@ -1,4 +1,4 @@
-"""Builds what ``requirements:`` ask for in a pod, with the image's own Python, before the learner starts."""
+"""Builds the environment of ``requirements:`` in a pod, with the image's own Python, before the learner starts."""
 
 from __future__ import annotations
 

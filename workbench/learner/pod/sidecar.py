@@ -1,6 +1,6 @@
 """The side-car of a learner's pod: stays while the learner runs, then prints what nobody has read of its journal.
 
-It is read by ``pod host`` in the same container. It never keeps a pod for longer than it was told to.
+It is read by ``pod host`` in the same container. It keeps a pod no longer than its configuration allows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ READER_SECONDS = 1.5
 """How long a reader that is there may take for the last bytes before they are printed."""
 
 ANNOUNCE_SECONDS = 20.0
-"""How long it is tried to tell the other learners' side-cars how this learner ended: one may just be starting."""
+"""How long announcing the learner's end to the other side-cars is retried: one may just be starting."""
 
 _WAIT_SECONDS = 5.0
 _POLL_SECONDS = 0.05
@@ -40,7 +40,7 @@ def serve() -> int:
 
 
 class SideCar:
-    """One pod's."""
+    """The side-car of one pod: it uploads meanwhile, announces the learner's end and prints the unread journal."""
 
     def __init__(self, pod: PodConfig) -> None:
         self._pod = pod
@@ -81,7 +81,7 @@ class SideCar:
         return str(state.read(self._pod.folder).get("phase") or "")
 
     def _manage_upload_worker(self) -> None:
-        """Store what is new as long as the command runs: the rest its own agent stores, at the end."""
+        """Run the upload worker as long as the command runs; the learner's own agent uploads the rest at the end."""
         if not self._stores:
             return
         phase = self._phase()
@@ -95,7 +95,7 @@ class SideCar:
             self._stores = False
 
     def _announce_end(self) -> None:
-        """Tell the other side-cars how the learner ended, once: they need not wait for its results to be stored."""
+        """Announce the learner's end to the other side-cars, once, before its results are stored."""
         if self._listener is None or self._end_announced or self._phase() not in peers.ENDED:
             return
         self._end_announced = True

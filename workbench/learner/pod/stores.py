@@ -1,4 +1,4 @@
-"""What a pod's containers do for data stores: rclone is unpacked, and what is new is stored beside the command."""
+"""What a pod's containers do for data stores: install rclone, and upload results while the command runs."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def install_rclone(pod: PodConfig) -> None:
 
 
 def limit_memory() -> None:
-    """Let rclone take less memory than it likes to: a container's is limited."""
+    """Limit rclone's buffers: a container's memory is limited."""
     os.environ.setdefault("RCLONE_BUFFER_SIZE", _BUFFER)
 
 
 def start_upload_worker(pod: PodConfig) -> UploadWorker | None:
-    """Start storing what is new as long as the learner's command runs; None where there is nothing to be stored."""
+    """Start the process that uploads while the command runs; None where there is nothing to upload."""
     launch = read(pod.folder)
     if not launch.stores:
         return None
