@@ -14,6 +14,7 @@ The tree::
       NotAllowed                    77   rights are missing
         NeedsLogin                  77   a person has to type something first
       ConfigError                   78   the configuration is at fault, or too new or old for this version
+        HomeNotBound                78   the home is a copy, or was moved: it only reads
       BackendError                  69   anything that a backend raises (root of that family)
       RunnerError                   70   anything that a runner raises (root of that family)
         LaunchRefused               70   this launch cannot work however often it is tried
@@ -127,6 +128,10 @@ class ConfigError(FabricError):
     """The configuration is at fault, or a file is from a newer version of fabric."""
 
     exit_code = 78
+
+
+class HomeNotBound(ConfigError):
+    """A home that is a copy of another one, or was moved: it can be read, and steers no learner."""
 
 
 class BackendError(FabricError):

@@ -202,6 +202,11 @@ class Home:
         return self.path / "home.json"
 
     @property
+    def binding(self) -> Path:
+        """``binding.json``: the folder that this home is, so that a copy is known for one."""
+        return self.path / "binding.json"
+
+    @property
     def database(self) -> Path:
         """The one SQLite file."""
         return self.path / "fabric.db"

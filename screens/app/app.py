@@ -36,6 +36,7 @@ from workbench.job import State
 from workbench.paths import Home
 from workbench.store import jobs
 from workbench.store.db.database import Store
+from workbench.store.db.home_folder import BIND, why_not
 from workbench.store.db.rows import JobRow
 
 if TYPE_CHECKING:
@@ -143,6 +144,8 @@ class FabricApp(AppActions):
         self.set_keymap(self.key_map.for_textual())
         for fault in self.key_map.faults:
             self.show_message(fault, "warning")
+        if (text := why_not(self.home)) is not None:
+            self.show_message(f"{text} ({BIND} says what can be done)", "warning")
         self.set_interval(TICK_SECONDS, self._tick)
 
     def _repaint(self, theme: Theme) -> None:

@@ -18,6 +18,8 @@ from tests.docs.shown import Session, session
 from workbench.cli.framework import registry
 from workbench.cli.framework.declare import Command, Family
 from workbench.cli.framework.dispatch import load
+from workbench.paths import Home
+from workbench.store.db.home_folder import bind
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -114,6 +116,7 @@ def copied(stage: Session) -> Iterator[Session]:
         for name in (".local", ".config", "work", "mnist", "data", ".zfunc"):
             if (stage.root / name).exists():
                 shutil.copytree(stage.root / name, made.root / name, dirs_exist_ok=True, symlinks=True)
+        bind(Home(made.root / ".local" / "share" / "fabric"))
         made.environment |= {"WANDB_API_KEY": "secret", "TERM": "dumb"}
         yield made
 

@@ -25,7 +25,7 @@ def test_an_empty_home_is_made_private_with_an_identity(home: Home) -> None:
 
     assert stat.S_IMODE(home.path.stat().st_mode) == 0o700
     assert len(home_uuid(home)) == 36
-    assert sorted(entry.name for entry in home.path.iterdir()) == ["fabric.db", "home.json"]
+    assert sorted(entry.name for entry in home.path.iterdir()) == ["binding.json", "fabric.db", "home.json"]
 
 
 def test_the_identity_stays_when_the_home_is_opened_again(home: Home) -> None:
@@ -87,12 +87,12 @@ def test_an_older_database_is_upgraded_only_by_the_controller(
     from sqlite_utils import Database
     from sqlite_utils.migrations import Migrations
 
-    from workbench.store.db import setup
+    from workbench.store.db import migrations
 
     with Store.open(home) as store:
         add_job(store, "kept")
     steps = Migrations("fabric")
-    steps(name="m001_first")(setup.m001_first)
+    steps(name="m001_first")(migrations.m001_first)
 
     @steps()
     def m002_colour(database: Database) -> None:
@@ -102,7 +102,7 @@ def test_an_older_database_is_upgraded_only_by_the_controller(
     def m003_shape(database: Database) -> None:
         database.execute("ALTER TABLE jobs ADD COLUMN shape TEXT NOT NULL DEFAULT 'round'")
 
-    monkeypatch.setattr(setup, "STEPS", steps)
+    monkeypatch.setattr(migrations, "STEPS", steps)
     monkeypatch.setattr(setup, "LATEST", 3)
     with pytest.raises(ConfigError, match="schema 1, this one needs 3"):
         Store.open(home)
@@ -117,18 +117,18 @@ def test_a_step_that_fails_leaves_what_was_there(home: Home, monkeypatch: pytest
     from sqlite_utils import Database
     from sqlite_utils.migrations import Migrations
 
-    from workbench.store.db import setup
+    from workbench.store.db import migrations
 
     Store.open(home).close()
     steps = Migrations("fabric")
-    steps(name="m001_first")(setup.m001_first)
+    steps(name="m001_first")(migrations.m001_first)
 
     @steps()
     def m002_half(database: Database) -> None:
         database.execute("ALTER TABLE jobs ADD COLUMN half TEXT")
         database.execute("ALTER TABLE missing ADD COLUMN other TEXT")
 
-    monkeypatch.setattr(setup, "STEPS", steps)
+    monkeypatch.setattr(migrations, "STEPS", steps)
     monkeypatch.setattr(setup, "LATEST", 2)
     with pytest.raises(FabricError, match="no such table"):
         Store.open(home, migrate=True)
@@ -142,7 +142,7 @@ def test_a_step_that_fails_leaves_what_was_there(home: Home, monkeypatch: pytest
 def test_the_first_migration_makes_the_schema_that_a_new_database_gets(home: Home, tmp_path: Path) -> None:
     from sqlite_utils import Database
 
-    from workbench.store.db.setup import STEPS
+    from workbench.store.db.migrations import STEPS
 
     def shape(connection: sqlite3.Connection) -> list[tuple[str, str, str]]:
         rows = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()

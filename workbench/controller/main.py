@@ -24,6 +24,7 @@ from workbench.controller.runtime.server import ControllerServer, socket_path
 from workbench.controller.runtime.session_lender import lend
 from workbench.errors import CannotWrite, FabricError, TryAgain, UsageError
 from workbench.paths import Home, default_home
+from workbench.store.db.home_folder import refresh, require_home
 from workbench.store.db.identity import home_uuid
 from workbench.version import VERSION
 
@@ -119,12 +120,14 @@ def main(arguments: Sequence[str]) -> int:
         home, waits = _read(arguments)
         _detach(home)
         uuid = home_uuid(home)
+        require_home(home)
         lock = _take_lock(home, waits=waits)
     except FabricError as error:
         print(f"controller: {error}", file=sys.stderr)
         return error.exit_code
     if lock is None:
         return 0
+    refresh(home)
     log = ControllerLog(home.controller_log)
     try:
         return _run(home, uuid, lock, log)

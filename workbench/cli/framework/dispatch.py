@@ -30,9 +30,11 @@ def invoke(entry: registry.Entry, args: list[str]) -> int:
     import typer
     from typer.main import get_command
 
+    from workbench.services import open_store
     from workbench.services.backends import prompts
 
     prompts.answer_by(_type_answer)
+    open_store.report_copies_by(_warn_of_copy)
     own, after = target.split(args)
     command = get_command(target.app())
     try:
@@ -52,6 +54,13 @@ def _type_answer(question: Question) -> str | None:
     from workbench.terminal.prompts import type_answer
 
     return type_answer(question)
+
+
+def _warn_of_copy(why: str) -> None:
+    from workbench.store.db.home_folder import BIND
+    from workbench.terminal.errors import warn
+
+    warn(f"{why}, and what it knows of open jobs is old; `{BIND}` says what can be done")
 
 
 def unknown_command(name: str, *, more: tuple[str, ...] = ()) -> int:

@@ -32,7 +32,7 @@ TRY_AGAIN_SECONDS = 0.2
 def purge(home: Home, job_id: str, who: str, post: Post) -> None:
     """Remove all that there is of a deleted job but its tombstone, and tell so. For a thread of its own."""
     try:
-        with Store.open(home) as store:
+        with Store.open(home, makes=False) as store:
             mark_deleted(store, job_id, who=who, origin="controller")
         forget_secrets(home, job_id)
         remove_folder(home.job(job_id).path)
@@ -47,7 +47,7 @@ def tidy_up(home: Home, log: ControllerLog, post: Post) -> None:
     from workbench.store.updates.rebuild import reconcile
 
     try:
-        with Store.open(home) as store:
+        with Store.open(home, makes=False) as store:
             report = reconcile(store)
             removed = remove_leftovers(home, store)
     except Exception as error:

@@ -22,6 +22,7 @@ from workbench.paths import Home
 from workbench.spec import JobSpec
 from workbench.store.db.database import Store
 from workbench.store.db.errors import write_failure
+from workbench.store.db.home_folder import require_home
 from workbench.store.db.rows import JobDetail, JobRow, TargetRef
 from workbench.store.jobs import insert_job, job, new_attempt, step, who_am_i
 from workbench.store.queries.requests import add_request
@@ -68,7 +69,9 @@ def submit(store: Store, submission: Submission, *, origin: str) -> JobRow:
 
     Raises:
         CannotWrite: the home takes no more; nothing is left of the job.
+        HomeNotBound: the home is a copy.
     """
+    require_home(store.home)
     job_id = submission.job_id or new_job_id()
     who = who_am_i()
     try:
@@ -90,7 +93,9 @@ def take_up(store: Store, submission: Submission, attempt: int, *, origin: str) 
 
     Raises:
         CannotWrite: the home takes no more; nothing is left of the job.
+        HomeNotBound: the home is a copy.
     """
+    require_home(store.home)
     assert submission.job_id is not None
     who = who_am_i()
     if known := job(store, submission.job_id):

@@ -22,6 +22,7 @@ from typing import Any, Final
 from workbench.controller.runtime.lock import read_lock
 from workbench.errors import FabricError
 from workbench.paths import Home
+from workbench.store.db.home_folder import is_home, require_home
 from workbench.version import VERSION
 
 ANSWER_SECONDS: Final = 2.0
@@ -52,7 +53,12 @@ class ControllerStatus:
 
 
 def ensure_controller(home: Home) -> None:
-    """Wake the controller; start one where none answers, or an older version's. Returns at once."""
+    """Wake the controller; start one where none answers, or an older version's. Returns at once.
+
+    Raises:
+        HomeNotBound: the home is a copy, whose jobs another home's controller looks after.
+    """
+    require_home(home)
     _reap()
     answer = say(home, "wake")
     if answer is None:
@@ -97,8 +103,42 @@ def stop_controller(home: Home) -> bool:
 def say(home: Home, what: str, **more: Any) -> Mapping[str, Any] | None:
     """Say a word to the controller, and what comes with it; None when none answers."""
     connection = dial(home, what, **more)
-    if connection is None:
+    answer = None if connection is None else _read_answer(connection)
+    if answer is not None:
+        _starting.pop(home.path, None)
+    return answer
+
+
+def pid_at(address: str) -> int | None:
+    """Return the process of the controller that answers on a socket, of whichever folder; None where none does."""
+    connection = _connect(address, "status")
+    answer = None if connection is None else _read_answer(connection)
+    return int(answer["pid"]) if answer and "pid" in answer else None
+
+
+def dial(home: Home, what: str, **more: Any) -> socket.socket | None:
+    """Say a word to the controller and return the socket on which it answers; None when none is there."""
+    if not is_home(home):
+        return None  # a lock file that was copied names the socket of the original's controller
+    held = read_lock(home)
+    if held is None or not held.socket:
         return None
+    return _connect(held.socket, what, **more)
+
+
+def _connect(address: str, what: str, **more: Any) -> socket.socket | None:
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(ANSWER_SECONDS)
+        connection.connect(address)
+        connection.sendall(json.dumps({"do": what, **more}).encode() + b"\n")
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def _read_answer(connection: socket.socket) -> Mapping[str, Any] | None:
     with contextlib.suppress(OSError, ValueError), connection:
         data = b""
         while not data.endswith(b"\n"):
@@ -107,25 +147,8 @@ def say(home: Home, what: str, **more: Any) -> Mapping[str, Any] | None:
                 return None
             data += part
         answer = json.loads(data)
-        _starting.pop(home.path, None)
         return answer if isinstance(answer, dict) else None
     return None
-
-
-def dial(home: Home, what: str, **more: Any) -> socket.socket | None:
-    """Say a word to the controller and return the socket on which it answers; None when none is there."""
-    held = read_lock(home)
-    if held is None or not held.socket:
-        return None
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.settimeout(ANSWER_SECONDS)
-        connection.connect(held.socket)
-        connection.sendall(json.dumps({"do": what, **more}).encode() + b"\n")
-    except OSError:
-        connection.close()
-        return None
-    return connection
 
 
 def _is_starting(home: Home) -> bool:

@@ -18,6 +18,7 @@ from backends.registry import load_backend
 from workbench.controller.runtime.connect import ensure_controller, say
 from workbench.errors import ConfigError, NotAllowed, PlaceUnreachable, TryAgain
 from workbench.paths import Home
+from workbench.store.db.home_folder import is_home
 from workbench.store.db.rows import TargetRef
 
 HOLD_SECONDS: Final = 15.0
@@ -108,7 +109,7 @@ def hand_over(home: Home) -> None:
         TryAgain: none answers.
     """
     answers = dict(ANSWERS.held())
-    if answers:
+    if answers and is_home(home):
         _tell(home, "hold", answers=answers)
         say(home, "wake")
 

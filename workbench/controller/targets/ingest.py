@@ -181,7 +181,7 @@ class JournalIngestion:
             self._wait()
             try:
                 if self._due(time.monotonic()) or self._draining:
-                    store = store or Store.open(self._home)
+                    store = store or Store.open(self._home, makes=False)
                     self._take(store)
                     self._said = ""
             except Exception as error:

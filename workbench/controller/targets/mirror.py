@@ -333,7 +333,7 @@ def fetch_stored(home: Home, job_id: str, runner: Runner) -> None:
     Raises:
         FabricError: the store does not give them.
     """
-    with Store.open(home) as store:
+    with Store.open(home, makes=False) as store:
         spec = detail(store, job_id).spec
     if not spec.fetch_results:
         return

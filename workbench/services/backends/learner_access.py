@@ -26,10 +26,15 @@ class LearnerAccess:
 
 
 @contextmanager
-def reached(job: str, learner: int, attempt: int | None = None) -> Iterator[LearnerAccess]:
+def reached(
+    job: str, learner: int, attempt: int | None = None, *, steers: bool = False
+) -> Iterator[LearnerAccess]:
     """Open the place of a job for one of its learners, of its last attempt unless another is named.
 
+    ``steers`` says that something is done to the learner, which a copy of its home may only look at.
+
     Raises:
+        HomeNotBound: something is to be done, and the home is a copy.
         UsageError: the job has no such learner or attempt.
         PlaceUnreachable: its place does not answer.
     """
@@ -40,7 +45,7 @@ def reached(job: str, learner: int, attempt: int | None = None) -> Iterator[Lear
     from workbench.services.open_store import store_with
     from workbench.store.db.database import home_uuid
 
-    with store_with(job) as (store, row):
+    with store_with(job, steers=steers) as (store, row):
         uuid, home = row.place.home(home_uuid(store.home)), store.home
     if learner > row.learners:
         raise UsageError(f"the job has {row.learners} learners, there is no learner {learner}")

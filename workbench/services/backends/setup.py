@@ -138,6 +138,7 @@ def purge(options: BackendOptions) -> None:
     """Remove all that this home keeps at a backend; files that were downloaded stay.
 
     Raises:
+        HomeNotBound: this home is a copy of the one that has it.
         TryAgain: jobs of this home run there.
         ConfigError: the backend is this machine.
     """
@@ -145,7 +146,9 @@ def purge(options: BackendOptions) -> None:
     from workbench.paths import Home, default_home
     from workbench.services.backends.placement import open_backend
     from workbench.store.db.database import home_uuid
+    from workbench.store.db.home_folder import require_home
 
+    require_home(Home(default_home()))
     if options.type == "local":
         raise ConfigError("this machine keeps the home itself, which is not removed", hint="see fabric gc")
     with closing(open_backend(options).open()) as opened:

@@ -15,6 +15,8 @@ class Keeper:
     """Notices within a second that the controller is gone, and starts another, in a thread of its own.
 
     ``at_once`` checks at the beginning, too; a caller that has just started the controller leaves it out.
+
+    Entering it raises HomeNotBound in a copy of a home, where no controller runs and nothing would happen.
     """
 
     EVERY_SECONDS = 0.7
@@ -28,6 +30,9 @@ class Keeper:
         """Why no controller can be started, or empty."""
 
     def __enter__(self) -> Self:
+        from workbench.store.db.home_folder import require_home
+
+        require_home(self._home)
         self._thread.start()
         return self
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class ControllerStart:
     """Starts the controller in a thread while a job is being prepared: either takes as long as the other.
 
-    A failure is not reported here: :func:`submit` needs the controller too, and raises it.
+    A failure is not reported here: :func:`submit` needs the controller too, and raises it. Only a home that is a copy
+    is refused at once.
     """
 
     def __init__(self, home: Home) -> None:
@@ -25,6 +26,9 @@ class ControllerStart:
         self._thread = threading.Thread(target=self._start, name="controller start", daemon=True)
 
     def __enter__(self) -> Self:
+        from workbench.store.db.home_folder import require_home
+
+        require_home(self._home)
         self._thread.start()
         return self
 

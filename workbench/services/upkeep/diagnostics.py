@@ -108,8 +108,13 @@ def _python_path(home: Home) -> Iterator[Finding]:
 
 
 def _home(home: Home) -> Iterator[Finding]:
+    from workbench.store.db.home_folder import BIND, why_not
+
     if not home.path.exists():
         yield Finding("home", f"{home.path} is not there yet; the first job makes it")
+        return
+    if (why := why_not(home)) is not None:
+        yield Finding("home", why, "wrong", "no job is started, stopped or moved on here", BIND)
         return
     mode = home.path.stat().st_mode & 0o777
     if mode & 0o077:
@@ -157,9 +162,12 @@ def _database(home: Home) -> Iterator[Finding]:
 def _controller(home: Home) -> Iterator[Finding]:
     from workbench.controller.runtime.client import status
     from workbench.store.db.database import Store
+    from workbench.store.db.home_folder import is_home
     from workbench.store.jobs import open_jobs
     from workbench.version import VERSION
 
+    if not is_home(home):
+        return
     found = status(home)
     if found is None:
         waiting = 0

@@ -40,19 +40,20 @@ def rebuild_database(home: Home) -> RebuiltDatabase:
     from workbench.controller.runtime.client import ensure_controller
     from workbench.metrics import ingest
     from workbench.store.db.database import Store
+    from workbench.store.db.home_folder import is_home
     from workbench.store.db.identity import make_home
     from workbench.store.jobs import open_jobs
     from workbench.store.updates.rebuild import rebuild
 
     make_home(home)
-    lock = _take_controller_lock(home)
+    lock = take_controller_lock(home)
     try:
         report = rebuild(home, ingest=ingest)
     finally:
         lock.release()
     with Store.open(home) as store:
         waiting = len(open_jobs(store))
-    if waiting:
+    if waiting and is_home(home):
         ensure_controller(home)
     return RebuiltDatabase(
         jobs=report.jobs,
@@ -64,7 +65,7 @@ def rebuild_database(home: Home) -> RebuiltDatabase:
     )
 
 
-def _take_controller_lock(home: Home) -> ControllerLock:
+def take_controller_lock(home: Home) -> ControllerLock:
     """Have the controller step down, and keep every other from starting."""
     from workbench.clock import elapsed_seconds
     from workbench.controller.runtime.client import stop_controller

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, InputMissing
 from workbench.paths import Home
 from workbench.store.db.errors import in_words
-from workbench.store.db.identity import home_uuid, make_home
+from workbench.store.db.identity import home_uuid
 from workbench.store.db.schema import LATEST
 from workbench.store.db.setup import bind_controller, journal_mode, prepare, version_of
 
@@ -43,21 +43,25 @@ class Store:
         self._seen_version = self._pragma("data_version")
 
     @classmethod
-    def open(cls, home: Home, *, wait_seconds: float = 10.0, migrate: bool = False) -> Self:
+    def open(
+        cls, home: Home, *, wait_seconds: float = 10.0, migrate: bool = False, makes: bool = True
+    ) -> Self:
         """Open the store of a home.
 
         The home, its ``home.json`` and an empty database are made where they are missing.
 
         ``wait_seconds`` is how long a locked database is waited for. ``migrate`` is for the holder of the
-        controller lock alone: it upgrades an older database.
+        controller lock alone: it upgrades an older database. Without ``makes`` no home is made: who works for one
+        that is moved away meanwhile must not leave another in its place.
 
         Raises:
             CannotWrite: the home cannot be written, or its disk is full.
             ConfigError: the database is of a newer version, or of an older one that nobody has upgraded.
-            InputMissing: the file is damaged or no store; the hint says how to rebuild it.
+            InputMissing: the file is damaged or no store, and the hint says how to rebuild it; or the home is gone.
             TryAgain: another process kept it locked.
         """
-        make_home(home)
+        if not makes and not home.identity.is_file():
+            raise InputMissing(f"the home {home.path} is not there any more")
         home_uuid(home)
         return cls.open_file(home, home.database, wait_seconds=wait_seconds, migrate=migrate)
 

@@ -58,13 +58,23 @@ def is_network(kind: str) -> bool:
 
 def machine_id() -> str:
     """Return what tells this machine from others that share a home over the network."""
+    return lasting_machine_id() or os.uname().nodename
+
+
+def lasting_machine_id() -> str:
+    """Return what names this machine for good; empty where nothing does, as in most containers."""
     for name in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
         try:
-            if text := Path(name).read_text().strip():
-                return text
+            text = Path(name).read_text().strip()
         except OSError:
             continue
-    return os.uname().nodename
+        if text and text != "uninitialized":
+            return text
+    if sys.platform == "darwin":
+        import uuid
+
+        return f"{uuid.getnode():012x}"
+    return ""
 
 
 def _longest_mount(path: bytes, mounts: list[bytes]) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from workbench.errors import ConfigError, InputMissing
 from workbench.paths import Home
 from workbench.store.db.errors import write_failure
+from workbench.store.db.home_folder import ensure_bound
 
 FORMAT: Final = 1
 _UUID_LENGTH: Final = 36
@@ -43,8 +44,9 @@ def make_home(home: Home, *, uuid_text: str = "") -> None:
 
 
 def home_uuid(home: Home) -> str:
-    """Return the uuid of a home; the home is made if it is not there yet."""
+    """Return the uuid of a home; the home is made if it is not there yet, and bound if it never was."""
     make_home(home)
+    ensure_bound(home)
     document = _read(home.identity)
     if document.get("format", 0) > FORMAT:
         raise ConfigError(

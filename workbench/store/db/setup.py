@@ -7,30 +7,11 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
-
-from sqlite_utils import Database
-from sqlite_utils.migrations import Migrations
 
 from workbench.errors import ConfigError, InputMissing
 from workbench.paths import Home
 from workbench.store.db.filesystem import filesystem_type, is_network, machine_id
 from workbench.store.db.schema import FIRST, FIRST_NAME, LATEST, statements
-
-SET_NAME: Final = "fabric"
-
-STEPS: Final = Migrations(SET_NAME)
-
-
-@STEPS(name=FIRST_NAME)
-def m001_first(database: Database) -> None:
-    """Make the first schema.
-
-    New databases get it without this module (:func:`workbench.store.db.setup.create`).
-    """
-    for statement in statements(FIRST):
-        database.execute(statement)
-
 
 _RECORD = """
 CREATE TABLE _sqlite_migrations (id INTEGER PRIMARY KEY, migration_set TEXT, name TEXT, applied_at TEXT);
@@ -106,6 +87,8 @@ def upgrade(connection: sqlite3.Connection, home: Home) -> None:
     """
     from sqlite_utils import Database
 
+    from workbench.store.db.migrations import STEPS
+
     with one_at_a_time(home):
         database = Database(connection)
         STEPS.ensure_migrations_table(database)
@@ -154,6 +137,8 @@ def bind_controller(connection: sqlite3.Connection, home: Home, *, force: bool =
 
 def _apply_pending(connection: sqlite3.Connection) -> None:
     from sqlite_utils import Database
+
+    from workbench.store.db.migrations import STEPS
 
     STEPS.apply(Database(connection))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from workbench.clock import now_us
 from workbench.store.db.database import Store
+from workbench.store.db.home_folder import require_home
 from workbench.store.db.rows import REQUEST_COLUMNS, RequestRow, dump, request_row
 from workbench.store.history.journal import record
 
@@ -14,7 +15,12 @@ from workbench.store.history.journal import record
 def add_request(
     store: Store, kind: str, job_id: str, payload: Mapping[str, Any], who: str, origin: str
 ) -> int:
-    """Ask for something and return the request's id. ``job_id`` is empty for what concerns no job."""
+    """Ask for something and return the request's id. ``job_id`` is empty for what concerns no job.
+
+    Raises:
+        HomeNotBound: the home is a copy: no controller may answer there.
+    """
+    require_home(store.home)
     with store.atomic():
         request_id = store.counter("next_request")
         if job_id:

@@ -40,7 +40,7 @@ def adopt(
     from workbench.services.submit.adoption import adopt as take_up
     from workbench.services.submit.adoption import chosen, find
 
-    with open_store() as store:
+    with open_store(steers=bool(jobs or all)) as store:
         found = find(store, place)
         if jobs or all:
             found = chosen(found, jobs or [])

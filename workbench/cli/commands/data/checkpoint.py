@@ -102,7 +102,7 @@ def delete(job: Job, step: Steps = None, all: All = False, yes: Yes = False, jso
 
     if bool(step) == all:
         raise UsageError("which checkpoints?", hint="--step N, or --all")
-    with store_with(job) as (store, row), shown_transfer() as report:
+    with store_with(job, steers=True) as (store, row), shown_transfer() as report:
         if row.state not in TERMINAL:
             raise UsageError(
                 f"{short_id(row.id)} is not over, and may go on from them", hint="fabric halt first"

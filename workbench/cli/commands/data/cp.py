@@ -66,7 +66,7 @@ def cp(
     from workbench.services.backends.learner_access import reached
 
     here, there = _sort_out(source, target)
-    with reached(there.job, learner, attempt) as found:
+    with reached(there.job, learner, attempt, steers=target != here) as found:
         if target == here:
             to, files, size_bytes = _fetch(found, there.path, target, force=force)
         else:

@@ -113,9 +113,12 @@ def prune(backend: Backend = "", to: Down = "", yes: Yes = False, json: Json = F
     """
     from workbench.cli.framework.transfer_view import shown_transfer
     from workbench.formats import count, size
+    from workbench.paths import Home, default_home
     from workbench.services.transfer.data_cache import container_document, data_caches, drop_unused
+    from workbench.store.db.home_folder import require_home
     from workbench.terminal.json_output import print_document
 
+    require_home(Home(default_home()))
     keep_bytes = _read_size(to)
     with shown_transfer() as report:
         caches = data_caches(backend, report)

@@ -119,7 +119,7 @@ def retry(job: Job, json: Json = False) -> int:
     from workbench.services.open_store import store_with
     from workbench.services.transfer.retry_upload import retry_upload
 
-    with store_with(job) as (opened, row), shown_transfer() as report:
+    with store_with(job, steers=True) as (opened, row), shown_transfer() as report:
         done = retry_upload(opened, row.id, origin=ORIGIN, report=report)
     if json:
         from workbench.terminal.json_output import print_document

@@ -72,7 +72,7 @@ def resume(
     from workbench.store.jobs import job as current
     from workbench.terminal.json_output import print_document
 
-    with store_with(job) as (store, row):
+    with store_with(job, steers=True) as (store, row):
         changes = JobChanges(backend, runner, tuple(set or ()))
         request = request_resume(store, row, changes, origin=ORIGIN)
         for note in request.notes:
@@ -101,7 +101,7 @@ def _stop(kind: StopKind, names: list[str], label: str, *, wait: bool, json: boo
     from workbench.store.jobs import job
     from workbench.terminal.json_output import print_document
 
-    with open_store() as store:
+    with open_store(steers=True) as store:
         chosen = select(store, JobSelector(tuple(names), label, only_open=True))
         asked = request_stop(store, chosen, kind, origin=ORIGIN)
         rows = list(reversed(chosen))

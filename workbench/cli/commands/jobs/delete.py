@@ -32,7 +32,7 @@ def delete(jobs: Jobs, yes: Yes = False, no_wait: NoWait = False) -> int:
     from workbench.services.control.select import JobSelector, select
     from workbench.services.open_store import store_with
 
-    with store_with(jobs[0]) as (store, _):
+    with store_with(jobs[0], steers=True) as (store, _):
         rows = select(store, JobSelector(tuple(jobs)))
         if not confirm(_question(rows), yes=yes):
             narrate("nothing was deleted")

@@ -46,5 +46,5 @@ def shell(job: Job, learner: Which = 1) -> int:
 def _run(job: str, learner: int, argv: Sequence[str], *, terminal: bool) -> int:
     from workbench.services.backends.learner_access import reached
 
-    with reached(job, learner) as found:
+    with reached(job, learner, steers=True) as found:
         return found.runner.exec(found.ref, argv, terminal=terminal).wait()

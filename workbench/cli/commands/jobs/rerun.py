@@ -42,7 +42,7 @@ def rerun(
     from workbench.store.jobs import detail
 
     follow = FollowOptions(on_interrupt=policy_of(on_interrupt), json=json, prefix=not no_prefix, quiet=quiet)
-    with store_with(job) as (store, row), ControllerStart(store.home):
+    with store_with(job, steers=True) as (store, row), ControllerStart(store.home):
         whole = detail(store, row.id)
         submission = prepare_rerun(store, whole, name=name, argv=("fabric", *sys.argv[1:]))
         _tell_differences(differences(whole.recorded, submission.recorded), whole, quiet=quiet or json)

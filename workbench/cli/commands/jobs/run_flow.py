@@ -26,7 +26,7 @@ def start(batch: JobBatch, follow: FollowOptions) -> int:
     from workbench.services.open_store import open_store
     from workbench.services.submit.submit import ControllerStart
 
-    with open_store() as store, ControllerStart(store.home):
+    with open_store(steers=True) as store, ControllerStart(store.home):
         if batch.is_single:
             return _start_one(store, batch, follow)
         rows = _submit_all(store, batch, quiet=follow.quiet or follow.json)

@@ -13,6 +13,7 @@ def status(json: Json = False) -> int:
     """Say whether the process that moves jobs on is running, and for which jobs."""
     from workbench.controller.runtime.client import status as ask_status
     from workbench.services.open_store import existing_store
+    from workbench.store.db.home_folder import is_home
     from workbench.store.jobs import open_jobs
 
     home = Home(default_home())
@@ -38,7 +39,8 @@ def status(json: Json = False) -> int:
     if found:
         print(f"running (pid {found.pid}, version {found.version}), {jobs}")
     else:
-        print(f"not running, {jobs}; any command that needs it starts it")
+        starts = "any command that needs it starts it" if is_home(home) else "none runs in a copy of a home"
+        print(f"not running, {jobs}; {starts}")
     narrate(f"log: {home.controller_log}")
     return 0
 

@@ -8,22 +8,36 @@ import typer
 
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Json, Yes
+from workbench.errors import UsageError
 
 if TYPE_CHECKING:
     from backends.contract.host import Finding
+    from workbench.services.upkeep.bind_home import Bound
 
 EXIT_WRONG = 78
 
 Rebuild = Annotated[bool, typer.Option("--rebuild", help="Make the database anew from the job folders.")]
+Bind = Annotated[bool, typer.Option("--bind-home", help="Take this folder for the home: it was moved here.")]
 
 
-@command("doctor", "fabric doctor", "fabric doctor --json", "fabric doctor --rebuild --yes")
-def doctor(rebuild: Rebuild = False, yes: Yes = False, json: Json = False) -> int:
+@command(
+    "doctor",
+    "fabric doctor",
+    "fabric doctor --json",
+    "fabric doctor --rebuild --yes",
+    "fabric doctor --bind-home",
+)
+def doctor(rebuild: Rebuild = False, bind_home: Bind = False, yes: Yes = False, json: Json = False) -> int:
     """Check this machine and fabric's own files, with remedies.
 
     The exit code is 78 when something is wrong. --rebuild restores a lost or damaged database and keeps the
-    old file next to the new one.
+    old file next to the new one. --bind-home is for a home that was moved, or restored from a backup: its jobs
+    are taken over again. A copy of a home that is still there is refused.
     """
+    if rebuild and bind_home:
+        raise UsageError("--rebuild or --bind-home, one after the other", hint="--bind-home first")
+    if bind_home:
+        return _bind_home(yes=yes, json=json)
     if rebuild:
         _rebuild(yes=yes, json=json)
         return 0
@@ -89,3 +103,49 @@ def _rebuild(*, yes: bool, json: bool) -> None:
 
 def _well(found: list[Finding]) -> bool:
     return not any(each.level == "wrong" for each in found)
+
+
+def _bind_home(*, yes: bool, json: bool) -> int:
+    from dataclasses import asdict
+
+    from workbench.paths import Home, default_home
+    from workbench.services.upkeep.bind_home import bind_home, look_at_home
+    from workbench.terminal.console import confirm, narrate
+
+    found = look_at_home(Home(default_home()))
+    question = (
+        f"{found.home.path} was bound to {found.before or 'another folder'} of another machine, which cannot be "
+        "looked at from here. Is it used there no more? Two homes would end each other's jobs."
+    )
+    if found.is_elsewhere and not confirm(question, yes=yes):
+        narrate("nothing was changed")
+        return 0
+    bound = bind_home(found)
+    if json:
+        from workbench.terminal.json_output import print_document
+
+        print_document({"schema": "fabric.bind-home/1", **asdict(bound)})
+    else:
+        _tell(bound)
+    return 0
+
+
+def _tell(bound: Bound) -> None:
+    from workbench.formats import count
+    from workbench.terminal.console import narrate
+    from workbench.terminal.errors import warn
+
+    if bound.was == "home":
+        narrate(f"{bound.home} was the home already")
+        return
+    narrate(f"{bound.home} is the home")
+    if bound.link:
+        narrate(
+            f"{bound.link} is a link to it now, for jobs that were started there; remove it when they are over"
+        )
+    if bound.trouble:
+        warn(
+            f"jobs that run look for their files under {bound.before}, where no link can be made: {bound.trouble}"
+        )
+    if bound.open_jobs:
+        narrate(f"{count(bound.open_jobs, 'open job')} taken over")

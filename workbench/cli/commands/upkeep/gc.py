@@ -25,7 +25,7 @@ def gc(backend: Backend = "", yes: Yes = False, json: Json = False) -> int:
     from workbench.services.open_store import existing_store
     from workbench.services.upkeep.orphans import find_leftovers
 
-    with existing_store() as store:
+    with existing_store(steers=True) as store:
         if store is None:
             narrate("there is nothing: no job was ever started from this home")
             return 0

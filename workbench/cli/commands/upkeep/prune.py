@@ -69,7 +69,7 @@ def prune(
         "logs_only": logs_only,
     }
     rule = rule_of(options, {} if caches else load_config().retention, where or ())
-    with existing_store() as store:
+    with existing_store(steers=not dry_run) as store:
         if store is None:
             narrate("there is nothing: no job was ever started from this home")
             return 0
