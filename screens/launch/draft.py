@@ -12,7 +12,7 @@ from typing import Any, Final
 from workbench.errors import FabricError, ManifestError, UsageError
 from workbench.manifest.keys.containers import Key
 from workbench.manifest.keys.framework_keys import FRAMEWORK
-from workbench.manifest.keys.kinds import Choice, OneOf
+from workbench.manifest.keys.kinds import NameChoice, OneOf
 from workbench.manifest.keys.root import MANIFEST
 
 COMMAND: Final = "framework.command"
@@ -235,7 +235,7 @@ def _field(name: str, key: Key) -> Field:
 
 
 def _choices(kind: object) -> tuple[str, ...]:
-    if isinstance(kind, Choice):
+    if isinstance(kind, NameChoice):
         return kind.names
     if isinstance(kind, OneOf):
         return tuple(name for one in kind.kinds for name in _choices(one))

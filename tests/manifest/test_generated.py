@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from workbench.errors import FabricError
 from workbench.manifest import load_text, not_built
-from workbench.manifest.keys.containers import Table
+from workbench.manifest.keys.containers import KeyTable
 from workbench.manifest.keys.framework_keys import FRAMEWORK, IMAGE_LOCATION
 from workbench.manifest.keys.metric_keys import EVALUATION_METRICS, GROUP, META, TYPED_VALUE
 from workbench.manifest.keys.root import MANIFEST
@@ -27,7 +27,7 @@ FILES = int(os.environ.get("FABRIC_GENERATED_MANIFESTS") or 300)
 # What one file costs is measured elsewhere; here a busy machine must not fail the test.
 MANY = settings(max_examples=-(-FILES // 3), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-TABLES: list[Table] = [
+TABLES: list[KeyTable] = [
     MANIFEST,
     FRAMEWORK,
     IMAGE_LOCATION,
@@ -112,7 +112,7 @@ def manifests(draw: st.DrawFn) -> dict[str, Any]:
     return document
 
 
-def table(of: Table) -> st.SearchStrategy[dict[str, Any]]:
+def table(of: KeyTable) -> st.SearchStrategy[dict[str, Any]]:
     return st.dictionaries(st.sampled_from(of.known()), values, max_size=4)
 
 

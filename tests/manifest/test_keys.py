@@ -94,7 +94,7 @@ def test_the_same_key_in_two_spellings_is_refused() -> None:
         ("launcher: torchrn", "did you mean torchrun?"),
         ("ports: [70000]", "ports.0"),
         ("python: 3.11", "current, PATH"),
-        ("python: requirements", "none are named"),
+        ("python: requirements", "no requirements are given"),
         ("priority: high", "whole number"),
         ("labels: {' x': y}", "cannot be used"),
         ("labels: {x: [y]}", "labels.x"),
@@ -156,7 +156,7 @@ def test_all_faults_are_named_at_once_in_the_order_of_the_file() -> None:
         ("entirely_else: 1", "has no effect"),
         ("resources: {gpu: 1}", "write gpus:"),
         ("env: {API_TOKEN: abc}", "secrets: [API_TOKEN]"),
-        ("env: {RANK: 0}", "your value takes its place"),
+        ("env: {RANK: 0}", "your value replaces it"),
     ],
 )
 def test_what_is_doubtful_is_a_warning_with_advice(written: str, said: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from workbench.manifest.yaml.compose import compose
 from workbench.manifest.yaml.core_schema import resolve, written
 from workbench.manifest.yaml.faults import Findings
-from workbench.manifest.yaml.nodes import Map, Scalar
+from workbench.manifest.yaml.nodes import MapNode, ScalarNode
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_a_written_text_is_read_back_the_same(text: str) -> None:
 
     root = compose(f"key: {written(text)}\n", "m.yml", findings)
 
-    assert isinstance(root, Map)
+    assert isinstance(root, MapNode)
     value = root.entries["key"].node
-    assert isinstance(value, Scalar)
+    assert isinstance(value, ScalarNode)
     assert value.value == text
     assert findings.faults == []
 

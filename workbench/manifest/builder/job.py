@@ -1,4 +1,4 @@
-"""From a manifest's tree to the job that it describes, with what only shows when keys are seen together."""
+"""Builds a job from a manifest's nodes, and checks keys against one another."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from workbench.manifest.builder.metrics import metrics_of
-from workbench.manifest.builder.params import say_collisions
+from workbench.manifest.builder.params import check_param_variables
 from workbench.manifest.builder.requirements import requirement_lines
 from workbench.manifest.builder.stores import stores_of
 from workbench.manifest.keys.framework_keys import image_build_of
 from workbench.manifest.keys.root import MANIFEST
 from workbench.manifest.yaml.faults import Findings
-from workbench.manifest.yaml.nodes import Map, Scalar, leaves, place_of, shortened
+from workbench.manifest.yaml.nodes import MapNode, ScalarNode, leaves, location_of, shortened
 from workbench.spec import Checkpoints, Framework, JobSpec
 
 _PLACEHOLDER: Final = re.compile(r"<[^<>]{1,100}>")
@@ -44,7 +44,7 @@ _OWN_VARIABLES: Final = frozenset(
         "CUDA_VISIBLE_DEVICES",
     }
 )
-"""What a learner is told by fabric itself."""
+"""Variables that fabric itself sets for a learner."""
 
 _ALIKE: Final = (
     "name",
@@ -83,18 +83,18 @@ _ALIKE: Final = (
 _FIELDS: Final = {"storage": "storage_bytes", "shm_size": "shm_size_bytes"}
 
 
-def build(root: Map, folder: Path | None, findings: Findings) -> JobSpec | None:
+def build(root: MapNode, folder: Path | None, findings: Findings) -> JobSpec | None:
     """Read a manifest whose keys are canonical into a job; None when something is at fault.
 
     Args:
         root: the manifest with everything laid over it and its parameters expanded.
-        folder: where a file of requirements is looked for; None is the working directory.
+        folder: the folder of a requirements file; None is the working directory.
         findings: where faults and warnings go.
     """
     values = MANIFEST.read(root, "", findings)
     if values is None:
         return None
-    _say_placeholders(root, findings)
+    _warn_of_placeholders(root, findings)
     fields = {_FIELDS.get(name, name): values[name] for name in _ALIKE if name in values}
     fields.update(
         framework=_framework(values.get("framework") or {}),
@@ -108,7 +108,7 @@ def build(root: Map, folder: Path | None, findings: Findings) -> JobSpec | None:
         evaluation_metrics=metrics_of(values.get("evaluation_metrics"), root, findings),
         **_python(values, root, folder, findings),
     )
-    _say_conflicts(fields, root, findings)
+    _check_conflicts(fields, root, findings)
     return None if findings.faults else JobSpec(**fields)
 
 
@@ -122,60 +122,64 @@ def _checkpoints(values: str | Mapping[str, Any] | None) -> Checkpoints:
     return Checkpoints(shared=values == "shared")
 
 
-def _python(values: Mapping[str, Any], root: Map, folder: Path | None, findings: Findings) -> dict[str, Any]:
+def _python(
+    values: Mapping[str, Any], root: MapNode, folder: Path | None, findings: Findings
+) -> dict[str, Any]:
     """Return interpreter and requirements: naming requirements asks for the environment made of them."""
-    place = place_of(root, "requirements")
-    requirements = requirement_lines(values.get("requirements", ()), place, folder, findings)
+    location = location_of(root, "requirements")
+    requirements = requirement_lines(values.get("requirements", ()), location, folder, findings)
     python = values.get("python") or ("requirements" if "requirements" in values else "current")
     if python == "requirements" and not requirements and "requirements" not in values:
         findings.fault(
-            place_of(root, "python"),
+            location_of(root, "python"),
             "python",
-            "requirements are wanted but none are named",
+            "python is requirements, but no requirements are given",
             "add requirements:",
         )
     if python != "requirements" and requirements:
         problem = f"has no effect, because python is {python}"
-        findings.warn(place, "requirements", problem, "write python: requirements")
+        findings.warn(location, "requirements", problem, "write python: requirements")
     return {"python": python, "requirements": requirements}
 
 
-def _say_conflicts(fields: Mapping[str, Any], root: Map, findings: Findings) -> None:
+def _check_conflicts(fields: Mapping[str, Any], root: MapNode, findings: Findings) -> None:
     learners, ends_when = fields["learners"], fields.get("ends_when")
     if isinstance(ends_when, int) and ends_when > learners:
-        place = place_of(root, "ends_when")
-        findings.fault(place, "ends_when", f"{ends_when} learners can never have ended: there are {learners}")
+        location = location_of(root, "ends_when")
+        findings.fault(
+            location, "ends_when", f"{ends_when} learners can never have ended: there are {learners}"
+        )
     env = fields.get("env") or {}
     for name in sorted(set(env) & set(fields.get("secrets") or ())):
         findings.fault(
-            place_of(root, f"env.{name}"), f"env.{name}", "is named below secrets as well; keep one"
+            location_of(root, f"env.{name}"), f"env.{name}", "is named below secrets as well; keep one"
         )
     for name, value in env.items():
-        _say_doubtful_variable(name, value, root, findings)
+        _check_variable(name, value, root, findings)
     if fields.get("build") and fields["framework"].image:
-        place = place_of(root, "framework.version")
+        location = location_of(root, "framework.version")
         problem = f"{fields['framework'].image} is not used, because build: makes the image"
-        findings.warn(place, "framework.version", problem, "leave it out")
-    say_collisions(fields.get("params") or {}, place_of(root, "params"), findings)
+        findings.warn(location, "framework.version", problem, "leave it out")
+    check_param_variables(fields.get("params") or {}, location_of(root, "params"), findings)
 
 
-def _say_doubtful_variable(name: str, value: str, root: Map, findings: Findings) -> None:
-    place, key = place_of(root, f"env.{name}"), f"env.{name}"
+def _check_variable(name: str, value: str, root: MapNode, findings: Findings) -> None:
+    location, key = location_of(root, f"env.{name}"), f"env.{name}"
     if name == "FABRIC_LEARNER":
-        findings.fault(place, key, "is how fabric knows a learner's processes, and cannot be set")
+        findings.fault(location, key, "is how fabric knows a learner's processes, and cannot be set")
     elif name in _OWN_VARIABLES:
-        findings.warn(place, key, "is what fabric itself tells a learner; your value takes its place")
+        findings.warn(location, key, "is a variable that fabric sets for a learner; your value replaces it")
     elif value and _SECRET_NAME.search(name):
         findings.warn(
-            place, key, "looks like a secret, and is kept in the job's records", f"write secrets: [{name}]"
+            location, key, "looks like a secret, and is kept in the job's records", f"write secrets: [{name}]"
         )
 
 
-def _say_placeholders(root: Map, findings: Findings) -> None:
+def _warn_of_placeholders(root: MapNode, findings: Findings) -> None:
     for path, node in leaves(root):
-        if isinstance(node, Scalar) and _PLACEHOLDER.fullmatch(node.text.strip()):
+        if isinstance(node, ScalarNode) and _PLACEHOLDER.fullmatch(node.text.strip()):
             findings.warn(
-                node.place,
+                node.location,
                 path,
-                f"{shortened(node.text)!r} is a placeholder; put your own value in its place",
+                f"{shortened(node.text)!r} is a placeholder; replace it by your own value",
             )

@@ -1,4 +1,4 @@
-"""Reads a manifest into a job: what is laid over it, its parameters, every fault at once, every origin."""
+"""Reads a manifest into a job: overrides, parameters, every fault at once, and the origin of each value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workbench.manifest.keys import credentials
 from workbench.manifest.keys.root import MANIFEST
 from workbench.manifest.yaml.compose import compose
 from workbench.manifest.yaml.faults import Findings
-from workbench.manifest.yaml.nodes import Map, Node, Place, Scalar, leaves
+from workbench.manifest.yaml.nodes import MapNode, Node, ScalarNode, SourceLocation, leaves
 from workbench.manifest.yaml.other_formats import recognised
 from workbench.manifest.yaml.source import STDIN_NAME, decoded, read_manifest
 from workbench.spec import JobSpec
@@ -96,10 +96,10 @@ def load(
 
     Args:
         source: the file.
-        overrides: ``path=value`` texts, each laid over what was before it.
-        flags: values by key, which go before everything else; None means that a flag was not given.
+        overrides: ``path=value`` texts, applied in order.
+        flags: values by key, which override all other sources; None means that a flag was not given.
             ``image`` stands for the framework ``custom`` with that image.
-        environ: where ``FABRIC_*`` variables are looked for; the process's environment if None.
+        environ: the environment that ``FABRIC_*`` variables are read from; that of the process if None.
         defaults: values of keys that nothing else sets: a mapping, or ``workbench.config.load_config``, which reads
             the configuration.
         templates: files that the manifest lies over, each over those before it; maps are joined key by key,
@@ -153,7 +153,7 @@ def load_text(
         for origin, file, values in layers:
             root = under_defaults(root, values, file, findings, origin=origin)
     spec = None
-    if isinstance(root, Map):
+    if isinstance(root, MapNode):
         root = expanded(root, findings)
         spec = build(root, folder, findings)
     findings = findings.sorted()
@@ -199,12 +199,12 @@ def _as_fault(source: str, error: FabricError) -> Fault:
 
 def _checked(root: Node | None, source: str, findings: Findings) -> Node | None:
     """Return the tree of a manifest with its keys canonical; None when it cannot be one."""
-    if root is None or (isinstance(root, Scalar) and root.is_null):
+    if root is None or (isinstance(root, ScalarNode) and root.is_null):
         if not findings.faults:
-            place = Place(source, 1, 1, source)
-            findings.fault(place, "", "the manifest is empty", "fabric init writes one to start from")
+            location = SourceLocation(source, 1, 1, source)
+            findings.fault(location, "", "the manifest is empty", "fabric init writes one to start from")
         return None
-    if not isinstance(root, Map):
+    if not isinstance(root, MapNode):
         MANIFEST.read(root, "", findings)
         return None
     if recognised(root, findings):
@@ -221,7 +221,7 @@ def _laid_over(
 ) -> Node | None:
     over = apply_variables(root, environ, findings)
     over = apply_sets(over, overrides, findings)
-    if isinstance(over, Map):
+    if isinstance(over, MapNode):
         over = drop_secrets_from_env(over, flags)
     return apply_flags(over, flags, findings)
 
@@ -230,11 +230,11 @@ def _over_template(root: Node | None, template: str | Path, findings: Findings) 
     """Lay what there is over a template, which is a part of a manifest in a file of its own."""
     source = str(template)
     below = compose(read_manifest(source, None), source, findings)
-    if isinstance(below, Map):
+    if isinstance(below, MapNode):
         base = MANIFEST.canonical(below, "", findings)
         return laid_over(base, root) if root is not None else base
-    if below is not None and not (isinstance(below, Scalar) and below.is_null):
-        findings.fault(below.place, "", "a template is a part of a manifest: keys and values")
+    if below is not None and not (isinstance(below, ScalarNode) and below.is_null):
+        findings.fault(below.location, "", "a template is a part of a manifest: keys and values")
     return root
 
 
@@ -255,6 +255,6 @@ def _refused(findings: Findings, config: set[str]) -> FabricError:
 
 
 def _origins(root: Node) -> dict[str, str]:
-    said = {path: node.place.origin for path, node in leaves(root)}
-    tops = {path.partition(".")[0] for path in said}
-    return {**said, **{name: "default" for name in MANIFEST.keys if name not in tops}}
+    origins = {path: node.location.origin for path, node in leaves(root)}
+    tops = {path.partition(".")[0] for path in origins}
+    return {**origins, **{name: "default" for name in MANIFEST.keys if name not in tops}}

@@ -1,4 +1,4 @@
-"""From ``evaluation_metrics`` to values, with what is doubtful in it and what a collector does not use."""
+"""Reads ``evaluation_metrics``, and warns of keys that the chosen collector does not use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from workbench.manifest.keys.metric_keys import COLLECTORS, EVENT_TYPES, LINE_LOOKAHEAD, PRESET_NAMES
 from workbench.manifest.yaml.faults import Findings, nearest
-from workbench.manifest.yaml.nodes import Map, place_of
+from workbench.manifest.yaml.nodes import MapNode, location_of
 from workbench.spec import EvaluationMetrics, MetricGroup, TypedValue
 
 MACROS: Final = ("GLOG_STAMP", "TIMESTAMP", "FLOAT", "INT", "INT_ANY", "HEX")
@@ -23,7 +23,9 @@ _USED_BY: Final = {
 _PATH: Final = "evaluation_metrics"
 
 
-def metrics_of(values: Mapping[str, Any] | None, root: Map, findings: Findings) -> EvaluationMetrics | None:
+def metrics_of(
+    values: Mapping[str, Any] | None, root: MapNode, findings: Findings
+) -> EvaluationMetrics | None:
     """Return how metrics are found, or None when the manifest does not say."""
     if values is None:
         return None
@@ -43,7 +45,7 @@ def metrics_of(values: Mapping[str, Any] | None, root: Map, findings: Findings) 
         event_types=tuple(values.get("event_types") or ()),
         groups=groups,
     )
-    _say_unused(metrics, values, root, findings)
+    _warn_of_unused(metrics, values, root, findings)
     for name, group in own.items():
         _check_group(f"{_PATH}.groups.{name}", group, root, findings)
     return metrics
@@ -65,31 +67,35 @@ def _typed(values: Mapping[str, Mapping[str, Any]] | None) -> dict[str, TypedVal
     return {name: TypedValue(value.get("type", "STRING"), value.get("value", "")) for name, value in pairs}
 
 
-def _say_unused(metrics: EvaluationMetrics, values: Mapping[str, Any], root: Map, findings: Findings) -> None:
+def _warn_of_unused(
+    metrics: EvaluationMetrics, values: Mapping[str, Any], root: MapNode, findings: Findings
+) -> None:
     for key, user in _USED_BY.items():
         if values.get(key) and metrics.type in COLLECTORS and metrics.type != user:
-            place = place_of(root, f"{_PATH}.{key}")
+            location = location_of(root, f"{_PATH}.{key}")
             findings.warn(
-                place, f"{_PATH}.{key}", f"has no effect with type {metrics.type}; only {user} uses it"
+                location, f"{_PATH}.{key}", f"has no effect with type {metrics.type}; only {user} uses it"
             )
     if "image_tag" in values:
-        place = place_of(root, f"{_PATH}.image_tag")
-        findings.warn(place, f"{_PATH}.image_tag", "has no effect: collectors are part of fabric, not images")
+        location = location_of(root, f"{_PATH}.image_tag")
+        findings.warn(
+            location, f"{_PATH}.image_tag", "has no effect: collectors are part of fabric, not images"
+        )
     if metrics.type == "regex_extractor" and not metrics.groups:
-        findings.warn(place_of(root, _PATH), f"{_PATH}.groups", "is missing, so no metric will be found")
+        findings.warn(location_of(root, _PATH), f"{_PATH}.groups", "is missing, so no metric will be found")
     for index, name in enumerate(metrics.event_types):
         path = f"{_PATH}.event_types.{index}"
         if name not in EVENT_TYPES:
             close = nearest(name, EVENT_TYPES)
             hint = f"did you mean {close}?" if close else f"one of {', '.join(EVENT_TYPES)}"
-            findings.warn(place_of(root, path), path, f"{name!r} is no event type", hint)
+            findings.warn(location_of(root, path), path, f"{name!r} is no event type", hint)
         elif name != "scalars":
             findings.warn(
-                place_of(root, path), path, f"{name} are counted and named, not shown; only scalars are"
+                location_of(root, path), path, f"{name} are counted and named, not shown; only scalars are"
             )
 
 
-def _check_group(path: str, group: MetricGroup, root: Map, findings: Findings) -> None:
+def _check_group(path: str, group: MetricGroup, root: MapNode, findings: Findings) -> None:
     bound = _bound_names(f"{path}.regex", group.regex, root, findings)
     if bound is None:
         return
@@ -98,7 +104,7 @@ def _check_group(path: str, group: MetricGroup, root: Map, findings: Findings) -
             where = f"{path}.{key}"
             problem = f"{text} is bound nowhere in the expression, so it never has a value"
             known = f"it binds {', '.join(sorted(bound))}" if bound else "bind a part with %{FLOAT:name}"
-            findings.warn(place_of(root, where), where, problem, known)
+            findings.warn(location_of(root, where), where, problem, known)
 
 
 def _references(group: MetricGroup) -> Iterator[tuple[str, str]]:
@@ -109,23 +115,25 @@ def _references(group: MetricGroup) -> Iterator[tuple[str, str]]:
             yield f"{key}.{name}.value", value.value
 
 
-def _bound_names(path: str, regex: str, root: Map, findings: Findings) -> set[str] | None:
+def _bound_names(path: str, regex: str, root: MapNode, findings: Findings) -> set[str] | None:
     """Return the names that an expression binds; None when it is none, which is noted."""
-    place = place_of(root, path)
+    location = location_of(root, path)
     unknown = [found[1] for found in _MACRO.finditer(regex) if found[1] not in MACROS]
     for name in unknown:
         close = nearest(name, MACROS)
         hint = f"did you mean {close}?" if close else f"one of {', '.join(MACROS)}"
-        findings.fault(place, path, f"%{{{name}}} is no macro", hint)
+        findings.fault(location, path, f"%{{{name}}} is no macro", hint)
     if unknown:
         return None
     try:
         return set(re.compile(_MACRO.sub(_stand_in, regex), re.MULTILINE | re.DOTALL).groupindex)
     except (re.error, OverflowError, RecursionError) as error:
-        findings.fault(place, path, f"is not a regular expression: {str(error) or 'it is nested too deep'}")
+        findings.fault(
+            location, path, f"is not a regular expression: {str(error) or 'it is nested too deep'}"
+        )
         return None
 
 
 def _stand_in(found: re.Match[str]) -> str:
-    """Put any text in a macro's place: only whether the rest is an expression is asked."""
+    """Replace a macro by a group that matches anything, since only the rest of the expression is checked."""
     return f"(?P<{found[2]}>.*)" if found[2] else "(?:.*)"

@@ -1,4 +1,4 @@
-"""What is said outside the manifest: ``--set``, flags, ``FABRIC_*`` variables, ``config.toml``."""
+"""Values from outside the manifest: ``--set``, flags, ``FABRIC_*`` variables and the configuration's defaults."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from typing import Any, Final, TypeGuard
 
 from workbench.errors import UsageError
 from workbench.manifest.builder.overlay import drop, kind_at, laid_over, set_at
-from workbench.manifest.keys.kinds import Passage, Script, Text
+from workbench.manifest.keys.kinds import MultilineText, Script, Text
 from workbench.manifest.keys.root import MANIFEST
 from workbench.manifest.yaml.compose import compose
 from workbench.manifest.yaml.faults import Findings
-from workbench.manifest.yaml.nodes import Entry, Items, Map, Node, Place, Scalar, from_value
+from workbench.manifest.yaml.nodes import (
+    ListNode,
+    MapEntry,
+    MapNode,
+    Node,
+    ScalarNode,
+    SourceLocation,
+    from_value,
+)
 
 VARIABLES: Final[Mapping[str, str]] = {
     f"FABRIC_{name.upper()}": name for name, key in MANIFEST.keys.items() if key.variable
@@ -43,7 +51,7 @@ def apply_sets(root: Node | None, overrides: Sequence[str], findings: Findings) 
                 f"--set needs path=value; found {text!r}",
                 hint="such as --set params.lr=0.1 or --set data_stores=[]",
             )
-        node = _value(value, path, Place(f"--set {path}", 0, 0, "--set"), findings)
+        node = _value(value, path, SourceLocation(f"--set {path}", 0, 0, "--set"), findings)
         if node is not None:
             root = set_at(root, MANIFEST, path, node, findings)
     return root
@@ -53,7 +61,7 @@ def apply_variables(root: Node | None, environ: Mapping[str, str], findings: Fin
     """Lay every ``FABRIC_*`` variable that names a key over the manifest; an empty one is not set."""
     for variable, name in VARIABLES.items():
         if value := environ.get(variable, ""):
-            node = _value(value, name, Place(variable, 0, 0, variable), findings)
+            node = _value(value, name, SourceLocation(variable, 0, 0, variable), findings)
             if node is not None:
                 root = set_at(root, MANIFEST, name, node, findings)
     return root
@@ -69,51 +77,55 @@ def apply_flags(root: Node | None, flags: Mapping[str, Any], findings: Findings)
         if value is None:
             continue
         flag = FLAG_NAMES.get(key, "--" + key.rpartition(".")[2].replace("_", "-"))
-        place = Place(f"flag {flag}", 0, 0, f"flag {flag}")
-        for path, node in _set_by_flag(root, key, value, place):
-            if isinstance(root, Map):
+        location = SourceLocation(f"flag {flag}", 0, 0, f"flag {flag}")
+        for path, node in _set_by_flag(root, key, value, location):
+            if isinstance(root, MapNode):
                 root = _without_rival(root, path)
             root = set_at(root, MANIFEST, path, node, findings)
     return root
 
 
-def _set_by_flag(root: Node | None, key: str, value: Any, place: Place) -> Iterator[tuple[str, Node]]:
+def _set_by_flag(
+    root: Node | None, key: str, value: Any, location: SourceLocation
+) -> Iterator[tuple[str, Node]]:
     if key == "image":
-        yield "framework.name", from_value("custom", place)
-        yield "framework.version", from_value(value, place)
-        yield "framework.image_tag", Scalar("null", place)
+        yield "framework.name", from_value("custom", location)
+        yield "framework.version", from_value(value, location)
+        yield "framework.image_tag", ScalarNode("null", location)
     elif key == "secrets" and _is_list(value):
-        there = root.entries.get("secrets") if isinstance(root, Map) else None
-        before = there.node.nodes if there and isinstance(there.node, Items) else ()
-        added = tuple(from_value(name, place) for name in value if not _holds(before, str(name)))
-        yield key, Items(place, (*before, *added))
+        there = root.entries.get("secrets") if isinstance(root, MapNode) else None
+        before = there.node.nodes if there and isinstance(there.node, ListNode) else ()
+        added = tuple(from_value(name, location) for name in value if not _holds(before, str(name)))
+        yield key, ListNode(location, (*before, *added))
     elif isinstance(value, Mapping):
         for name, item in value.items():
-            yield f"{key}.{name}", from_value(item, place)
+            yield f"{key}.{name}", from_value(item, location)
     else:
-        yield key, from_value(value, place)
+        yield key, from_value(value, location)
 
 
 def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
-    """Say whether a flag has names one by one; what is no list is laid over as it is, and refused by its type."""
+    """Say whether a flag's value is a list of names; any other value is refused later, by the key's kind."""
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
 def _holds(nodes: Sequence[Node], name: str) -> bool:
-    return any(isinstance(node, Scalar) and node.text.strip() == name for node in nodes)
+    return any(isinstance(node, ScalarNode) and node.text.strip() == name for node in nodes)
 
 
-def _without_rival(root: Map, path: str) -> Map:
-    """A variable given by a flag is no longer a secret of the manifest's."""
+def _without_rival(root: MapNode, path: str) -> MapNode:
+    """Return the manifest without a secret whose name a flag sets as a variable."""
     entry = root.entries.get("secrets")
-    if not path.startswith("env.") or entry is None or not isinstance(entry.node, Items):
+    if not path.startswith("env.") or entry is None or not isinstance(entry.node, ListNode):
         return root
     name = path.removeprefix("env.")
     kept = tuple(node for node in entry.node.nodes if not _holds([node], name))
-    return root.with_entry("secrets", Entry(entry.written, entry.place, Items(entry.node.place, kept)))
+    return root.with_entry(
+        "secrets", MapEntry(entry.written, entry.location, ListNode(entry.node.location, kept))
+    )
 
 
-def drop_secrets_from_env(root: Map, flags: Mapping[str, Any]) -> Map:
+def drop_secrets_from_env(root: MapNode, flags: Mapping[str, Any]) -> MapNode:
     """Take a variable that a flag makes a secret out of the manifest's ``env``."""
     names = flags.get("secrets")
     for name in names if _is_list(names) else ():
@@ -133,12 +145,12 @@ def under_defaults(
     known = {name: value for name, value in defaults.items() if MANIFEST.below(name)}
     if not known:
         return root
-    place = Place(file, 0, 0, origin)
-    base = MANIFEST.canonical(from_value(known, place), "", findings)
+    location = SourceLocation(file, 0, 0, origin)
+    base = MANIFEST.canonical(from_value(known, location), "", findings)
     return laid_over(base, root) if root is not None else base
 
 
-def _value(text: str, path: str, place: Place, findings: Findings) -> Node | None:
+def _value(text: str, path: str, location: SourceLocation, findings: Findings) -> Node | None:
     """Read the value of an option or a variable as YAML; nothing is null.
 
     Where a text belongs and the value is no YAML text of its own, it is that text itself: nobody should
@@ -147,17 +159,17 @@ def _value(text: str, path: str, place: Place, findings: Findings) -> Node | Non
     try:
         text.encode()
     except UnicodeEncodeError:
-        findings.fault(place, path, "the value is not UTF-8")
+        findings.fault(location, path, "the value is not UTF-8")
         return None
     tried = Findings()
-    node = compose(text, place.file, tried, origin=place.origin, lines=False)
+    node = compose(text, location.file, tried, origin=location.origin, lines=False)
     if node is None and not tried.faults:
-        return Scalar("null", place)
-    if isinstance(kind_at(MANIFEST, path), (Text, Script, Passage)) and not _whole(node, text):
-        return Scalar(text, place, "literal")
+        return ScalarNode("null", location)
+    if isinstance(kind_at(MANIFEST, path), (Text, Script, MultilineText)) and not _whole(node, text):
+        return ScalarNode(text, location, "literal")
     findings.faults.extend(tried.faults)
     return node
 
 
 def _whole(node: Node | None, text: str) -> bool:
-    return isinstance(node, Scalar) and (node.style != "plain" or node.text == text.strip())
+    return isinstance(node, ScalarNode) and (node.style != "plain" or node.text == text.strip())

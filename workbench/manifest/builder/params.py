@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from workbench.manifest.yaml.faults import Findings, nearest
-from workbench.manifest.yaml.nodes import Entry, Items, Map, Node, Place, Scalar
+from workbench.manifest.yaml.nodes import ListNode, MapEntry, MapNode, Node, ScalarNode, SourceLocation
 
 _REFERENCE: Final = re.compile(r"\$\{params\.([^{}]*)\}")
 _GROWTH_MAX: Final = 1 << 20
@@ -27,24 +27,26 @@ def param_text(value: bool | int | float | str) -> str:
     return str(value)
 
 
-def expanded(root: Map, findings: Findings) -> Map:
+def expanded(root: MapNode, findings: Findings) -> MapNode:
     """Return a manifest in which every ``${params.name}`` outside ``params`` is what it stands for.
 
     A value that is written bare is read again afterwards, so ``gpus: ${params.gpus}`` is a number.
     """
     entry = root.entries.get("params")
-    params = entry.node.entries if entry and isinstance(entry.node, Map) else {}
+    params = entry.node.entries if entry and isinstance(entry.node, MapNode) else {}
     texts = {
         name: item.node.text
         for name, item in params.items()
-        if isinstance(item.node, Scalar) and not item.node.is_null
+        if isinstance(item.node, ScalarNode) and not item.node.is_null
     }
     expander = _Expander(texts, findings)
     entries = {
-        name: item if name == "params" else Entry(item.written, item.place, expander.node(item.node, name))
+        name: item
+        if name == "params"
+        else MapEntry(item.written, item.location, expander.node(item.node, name))
         for name, item in root.entries.items()
     }
-    return Map(root.place, entries)
+    return MapNode(root.location, entries)
 
 
 class _Expander:
@@ -57,46 +59,48 @@ class _Expander:
 
     def node(self, node: Node, path: str) -> Node:
         """Expand in a node and everything below it."""
-        if isinstance(node, Scalar):
+        if isinstance(node, ScalarNode):
             return self._scalar(node, path) if "${params." in node.text else node
-        if isinstance(node, Items):
+        if isinstance(node, ListNode):
             items = (self.node(item, f"{path}.{index}") for index, item in enumerate(node.nodes))
-            return Items(node.place, tuple(items))
+            return ListNode(node.location, tuple(items))
         entries = {
-            name: Entry(entry.written, entry.place, self.node(entry.node, f"{path}.{name}"))
+            name: MapEntry(entry.written, entry.location, self.node(entry.node, f"{path}.{name}"))
             for name, entry in node.entries.items()
         }
-        return Map(node.place, entries)
+        return MapNode(node.location, entries)
 
-    def _scalar(self, node: Scalar, path: str) -> Scalar:
+    def _scalar(self, node: ScalarNode, path: str) -> ScalarNode:
         def value_of(found: re.Match[str]) -> str:
-            return self._value(found[1], node.place, path)
+            return self._value(found[1], node.location, path)
 
         return replace(node, text=_REFERENCE.sub(value_of, node.text))
 
-    def _value(self, name: str, place: Place, path: str) -> str:
+    def _value(self, name: str, location: SourceLocation, path: str) -> str:
         text = self._texts.get(name)
         if text is None:
             close = nearest(name, self._texts)
             hint = f"did you mean ${{params.{close}}}?" if close else "name it below params:"
             self._findings.fault(
-                place, path, f"${{params.{name}}} stands for nothing: there is no such parameter", hint
+                location, path, f"${{params.{name}}} stands for nothing: there is no such parameter", hint
             )
             return ""
         self._grown += len(text)
         if self._grown > _GROWTH_MAX:
-            self._findings.fault(place, path, "with its parameters written out the manifest is too large")
+            self._findings.fault(location, path, "with its parameters written out the manifest is too large")
             return ""
         return text
 
 
-def say_collisions(names: Mapping[str, object], place: Place, findings: Findings) -> None:
+def check_param_variables(names: Mapping[str, object], location: SourceLocation, findings: Findings) -> None:
     """Note parameters that a learner could not tell apart by their variables."""
     seen: dict[str, str] = {}
     for name in names:
         variable = param_variable(name)
         if variable in seen:
             findings.fault(
-                place, f"params.{name}", f"has the same variable {variable} as {seen[variable]!r}; rename one"
+                location,
+                f"params.{name}",
+                f"has the same variable {variable} as {seen[variable]!r}; rename one",
             )
         seen[variable] = name

@@ -1,4 +1,4 @@
-"""The pip requirements of a job: a list in the manifest, or a file beside it with those that it includes."""
+"""The pip requirements of a job: a list in the manifest, or a file with the files that it includes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from workbench.manifest.yaml.faults import Findings
-from workbench.manifest.yaml.nodes import Place
+from workbench.manifest.yaml.nodes import SourceLocation
 
 _BYTES_MAX: Final = 1 << 20
 _FILES_MAX: Final = 20
@@ -16,27 +16,32 @@ _LOCAL: Final = ("-e", "--editable", ".", "/", "~", "file:")
 
 
 def requirement_lines(
-    said: str | tuple[str, ...], place: Place, folder: Path | None, findings: Findings
+    requirements: str | tuple[str, ...], location: SourceLocation, folder: Path | None, findings: Findings
 ) -> tuple[str, ...]:
     """Return requirement lines, from a list as it is or from a file by its name.
 
-    The lines are what is frozen with the job, so an include is read now, and a path of this machine is a
-    fault.
+    The lines are kept with the job, so includes are read now. A path of this machine is a fault.
     """
-    reader = _Reader(place, findings)
-    lines = said if isinstance(said, tuple) else tuple(reader.file((folder or Path.cwd()) / said))
+    reader = _Reader(location, findings)
+    lines = (
+        requirements
+        if isinstance(requirements, tuple)
+        else tuple(reader.file((folder or Path.cwd()) / requirements))
+    )
     for line in lines:
         if line.startswith(_LOCAL):
             problem = f"{line!r} is a path of this machine, which a learner does not see"
-            findings.fault(place, "requirements", problem, "send it with the code and install it in setup:")
+            findings.fault(
+                location, "requirements", problem, "send it with the code and install it in setup:"
+            )
     return lines
 
 
 class _Reader:
     """Reads a file of requirements and those that it includes."""
 
-    def __init__(self, place: Place, findings: Findings) -> None:
-        self._place = place
+    def __init__(self, location: SourceLocation, findings: Findings) -> None:
+        self._location = location
         self._findings = findings
         self._seen: set[Path] = set()
 
@@ -72,4 +77,4 @@ class _Reader:
         return ""
 
     def _fault(self, problem: str) -> None:
-        self._findings.fault(self._place, "requirements", problem)
+        self._findings.fault(self._location, "requirements", problem)

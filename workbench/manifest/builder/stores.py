@@ -1,4 +1,4 @@
-"""From the data stores of a manifest to values, with what each type needs."""
+"""Builds the data stores of a manifest, and checks what each type needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.manifest.keys.store_keys import (
     OTHER_STORES,
 )
 from workbench.manifest.yaml.faults import Findings
-from workbench.manifest.yaml.nodes import Map, Place, found_at, place_of
+from workbench.manifest.yaml.nodes import MapNode, SourceLocation, location_of, node_at
 from workbench.spec import DataStore
 
 _ADDRESSED: Final = ("sftp", "webdav", "http")
@@ -23,39 +23,41 @@ _PASSWORD_IN_ADDRESS: Final = re.compile(r"://[^/@]*:[^/@]*@")
 _ADDRESS_PLACEHOLDERS: Final = frozenset({"test", "url", "todo", "tbd", "changeme", "xxx"})
 
 
-def stores_of(stores: Sequence[Mapping[str, Any]], root: Map, findings: Findings) -> tuple[DataStore, ...]:
+def stores_of(
+    stores: Sequence[Mapping[str, Any]], root: MapNode, findings: Findings
+) -> tuple[DataStore, ...]:
     """Return the data stores, and note what is missing or doubtful in them."""
     built = [
-        _store(number, values, _Said(root, f"data_stores.{number}", findings))
+        _store(number, values, _StoreFindings(root, f"data_stores.{number}", findings))
         for number, values in enumerate(stores)
     ]
-    _say_same_ids(built, root, findings)
+    _check_ids(built, root, findings)
     return tuple(built)
 
 
-class _Said:
-    """Where findings about one store go."""
+class _StoreFindings:
+    """Faults and warnings of one store; keys are relative to it."""
 
-    def __init__(self, root: Map, path: str, findings: Findings) -> None:
+    def __init__(self, root: MapNode, path: str, findings: Findings) -> None:
         self._root, self._path, self._findings = root, path, findings
 
     def fault(self, key: str, problem: str, hint: str = "") -> None:
-        self._findings.fault(self._place(key), self._key(key), problem, hint)
+        self._findings.fault(self._location(key), self._key(key), problem, hint)
 
     def warn(self, key: str, problem: str, hint: str = "") -> None:
-        self._findings.warn(self._place(key), self._key(key), problem, hint)
+        self._findings.warn(self._location(key), self._key(key), problem, hint)
 
     def is_there(self, key: str) -> bool:
-        return found_at(self._root, self._key(key)) is not None
+        return node_at(self._root, self._key(key)) is not None
 
     def _key(self, key: str) -> str:
         return f"{self._path}.{key}" if key else self._path
 
-    def _place(self, key: str) -> Place:
-        return place_of(self._root, self._key(key))
+    def _location(self, key: str) -> SourceLocation:
+        return location_of(self._root, self._key(key))
 
 
-def _store(number: int, values: Mapping[str, Any], said: _Said) -> DataStore:
+def _store(number: int, values: Mapping[str, Any], findings: _StoreFindings) -> DataStore:
     connection = dict(values.get("connection") or {})
     kind = values.get("type") or CONNECTION_TYPES.get(connection.get("type", ""), "")
     store = DataStore(
@@ -68,7 +70,7 @@ def _store(number: int, values: Mapping[str, Any], said: _Said) -> DataStore:
         path=values.get("path", ""),
         mount=values.get("mount", kind in FOLDER_STORES),
     )
-    _check(store, said)
+    _check(store, findings)
     return store
 
 
@@ -77,98 +79,100 @@ def _container(values: Mapping[str, Any] | None) -> str:
     return "" if name == "none" else name
 
 
-def _check(store: DataStore, said: _Said) -> None:
-    if not store.type and not said.is_there("type"):
-        said.fault(
+def _check(store: DataStore, findings: _StoreFindings) -> None:
+    if not store.type and not findings.is_there("type"):
+        findings.fault(
             "type", f"is missing; write one of {', '.join((*OBJECT_STORES, *OTHER_STORES, *FOLDER_STORES))}"
         )
     if store.type in OBJECT_STORES:
-        _check_credentials(store, said)
+        _check_credentials(store, findings)
     elif store.type == "gcs" and not store.connection.get("password"):
-        said.fault(
+        findings.fault(
             "connection.password", "is missing; write password: ${NAME}, NAME being a service account's JSON"
         )
     elif store.type == "azure" and not (store.connection.get("user_name") or store.connection.get("token")):
-        said.fault("connection", "lacks user_name and password, or token, which a store of type azure needs")
+        findings.fault(
+            "connection", "lacks user_name and password, or token, which a store of type azure needs"
+        )
     elif store.type in _ADDRESSED and not store.connection.get("auth_url"):
-        said.fault("connection.auth_url", f"is missing; a store of type {store.type} has an address")
+        findings.fault("connection.auth_url", f"is missing; a store of type {store.type} has an address")
     elif store.type == "http" and store.training_results:
-        said.fault("training_results", "cannot be in a store of type http, which is only read")
+        findings.fault("training_results", "cannot be in a store of type http, which is only read")
     elif store.type in ("mount_volume", "host_path"):
-        _check_folder(store, said)
+        _check_folder(store, findings)
     elif store.type == JOB_STORE and not store.training_data:
-        said.fault("training_data", "is missing; write container: with the job whose results are read")
+        findings.fault("training_data", "is missing; write container: with the job whose results are read")
     elif store.type == JOB_STORE and store.training_results:
-        said.fault("training_results", "cannot be in another job; its results are only read")
+        findings.fault("training_results", "cannot be in another job; its results are only read")
     elif store.type == "volume" and not store.connection.get("name"):
-        said.fault("connection.name", "is missing; write the volume's name")
+        findings.fault("connection.name", "is missing; write the volume's name")
     if not store.training_data and not store.training_results:
-        said.warn(
+        findings.warn(
             "", "names neither training_data.container nor training_results.container, so it does nothing"
         )
     repeated = store.connection.get("type", "")
     if repeated and CONNECTION_TYPES.get(repeated) != store.type:
-        said.warn(
+        findings.warn(
             "connection.type",
             f"{repeated!r} is not the store's type {store.type!r}, which is the one that counts",
         )
     if _PASSWORD_IN_ADDRESS.search(store.connection.get("auth_url", "")):
-        # The address is not repeated, since what is said of a manifest is shown and kept.
-        said.fault("connection.auth_url", "holds a password; write it as password: below connection:")
+        # The address is not repeated, since faults are shown and kept.
+        findings.fault("connection.auth_url", "holds a password; write it as password: below connection:")
     if store.type not in FOLDER_STORES:
-        _check_containers(store, said)
+        _check_containers(store, findings)
     if ".." in store.path.split("/"):
-        said.fault("path", "leads out of the container with '..'; write a folder inside it")
+        findings.fault("path", "leads out of the container with '..'; write a folder inside it")
 
 
-def _check_credentials(store: DataStore, said: _Said) -> None:
+def _check_credentials(store: DataStore, findings: _StoreFindings) -> None:
     missing = [key for key in _CREDENTIALS if not store.connection.get(key)]
     if missing:
-        said.fault("connection", f"lacks {', '.join(missing)}, which a store of type {store.type} needs")
+        findings.fault("connection", f"lacks {', '.join(missing)}, which a store of type {store.type} needs")
     address = store.connection.get("auth_url", "")
     if "${" in address or _PASSWORD_IN_ADDRESS.search(address):
         return
     if address.lower() in _ADDRESS_PLACEHOLDERS:
-        said.warn(
-            "connection.auth_url", f"{address!r} is a placeholder; put the store's address in its place"
+        findings.warn(
+            "connection.auth_url", f"{address!r} is a placeholder; replace it by the store's address"
         )
     elif address and "://" not in address and not address.startswith("<"):
-        said.warn("connection.auth_url", f"{address!r} is no address; it starts with http:// or https://")
+        findings.warn("connection.auth_url", f"{address!r} is no address; it starts with http:// or https://")
 
 
-def _check_containers(store: DataStore, said: _Said) -> None:
+def _check_containers(store: DataStore, findings: _StoreFindings) -> None:
     for key, container in (
         ("training_data", store.training_data),
         ("training_results", store.training_results),
     ):
         if ".." in container.split("/"):
-            said.fault(f"{key}.container", "leads out of its store with '..'")
+            findings.fault(f"{key}.container", "leads out of its store with '..'")
 
 
-def _check_folder(store: DataStore, said: _Said) -> None:
+def _check_folder(store: DataStore, findings: _StoreFindings) -> None:
     base = store.connection.get("path", "")
     for key, container in (
         ("training_data", store.training_data),
         ("training_results", store.training_results),
     ):
         if container and not container.startswith("/") and not base:
-            said.fault(
+            findings.fault(
                 "connection.path", f"is missing; write the folder of the host that holds {container!r}"
             )
             return
         if ".." in container.split("/"):
-            said.fault(f"{key}.container", "leads out of its folder with '..'")
+            findings.fault(f"{key}.container", "leads out of its folder with '..'")
     if base and not base.startswith(("/", "~", "$", "<")):
-        said.fault("connection.path", f"{base!r} is not an absolute path")
+        findings.fault("connection.path", f"{base!r} is not an absolute path")
 
 
-def _say_same_ids(stores: Sequence[DataStore], root: Map, findings: Findings) -> None:
+def _check_ids(stores: Sequence[DataStore], root: MapNode, findings: Findings) -> None:
     seen: set[str] = set()
     for number, store in enumerate(stores):
         if store.id in seen:
             key = f"data_stores.{number}.id"
             findings.fault(
-                place_of(root, key),
+                location_of(root, key),
                 key,
                 f"{store.id!r} is the id of another store as well; choose one of its own",
             )

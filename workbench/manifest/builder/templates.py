@@ -126,8 +126,8 @@ def from_command(
             "the command is not UTF-8, which a manifest must be", hint="put it in a script file"
         ) from None
     several = {"ends_when": "all"} if keys.get("learners", 1) not in (0, 1) else {}
-    said = {"name": name or _name_of(argv), **({"gpus": gpus} if gpus else {}), **several, **keys}
-    lines = [line for key, value in said.items() if value is not None for line in _lines(key, value, "")]
+    values = {"name": name or _name_of(argv), **({"gpus": gpus} if gpus else {}), **several, **keys}
+    lines = [line for key, value in values.items() if value is not None for line in _lines(key, value, "")]
     lines.append("framework:")
     if image:
         lines += ["  name: custom", f"  version: {written(image)}"]

@@ -7,21 +7,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.manifest.keys.kinds import Kind, Passage
+from workbench.manifest.keys.kinds import MultilineText, ValueKind
 from workbench.manifest.yaml.faults import Findings, nearest
-from workbench.manifest.yaml.nodes import Entry, Items, Map, Node, Scalar, shortened
+from workbench.manifest.yaml.nodes import ListNode, MapEntry, MapNode, Node, ScalarNode, shortened
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a table: all that validation, schema, documentation and variables need to know."""
+    """One key of a table, with what validation, schema, documentation and variables need."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     meaning: str
     """Full sentences, for the documentation and editors."""
     default: str = ""
-    """In words; empty when there is none."""
+    """The default as readers see it; empty when there is none."""
     example: str = ""
     """As it is written after the key, on one line of YAML."""
     spellings: tuple[str, ...] = ()
@@ -35,10 +35,10 @@ class Key:
     """What helps when it is missing."""
 
 
-class Table(Kind):
-    """A map of known keys; an unknown one is a warning that names the nearest."""
+class KeyTable(ValueKind):
+    """A map of known keys; an unknown key is a warning that names the nearest one."""
 
-    words = "a map"
+    expected = "a map"
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class Table(Kind):
         """What the table describes, for sentences: ``a manifest``, ``a data store``."""
         self._names = {text: key.name for key in keys for text in (key.name, *key.spellings)}
         self._elsewhere = elsewhere or {}
-        """Keys that people write here from habit, and where it is said instead."""
+        """Keys that people write here from habit, and a hint where they belong."""
         self.moved = moved
         """Maps whose keys belong to this table itself."""
         self._instead = instead
 
-    def below(self, part: str) -> tuple[str, Kind] | None:
+    def below(self, part: str) -> tuple[str, ValueKind] | None:
         """Return a key's canonical name and kind."""
         if part in self.moved:
             return part, self
@@ -78,9 +78,9 @@ class Table(Kind):
 
     def canonical(self, node: Node, path: str, findings: Findings) -> Node:
         """Give every key its one name, and warn of those that are unknown."""
-        if not isinstance(node, Map):
+        if not isinstance(node, MapNode):
             return node
-        entries: dict[str, Entry] = {}
+        entries: dict[str, MapEntry] = {}
         for written, entry in self._flattened(node):
             name = self._names.get(written)
             where = _joined(path, written)
@@ -88,29 +88,29 @@ class Table(Kind):
                 self.wrong(entry.node, where, findings)
             elif name is None:
                 what = f"is not a key of {self.what} and has no effect"
-                findings.warn(entry.place, shortened(where), what, self.advice(written))
+                findings.warn(entry.location, shortened(where), what, self.advice(written))
             elif name in entries:
                 first = entries[name]
                 findings.fault(
-                    entry.place,
+                    entry.location,
                     where,
-                    f"says the same as {first.written!r} (line {first.place.line}); keep one of them",
+                    f"says the same as {first.written!r} (line {first.location.line}); keep one of them",
                 )
             else:
                 below = self.keys[name].kind.canonical(entry.node, where, findings)
-                entries[name] = Entry(entry.written, entry.place, below)
-        return Map(node.place, entries)
+                entries[name] = MapEntry(entry.written, entry.location, below)
+        return MapNode(node.location, entries)
 
-    def _flattened(self, node: Map) -> Iterator[tuple[str, Entry]]:
+    def _flattened(self, node: MapNode) -> Iterator[tuple[str, MapEntry]]:
         for written, entry in node.entries.items():
-            if written in self.moved and isinstance(entry.node, Map):
+            if written in self.moved and isinstance(entry.node, MapNode):
                 yield from entry.node.entries.items()
             elif written not in self.moved or not _is_null(entry.node):
                 yield written, entry
 
     def read(self, node: Node, path: str, findings: Findings) -> dict[str, Any] | None:
-        """Return what is said, by name; what is null is as if it were not there."""
-        if not isinstance(node, Map):
+        """Return the values by canonical name; null counts as absent."""
+        if not isinstance(node, MapNode):
             self.wrong(node, path, findings, self._instead)
             return None
         values: dict[str, Any] = {}
@@ -119,16 +119,18 @@ class Table(Kind):
                 value = self.keys[name].kind.read(entry.node, _joined(path, entry.written), findings)
                 if value is not None:
                     values[name] = value
-        self._say_missing(node, path, findings)
+        self._check_required(node, path, findings)
         return values
 
-    def _say_missing(self, node: Map, path: str, findings: Findings) -> None:
+    def _check_required(self, node: MapNode, path: str, findings: Findings) -> None:
         for name, key in self.keys.items():
             entry = node.entries.get(name)
             if key.required and (entry is None or _is_null(entry.node)):
-                place = node.place if entry is None else entry.place
-                said = "is missing" if entry is None else "is empty"
-                findings.fault(place, _joined(path, name), f"{said}; write {key.kind.words}", key.hint)
+                location = node.location if entry is None else entry.location
+                problem = "is missing" if entry is None else "is empty"
+                findings.fault(
+                    location, _joined(path, name), f"{problem}; write {key.kind.expected}", key.hint
+                )
 
     def schema(self) -> dict[str, Any]:
         """An object whose keys are these and, so that editors mark typing errors, no others."""
@@ -143,44 +145,44 @@ class Table(Kind):
         return {**schema, "required": required} if required else schema
 
 
-class MapOf(Kind):
+class MapOf(ValueKind):
     """A map whose keys the user chooses and whose values are of one kind."""
 
     def __init__(
         self,
-        kind: Kind,
-        words: str,
+        kind: ValueKind,
+        expected: str,
         *,
         key_pattern: str = r"\S(?:.{0,250}\S)?",
-        key_words: str = "a name without blanks around it",
+        key_expected: str = "a name without blanks around it",
         instead: str = "",
     ) -> None:
         self.kind = kind
-        self.words = words
+        self.expected = expected
         self._pattern = key_pattern
         self._compiled = re.compile(key_pattern)
-        self._key_words = key_words
+        self._key_expected = key_expected
         self._instead = instead
 
-    def below(self, part: str) -> tuple[str, Kind] | None:
+    def below(self, part: str) -> tuple[str, ValueKind] | None:
         """Return any key."""
         return part, self.kind
 
     def canonical(self, node: Node, path: str, findings: Findings) -> Node:
-        """Do so in the values."""
-        if not isinstance(node, Map):
+        """Return the map with canonical keys in its values."""
+        if not isinstance(node, MapNode):
             return node
         entries = {
-            name: Entry(
-                entry.written, entry.place, self.kind.canonical(entry.node, _joined(path, name), findings)
+            name: MapEntry(
+                entry.written, entry.location, self.kind.canonical(entry.node, _joined(path, name), findings)
             )
             for name, entry in node.entries.items()
         }
-        return Map(node.place, entries)
+        return MapNode(node.location, entries)
 
     def read(self, node: Node, path: str, findings: Findings) -> dict[str, Any] | None:
         """Return the map; a null value is left out, except where an empty text is meant."""
-        if not isinstance(node, Map):
+        if not isinstance(node, MapNode):
             self.wrong(node, path, findings, self._instead)
             return None
         values: dict[str, Any] = {}
@@ -189,9 +191,9 @@ class MapOf(Kind):
             if not self._compiled.fullmatch(name):
                 found = shortened(name)
                 findings.fault(
-                    entry.place, path, f"the name {found!r} cannot be used; write {self._key_words}"
+                    entry.location, path, f"the name {found!r} cannot be used; write {self._key_expected}"
                 )
-            elif not _is_null(entry.node) or isinstance(self.kind, Passage):
+            elif not _is_null(entry.node) or isinstance(self.kind, MultilineText):
                 value = self.kind.read(entry.node, where, findings)
                 if value is not None:
                     values[name] = value
@@ -206,32 +208,32 @@ class MapOf(Kind):
         }
 
 
-class ListOf(Kind):
+class ListOf(ValueKind):
     """A list whose items are of one kind."""
 
-    def __init__(self, kind: Kind, words: str, *, one_is_enough: bool = False) -> None:
+    def __init__(self, kind: ValueKind, expected: str, *, one_is_enough: bool = False) -> None:
         self.kind = kind
-        self.words = words
+        self.expected = expected
         self._one_is_enough = one_is_enough
 
-    def below(self, part: str) -> tuple[str, Kind] | None:
+    def below(self, part: str) -> tuple[str, ValueKind] | None:
         """Return any index."""
         return (part, self.kind) if part.isdecimal() else None
 
     def canonical(self, node: Node, path: str, findings: Findings) -> Node:
-        """Do so in the items."""
-        if not isinstance(node, Items):
+        """Return the list with canonical keys in its items."""
+        if not isinstance(node, ListNode):
             return node
         items = (
             self.kind.canonical(item, f"{path}.{index}", findings) for index, item in enumerate(node.nodes)
         )
-        return Items(node.place, tuple(items))
+        return ListNode(node.location, tuple(items))
 
     def read(self, node: Node, path: str, findings: Findings) -> tuple[Any, ...] | None:
         """Return the items; where one is enough it may stand without a list."""
-        if self._one_is_enough and isinstance(node, Scalar):
-            node = Items(node.place, (node,))
-        if not isinstance(node, Items):
+        if self._one_is_enough and isinstance(node, ScalarNode):
+            node = ListNode(node.location, (node,))
+        if not isinstance(node, ListNode):
             self.wrong(node, path, findings)
             return None
         values = (self.kind.read(item, f"{path}.{index}", findings) for index, item in enumerate(node.nodes))
@@ -248,7 +250,7 @@ def _joined(path: str, name: str) -> str:
 
 
 def _is_null(node: Node) -> bool:
-    return isinstance(node, Scalar) and node.is_null
+    return isinstance(node, ScalarNode) and node.is_null
 
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Passwords and tokens that stand in a manifest, as FfDL's do: taken out of all that is kept or shown."""
+"""Credentials written in a manifest, as in FfDL's: replaced by references in all that is kept or shown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from workbench.manifest.yaml.nodes import Map, Node, Scalar, leaves
+from workbench.manifest.yaml.nodes import MapNode, Node, ScalarNode, leaves
 from workbench.spec import JobSpec
 
 CREDENTIALS: Final = ("password", "token")
@@ -21,29 +21,29 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 def spans(root: Node | None) -> set[tuple[int, int]]:
     """Return where credentials stand in the text that a tree was composed of; ``${NAME}`` is none."""
-    if not isinstance(root, Map):
+    if not isinstance(root, MapNode):
         return set()
     return {
         node.span
         for path, node in leaves(root)
-        if isinstance(node, Scalar)
+        if isinstance(node, ScalarNode)
         and path.rpartition(".")[2] in _NAMES
         and not node.is_null
         and not _VARIABLE.fullmatch(node.text.strip())
     }
 
 
-def plain_in(said: object, path: str = "") -> str:
+def plain_in(value: object, path: str = "") -> str:
     """Return the path of the first credential that is written out in plain values of TOML; empty where none is."""
-    if isinstance(said, dict):
-        for key, value in said.items():
+    if isinstance(value, dict):
+        for key, item in value.items():
             inside = f"{path}.{key}" if path else str(key)
-            if key in _NAMES and isinstance(value, str) and value and not _VARIABLE.fullmatch(value.strip()):
+            if key in _NAMES and isinstance(item, str) and item and not _VARIABLE.fullmatch(item.strip()):
                 return inside
-            if found := plain_in(value, inside):
+            if found := plain_in(item, inside):
                 return found
-    elif isinstance(said, list):
-        return next((found for each in said if (found := plain_in(each, path))), "")
+    elif isinstance(value, list):
+        return next((found for each in value if (found := plain_in(each, path))), "")
     return ""
 
 
@@ -73,12 +73,12 @@ def taken_out(spec: JobSpec) -> tuple[JobSpec, dict[str, str]]:
 def connection_without(connection: Mapping[str, str], number: int, kept: dict[str, str]) -> dict[str, str]:
     """Return the connection of a store, by its number, with references for its credentials, which go to ``kept``.
 
-    A user name that names a variable is one as well: who keeps it apart wants it kept apart.
+    A user name that refers to a variable is a credential too.
     """
     open_part = dict(connection)
     for key, value in connection.items():
-        told = key in CREDENTIALS or (key == "user_name" and is_reference(value))
-        if value and told and not _REFERENCE.fullmatch(value):
+        is_secret = key in CREDENTIALS or (key == "user_name" and is_reference(value))
+        if value and is_secret and not _REFERENCE.fullmatch(value):
             path = f"data_stores.{number}.connection.{key}"
             kept[path] = value
             open_part[key] = reference(path)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from workbench.manifest.keys.containers import Key, MapOf, Table
-from workbench.manifest.keys.kinds import Choice, OneOf, Passage, Script, Text
-from workbench.manifest.yaml.nodes import Map, Node
+from workbench.manifest.keys.containers import Key, KeyTable, MapOf
+from workbench.manifest.keys.kinds import MultilineText, NameChoice, OneOf, Script, Text
+from workbench.manifest.yaml.nodes import MapNode, Node
 from workbench.spec import FRAMEWORKS, ImageBuild
 
 OLDER_FRAMEWORKS: Final = {"tensorflow-gpu": "tensorflow", "caffe-gpu": "caffe"}
-"""Names that FfDL's first manifests used; whether the image knows GPUs is said by its tag."""
+"""Names that FfDL's first manifests used; the tag decides whether the image supports GPUs."""
 
 FORMER_FRAMEWORKS: Final = {
     "keras": "write name: tensorflow; its images hold Keras or can install it",
@@ -21,7 +21,7 @@ FORMER_FRAMEWORKS: Final = {
 }
 """Names from habit, and what to write."""
 
-IMAGE_LOCATION: Final = Table(
+IMAGE_LOCATION: Final = KeyTable(
     Key(
         "registry",
         Text("a host name"),
@@ -41,10 +41,10 @@ IMAGE_LOCATION: Final = Table(
     what="image_location",
 )
 
-FRAMEWORK: Final = Table(
+FRAMEWORK: Final = KeyTable(
     Key(
         "name",
-        Choice(FRAMEWORKS, former=FORMER_FRAMEWORKS, older=OLDER_FRAMEWORKS),
+        NameChoice(FRAMEWORKS, former=FORMER_FRAMEWORKS, older=OLDER_FRAMEWORKS),
         "Which image repository is used where learners run in containers. `custom` takes `version` as a"
         " whole image reference. `horovod` and `pytorchmpi` start the command under MPI.",
         default="custom",
@@ -103,14 +103,14 @@ _FILE: Final = r"(?!/)(?!.*(^|/)\.\.(/|$)).*\S"
 
 
 def _is_map(node: Node) -> int:
-    return int(isinstance(node, Map))
+    return int(isinstance(node, MapNode))
 
 
 IMAGE_BUILD: Final = OneOf(
     "the name of a Dockerfile, or a map of dockerfile, args and target",
     (
         Text("the name of a Dockerfile in the code", pattern=_FILE),
-        Table(
+        KeyTable(
             Key(
                 "dockerfile",
                 Text("the name of a file in the code", pattern=_FILE),
@@ -121,10 +121,10 @@ IMAGE_BUILD: Final = OneOf(
             Key(
                 "args",
                 MapOf(
-                    Passage(),
+                    MultilineText(),
                     "a map of build arguments, such as {CUDA: 12}",
                     key_pattern=r"[A-Za-z_][A-Za-z0-9_]*",
-                    key_words="letters, digits and underscores",
+                    key_expected="letters, digits and underscores",
                 ),
                 "Build arguments, `ARG` in the Dockerfile.",
                 default="none",

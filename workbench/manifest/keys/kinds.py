@@ -1,4 +1,4 @@
-"""What a key may hold: each kind reads a node into a value, or says what is wrong, and has a schema.
+"""Kinds of values that a key may hold: each reads a node into a value or notes a fault, and has a JSON schema.
 
 One table of keys made of these (``workbench.manifest.keys.root``) validates, is the JSON schema and is the
 documentation.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from workbench.manifest.yaml.faults import Findings, nearest
-from workbench.manifest.yaml.nodes import Items, Map, Node, Scalar, described
+from workbench.manifest.yaml.nodes import ListNode, MapNode, Node, ScalarNode, describe_node
 
 TEXT_BYTES_MAX: Final = 100_000
 """Linux gives a process no argument or variable above 131,072 bytes, and a command becomes both."""
@@ -20,11 +20,11 @@ TEXT_BYTES_MAX: Final = 100_000
 _CONTROL_OR_BREAK: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-class Kind(ABC):
+class ValueKind(ABC):
     """A kind of value."""
 
-    words: str
-    """What it is, in words that complete "write ..."."""
+    expected: str
+    """A phrase that completes "write ...", such as ``a whole number from 0 to 8``."""
 
     @abstractmethod
     def read(self, node: Node, path: str, findings: Findings) -> Any:  # each kind has its own value
@@ -38,27 +38,27 @@ class Kind(ABC):
         """Return the node with every key by its one name; unknown ones are noted and left out."""
         return node
 
-    def below(self, part: str) -> tuple[str, Kind] | None:
+    def below(self, part: str) -> tuple[str, ValueKind] | None:
         """Return canonical name and kind of what is under a key or an index; None when nothing can be."""
         return None
 
     def wrong(self, node: Node, path: str, findings: Findings, hint: str = "") -> None:
         """Note that something else was found."""
-        findings.fault(node.place, path, f"found {described(node)}; write {self.words}", hint)
+        findings.fault(node.location, path, f"found {describe_node(node)}; write {self.expected}", hint)
 
 
-class Text(Kind):
+class Text(ValueKind):
     """A text in one line; any scalar serves, as it is written, so ``1.10`` stays ``1.10``."""
 
     def __init__(
         self,
-        words: str = "a text",
+        expected: str = "a text",
         *,
         pattern: str = "",
         length_max: int = 1000,
         examples: tuple[str, ...] = (),
     ) -> None:
-        self.words = words
+        self.expected = expected
         self.examples = examples
         self._pattern = pattern
         self._compiled = re.compile(pattern) if pattern else None
@@ -66,17 +66,19 @@ class Text(Kind):
 
     def read(self, node: Node, path: str, findings: Findings) -> str | None:
         """Return the text without blanks around it."""
-        if not isinstance(node, Scalar) or node.is_null:
+        if not isinstance(node, ScalarNode) or node.is_null:
             self.wrong(node, path, findings)
             return None
         text = node.text.strip()
         if found := _CONTROL_OR_BREAK.search(text):
             findings.fault(
-                node.place, path, f"holds the control character {found[0]!r}; write {self.words} in one line"
+                node.location,
+                path,
+                f"holds the control character {found[0]!r}; write {self.expected} in one line",
             )
         elif len(text) > self._length_max:
             findings.fault(
-                node.place, path, f"is {len(text)} characters long; at most {self._length_max} are allowed"
+                node.location, path, f"is {len(text)} characters long; at most {self._length_max} are allowed"
             )
         elif self._compiled and not self._compiled.fullmatch(text):
             self.wrong(node, path, findings)
@@ -92,24 +94,24 @@ class Text(Kind):
         return {"type": ["string", "number", "boolean"], **pattern, **examples}
 
 
-class Script(Kind):
-    """Shell text: newlines of plain and folded scalars are blanks, those of literal blocks stay."""
+class Script(ValueKind):
+    """Shell text: newlines of plain and folded scalars become blanks, those of literal blocks stay."""
 
-    words = "shell text"
+    expected = "shell text"
 
     def read(self, node: Node, path: str, findings: Findings) -> str | None:
         """Return the command as it is to be run."""
-        if not isinstance(node, Scalar):
+        if not isinstance(node, ScalarNode):
             self.wrong(node, path, findings)
             return None
         text = node.text
         if "\x00" in text:
-            findings.fault(node.place, path, "holds a NUL character, which no shell takes")
+            findings.fault(node.location, path, "holds a NUL character, which no shell takes")
             return None
         size = len(text.encode(errors="surrogatepass"))
         if size > TEXT_BYTES_MAX:
             findings.fault(
-                node.place,
+                node.location,
                 path,
                 f"is {size} bytes long; at most {TEXT_BYTES_MAX} are allowed",
                 "put it in a script file of your code and run that",
@@ -122,7 +124,7 @@ class Script(Kind):
         return {"type": "string"}
 
 
-def as_command(node: Scalar) -> str:
+def as_command(node: ScalarNode) -> str:
     """Return shell text with the newlines that are meant.
 
     FfDL made a blank of every newline, so ``command: >`` with indented lines, which keep their newlines in
@@ -134,22 +136,22 @@ def as_command(node: Scalar) -> str:
     return " ".join(part.strip() for part in node.text.split("\n") if part.strip())
 
 
-class Passage(Kind):
+class MultilineText(ValueKind):
     """A text of any number of lines, exactly as it is: a variable, a regular expression, a description."""
 
-    words = "a text"
+    expected = "a text"
 
     def read(self, node: Node, path: str, findings: Findings) -> str | None:
         """Return the text; null is an empty one."""
-        if not isinstance(node, Scalar):
+        if not isinstance(node, ScalarNode):
             self.wrong(node, path, findings)
             return None
         text = "" if node.is_null else node.text
         if "\x00" in text:
-            findings.fault(node.place, path, "holds a NUL character, which no program takes")
+            findings.fault(node.location, path, "holds a NUL character, which no program takes")
             return None
         if len(text.encode(errors="surrogatepass")) > TEXT_BYTES_MAX:
-            findings.fault(node.place, path, f"is longer than the {TEXT_BYTES_MAX} bytes that are allowed")
+            findings.fault(node.location, path, f"is longer than the {TEXT_BYTES_MAX} bytes that are allowed")
             return None
         return text
 
@@ -158,7 +160,7 @@ class Passage(Kind):
         return {"type": ["string", "number", "boolean", "null"]}
 
 
-class Choice(Kind):
+class NameChoice(ValueKind):
     """One of some names, each with its synonyms."""
 
     def __init__(
@@ -177,11 +179,11 @@ class Choice(Kind):
         self.known = {
             self._fold(text): name for name, synonyms in listed.items() for text in (name, *synonyms)
         }
-        self.words = "one of " + ", ".join(self.names)
+        self.expected = "one of " + ", ".join(self.names)
 
     def read(self, node: Node, path: str, findings: Findings) -> str | None:
         """Return the name itself, whichever synonym was written."""
-        if not isinstance(node, Scalar):
+        if not isinstance(node, ScalarNode):
             self.wrong(node, path, findings)
             return None
         text = self._fold(node.text.strip())
@@ -189,7 +191,7 @@ class Choice(Kind):
             return self.known[text]
         if text in self._older:
             name = self._older[text]
-            findings.warn(node.place, path, f"{text} is an older name of {name} and is read as that")
+            findings.warn(node.location, path, f"{text} is an older name of {name} and is read as that")
             return name
         if text in self._former:
             self.wrong(node, path, findings, self._former[text])
@@ -203,11 +205,11 @@ class Choice(Kind):
         return {"type": "string", "enum": list(self.known)}
 
 
-class OneOf(Kind):
+class OneOf(ValueKind):
     """One of some kinds; ``pick`` chooses by the node, so that the faults are those of one kind."""
 
-    def __init__(self, words: str, kinds: tuple[Kind, ...], pick: Callable[[Node], int]) -> None:
-        self.words = words
+    def __init__(self, expected: str, kinds: tuple[ValueKind, ...], pick: Callable[[Node], int]) -> None:
+        self.expected = expected
         self.kinds = kinds
         self._pick = pick
 
@@ -216,11 +218,11 @@ class OneOf(Kind):
         return self.kinds[self._pick(node)].read(node, path, findings)
 
     def canonical(self, node: Node, path: str, findings: Findings) -> Node:
-        """By the kind that was picked."""
+        """Return the node with canonical keys, by the kind that was picked."""
         return self.kinds[self._pick(node)].canonical(node, path, findings)
 
-    def below(self, part: str) -> tuple[str, Kind] | None:
-        """By the first kind that can hold anything."""
+    def below(self, part: str) -> tuple[str, ValueKind] | None:
+        """Return what the first kind that can hold it has below it."""
         return next((found for kind in self.kinds if (found := kind.below(part))), None)
 
     def schema(self) -> dict[str, Any]:
@@ -230,15 +232,15 @@ class OneOf(Kind):
 
 def is_list(node: Node) -> int:
     """Pick the second kind for lists."""
-    return int(isinstance(node, Items))
+    return int(isinstance(node, ListNode))
 
 
 def is_map(node: Node) -> int:
     """Pick the second kind for maps."""
-    return int(isinstance(node, Map))
+    return int(isinstance(node, MapNode))
 
 
 def is_number(node: Node) -> int:
     """Pick the second kind for numbers."""
-    value = node.value if isinstance(node, Scalar) else None
+    value = node.value if isinstance(node, ScalarNode) else None
     return int(isinstance(value, (int, float)) and not isinstance(value, bool))

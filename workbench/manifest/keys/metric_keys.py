@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from workbench.manifest.keys.containers import Key, ListOf, MapOf, Table
-from workbench.manifest.keys.kinds import Choice, Kind, Passage, Text
-from workbench.manifest.keys.scalars import Whole
+from workbench.manifest.keys.containers import Key, KeyTable, ListOf, MapOf
+from workbench.manifest.keys.kinds import MultilineText, NameChoice, Text, ValueKind
+from workbench.manifest.keys.scalars import WholeNumber
 from workbench.manifest.yaml.faults import Findings, nearest
-from workbench.manifest.yaml.nodes import Node, Scalar
+from workbench.manifest.yaml.nodes import Node, ScalarNode
 
 COLLECTORS: Final = {
     "plain": ("none", "nil", "null", "logger", ""),
@@ -36,15 +36,15 @@ EVENT_TYPES: Final = (
 LINE_LOOKAHEAD: Final = 4
 
 
-class CollectorName(Kind):
+class CollectorName(ValueKind):
     """A collector of ours by any of its names, or one that an installed package offers."""
 
-    words = "one of " + ", ".join((*COLLECTORS, *PRESET_NAMES)) + ", or an installed collector's name"
+    expected = "one of " + ", ".join((*COLLECTORS, *PRESET_NAMES)) + ", or an installed collector's name"
 
     def read(self, node: Node, path: str, findings: Findings) -> str | None:
         """Return the collector's own name."""
         known = {text: name for name, synonyms in COLLECTORS.items() for text in (name, *synonyms)}
-        text = node.text.strip() if isinstance(node, Scalar) else None
+        text = node.text.strip() if isinstance(node, ScalarNode) else None
         if text is None:
             self.wrong(node, path, findings)
         elif text in known:
@@ -68,10 +68,10 @@ def _installed() -> list[str]:
     return sorted({entry.name for entry in entry_points(group="fabric.collectors")})
 
 
-TYPED_VALUE: Final = Table(
+TYPED_VALUE: Final = KeyTable(
     Key(
         "type",
-        Choice(("STRING", "JSONSTRING", "INT", "FLOAT")),
+        NameChoice(("STRING", "JSONSTRING", "INT", "FLOAT")),
         "What the text is read as.",
         required=True,
         ours=False,
@@ -79,7 +79,7 @@ TYPED_VALUE: Final = Table(
     ),
     Key(
         "value",
-        Passage(),
+        MultilineText(),
         "`$name` of a part that the expression bound, or a literal.",
         required=True,
         ours=False,
@@ -89,7 +89,7 @@ TYPED_VALUE: Final = Table(
     instead="write {type: FLOAT, value: $name}",
 )
 
-META: Final = Table(
+META: Final = KeyTable(
     Key(
         "time",
         Text(),
@@ -111,10 +111,10 @@ META: Final = Table(
 
 _VALUES: Final = MapOf(TYPED_VALUE, "a map of names and typed values")
 
-GROUP: Final = Table(
+GROUP: Final = KeyTable(
     Key(
         "regex",
-        Passage(),
+        MultilineText(),
         "Python regular expression with `%{MACRO:name}` and `%{MACRO}`: GLOG_STAMP, TIMESTAMP, FLOAT, INT,"
         " INT_ANY, HEX. It is tried at the start of each window of `line_lookahead` lines.",
         required=True,
@@ -127,7 +127,7 @@ GROUP: Final = Table(
     what="a group",
 )
 
-EVALUATION_METRICS: Final = Table(
+EVALUATION_METRICS: Final = KeyTable(
     Key(
         "type",
         CollectorName(),
@@ -149,7 +149,7 @@ EVALUATION_METRICS: Final = Table(
     ),
     Key(
         "line_lookahead",
-        Whole(0, 1000),
+        WholeNumber(0, 1000),
         "`regex_extractor`: lines that an expression may span. 0 is the default.",
         default=str(LINE_LOOKAHEAD),
         ours=False,

@@ -18,7 +18,7 @@ _KNOWN: Final = (
     "mae", "val_mae", "mse", "val_mse", "auc", "val_auc", "f1", "precision", "recall", "perplexity", "ppl",
     "reward", "lr", "learning_rate", "grad_norm",
 )  # fmt: skip
-"""Names of metrics that are looked for where a tool prints ``name: value`` or ``name=value``."""
+"""Names of metrics that are recognised where a tool prints ``name: value`` or ``name=value``."""
 
 _HUGGING_FACE: Final = (
     "loss", "grad_norm", "learning_rate", "accuracy", "f1", "precision", "recall", "perplexity", "bleu", "rouge1",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from workbench.manifest.keys.containers import Key, ListOf, MapOf, Table
+from workbench.manifest.keys.containers import Key, KeyTable, ListOf, MapOf
 from workbench.manifest.keys.framework_keys import FRAMEWORK, IMAGE_BUILD
-from workbench.manifest.keys.kinds import Choice, OneOf, Passage, Script, Text, is_list, is_number
+from workbench.manifest.keys.kinds import MultilineText, NameChoice, OneOf, Script, Text, is_list, is_number
 from workbench.manifest.keys.metric_keys import EVALUATION_METRICS
-from workbench.manifest.keys.scalars import Duration, Number, Plain, Size, Whole, Yes
+from workbench.manifest.keys.scalars import AnyScalar, Duration, Number, Size, TruthValue, WholeNumber
 from workbench.manifest.keys.store_keys import CHECKPOINTS, DATA_STORE
 
 VARIABLE_NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -28,7 +28,7 @@ def _gpus_hint(text: str) -> str:
     return "a GPU cannot be divided among jobs; FfDL started such a job without the part" if part else ""
 
 
-MANIFEST: Final = Table(
+MANIFEST: Final = KeyTable(
     Key(
         "name",
         Text("a name", length_max=200),
@@ -39,14 +39,19 @@ MANIFEST: Final = Table(
         example="fashion-mnist",
     ),
     Key(
-        "description", Passage(), "What it is about.", default="none", ours=False, example="Two layers, Adam"
+        "description",
+        MultilineText(),
+        "What it is about.",
+        default="none",
+        ours=False,
+        example="Two layers, Adam",
     ),
     Key(
         "version", Text(), "Version of the model, for yourself.", default="none", ours=False, example='"1.0"'
     ),
     Key(
         "learners",
-        Whole(0, LEARNERS_MAX),
+        WholeNumber(0, LEARNERS_MAX),
         "How many copies of the command run, each with its own number in `LEARNER_ID`. 0 is 1.",
         default="1",
         ours=False,
@@ -55,7 +60,7 @@ MANIFEST: Final = Table(
     ),
     Key(
         "gpus",
-        Whole(0, 1024, hint=_gpus_hint),
+        WholeNumber(0, 1024, hint=_gpus_hint),
         "Whole GPUs per learner.",
         default="0",
         ours=False,
@@ -140,7 +145,7 @@ MANIFEST: Final = Table(
     ),
     Key(
         "fetch_results",
-        Yes(),
+        TruthValue(),
         "Whether results and checkpoints that go to a data store come to this machine at the end, too.",
         default="false",
         example="true",
@@ -156,10 +161,10 @@ MANIFEST: Final = Table(
     Key(
         "env",
         MapOf(
-            Passage(),
+            MultilineText(),
             "a map of variables, such as {OMP_NUM_THREADS: 4}",
             key_pattern=VARIABLE_NAME,
-            key_words="letters, digits and underscores",
+            key_expected="letters, digits and underscores",
             instead="write env: with NAME: value below it",
         ),
         "Environment variables of the command; values are texts exactly as written.",
@@ -177,10 +182,10 @@ MANIFEST: Final = Table(
     Key(
         "params",
         MapOf(
-            Plain(),
+            AnyScalar(),
             "a map of names and values, such as {lr: 0.1}",
             key_pattern=r"[A-Za-z_][A-Za-z0-9_-]*",
-            key_words="letters, digits, underscores and dashes",
+            key_expected="letters, digits, underscores and dashes",
         ),
         "Hyper-parameters. `${params.lr}` in any other value stands for one, the learner sees it as"
         " `FABRIC_PARAM_LR`, and `--set params.lr=0.2` changes it.",
@@ -189,7 +194,7 @@ MANIFEST: Final = Table(
     ),
     Key(
         "max_restarts",
-        Whole(0, 1_000_000),
+        WholeNumber(0, 1_000_000),
         "How often a job that failed by its own fault is started again.",
         default="0",
         variable=True,
@@ -197,7 +202,7 @@ MANIFEST: Final = Table(
     ),
     Key(
         "max_platform_restarts",
-        Whole(0, 1_000_000),
+        WholeNumber(0, 1_000_000),
         "How often it is started again after a fault of the place, counted apart.",
         default="3",
         variable=True,
@@ -232,7 +237,9 @@ MANIFEST: Final = Table(
     ),
     Key(
         "ends_when",
-        OneOf("first, all or a number", (Choice(("first", "all")), Whole(1, LEARNERS_MAX)), is_number),
+        OneOf(
+            "first, all or a number", (NameChoice(("first", "all")), WholeNumber(1, LEARNERS_MAX)), is_number
+        ),
         "When a job of several learners is over: when the `first` has ended (FfDL's rule), when `all`"
         " have, or when so many have. The first failure always ends it.",
         default="first",
@@ -240,7 +247,7 @@ MANIFEST: Final = Table(
     ),
     Key(
         "priority",
-        Whole(-1_000_000, 1_000_000),
+        WholeNumber(-1_000_000, 1_000_000),
         "Which waiting job is started first; higher goes first.",
         default="0",
         variable=True,
@@ -257,7 +264,7 @@ MANIFEST: Final = Table(
     ),
     Key(
         "at_most",
-        Whole(1, 100_000),
+        WholeNumber(1, 100_000),
         "How many jobs with the same label `sweep` may be under way at once.",
         default="no limit",
         variable=True,
@@ -276,7 +283,7 @@ MANIFEST: Final = Table(
     ),
     Key(
         "seed",
-        Whole(0, 2**32 - 1),
+        WholeNumber(0, 2**32 - 1),
         "Given to the learner as `FABRIC_SEED` and `PYTHONHASHSEED`.",
         default="none",
         example="42",
@@ -317,7 +324,7 @@ MANIFEST: Final = Table(
     ),
     Key(
         "launcher",
-        Choice(LAUNCHERS),
+        NameChoice(LAUNCHERS),
         "What starts the command's processes on each learner.",
         default="none",
         variable=True,
@@ -325,7 +332,7 @@ MANIFEST: Final = Table(
     ),
     Key(
         "image_pull",
-        Choice(IMAGE_PULLS),
+        NameChoice(IMAGE_PULLS),
         "When the image of a container is pulled: if it is missing, at every start, or never.",
         default="missing",
         variable=True,
@@ -341,7 +348,7 @@ MANIFEST: Final = Table(
     ),
     Key(
         "ports",
-        ListOf(Whole(1, 65_535), "a list of port numbers", one_is_enough=True),
+        ListOf(WholeNumber(1, 65_535), "a list of port numbers", one_is_enough=True),
         "Ports that the first learner serves on; a container's are published on 127.0.0.1 under the same numbers,"
         " and of a pod's `fabric show` says how they are forwarded.",
         default="none",
@@ -373,7 +380,7 @@ MANIFEST: Final = Table(
     ),
     Key(
         "code_anyway",
-        Yes(),
+        TruthValue(),
         "Whether the code is taken though it is a whole home folder, a folder above one, a file system's root, a folder"
         " of keys, or more than is taken without asking. `fabric run --code-anyway` says so once. A home of fabric is"
         " never taken.",

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 from workbench.manifest.keys import units
-from workbench.manifest.keys.kinds import Kind, Passage
+from workbench.manifest.keys.kinds import MultilineText, ValueKind
 from workbench.manifest.yaml.faults import Findings
-from workbench.manifest.yaml.nodes import Node, Scalar
+from workbench.manifest.yaml.nodes import Node, ScalarNode
 
 Measure = TypeVar("Measure", int, float)
 
 
-class Number(Kind):
+class Number(ValueKind):
     """A number between two bounds."""
 
     noun: ClassVar[str] = "a number"
@@ -23,13 +23,13 @@ class Number(Kind):
     def __init__(self, low: float, high: float, *, hint: Callable[[str], str] | None = None) -> None:
         self.low, self.high = low, high
         self._hint = hint
-        self.words = f"{self.noun} from {low:,} to {high:,}"
+        self.expected = f"{self.noun} from {low:,} to {high:,}"
 
     def read(self, node: Node, path: str, findings: Findings) -> float | None:
         """Return the number."""
-        value = node.value if isinstance(node, Scalar) else None
+        value = node.value if isinstance(node, ScalarNode) else None
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not self.fits(value):
-            hint = "" if not isinstance(node, Scalar) else self._advice(node)
+            hint = "" if not isinstance(node, ScalarNode) else self._advice(node)
             self.wrong(node, path, findings, hint)
             return None
         return float(value)
@@ -38,9 +38,9 @@ class Number(Kind):
         """Say whether a number is allowed."""
         return math.isfinite(value) and self.low <= value <= self.high
 
-    def _advice(self, node: Scalar) -> str:
-        if self._hint and (said := self._hint(node.text)):
-            return said
+    def _advice(self, node: ScalarNode) -> str:
+        if self._hint and (hint := self._hint(node.text)):
+            return hint
         quoted = node.style in ("single", "double") and re.fullmatch(r"\s*[-+.0-9eE]+\s*", node.text)
         return "without quotation marks" if quoted else ""
 
@@ -49,7 +49,7 @@ class Number(Kind):
         return {"type": "number", "minimum": self.low, "maximum": self.high}
 
 
-class Whole(Number):
+class WholeNumber(Number):
     """A whole number between two bounds; ``2.0`` is one."""
 
     noun = "a whole number"
@@ -57,7 +57,7 @@ class Whole(Number):
     def read(self, node: Node, path: str, findings: Findings) -> int | None:
         """Return the number."""
         value = super().read(node, path, findings)
-        if value is None or not isinstance(node, Scalar):
+        if value is None or not isinstance(node, ScalarNode):
             return None
         exact = node.value
         return exact if isinstance(exact, int) else int(value)
@@ -71,14 +71,14 @@ class Whole(Number):
         return {**super().schema(), "type": "integer"}
 
 
-class Yes(Kind):
+class TruthValue(ValueKind):
     """A truth value."""
 
-    words = "true or false"
+    expected = "true or false"
 
     def read(self, node: Node, path: str, findings: Findings) -> bool | None:
         """Return it; ``yes`` and ``on`` are texts in YAML 1.2, and the fault says so."""
-        value = node.value if isinstance(node, Scalar) else None
+        value = node.value if isinstance(node, ScalarNode) else None
         if isinstance(value, bool):
             return value
         is_old = isinstance(value, str) and value.lower() in ("yes", "no", "on", "off", "y", "n")
@@ -90,10 +90,10 @@ class Yes(Kind):
         return {"type": "boolean"}
 
 
-class Size(Kind):
+class Size(ValueKind):
     """Bytes, with a unit."""
 
-    words = "a number and a unit, such as 512MiB, 1Gb, 1.5GB, 8G or 16GiB"
+    expected = "a number and a unit, such as 512MiB, 1Gb, 1.5GB, 8G or 16GiB"
 
     def read(self, node: Node, path: str, findings: Findings) -> int | None:
         """Return bytes."""
@@ -104,10 +104,10 @@ class Size(Kind):
         return {"type": "string", "pattern": r"^\s*([0-9]+(\.[0-9]*)?|\.[0-9]+)\s*[mMgGtT][iI]?[bB]?\s*$"}
 
 
-class Duration(Kind):
+class Duration(ValueKind):
     """Seconds, bare or with units."""
 
-    words = "seconds, or such as 90s, 45m, 1h30m, 2d"
+    expected = "seconds, or such as 90s, 45m, 1h30m, 2d"
 
     def __init__(self, *, above_zero: bool = False) -> None:
         self._above_zero = above_zero
@@ -116,7 +116,7 @@ class Duration(Kind):
         """Return seconds."""
         seconds = _measured(self, units.duration_seconds, node, path, findings)
         if seconds == 0 and self._above_zero:
-            findings.fault(node.place, path, "is no time at all; leave the key out for no limit")
+            findings.fault(node.location, path, "must be above zero; leave the key out for no limit")
             return None
         return seconds
 
@@ -126,31 +126,31 @@ class Duration(Kind):
 
 
 def _measured(
-    kind: Kind, measure: Callable[[str], Measure], node: Node, path: str, findings: Findings
+    kind: ValueKind, measure: Callable[[str], Measure], node: Node, path: str, findings: Findings
 ) -> Measure | None:
-    if not isinstance(node, Scalar) or isinstance(node.value, bool):
+    if not isinstance(node, ScalarNode) or isinstance(node.value, bool):
         kind.wrong(node, path, findings)
         return None
     try:
         return measure(node.text)
     except ValueError as error:
-        findings.fault(node.place, path, str(error))
+        findings.fault(node.location, path, str(error))
         return None
 
 
-class Plain(Kind):
-    """A truth value, number or text, kept as what it is: a hyper-parameter."""
+class AnyScalar(ValueKind):
+    """A truth value, number or text with its type kept: a hyper-parameter."""
 
-    words = "a number, a text, true or false"
+    expected = "a number, a text, true or false"
 
     def read(self, node: Node, path: str, findings: Findings) -> bool | int | float | str | None:
         """Return the value."""
-        if not isinstance(node, Scalar):
+        if not isinstance(node, ScalarNode):
             self.wrong(node, path, findings)
             return None
         value = node.value
         if isinstance(value, str):
-            return Passage().read(node, path, findings)
+            return MultilineText().read(node, path, findings)
         if value is None:
             self.wrong(node, path, findings)
             return None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from workbench.manifest.keys.containers import Key, Table
-from workbench.manifest.keys.kinds import Choice, OneOf, Text, is_map
-from workbench.manifest.keys.scalars import Whole, Yes
+from workbench.manifest.keys.containers import Key, KeyTable
+from workbench.manifest.keys.kinds import NameChoice, OneOf, Text, is_map
+from workbench.manifest.keys.scalars import TruthValue, WholeNumber
 
 OBJECT_STORES: Final = (
     "mount_cos",
@@ -41,15 +41,15 @@ _CONTAINER = Key(
     spellings=("bucket",),
 )
 
-TRAINING_DATA: Final = Table(
+TRAINING_DATA: Final = KeyTable(
     _CONTAINER, what="training_data", instead="write training_data: with container: NAME below it"
 )
 
-TRAINING_RESULTS: Final = Table(
+TRAINING_RESULTS: Final = KeyTable(
     _CONTAINER, what="training_results", instead="write training_results: with container: NAME below it"
 )
 
-CONNECTION: Final = Table(
+CONNECTION: Final = KeyTable(
     Key(
         "type", Text(), "Repeats the store's type, as older manifests do.", ours=False, example="s3_datastore"
     ),
@@ -130,25 +130,25 @@ CONNECTION: Final = Table(
 CHECKPOINTS: Final = OneOf(
     "own, shared or a map",
     (
-        Choice(("own", "shared")),
-        Table(
+        NameChoice(("own", "shared")),
+        KeyTable(
             Key(
                 "shared",
-                Yes(),
+                TruthValue(),
                 "Whether all jobs of the result container share one folder, FfDL's `_wml_checkpoints`.",
                 default="false",
                 example="true",
             ),
             Key(
                 "keep_last",
-                Whole(0, 1_000_000),
+                WholeNumber(0, 1_000_000),
                 "How many of the newest checkpoints that training code reports are kept. 0 keeps all.",
                 default="0",
                 example="3",
             ),
             Key(
                 "keep_best",
-                Whole(0, 1_000_000),
+                WholeNumber(0, 1_000_000),
                 "How many are kept beside them for the best values of `metric`.",
                 default="0",
                 example="1",
@@ -156,7 +156,7 @@ CHECKPOINTS: Final = OneOf(
             Key("metric", Text(), "Which of a checkpoint's metrics says how good it is.", example="val_loss"),
             Key(
                 "smaller_is_better",
-                Yes(),
+                TruthValue(),
                 "Whether a smaller value of `metric` is better.",
                 default="true",
                 example="false",
@@ -168,7 +168,7 @@ CHECKPOINTS: Final = OneOf(
 )
 """``checkpoints: shared``, or a map that says more."""
 
-DATA_STORE: Final = Table(
+DATA_STORE: Final = KeyTable(
     Key(
         "id",
         Text("a name of your own"),
@@ -179,7 +179,7 @@ DATA_STORE: Final = Table(
     ),
     Key(
         "type",
-        Choice(STORE_TYPES),
+        NameChoice(STORE_TYPES),
         "What kind of store it is. `mount_cos` and `s3_datastore` speak S3, the Swift types OpenStack's,"
         " `gcs`, `azure`, `sftp`, `webdav` and `http` (which is only read) what they are called,"
         " `mount_volume` and `host_path` are folders of the host, `volume` a named volume, `job` the results of the"
@@ -206,7 +206,11 @@ DATA_STORE: Final = Table(
     ),
     Key("connection", CONNECTION, "How the store is reached.", default="none", ours=False),
     Key(
-        "read_only", Yes(), "Whether the learner may not write to the data.", default="false", example="true"
+        "read_only",
+        TruthValue(),
+        "Whether the learner may not write to the data.",
+        default="false",
+        example="true",
     ),
     Key(
         "path",
@@ -217,7 +221,7 @@ DATA_STORE: Final = Table(
     ),
     Key(
         "mount",
-        Yes(),
+        TruthValue(),
         "Whether the container is mounted (FUSE) instead of copied. Folders and volumes are never copied.",
         default="false",
         example="true",

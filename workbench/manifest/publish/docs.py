@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from workbench.manifest.builder.overrides import VARIABLES
-from workbench.manifest.keys.containers import Key, Table
+from workbench.manifest.keys.containers import Key, KeyTable
 from workbench.manifest.keys.framework_keys import FORMER_FRAMEWORKS, FRAMEWORK, IMAGE_LOCATION
 from workbench.manifest.keys.metric_keys import COLLECTORS, EVALUATION_METRICS, GROUP, META, TYPED_VALUE
 from workbench.manifest.keys.root import MANIFEST
@@ -19,7 +19,7 @@ from workbench.spec import IMAGES
 
 FILE: Final = Path(__file__).parents[3] / "docs" / "manifest.md"
 
-_CHAPTERS: Final[Sequence[tuple[str, str, Table]]] = (
+_CHAPTERS: Final[Sequence[tuple[str, str, KeyTable]]] = (
     ("framework", "The image and the command.", FRAMEWORK),
     ("framework.image_location", "A private registry.", IMAGE_LOCATION),
     ("data_stores[]", "Each item of the list.", DATA_STORE),
@@ -84,7 +84,7 @@ def _page() -> Iterator[str]:
     yield docs_text.HOW
 
 
-def _key_table(table: Table) -> Iterator[str]:
+def _key_table(table: KeyTable) -> Iterator[str]:
     yield "| key | value | default | meaning | example |"
     yield "|---|---|---|---|---|"
     for key in table.keys.values():
@@ -96,7 +96,7 @@ def _row(key: Key) -> str:
     mark = " +" if key.ours else ""
     default = "**required**" if key.required else key.default or "none"
     example = f"`{key.name}: {key.example}`" if key.example else ""
-    cells = (f"`{key.name}`{mark}{also}", key.kind.words, default, key.meaning, example)
+    cells = (f"`{key.name}`{mark}{also}", key.kind.expected, default, key.meaning, example)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -11,7 +11,7 @@ def schema() -> dict[str, Any]:
     """Return the schema, in the draft that editors' YAML servers know.
 
     It is a little stricter than validation where an editor should mark something that fabric only warns of
-    (unknown keys), and knows nothing of what only shows when keys are seen together.
+    (unknown keys), and does not check keys against one another.
     """
     body = MANIFEST.schema()
     resources = {

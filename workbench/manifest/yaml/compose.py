@@ -1,7 +1,7 @@
-"""From YAML text to nodes: duplicates, anchors, merge keys and tags, within limits that nothing gets round.
+"""Composes YAML text into nodes: duplicates, anchors, merge keys and tags, with limits on depth and size.
 
-PyYAML's C parser gives the events; composing them here keeps the place of everything, finds every duplicate
-key instead of the first, and stops at a depth or an expansion that no honest manifest has.
+PyYAML's C parser gives the events; composing them here keeps the location of everything, finds every duplicate
+key instead of the first, and stops at a depth or an expansion that no real manifest has.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ import yaml
 
 from workbench.manifest.yaml.errors import explain
 from workbench.manifest.yaml.faults import Findings
-from workbench.manifest.yaml.nodes import Entry, Items, Map, Node, Place, Scalar, Style, shortened
+from workbench.manifest.yaml.nodes import (
+    ListNode,
+    MapEntry,
+    MapNode,
+    Node,
+    ScalarNode,
+    SourceLocation,
+    Style,
+    shortened,
+)
 
 DEPTH_MAX: Final = 40
 WEIGHT_MAX: Final = 4 << 20
@@ -55,16 +64,16 @@ def compose(text: str, file: str, findings: Findings, *, origin: str = "", lines
     try:
         return composer.document()
     except yaml.MarkedYAMLError as error:
-        explain(error, text, composer.place_at, findings)
+        explain(error, text, composer.location_at, findings)
     except yaml.YAMLError as error:
-        findings.fault(composer.place_at(0, 0), "", f"this is not YAML: {error}")
+        findings.fault(composer.location_at(0, 0), "", f"this is not YAML: {error}")
     except _Stopped:
         pass
     return None
 
 
 class _Composer:
-    """One document's way from events to nodes."""
+    """Composes the nodes of one document from the parser's events."""
 
     def __init__(self, text: str, file: str, findings: Findings, origin: str, lines: bool) -> None:
         self._events = _LOADER(text)
@@ -76,11 +85,11 @@ class _Composer:
         """Each anchor's node and its weight; None while it is being composed."""
         self._weight = 0
 
-    def place_at(self, line: int, column: int) -> Place:
-        """Make a place from a mark, which counts from 0."""
+    def location_at(self, line: int, column: int) -> SourceLocation:
+        """Make a location from a mark, which counts from 0."""
         if not self._lines:
-            return Place(self._file, 0, 0, self._origin or self._file)
-        return Place(self._file, line + 1, column + 1, self._origin or f"{self._file}:{line + 1}")
+            return SourceLocation(self._file, 0, 0, self._origin or self._file)
+        return SourceLocation(self._file, line + 1, column + 1, self._origin or f"{self._file}:{line + 1}")
 
     def document(self) -> Node | None:
         """Compose the document, and see that there is only one."""
@@ -100,66 +109,68 @@ class _Composer:
         body = self._events.peek_event()
         if isinstance(body, yaml.ScalarEvent) and not body.value:
             return
-        place = self._place(event)
+        location = self._location(event)
         self._findings.fault(
-            place,
+            location,
             "",
             "a second document starts here; a manifest is one document",
             "put each job in a file of its own",
         )
 
-    def _place(self, event: Any) -> Place:
-        return self.place_at(event.start_mark.line, event.start_mark.column)
+    def _location(self, event: Any) -> SourceLocation:
+        return self.location_at(event.start_mark.line, event.start_mark.column)
 
-    def _stop(self, place: Place, problem: str, hint: str = "") -> _Stopped:
-        self._findings.fault(place, "", problem, hint)
+    def _stop(self, location: SourceLocation, problem: str, hint: str = "") -> _Stopped:
+        self._findings.fault(location, "", problem, hint)
         return _Stopped()
 
     def _node(self, depth: int) -> Node:
         event = self._events.get_event()
-        place = self._place(event)
+        location = self._location(event)
         if depth > DEPTH_MAX:
-            raise self._stop(place, f"lists and maps are nested more than {DEPTH_MAX} deep")
+            raise self._stop(location, f"lists and maps are nested more than {DEPTH_MAX} deep")
         if isinstance(event, yaml.AliasEvent):
-            return self._alias(event.anchor, place)
+            return self._alias(event.anchor, location)
         before = self._weight
-        self._add_weight(_NODE_WEIGHT, place)
+        self._add_weight(_NODE_WEIGHT, location)
         if event.anchor:
             self._anchors[event.anchor] = None
-        node = self._composed(event, place, depth)
+        node = self._composed(event, location, depth)
         if event.anchor:
             self._anchors[event.anchor] = (node, self._weight - before)
         return node
 
-    def _composed(self, event: Any, place: Place, depth: int) -> Node:
+    def _composed(self, event: Any, location: SourceLocation, depth: int) -> Node:
         if isinstance(event, yaml.ScalarEvent):
-            return self._scalar(event, place)
+            return self._scalar(event, location)
         if isinstance(event, yaml.SequenceStartEvent):
-            self._check_tag(event.tag, "seq", place)
-            return Items(place, tuple(self._items(depth)))
-        self._check_tag(event.tag, "map", place)
-        return self._map(place, depth)
+            self._check_tag(event.tag, "seq", location)
+            return ListNode(location, tuple(self._items(depth)))
+        self._check_tag(event.tag, "map", location)
+        return self._map(location, depth)
 
-    def _alias(self, anchor: str | None, place: Place) -> Node:
+    def _alias(self, anchor: str | None, location: SourceLocation) -> Node:
         if anchor is None or anchor not in self._anchors:
-            raise self._stop(place, f"*{anchor} refers to an anchor &{anchor} that is not defined above it")
+            raise self._stop(
+                location, f"*{anchor} refers to an anchor &{anchor} that is not defined above it"
+            )
         target = self._anchors[anchor]
         if target is None:
-            raise self._stop(place, f"*{anchor} stands inside what &{anchor} names, so it would never end")
-        self._add_weight(target[1], place)
+            raise self._stop(location, f"*{anchor} stands inside what &{anchor} names, so it would never end")
+        self._add_weight(target[1], location)
         return target[0]
 
-    def _add_weight(self, weight: int, place: Place) -> None:
+    def _add_weight(self, weight: int, location: SourceLocation) -> None:
         self._weight += weight
         if self._weight > WEIGHT_MAX:
             raise self._stop(
-                place,
+                location,
                 "with its aliases written out the document is too large",
                 "a manifest needs a few kilobytes",
             )
 
-    def _scalar(self, event: Any, place: Place) -> Scalar:
-        self._add_weight(len(event.value), place)
+    def _scalar(self, event: Any, location: SourceLocation) -> ScalarNode:
+        self._add_weight(len(event.value), location)
         style = _STYLES[event.style]
         tag = (event.tag or "").removeprefix(_STANDARD)
         if tag in ("str", "!"):
@@ -167,13 +178,13 @@ class _Composer:
         elif tag in _SCALAR_TAGS:
             style = "plain"
         else:
-            self._check_tag(event.tag, "str", place)
-        return Scalar(event.value, place, style, (event.start_mark.index, event.end_mark.index))
+            self._check_tag(event.tag, "str", location)
+        return ScalarNode(event.value, location, style, (event.start_mark.index, event.end_mark.index))
 
-    def _check_tag(self, tag: str | None, expected: str, place: Place) -> None:
+    def _check_tag(self, tag: str | None, expected: str, location: SourceLocation) -> None:
         if tag not in (None, "!", _STANDARD + expected):
             name = shortened(tag.replace(_STANDARD, "!!"))
-            self._findings.fault(place, "", f"the tag {name} is not known here; leave it out")
+            self._findings.fault(location, "", f"the tag {name} is not known here; leave it out")
 
     def _items(self, depth: int) -> list[Node]:
         items: list[Node] = []
@@ -182,37 +193,39 @@ class _Composer:
         self._events.get_event()
         return items
 
-    def _map(self, place: Place, depth: int) -> Map:
-        entries: dict[str, Entry] = {}
+    def _map(self, location: SourceLocation, depth: int) -> MapNode:
+        entries: dict[str, MapEntry] = {}
         merged: list[Node] = []
         while not isinstance(self._events.peek_event(), yaml.MappingEndEvent):
             key = self._node(depth + 1)
             value = self._node(depth + 1)
-            if not isinstance(key, Scalar):
-                self._findings.fault(key.place, "", "a key must be a name, not a list or a map")
+            if not isinstance(key, ScalarNode):
+                self._findings.fault(key.location, "", "a key must be a name, not a list or a map")
             elif key.text == "<<" and key.style == "plain":
                 merged.append(value)
             elif key.text in entries:
                 self._duplicate(key, entries[key.text])
             else:
-                entries[key.text] = Entry(key.text, key.place, value)
+                entries[key.text] = MapEntry(key.text, key.location, value)
         self._events.get_event()
-        return self._merge(Map(place, entries), merged)
+        return self._merge(MapNode(location, entries), merged)
 
-    def _duplicate(self, key: Scalar, first: Entry) -> None:
-        where = f"first in line {first.place.line}" if self._lines else "twice"
+    def _duplicate(self, key: ScalarNode, first: MapEntry) -> None:
+        where = f"first in line {first.location.line}" if self._lines else "twice"
         name = shortened(key.text)
-        self._findings.fault(key.place, name, f"the key {name!r} is given more than once ({where}); keep one")
+        self._findings.fault(
+            key.location, name, f"the key {name!r} is given more than once ({where}); keep one"
+        )
 
-    def _merge(self, node: Map, merged: list[Node]) -> Map:
+    def _merge(self, node: MapNode, merged: list[Node]) -> MapNode:
         entries = dict(node.entries)
         for source in merged:
-            for part in source.nodes if isinstance(source, Items) else (source,):
-                if isinstance(part, Map):
+            for part in source.nodes if isinstance(source, ListNode) else (source,):
+                if isinstance(part, MapNode):
                     entries = {**part.entries, **entries}
                 else:
-                    self._findings.fault(part.place, "<<", "only maps can be merged with <<")
-        return Map(node.place, entries) if merged else node
+                    self._findings.fault(part.location, "<<", "only maps can be merged with <<")
+        return MapNode(node.location, entries) if merged else node
 
 
 _MARK: Final = re.compile(r"(---|\.\.\.)(?=\s|$)")
@@ -220,10 +233,10 @@ _SAYS_NOTHING: Final = re.compile(r"\s*(#.*|%.*)?")
 
 
 def documents(text: str) -> list[str]:
-    """Return the text of each document that says something, in their order.
+    """Return the text of each document that is not empty, in their order.
 
-    Each keeps its place: what belongs to others is blank lines, so that faults name the line of the file.
-    A text without any comes back as it is, once.
+    Lines of other documents are blank in it, so that faults name the line of the file. A text without any
+    document comes back as it is, once.
     """
     lines = text.splitlines(keepends=True)
     starts = [number for number, line in enumerate(lines) if _MARK.match(line)]
@@ -231,7 +244,7 @@ def documents(text: str) -> list[str]:
     found = []
     for begin, end in pairwise(bounds):
         own = lines[begin:end]
-        said = [_MARK.sub("", own[0], count=1), *own[1:]] if own else []
-        if any(not _SAYS_NOTHING.fullmatch(line.rstrip("\r\n")) for line in said):
+        content = [_MARK.sub("", own[0], count=1), *own[1:]] if own else []
+        if any(not _SAYS_NOTHING.fullmatch(line.rstrip("\r\n")) for line in content):
             found.append("\n" * begin + "".join(own))
     return found if len(found) > 1 else [text]

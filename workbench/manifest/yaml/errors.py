@@ -1,4 +1,4 @@
-"""What the YAML parser stumbled over, in a sentence that says what to change."""
+"""Explains errors of the YAML parser: a sentence that says what to change."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from workbench.manifest.yaml.faults import Findings
-from workbench.manifest.yaml.nodes import Place
+from workbench.manifest.yaml.nodes import SourceLocation
 
 _SENTENCES: Final = (
     (
@@ -40,27 +40,29 @@ _SENTENCES: Final = (
 )
 
 
-def explain(error: Any, text: str, place_at: Callable[[int, int], Place], findings: Findings) -> None:
-    """Note a syntax error of the parser's as a fault in words."""
+def explain(
+    error: Any, text: str, location_at: Callable[[int, int], SourceLocation], findings: Findings
+) -> None:
+    """Note a syntax error of the parser as a fault with an explanation."""
     mark = error.problem_mark or error.context_mark
-    said = f"{error.context or ''} {error.problem or ''}"
-    if "while scanning a quoted scalar" in said and "end of stream" in said and error.context_mark:
+    message = f"{error.context or ''} {error.problem or ''}"
+    if "while scanning a quoted scalar" in message and "end of stream" in message and error.context_mark:
         mark = error.context_mark
     line, column = (mark.line, mark.column) if mark else (0, 0)
-    place = place_at(line, column)
+    location = location_at(line, column)
     character = _character(text, line, column)
-    if "cannot start any token" in said:
-        findings.fault(place, "", _bad_start(text, character))
+    if "cannot start any token" in message:
+        findings.fault(location, "", _bad_start(text, character))
         return
     tab = _tab_before(text, line, column)
     if tab is not None:
-        findings.fault(place_at(line, tab), "", _bad_start(text, "\t"))
+        findings.fault(location_at(line, tab), "", _bad_start(text, "\t"))
         return
     for part, sentence in _SENTENCES:
-        if part in said:
-            findings.fault(place, "", sentence)
+        if part in message:
+            findings.fault(location, "", sentence)
             return
-    findings.fault(place, "", f"this is not YAML: {error.problem or error.context}")
+    findings.fault(location, "", f"this is not YAML: {error.problem or error.context}")
 
 
 def _bad_start(text: str, character: str) -> str:

@@ -1,4 +1,4 @@
-"""What is wrong and what is doubtful in a manifest, gathered so that all of it is said at once."""
+"""Faults and warnings of a manifest, gathered so that all are reported at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from workbench.errors import Fault
-from workbench.manifest.yaml.nodes import Place
+from workbench.manifest.yaml.nodes import SourceLocation
 
 _FAULTS_MAX = 100
 """Nobody reads more, and a generated file could have a million."""
@@ -19,15 +19,15 @@ class Findings:
     faults: list[Fault] = field(default_factory=list)
     warnings: list[Fault] = field(default_factory=list)
 
-    def fault(self, place: Place, key: str, problem: str, hint: str = "") -> None:
+    def fault(self, location: SourceLocation, key: str, problem: str, hint: str = "") -> None:
         """Note something that makes the manifest unusable."""
         if len(self.faults) < _FAULTS_MAX:
-            self.faults.append(Fault(place.file, place.line, place.column, key, problem, hint))
+            self.faults.append(Fault(location.file, location.line, location.column, key, problem, hint))
 
-    def warn(self, place: Place, key: str, problem: str, hint: str = "") -> None:
+    def warn(self, location: SourceLocation, key: str, problem: str, hint: str = "") -> None:
         """Note something that is doubtful but leaves the manifest usable."""
         if len(self.warnings) < _FAULTS_MAX:
-            self.warnings.append(Fault(place.file, place.line, place.column, key, problem, hint))
+            self.warnings.append(Fault(location.file, location.line, location.column, key, problem, hint))
 
     def sorted(self) -> Findings:
         """Return the same in the order of the files, each finding once."""

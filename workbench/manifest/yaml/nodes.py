@@ -1,4 +1,4 @@
-"""A document as nodes that know where they stand: composed from YAML, laid over, then read by the kinds."""
+"""A document as nodes that know their file and line: composed from YAML, laid over one another, read by the kinds."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Style = Literal["plain", "single", "double", "folded", "literal"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a node stands, for faults, and what to call its origin."""
+class SourceLocation:
+    """Where a value was written, for faults and for ``fabric show --origin``."""
 
     file: str
     """The manifest, the configuration file, ``flag --gpus``, ``--set gpus=2`` or ``FABRIC_GPUS``."""
@@ -21,80 +21,82 @@ class Place:
     """From 1; 0 where there are no lines."""
     column: int
     origin: str
-    """In words for ``fabric show --origin``: ``manifest.yml:12``, ``flag --gpus``, ``FABRIC_GPUS``."""
+    """What ``fabric show --origin`` shows: ``manifest.yml:12``, ``flag --gpus``, ``FABRIC_GPUS``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class ScalarNode:
     """One value: its text as written, and how it was written."""
 
     text: str
-    place: Place
+    location: SourceLocation
     style: Style = "plain"
     span: tuple[int, int] = (0, 0)
     """First and last character in the document's text."""
 
     @property
     def value(self) -> ScalarValue:
-        """What it stands for: only plain scalars are anything but texts."""
+        """The value by YAML 1.2; quoted and block scalars are always texts."""
         return resolve(self.text) if self.style == "plain" else self.text
 
     @property
     def is_null(self) -> bool:
-        """Whether nothing is written."""
+        """Whether it is empty or ``null``."""
         return self.style == "plain" and self.value is None
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MapEntry:
     """One key of a map with its value."""
 
     written: str
     """The key as it stands in the document; the map knows it by its canonical name."""
-    place: Place
+    location: SourceLocation
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class MapNode:
     """Keys and values, in the order of the document."""
 
-    place: Place
-    entries: dict[str, Entry] = field(default_factory=dict)
+    location: SourceLocation
+    entries: dict[str, MapEntry] = field(default_factory=dict)
 
-    def with_entry(self, name: str, entry: Entry) -> Map:
+    def with_entry(self, name: str, entry: MapEntry) -> MapNode:
         """Return a copy that has this entry: nodes may be shared by aliases and are never changed."""
         return replace(self, entries={**self.entries, name: entry})
 
-    def without(self, name: str) -> Map:
+    def without(self, name: str) -> MapNode:
         """Return a copy that lacks this entry."""
         return replace(self, entries={key: entry for key, entry in self.entries.items() if key != name})
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class ListNode:
     """A list."""
 
-    place: Place
+    location: SourceLocation
     nodes: tuple[Node, ...] = ()
 
 
-Node = Scalar | Map | Items
+Node = ScalarNode | MapNode | ListNode
 
 
-def from_value(value: Any, place: Place) -> Node:
+def from_value(value: Any, location: SourceLocation) -> Node:
     """Make nodes of a plain Python value, as flags and ``config.toml`` give them."""
     if isinstance(value, dict):
-        entries = {str(key): Entry(str(key), place, from_value(item, place)) for key, item in value.items()}
-        return Map(place, entries)
+        entries = {
+            str(key): MapEntry(str(key), location, from_value(item, location)) for key, item in value.items()
+        }
+        return MapNode(location, entries)
     if isinstance(value, (list, tuple)):
-        return Items(place, tuple(from_value(item, place) for item in value))
+        return ListNode(location, tuple(from_value(item, location) for item in value))
     if isinstance(value, bool):
-        return Scalar("true" if value else "false", place)
+        return ScalarNode("true" if value else "false", location)
     if value is None or isinstance(value, (int, float)):
-        return Scalar("null" if value is None else _number_text(value), place)
+        return ScalarNode("null" if value is None else _number_text(value), location)
     # A literal block is what keeps a text exactly as it is.
-    return Scalar(str(value), place, "literal")
+    return ScalarNode(str(value), location, "literal")
 
 
 def _number_text(value: float) -> str:
@@ -102,11 +104,11 @@ def _number_text(value: float) -> str:
     return f".{text}" if text in ("nan", "inf") else text.replace("-inf", "-.inf")
 
 
-def described(node: Node) -> str:
-    """Say what was found, for a fault: ``the text 'a'``, ``the number 0.5``, ``a list``, ``nothing``."""
-    if isinstance(node, Map):
+def describe_node(node: Node) -> str:
+    """Describe a node for a fault: ``the text 'a'``, ``the number 0.5``, ``a list``, ``nothing``."""
+    if isinstance(node, MapNode):
         return "a map"
-    if isinstance(node, Items):
+    if isinstance(node, ListNode):
         return "a list"
     value = node.value
     if value is None:
@@ -123,18 +125,18 @@ def shortened(text: str, length: int = 60) -> str:
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
-def place_of(root: Node, path: str) -> Place:
-    """Return where the value at a dotted path stands, or the nearest thing above it that is there."""
+def location_of(root: Node, path: str) -> SourceLocation:
+    """Return the location of the value at a dotted path, or of the nearest value above it."""
     node = root
     for part in path.split(".") if path else ():
         below = child(node, part)
         if below is None:
             break
         node = below
-    return node.place
+    return node.location
 
 
-def found_at(root: Node, path: str) -> Node | None:
+def node_at(root: Node, path: str) -> Node | None:
     """Return the value at a dotted path, or None when there is none."""
     node: Node | None = root
     for part in path.split("."):
@@ -144,20 +146,20 @@ def found_at(root: Node, path: str) -> Node | None:
 
 def child(node: Node, part: str) -> Node | None:
     """Return what is at a key or an index, or None."""
-    if isinstance(node, Map) and part in node.entries:
+    if isinstance(node, MapNode) and part in node.entries:
         return node.entries[part].node
-    if isinstance(node, Items) and part.isdecimal() and int(part) < len(node.nodes):
+    if isinstance(node, ListNode) and part.isdecimal() and int(part) < len(node.nodes):
         return node.nodes[int(part)]
     return None
 
 
-def leaves(node: Node, path: str = "") -> Iterator[tuple[str, Scalar | Map | Items]]:
+def leaves(node: Node, path: str = "") -> Iterator[tuple[str, ScalarNode | MapNode | ListNode]]:
     """Walk to every value that has none below it, with its dotted path: scalars, empty maps, empty lists."""
     prefix = f"{path}." if path else ""
-    if isinstance(node, Map) and node.entries:
+    if isinstance(node, MapNode) and node.entries:
         for name, entry in node.entries.items():
             yield from leaves(entry.node, prefix + name)
-    elif isinstance(node, Items) and node.nodes:
+    elif isinstance(node, ListNode) and node.nodes:
         for index, item in enumerate(node.nodes):
             yield from leaves(item, f"{prefix}{index}")
     else:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from workbench.manifest.yaml.faults import Findings
-from workbench.manifest.yaml.nodes import Map
+from workbench.manifest.yaml.nodes import MapNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ FORMATS: Final = (
 )
 
 
-def recognised(root: Map, findings: Findings) -> bool:
+def recognised(root: MapNode, findings: Findings) -> bool:
     """Note that a file is another system's; returns whether it is."""
     keys = frozenset(root.entries)
     if "framework" in keys:
         return False
     for known in FORMATS:
         if known.every <= keys and (not known.any_of or known.any_of & keys):
-            findings.fault(root.place, "", f"this is {known.name}, not a manifest", known.hint)
+            findings.fault(root.location, "", f"this is {known.name}, not a manifest", known.hint)
             return True
     return False

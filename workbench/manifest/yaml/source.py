@@ -1,4 +1,4 @@
-"""From a file, a pipe or standard input to the text of a manifest, with every failure in words."""
+"""Reads the text of a manifest from a file, a pipe or standard input."""
 
 from __future__ import annotations
 

@@ -66,9 +66,9 @@ def _takes_lists(path: str) -> bool:
         return True
     from workbench.manifest.builder.overlay import kind_at
     from workbench.manifest.keys.root import MANIFEST
-    from workbench.manifest.keys.scalars import Duration, Number, Size, Whole
+    from workbench.manifest.keys.scalars import Duration, Number, Size, WholeNumber
 
-    return isinstance(kind_at(MANIFEST, path), (Whole, Number, Size, Duration))
+    return isinstance(kind_at(MANIFEST, path), (WholeNumber, Number, Size, Duration))
 
 
 def _parts(value: str) -> list[tuple[int, str]]:
