@@ -102,7 +102,7 @@ class LearnerPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LaunchPlan:
     """Exactly what would be sent: ``fabric plan`` shows it, ``launch`` sends it, tests read it."""
 
     request: LaunchRequest
@@ -179,7 +179,7 @@ class FileEntry:
     """What a link says."""
 
 
-class Progress(Protocol):
+class LaunchProgress(Protocol):
     """Told what a long launch is doing."""
 
     def __call__(self, text: str, *, stage: Literal["preparing", "waiting", "starting"]) -> None:
@@ -208,11 +208,11 @@ class Runner(ABC):
         self.home_uuid = home_uuid
 
     @abstractmethod
-    def plan(self, request: LaunchRequest) -> Plan:
+    def plan(self, request: LaunchRequest) -> LaunchPlan:
         """Say exactly what would be sent; raises LaunchRefused for what this place can never give."""
 
     @abstractmethod
-    def launch(self, plan: Plan, progress: Progress) -> None:
+    def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
         """Bring code and environment, then lease all slots or none, then start. Idempotent.
 
         Raises:
@@ -336,4 +336,10 @@ class Runner(ABC):
 
 
 Seen = LearnerStatus
-"""The name of :class:`LearnerStatus` for runners that were written before it had this one."""
+"""The former name of :class:`LearnerStatus`, for runners that import it."""
+
+Plan = LaunchPlan
+"""The former name of :class:`LaunchPlan`, for runners that import it."""
+
+Progress = LaunchProgress
+"""The former name of :class:`LaunchProgress`, for runners that import it."""

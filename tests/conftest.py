@@ -13,7 +13,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from backends.contract.prompts import ANSWERS
+from backends.contract.prompts import CREDENTIALS
 from workbench.paths import Home
 
 # A slow machine is no fault of the code; CI tries the same examples every time, developers new ones.
@@ -83,8 +83,8 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     # Else a test that names an image would run in a container wherever an engine happens to answer.
     monkeypatch.setenv("DOCKER_HOST", f"unix://{root}/no-engine.sock")
     # What was typed, and who can be asked, is the process's, and this one does many tests.
-    monkeypatch.setattr(ANSWERS, "_held", {})
-    ANSWERS.be_asked_by(None)
+    monkeypatch.setattr(CREDENTIALS, "_held", {})
+    CREDENTIALS.be_asked_by(None)
     yield root
     shutil.rmtree(root, ignore_errors=True)
 

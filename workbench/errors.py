@@ -60,7 +60,7 @@ class AmbiguousName(UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ManifestFault:
     """One thing that is wrong in a manifest, as exactly as it can be said."""
 
     file: str
@@ -84,7 +84,9 @@ class ManifestError(FabricError):
 
     exit_code = 65
 
-    def __init__(self, faults: Sequence[Fault], *, hint: str = "", warnings: Sequence[Fault] = ()) -> None:
+    def __init__(
+        self, faults: Sequence[ManifestFault], *, hint: str = "", warnings: Sequence[ManifestFault] = ()
+    ) -> None:
         super().__init__("\n".join(str(fault) for fault in faults), hint=hint)
         self.faults = tuple(faults)
         self.warnings = tuple(warnings)

@@ -79,7 +79,7 @@ class LearnerPhase(StrEnum):
     """The place answers, the learner is gone and no exit is recorded. Never written by an agent."""
 
 
-class Fault(StrEnum):
+class FaultOwner(StrEnum):
     """Whose fault: FfDL's split of codes by their first letter."""
 
     USER = "C"
@@ -95,9 +95,9 @@ class Reason:
     hint: str = ""
 
     @property
-    def fault(self) -> Fault | None:
+    def fault(self) -> FaultOwner | None:
         """Whose fault it is, by the code's first letter."""
-        return Fault(self.code[0]) if self.code[:1] in ("C", "S") else None
+        return FaultOwner(self.code[0]) if self.code[:1] in ("C", "S") else None
 
 
 EXIT_HALTED: Final = 128 + signal.SIGTERM

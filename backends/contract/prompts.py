@@ -1,4 +1,4 @@
-"""What a person types to be let in at a place: asked for once, and kept in this process's memory alone."""
+"""What a person types to log in at a backend: asked for once, and held in this process's memory alone."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-Answerer = Callable[["Question"], str | None]
-"""Asks a person; None when nobody answers."""
+Prompter = Callable[["LoginPrompt"], str | None]
+"""Asks a person; returns None when nobody answers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """One thing that a place wants to be told."""
+class LoginPrompt:
+    """One thing that a backend asks a person before it lets anybody in: a password, a passphrase, a code."""
 
     text: str
     """In words, and the same whenever it is the same question: ``Password of me@gpubox``."""
@@ -21,23 +21,23 @@ class Question:
     """Whether the answer may be seen while it is typed."""
 
 
-class Answers:
-    """Answers by question. Threads may use it at once."""
+class CredentialCache:
+    """What a person has typed, by prompt, for the life of this process. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: dict[str, str] = {}
-        self._answerer: Answerer | None = None
+        self._answerer: Prompter | None = None
         self._mine = threading.local()
         self.generation = 0
         """Grows whenever there is something new: what needed an answer may be tried again."""
 
-    def be_asked_by(self, answerer: Answerer | None) -> None:
+    def be_asked_by(self, answerer: Prompter | None) -> None:
         """Name who can be asked from now on."""
         self._answerer = answerer
 
     @contextlib.contextmanager
-    def asking(self, answerer: Answerer) -> Iterator[None]:
+    def asking(self, answerer: Prompter) -> Iterator[None]:
         """Name who can be asked by what this thread does."""
         self._mine.answerer = answerer
         try:
@@ -45,7 +45,7 @@ class Answers:
         finally:
             self._mine.answerer = None
 
-    def answerer(self) -> Answerer | None:
+    def answerer(self) -> Prompter | None:
         """Return who can be asked by what this thread does; None when nobody is there."""
         return getattr(self._mine, "answerer", None) or self._answerer
 
@@ -65,28 +65,28 @@ class Answers:
             self._held.update(answers)
             self.generation += 1
 
-    def known(self, question: Question) -> str | None:
+    def known(self, question: LoginPrompt) -> str | None:
         """Return what is known already."""
         with self._lock:
             return self._held.get(question.text)
 
-    def ask(self, question: Question) -> str | None:
+    def ask(self, question: LoginPrompt) -> str | None:
         """Ask a person, whatever is known; None when nobody is there."""
         answerer = self.answerer()
         return None if answerer is None else answerer(question)
 
-    def keep(self, question: Question, answer: str) -> None:
+    def keep(self, question: LoginPrompt, answer: str) -> None:
         """Keep an answer that was right."""
         with self._lock:
             if self._held.get(question.text) != answer:
                 self._held[question.text] = answer
                 self.generation += 1
 
-    def drop(self, question: Question) -> None:
+    def drop(self, question: LoginPrompt) -> None:
         """Forget an answer that was wrong."""
         with self._lock:
             self._held.pop(question.text, None)
 
 
-ANSWERS = Answers()
+CREDENTIALS = CredentialCache()
 """This process's."""

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from backends.contract.cluster import RETRY_SECONDS
 from backends.kubernetes.auth import Credentials, Login
-from backends.kubernetes.errors import BUSY, Asked, no_answer, refusal
+from backends.kubernetes.errors import BUSY, ApiCall, no_answer, refusal
 from workbench.clock import elapsed_seconds
 from workbench.errors import BackendError, ConfigError, FabricError, PlaceUnreachable
 from workbench.version import VERSION
@@ -97,9 +97,9 @@ class Api:
         """The credentials."""
         return self._login
 
-    def asked(self, request: Request) -> Asked:
+    def asked(self, request: Request) -> ApiCall:
         """Say what is asked, for an error's sentence."""
-        return Asked(self.server, self._address, request.what, request.creates)
+        return ApiCall(self.server, self._address, request.what, request.creates)
 
     def close(self) -> None:
         """Close the connections that nobody uses."""

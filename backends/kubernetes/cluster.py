@@ -23,7 +23,7 @@ from backends.contract.cluster import (
 from backends.kubernetes.api import Api, Query, Request
 from backends.kubernetes.auth import Login
 from backends.kubernetes.kubeconfig import Access
-from backends.kubernetes.resources import GROUPS, Kind, kind_of, kind_of_document
+from backends.kubernetes.resources import GROUPS, ResourceKind, kind_of, kind_of_document
 from backends.kubernetes.watch import ApiLog, ApiWatch
 from workbench.errors import BackendError
 
@@ -110,7 +110,7 @@ class KubernetesCluster(Cluster):
         known = kind_of(kind)
         return self._listed(known, known.path_everywhere, "", "").items
 
-    def _listed(self, known: Kind, path: str, selector: str, fields: str) -> Listing:
+    def _listed(self, known: ResourceKind, path: str, selector: str, fields: str) -> Listing:
         query = [("limit", str(PAGE)), *_selectors(selector, fields)]
         items: list[Document] = []
         goes_on = ""

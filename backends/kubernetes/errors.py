@@ -31,7 +31,7 @@ _NO_NAMESPACE: Final = re.compile(r'namespaces "(?P<name>[^"]*)" not found')
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ApiCall:
     """What was asked, for the sentence that says why it failed."""
 
     server: str
@@ -42,7 +42,7 @@ class Asked:
     creates: bool = False
 
 
-def refusal(asked: Asked, status: int, body: bytes) -> FabricError:
+def refusal(asked: ApiCall, status: int, body: bytes) -> FabricError:
     """Return the error that an answer stands for."""
     said = _status_document(body)
     message = _sentence(str(said.get("message") or "")) or _plain(body) or f"HTTP status {status}"
@@ -74,12 +74,12 @@ def refusal(asked: Asked, status: int, body: bytes) -> FabricError:
     return BackendError(text)
 
 
-def of_status_event(asked: Asked, document: Mapping[str, Any]) -> FabricError:
+def of_status_event(asked: ApiCall, document: Mapping[str, Any]) -> FabricError:
     """Return the error that a watch's event of type ``ERROR`` stands for."""
     return refusal(asked, int(document.get("code") or 500), json.dumps(document).encode())
 
 
-def no_answer(asked: Asked, failure: Exception) -> FabricError:
+def no_answer(asked: ApiCall, failure: Exception) -> FabricError:
     """Return the error that stands for a call to which no answer came."""
     import ssl
 
@@ -128,7 +128,7 @@ def _short(failure: Exception) -> str:
     return _sentence(str(failure))
 
 
-def _forbidden(asked: Asked, message: str) -> FabricError:
+def _forbidden(asked: ApiCall, message: str) -> FabricError:
     if lacks := _LACKS_RIGHT.search(message):
         where = f" in the namespace {lacks['namespace']}" if lacks["namespace"] else ""
         return Denied(

@@ -16,7 +16,7 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 from backends.contract.cluster import Absent
 from backends.kubernetes.api import CONNECT_SECONDS, Query, socket_options
 from backends.kubernetes.auth import Credentials
-from backends.kubernetes.errors import Asked, no_answer, refusal
+from backends.kubernetes.errors import ApiCall, no_answer, refusal
 from workbench.clock import elapsed_seconds
 from workbench.errors import BackendError, PlaceUnreachable
 
@@ -39,7 +39,7 @@ _CANNOT_START: Final = re.compile(r"unable to start container process: (.*?)(?::
 class ExecStream:
     """One command; see :class:`backends.contract.cluster.ClusterStream`."""
 
-    def __init__(self, websocket: Any, asked: Asked) -> None:
+    def __init__(self, websocket: Any, asked: ApiCall) -> None:
         self._websocket = websocket
         self._asked = asked
         self._status: Mapping[str, Any] | None = None
@@ -194,7 +194,7 @@ def start(
     credentials: Credentials,
     path: str,
     query: Query,
-    asked: Asked,
+    asked: ApiCall,
     *,
     connect_seconds: float = CONNECT_SECONDS,
 ) -> ExecStream:

@@ -13,7 +13,7 @@ from workbench.errors import BackendError
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ResourceKind:
     """One kind of object."""
 
     name: str
@@ -43,35 +43,35 @@ class Kind:
 
 
 _KINDS: Final = (
-    Kind("Pod", "", "v1", "pods"),
-    Kind("Service", "", "v1", "services"),
-    Kind("Secret", "", "v1", "secrets"),
-    Kind("ConfigMap", "", "v1", "configmaps"),
-    Kind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims"),
-    Kind("PersistentVolume", "", "v1", "persistentvolumes", namespaced=False),
-    Kind("Event", "", "v1", "events"),
-    Kind("ResourceQuota", "", "v1", "resourcequotas"),
-    Kind("LimitRange", "", "v1", "limitranges"),
-    Kind("ServiceAccount", "", "v1", "serviceaccounts"),
-    Kind("Node", "", "v1", "nodes", namespaced=False),
-    Kind("Namespace", "", "v1", "namespaces", namespaced=False),
-    Kind("Job", "batch", "v1", "jobs"),
-    Kind("StorageClass", "storage.k8s.io", "v1", "storageclasses", namespaced=False),
-    Kind("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses", namespaced=False),
-    Kind("Role", "rbac.authorization.k8s.io", "v1", "roles"),
-    Kind("RoleBinding", "rbac.authorization.k8s.io", "v1", "rolebindings"),
-    Kind("LocalQueue", "kueue.x-k8s.io", "v1beta1", "localqueues"),
-    Kind("Workload", "kueue.x-k8s.io", "v1beta1", "workloads"),
-    Kind("SelfSubjectReview", "authentication.k8s.io", "v1", "selfsubjectreviews", namespaced=False),
-    Kind(
+    ResourceKind("Pod", "", "v1", "pods"),
+    ResourceKind("Service", "", "v1", "services"),
+    ResourceKind("Secret", "", "v1", "secrets"),
+    ResourceKind("ConfigMap", "", "v1", "configmaps"),
+    ResourceKind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims"),
+    ResourceKind("PersistentVolume", "", "v1", "persistentvolumes", namespaced=False),
+    ResourceKind("Event", "", "v1", "events"),
+    ResourceKind("ResourceQuota", "", "v1", "resourcequotas"),
+    ResourceKind("LimitRange", "", "v1", "limitranges"),
+    ResourceKind("ServiceAccount", "", "v1", "serviceaccounts"),
+    ResourceKind("Node", "", "v1", "nodes", namespaced=False),
+    ResourceKind("Namespace", "", "v1", "namespaces", namespaced=False),
+    ResourceKind("Job", "batch", "v1", "jobs"),
+    ResourceKind("StorageClass", "storage.k8s.io", "v1", "storageclasses", namespaced=False),
+    ResourceKind("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses", namespaced=False),
+    ResourceKind("Role", "rbac.authorization.k8s.io", "v1", "roles"),
+    ResourceKind("RoleBinding", "rbac.authorization.k8s.io", "v1", "rolebindings"),
+    ResourceKind("LocalQueue", "kueue.x-k8s.io", "v1beta1", "localqueues"),
+    ResourceKind("Workload", "kueue.x-k8s.io", "v1beta1", "workloads"),
+    ResourceKind("SelfSubjectReview", "authentication.k8s.io", "v1", "selfsubjectreviews", namespaced=False),
+    ResourceKind(
         "SelfSubjectAccessReview", "authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False
     ),
 )
-KINDS: Final[Mapping[str, Kind]] = {kind.name: kind for kind in _KINDS}
+KINDS: Final[Mapping[str, ResourceKind]] = {kind.name: kind for kind in _KINDS}
 GROUPS: Final[Mapping[str, str]] = {kind.plural: kind.group for kind in _KINDS}
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> ResourceKind:
     """Return a kind by its name.
 
     Raises:
@@ -83,7 +83,7 @@ def kind_of(name: str) -> Kind:
         raise BackendError(f"Objects of kind {name!r} are not known here.") from None
 
 
-def kind_of_document(document: Mapping[str, Any]) -> Kind:
+def kind_of_document(document: Mapping[str, Any]) -> ResourceKind:
     """Return the kind that a document says it is, in the API version that it says.
 
     Raises:
@@ -93,7 +93,7 @@ def kind_of_document(document: Mapping[str, Any]) -> Kind:
     said = str(document.get("apiVersion") or kind.api_version)
     if said != kind.api_version:
         group, _, version = said.rpartition("/")
-        return Kind(kind.name, group, version, kind.plural, kind.namespaced)
+        return ResourceKind(kind.name, group, version, kind.plural, kind.namespaced)
     return kind
 
 

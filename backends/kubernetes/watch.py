@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from backends.contract.cluster import Change
-from backends.kubernetes.errors import Asked, no_answer, of_status_event
-from backends.kubernetes.resources import Kind
+from backends.kubernetes.errors import ApiCall, no_answer, of_status_event
+from backends.kubernetes.resources import ResourceKind
 
 PIECE_BYTES: Final = 1 << 18
 
@@ -19,7 +19,7 @@ PIECE_BYTES: Final = 1 << 18
 class _Body:
     """The bytes of an answer as they come. One thread reads, any may close it."""
 
-    def __init__(self, response: Any, asked: Asked) -> None:
+    def __init__(self, response: Any, asked: ApiCall) -> None:
         self._response = response
         self._asked = asked
         self._reading = threading.Lock()
@@ -70,7 +70,7 @@ class _Body:
 class ApiWatch:
     """Changes of one kind; see :class:`backends.contract.cluster.Watch`."""
 
-    def __init__(self, response: Any, kind: Kind, version: str, asked: Asked) -> None:
+    def __init__(self, response: Any, kind: ResourceKind, version: str, asked: ApiCall) -> None:
         self._body = _Body(response, asked)
         self._kind = kind
         self._asked = asked
@@ -126,7 +126,7 @@ class ApiWatch:
 class ApiLog:
     """A container's log as it comes; see :class:`backends.contract.cluster.Log`."""
 
-    def __init__(self, response: Any, asked: Asked) -> None:
+    def __init__(self, response: Any, asked: ApiCall) -> None:
         self._body = _Body(response, asked)
 
     def __iter__(self) -> ApiLog:

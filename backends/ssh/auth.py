@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from backends.contract.prompts import ANSWERS, Question
+from backends.contract.prompts import CREDENTIALS, LoginPrompt
 from backends.ssh.config import Hop
 from workbench.errors import NeedsLogin, NotAllowed, PlaceUnreachable
 
@@ -55,7 +55,7 @@ def log_in_typed(transport: Any, hop: Hop, methods: tuple[str, ...]) -> bool:
     """
     import paramiko
 
-    if ANSWERS.someone_is_there:
+    if CREDENTIALS.someone_is_there:
         transport.auth_timeout = TYPING_SECONDS
     for method in (one for one in TYPED if one in methods):
         log_in = _interactive if method == TYPED[0] else _password
@@ -97,15 +97,15 @@ class _Round:
         self._hop = hop
         self._use_known = use_known
         # Questions come in a thread of paramiko's.
-        self._ask = ANSWERS.answerer()
-        self._given: list[tuple[Question, str]] = []
+        self._ask = CREDENTIALS.answerer()
+        self._given: list[tuple[LoginPrompt, str]] = []
         self.asked = False
         self.was_known = False
 
     def answer(self, prompt: str, shown: bool) -> str:
         """Answer a prompt by what is known, else by asking."""
-        question = Question(f"{prompt} of {self._hop.user}@{self._hop.alias}", shown)
-        found = ANSWERS.known(question) if self._use_known else None
+        question = LoginPrompt(f"{prompt} of {self._hop.user}@{self._hop.alias}", shown)
+        found = CREDENTIALS.known(question) if self._use_known else None
         self.was_known |= found is not None
         if found is None:
             found = None if self._ask is None else self._ask(question)
@@ -119,17 +119,17 @@ class _Round:
         """Keep what was answered, but for codes that work once: they are asked for so, or may be seen when typed."""
         for question, answer in self._given:
             if not question.shown and not ONE_TIME.search(question.text):
-                ANSWERS.keep(question, answer)
+                CREDENTIALS.keep(question, answer)
 
     def was_wrong(self) -> None:
         """Forget it."""
         for question, _ in self._given:
-            ANSWERS.drop(question)
+            CREDENTIALS.drop(question)
 
 
-def passphrase_of(path: str) -> Question:
+def passphrase_of(path: str) -> LoginPrompt:
     """Return what is asked for a key file."""
-    return Question(f"Passphrase of {path}")
+    return LoginPrompt(f"Passphrase of {path}")
 
 
 TOO_MANY: Final = 3
@@ -252,15 +252,15 @@ def _key_of(path: Path) -> Any:
     except (TypeError, paramiko.PasswordRequiredException):
         question = passphrase_of(str(path))
     for number in range(TRIES):
-        answer = (ANSWERS.known(question) if number == 0 else None) or ANSWERS.ask(question)
+        answer = (CREDENTIALS.known(question) if number == 0 else None) or CREDENTIALS.ask(question)
         if not answer:
             return None
         try:
             key = paramiko.PKey.from_path(path, password=answer.encode())
         except (paramiko.SSHException, ValueError):
-            ANSWERS.drop(question)
+            CREDENTIALS.drop(question)
             continue
-        ANSWERS.keep(question, answer)
+        CREDENTIALS.keep(question, answer)
         return key
     return None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from backends.contract.host import Ask, Backend, BackendOptions, Cluster, Finding, Host, Inventory
 from backends.contract.on_demand import read_demand
-from backends.contract.prompts import ANSWERS
+from backends.contract.prompts import CREDENTIALS
 from backends.ssh.config import parse_address
 from backends.ssh.shared_sessions import BORROWING
 from workbench.errors import ConfigError, FabricError, NeedsLogin, PlaceUnreachable
@@ -21,7 +21,7 @@ from workbench.paths import Home, default_home
 if TYPE_CHECKING:
     from backends.ssh.bootstrap import Wanted, Way
     from backends.ssh.connection import Pipe, SshConnection
-    from backends.ssh.host_cache import Facts, Look
+    from backends.ssh.host_cache import HostCache, HostReport
 
 OPTIONS: Final = {
     "transport": "paramiko (the default) or openssh, which runs the system's ssh",
@@ -151,21 +151,21 @@ class SshBackend(Backend):
                 facts = self._look()
         return facts.why_not_gpus(count)
 
-    def _facts(self) -> Facts:
+    def _facts(self) -> HostCache:
         from backends.ssh.host_cache import remembered
 
         return remembered(self._home(), self._key()) or self._look()
 
-    def _look(self) -> Facts:
+    def _look(self) -> HostCache:
         with closing(self.open()) as host:
             return self._learn(host)
 
-    def _learn(self, host: Host) -> Facts:
+    def _learn(self, host: Host) -> HostCache:
         from backends.ssh.host_cache import look_at
 
         return self._sum_up(look_at(host, self._engine_socket()))
 
-    def _sum_up(self, look: Look) -> Facts:
+    def _sum_up(self, look: HostReport) -> HostCache:
         from backends.ssh.host_cache import facts_of, remember
 
         facts = facts_of(look, self.name)
@@ -265,8 +265,8 @@ class SshBackend(Backend):
         connection = SshConnection(route, agent, ask)
         login = self._key()
         # Taken before the try: what is typed while it goes on may be tried at once.
-        generation = ANSWERS.generation
-        if _awaiting.get(login) == generation and not ANSWERS.someone_is_there:
+        generation = CREDENTIALS.generation
+        if _awaiting.get(login) == generation and not CREDENTIALS.someone_is_there:
             # A host that is knocked at every few seconds with nothing to say shuts us out for good.
             raise self._needs_login("")
         try:

@@ -148,7 +148,7 @@ class SshConnection:
             )
             raise PlaceUnreachable(said) from unreachable(hop, error)
 
-    def _check(self, hop: Hop, kind: str, key: bytes, known: Sequence[known_hosts.Entry]) -> None:
+    def _check(self, hop: Hop, kind: str, key: bytes, known: Sequence[known_hosts.KnownHostsEntry]) -> None:
         checked = known_hosts.check(kind, key, known)
         said = known_hosts.fingerprint(key)
         if checked.verdict == "known":
@@ -174,7 +174,7 @@ def _file_to_write(hop: Hop) -> Path:
     return hop.known_hosts[0] if hop.known_hosts else Path("~/.ssh/known_hosts").expanduser()
 
 
-def _prefer_known(transport: Any, known: Sequence[known_hosts.Entry]) -> None:
+def _prefer_known(transport: Any, known: Sequence[known_hosts.KnownHostsEntry]) -> None:
     """Ask for the type of key that is known: a host has several."""
     kinds = {entry.kind for entry in known if not entry.marker}
     if "ssh-rsa" in kinds:
@@ -185,7 +185,7 @@ def _prefer_known(transport: Any, known: Sequence[known_hosts.Entry]) -> None:
     options.key_types = sorted(options.key_types, key=lambda kind: kind not in kinds)
 
 
-def _refusal(hop: Hop, last: Hop, said: str, kind: str, checked: known_hosts.Checked) -> FabricError:
+def _refusal(hop: Hop, last: Hop, said: str, kind: str, checked: known_hosts.HostKeyCheck) -> FabricError:
     entry = checked.entry
     if checked.verdict == "changed" and entry is not None:
         return NotAllowed(

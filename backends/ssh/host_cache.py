@@ -21,7 +21,7 @@ _FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostCache:
     """One host, as it was when it was last asked."""
 
     machine_id: str
@@ -58,7 +58,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class HostReport:
     """What an open host said of itself, in one round trip."""
 
     identity: HostIdentity
@@ -68,7 +68,7 @@ class Look:
     """The rest, as the agent's ``host_prospects`` has it."""
 
 
-def look_at(host: Host, engine: str) -> Look:
+def look_at(host: Host, engine: str) -> HostReport:
     """Ask an open host for all that is to be known of it.
 
     Args:
@@ -78,7 +78,7 @@ def look_at(host: Host, engine: str) -> Look:
     begun = time.time()
     found = host.call("prospects", engine=engine)
     node = node_of(found["machine"]) if "machine" in found else error_of(*found["machine_problem"])
-    return Look(HostIdentity.told(found["identity"], begun), node, found)
+    return HostReport(HostIdentity.told(found["identity"], begun), node, found)
 
 
 def node_of(found: Mapping[str, Any]) -> Node:
@@ -87,11 +87,11 @@ def node_of(found: Mapping[str, Any]) -> Node:
     return Node(**{**known, "slots": tuple(Slot(**slot) for slot in found["slots"])})
 
 
-def facts_of(look: Look, name: str) -> Facts:
+def facts_of(look: HostReport, name: str) -> HostCache:
     """Sum up what a host has."""
     identity, node = look.identity, look.node
     engine, lack, hint, forbidden = _engine(look.prospects["sockets"], name)
-    return Facts(
+    return HostCache(
         identity.machine_id,
         identity.hostname,
         identity.architecture,
@@ -110,16 +110,16 @@ def key_of(address: str, options: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
 
-def remembered(home: Home, key: str) -> Facts | None:
+def remembered(home: Home, key: str) -> HostCache | None:
     """Return what is known, None for a host that was never reached."""
     try:
         told = json.loads(home.place(key).read_text())
-        return Facts(**told["facts"]) if told["format"] == _FORMAT else None
+        return HostCache(**told["facts"]) if told["format"] == _FORMAT else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def remember(home: Home, key: str, facts: Facts) -> None:
+def remember(home: Home, key: str, facts: HostCache) -> None:
     """Keep what is known; a disk that takes nothing is told about by who needs it."""
     path = home.place(key)
     beside = path.with_suffix(f".{os.getpid()}")

@@ -22,7 +22,7 @@ _AUTHORITY: Final = "@cert-authority"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KnownHostsEntry:
     """One line of a known_hosts file that names a host."""
 
     marker: str
@@ -34,37 +34,37 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class HostKeyCheck:
     """What is known of a key that a host has shown."""
 
     verdict: Verdict
-    entry: Entry | None = None
+    entry: KnownHostsEntry | None = None
     """The line that says so."""
 
 
-def entries_of(name: str, files: Sequence[Path]) -> list[Entry]:
+def entries_of(name: str, files: Sequence[Path]) -> list[KnownHostsEntry]:
     """Return the entries for a host, as known_hosts calls it (``host`` or ``[host]:port``)."""
     return [entry for file in files for entry in _matching(name, file)]
 
 
-def check(kind: str, key: bytes, entries: Sequence[Entry]) -> Checked:
+def check(kind: str, key: bytes, entries: Sequence[KnownHostsEntry]) -> HostKeyCheck:
     """Say whether a key is the one that is known for the host that these entries are of."""
     for entry in entries:
         if entry.marker == _REVOKED and entry.key == key:
-            return Checked("revoked", entry)
+            return HostKeyCheck("revoked", entry)
     plain = [entry for entry in entries if not entry.marker]
     for entry in plain:
         if entry.key == key:
-            return Checked("known", entry)
+            return HostKeyCheck("known", entry)
     same_kind = [entry for entry in plain if entry.kind == kind]
     if same_kind:
-        return Checked("changed", same_kind[0])
+        return HostKeyCheck("changed", same_kind[0])
     if plain:
         # It has shown another type of key than it was asked for by: the known one is not there any more.
-        return Checked("changed", plain[0])
+        return HostKeyCheck("changed", plain[0])
     if authorities := [entry for entry in entries if entry.marker == _AUTHORITY]:
-        return Checked("authority", authorities[0])
-    return Checked("unknown")
+        return HostKeyCheck("authority", authorities[0])
+    return HostKeyCheck("unknown")
 
 
 def fingerprint(key: bytes) -> str:
@@ -93,7 +93,7 @@ def accept(name: str, kind: str, key: bytes, file: Path) -> None:
         raise CannotWrite(f"{file} cannot be written: {error.strerror}") from error
 
 
-def _matching(name: str, file: Path) -> Iterator[Entry]:
+def _matching(name: str, file: Path) -> Iterator[KnownHostsEntry]:
     try:
         lines = file.read_text(errors="replace").splitlines()
     except OSError:
@@ -109,7 +109,7 @@ def _matching(name: str, file: Path) -> Iterator[Entry]:
             key = base64.b64decode(words[2], validate=True)
         except binascii.Error:
             continue
-        yield Entry(marker, words[1], key, file, number)
+        yield KnownHostsEntry(marker, words[1], key, file, number)
 
 
 def _names(patterns: str, name: str) -> bool:

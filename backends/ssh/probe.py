@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from backends.contract.host import Finding, HostIdentity, Node
-from backends.ssh.host_cache import Facts, Look
+from backends.ssh.host_cache import HostCache, HostReport
 from workbench.errors import FabricError
 
 LITTLE_DISK_BYTES: Final = 2 << 30
@@ -26,7 +26,7 @@ NETWORK: Final = (
 )
 
 
-def findings(look: Look, facts: Facts) -> Iterator[Finding]:
+def findings(look: HostReport, facts: HostCache) -> Iterator[Finding]:
     """Word what a host said of itself."""
     identity, found = look.identity, look.prospects
     yield Finding("reach", f"{identity.user}@{identity.hostname}, {found['system']}, {identity.architecture}")
@@ -137,7 +137,7 @@ def _home(found: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _engine(found: Mapping[str, Any], facts: Facts) -> Finding:
+def _engine(found: Mapping[str, Any], facts: HostCache) -> Finding:
     if error := facts.why_no_containers():
         return Finding(
             "engine",

@@ -22,7 +22,7 @@ _READ_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ScriptResult:
     """What a script printed, and how it ended."""
 
     exit_code: int
@@ -47,7 +47,7 @@ class ShellClient:
         self._rest = b""
         self.lost = False
 
-    def sh(self, script: str, *, seconds: float = ANSWER_SECONDS) -> Answer:
+    def sh(self, script: str, *, seconds: float = ANSWER_SECONDS) -> ScriptResult:
         """Run a script and return what it printed.
 
         Raises:
@@ -123,7 +123,7 @@ class ShellClient:
         text = base64.encodebytes(data).decode()
         self.check(f"base64 -d >>{quoted(path)} <<'EOT'\n{text}EOT\n")
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> ScriptResult:
         """Read up to the mark."""
         data, mark = bytearray(self._rest), b"\n" + self._mark + b" "
         searched = 0
@@ -132,7 +132,7 @@ class ShellClient:
             end = data.find(b"\n", at + len(mark)) if at >= 0 else -1
             if end >= 0:
                 self._rest = bytes(data[end + 1 :])
-                return Answer(int(data[at + len(mark) : end]), bytes(data[:at]))
+                return ScriptResult(int(data[at + len(mark) : end]), bytes(data[:at]))
             searched = len(data)
             more = self._pipe.reader.read1(_READ_BYTES)  # type: ignore[attr-defined] # both pipes are buffered
             if not more:

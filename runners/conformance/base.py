@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Final
 import pytest
 
 from backends.contract.host import Cluster, Host
-from runners.conformance.harness import Job, request_of
+from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.interface import LearnerRef, Runner
 
 FOREVER: Final = "echo ready; while :; do sleep 1; done"
 """A command that ends only when it is stopped."""
 
-MakeJob = Callable[..., Job]
+MakeJob = Callable[..., LaunchedAttempt]
 
 
 class ContractBase:
@@ -73,10 +73,12 @@ class ContractBase:
     @pytest.fixture
     def make_job(self, place: Host | Cluster, runner: Runner, home_uuid: str) -> Iterator[MakeJob]:
         """Plan jobs, and remove them afterwards whatever became of them."""
-        made: list[Job] = []
+        made: list[LaunchedAttempt] = []
 
-        def make(command: str, *, runner: Runner = runner, home: str = home_uuid, **spec: Any) -> Job:
-            job = Job.planned(runner, request_of(command, home=home, image=self.image, **spec))
+        def make(
+            command: str, *, runner: Runner = runner, home: str = home_uuid, **spec: Any
+        ) -> LaunchedAttempt:
+            job = LaunchedAttempt.planned(runner, request_of(command, home=home, image=self.image, **spec))
             job.transcribe = lambda learner: self.transcribe(place, learner)
             made.append(job)
             return job

@@ -11,11 +11,11 @@ from typing import Any, Final, Literal
 
 from runners.interface import (
     AttemptRef,
+    LaunchPlan,
     LaunchRequest,
     LearnerRef,
     LearnerStatus,
     Observation,
-    Plan,
     Runner,
     StopRequest,
 )
@@ -62,7 +62,7 @@ def request_of(
 
 
 @dataclass(slots=True)
-class Told:
+class LaunchLines:
     """What a launch said."""
 
     lines: list[tuple[str, str]] = field(default_factory=list)
@@ -73,24 +73,24 @@ class Told:
 
 
 @dataclass(slots=True)
-class Job:
+class LaunchedAttempt:
     """One attempt in a test, with all that was ever seen of it."""
 
     runner: Runner
     request: LaunchRequest
-    plan: Plan
-    told: Told = field(default_factory=Told)
+    plan: LaunchPlan
+    told: LaunchLines = field(default_factory=LaunchLines)
     transcribe: Callable[[LearnerRef], None] = field(default=lambda learner: None)
     """Does what the reader of a journal has to do before it is read."""
     seen: dict[int, LearnerStatus] = field(default_factory=dict)
     history: list[LearnerStatus] = field(default_factory=list)
 
     @classmethod
-    def planned(cls, runner: Runner, request: LaunchRequest) -> Job:
+    def planned(cls, runner: Runner, request: LaunchRequest) -> LaunchedAttempt:
         """Plan a job."""
         return cls(runner, request, runner.plan(request))
 
-    def launch(self) -> Job:
+    def launch(self) -> LaunchedAttempt:
         """Launch it."""
         self.runner.launch(self.plan, self.told)
         return self
@@ -134,7 +134,7 @@ class Job:
             "all ran",
         )
 
-    def stop(self, kind: Literal["halt", "kill"] = "kill", grace_seconds: float = 0.0) -> Job:
+    def stop(self, kind: Literal["halt", "kill"] = "kill", grace_seconds: float = 0.0) -> LaunchedAttempt:
         """Ask for a stop."""
         self.runner.stop(self.request.attempt, StopRequest(kind, grace_seconds, "tester@conformance"))
         return self

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import pytest
 
 from runners.conformance.base import FOREVER, ContractBase, MakeJob
-from runners.conformance.harness import Job
+from runners.conformance.harness import LaunchedAttempt
 from runners.interface import Runner
 from workbench.job import LearnerPhase
 
@@ -252,7 +252,7 @@ class KeepingContract(ContractBase):
         assert "hush-hush-42" not in repr(job.plan)
 
 
-def _names_in(job: Job, path: str) -> set[str]:
+def _names_in(job: LaunchedAttempt, path: str) -> set[str]:
     """Fetch a path of a learner and return the names that came."""
     names: set[str] = set()
 

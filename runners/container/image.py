@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from runners.container.engine import Engine
 from runners.container.pull import client_of, docker_library, not_pulled
-from runners.interface import LaunchRequest, Progress
+from runners.interface import LaunchProgress, LaunchRequest
 from runners.shared.container_defaults import image_of
 from workbench.data.code.snapshot import unpack
 from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable
@@ -30,7 +30,7 @@ _NO_BASE: Final = (
 )
 
 
-def need_built(engine: Engine, request: LaunchRequest, progress: Progress) -> dict[str, Any]:
+def need_built(engine: Engine, request: LaunchRequest, progress: LaunchProgress) -> dict[str, Any]:
     """Return what is known of the image that a job's code makes, built if need be.
 
     Raises:
@@ -57,7 +57,7 @@ def need_built(engine: Engine, request: LaunchRequest, progress: Progress) -> di
     return found
 
 
-def _build(engine: Engine, request: LaunchRequest, context: Path, tag: str, progress: Progress) -> None:
+def _build(engine: Engine, request: LaunchRequest, context: Path, tag: str, progress: LaunchProgress) -> None:
     docker_library()
     from docker.errors import APIError, DockerException
 
@@ -90,7 +90,7 @@ def _build(engine: Engine, request: LaunchRequest, context: Path, tag: str, prog
         raise PlaceUnreachable(f"The container engine gave up building the image: {error}.") from error
 
 
-def _hear(lines: Iterable[Mapping[str, Any]], dockerfile: str, progress: Progress) -> None:
+def _hear(lines: Iterable[Mapping[str, Any]], dockerfile: str, progress: LaunchProgress) -> None:
     """Tell each step of a build, until it is done."""
     said: list[str] = []
     for line in lines:
@@ -125,7 +125,7 @@ _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """What engines take where an image says nothing."""
 
 
-def need_image(engine: Engine, request: LaunchRequest, progress: Progress) -> dict[str, Any]:
+def need_image(engine: Engine, request: LaunchRequest, progress: LaunchProgress) -> dict[str, Any]:
     """Return what is known of a job's image, pulled if it is not here and may be.
 
     Raises:

@@ -31,7 +31,7 @@ from runners.container.plan import (
 )
 from runners.container.requirements import Building, ImageEnvironment
 from runners.container.stores import link_of, own_folders
-from runners.interface import LaunchRequest, Plan, Progress
+from runners.interface import LaunchPlan, LaunchProgress, LaunchRequest
 from runners.shared.agents import Agent, bring_agent
 from runners.shared.code import bring_code
 from runners.shared.container_defaults import image_of
@@ -97,7 +97,13 @@ class ContainerLaunching:
     """One launch."""
 
     def __init__(
-        self, plan: Plan, host: Host, site: HostFacts, engine: Engine, progress: Progress, asker: str
+        self,
+        plan: LaunchPlan,
+        host: Host,
+        site: HostFacts,
+        engine: Engine,
+        progress: LaunchProgress,
+        asker: str,
     ) -> None:
         self._plan = plan
         self._request = plan.request

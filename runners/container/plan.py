@@ -22,7 +22,7 @@ from runners.container.environment import (
 )
 from runners.container.limits import LIMITS
 from runners.container.stores import container_stores, store_mounts
-from runners.interface import AttemptRef, LaunchRequest, LearnerPlan, LearnerRef, Plan
+from runners.interface import AttemptRef, LaunchPlan, LaunchRequest, LearnerPlan, LearnerRef
 from runners.shared.container_defaults import DROPPED, SHM_BYTES, image_of
 from runners.shared.data_stores import refusals as stores_refused
 from runners.shared.environment import CHOSEN, job_folders
@@ -76,7 +76,7 @@ LABEL_SLOTS: Final = "fabric.slots"
 LABEL_PLAN: Final = "fabric.plan"
 
 
-def make_plan(request: LaunchRequest, site: HostFacts) -> Plan:
+def make_plan(request: LaunchRequest, site: HostFacts) -> LaunchPlan:
     """Say exactly what would be sent. No engine is asked.
 
     Raises:
@@ -109,7 +109,7 @@ def make_plan(request: LaunchRequest, site: HostFacts) -> Plan:
         )
         for number in range(1, attempt.learners + 1)
     )
-    return Plan(
+    return LaunchPlan(
         request=request,
         runner="container",
         learners=learners,

@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from runners.container.engine import Engine
-from runners.interface import LaunchRequest, Progress
+from runners.interface import LaunchProgress, LaunchRequest
 from workbench.errors import FabricError, LaunchRefused, RunnerError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def client_of(engine: Engine, *, timeout_seconds: float = 600.0) -> APIClient:
     return client
 
 
-def pull(engine: Engine, reference: str, request: LaunchRequest, progress: Progress) -> None:
+def pull(engine: Engine, reference: str, request: LaunchRequest, progress: LaunchProgress) -> None:
     """Pull an image.
 
     Raises:
@@ -104,7 +104,7 @@ def pull(engine: Engine, reference: str, request: LaunchRequest, progress: Progr
 class Layers:
     """How far the layers of an image are."""
 
-    def __init__(self, reference: str, progress: Progress) -> None:
+    def __init__(self, reference: str, progress: LaunchProgress) -> None:
         self._reference = reference
         self._progress = progress
         self._done: dict[str, int] = {}

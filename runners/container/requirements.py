@@ -14,7 +14,7 @@ from runners.container.engine import NOT_FOUND, Engine
 from runners.container.environment import AGENT, ENVIRONMENT, OURS
 from runners.container.permissions import is_guarded, relabelled, runs_rootless, user_of
 from runners.container.plan import bind
-from runners.interface import LaunchRequest, Progress
+from runners.interface import LaunchProgress, LaunchRequest
 from runners.shared.agents import Agent
 from runners.shared.container_defaults import image_of
 from runners.shared.host_facts import HostFacts
@@ -90,7 +90,7 @@ class Building:
         # By its name two launches know each other's build, which outlives who has begun it.
         self._name = f"fabric-environment-{self.environment.key[:24]}-{request.attempt.home[:8]}"
 
-    def build(self, progress: Progress) -> list[str]:
+    def build(self, progress: LaunchProgress) -> list[str]:
         """Build it and return its packages.
 
         Raises:
@@ -144,7 +144,7 @@ class Building:
             text, code, hint = start_failure(error, {"image": image_of(self._request)})
             raise LaunchRefused(f"{text[0].upper()}{text[1:]}.", hint=hint, code=code) from error
 
-    def _wait(self, progress: Progress) -> None:
+    def _wait(self, progress: LaunchProgress) -> None:
         """Tell what the build does until its container is gone."""
         said = "builds the environment of requirements"
         while True:

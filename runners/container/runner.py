@@ -13,11 +13,11 @@ from runners.interface import (
     Capabilities,
     ExecSession,
     FileEntry,
+    LaunchPlan,
+    LaunchProgress,
     LaunchRequest,
     LearnerRef,
     Observation,
-    Plan,
-    Progress,
 )
 from runners.process.runner import ProcessRunner
 
@@ -51,13 +51,13 @@ class ContainerRunner(ProcessRunner):
 
         return After(self._host)
 
-    def plan(self, request: LaunchRequest) -> Plan:
+    def plan(self, request: LaunchRequest) -> LaunchPlan:
         """Say exactly what would be sent; no engine is needed for it."""
         from runners.container.plan import make_plan
 
         return make_plan(request, self._site())
 
-    def launch(self, plan: Plan, progress: Progress) -> None:
+    def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
         """Bring image and code, lease all slots or none, and start; what has begun is left alone."""
         from runners.container.launch import ContainerLaunching
 

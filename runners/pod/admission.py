@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from backends.contract.cluster import Absent, AlreadyThere, Cluster, Denied, Invalid, OverQuota
 from backends.kubernetes.resources import quantity
-from runners.interface import Plan
+from runners.interface import LaunchPlan
 from runners.pod.options import PodOptions
 from workbench.errors import FabricError, LaunchRefused
 from workbench.job import Reason
@@ -32,7 +32,7 @@ _UNABLE: Final = ("does not support dry run", "dryRun")
 _SCOPED: Final = ("scopes", "scopeSelector")
 
 
-def check(cluster: Cluster, plan: Plan, options: PodOptions) -> None:
+def check(cluster: Cluster, plan: LaunchPlan, options: PodOptions) -> None:
     """Refuse what the cluster can never give, as far as the user's rights let it be known.
 
     Raises:

@@ -29,7 +29,7 @@ class PodHost(FrameHost):
 
     def __init__(self, stream: ClusterStream) -> None:
         self._stream = stream
-        self._reader = Reader(stream)
+        self._reader = OutputReader(stream)
         writer = cast(BinaryIO, _Writer(stream))
         super().__init__(FrameClient(cast(BinaryIO, self._reader), writer, self._explain))
         try:
@@ -60,7 +60,7 @@ def open_host(cluster: Cluster, pod: str, *, container: str = SIDE_CAR) -> PodHo
     return PodHost(cluster.exec(pod, container, argv, stdin=True))
 
 
-class Reader(io.RawIOBase):
+class OutputReader(io.RawIOBase):
     """What the command prints, as a stream; its complaints are kept."""
 
     def __init__(self, stream: ClusterStream) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from backends.contract.cluster import Absent, AlreadyThere, Cluster, Invalid, OverQuota
 from backends.contract.errors import translated
-from runners.interface import LaunchRequest, Plan, Progress
+from runners.interface import LaunchPlan, LaunchProgress, LaunchRequest
 from runners.pod.admission import Unfit, check
 from runners.pod.names import as_owner, is_same, stem_of
 from runners.pod.options import options_of
@@ -62,7 +62,9 @@ _REFUSED: Final = {
 class PodLaunching:
     """One launch."""
 
-    def __init__(self, plan: Plan, cluster: Cluster, sightings: ClusterCache, progress: Progress) -> None:
+    def __init__(
+        self, plan: LaunchPlan, cluster: Cluster, sightings: ClusterCache, progress: LaunchProgress
+    ) -> None:
         self._plan = plan
         self._request: LaunchRequest = plan.request
         self._cluster = cluster

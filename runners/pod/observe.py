@@ -113,7 +113,7 @@ _SUM_UP_SECONDS: Final = 0.02
 """News comes in company: an answer waits so long for the rest of it."""
 
 
-class Observing:
+class PodObservations:
     """What one runner has observed. Used from one thread; :meth:`interrupt` may come from any."""
 
     def __init__(self, cluster: Cluster, sightings: ClusterCache) -> None:

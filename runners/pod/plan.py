@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from runners.interface import LaunchRequest, LearnerPlan, Plan
+from runners.interface import LaunchPlan, LaunchRequest, LearnerPlan
 from runners.pod.names import AWAITS, claim_name, given_name, labels, secrets_name, stem_of
 from runners.pod.options import REST_BYTES, PodOptions
 from runners.pod.sh_agent import plain_texts
 from runners.pod.stores import pod_refusals, pod_stores, secret_names, store_notes
-from runners.pod.template import Results, job
+from runners.pod.template import ResultVolume, job
 from runners.pod.upload import made_before
 from runners.shared.container_defaults import image_of
 from runners.shared.environment import CHOSEN
@@ -41,7 +41,7 @@ def where_code_travels(request: LaunchRequest) -> str:
     return "given" if size <= SECRET_BYTES - AGENT_BYTES else "streamed"
 
 
-def pod_document(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
+def pod_document(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> dict[str, Any]:
     """Return what the pods' containers are told; one document for all learners."""
     launch = launch_document(request, options, results)
     return {
@@ -84,7 +84,7 @@ def sent_once_they_run(told: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name, wanted in sent.items() if wanted)
 
 
-def launch_document(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
+def launch_document(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> dict[str, Any]:
     """Return the learners' launch document; number and environment are added in the pod."""
     spec, attempt = request.spec, request.attempt
     return {
@@ -122,7 +122,7 @@ AGENT: Final = "<the agent>"
 PROGRAM: Final = "<pod.sh>"
 
 
-def make_plan(request: LaunchRequest, options: PodOptions, results: Results) -> Plan:
+def make_plan(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> LaunchPlan:
     """Say exactly what would be sent.
 
     Raises:
@@ -143,7 +143,7 @@ def make_plan(request: LaunchRequest, options: PodOptions, results: Results) -> 
         )
         for number in range(1, attempt.learners + 1)
     )
-    return Plan(
+    return LaunchPlan(
         request=request,
         runner="pod",
         learners=learners,
@@ -156,7 +156,7 @@ def make_plan(request: LaunchRequest, options: PodOptions, results: Results) -> 
     )
 
 
-def _objects(request: LaunchRequest, options: PodOptions, results: Results) -> Iterator[dict[str, Any]]:
+def _objects(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> Iterator[dict[str, Any]]:
     attempt = request.attempt
     named = labels(attempt)
     if results.kind == "owned":
@@ -225,7 +225,7 @@ def warnings_of(request: LaunchRequest, options: PodOptions) -> Iterator[str]:
         yield f"env: cannot change {', '.join(hidden)}: fabric sets it"
 
 
-def _notes(request: LaunchRequest, options: PodOptions, results: Results) -> Iterator[str]:
+def _notes(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> Iterator[str]:
     if options.run_as == "restricted":
         who = (
             f"as user {options.uid}" if options.uid is not None else "as the user that the namespace assigns"

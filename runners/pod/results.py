@@ -17,7 +17,7 @@ from runners.pod.names import LEARNER, PREPARE, SIDE_CAR, labels, stem_of
 from runners.pod.options import PodOptions
 from runners.pod.status import has_side_car_ended, is_side_car_running
 from runners.pod.stores import FETCH_ANNOTATION, RESULTS_ANNOTATION, stored_results
-from runners.pod.template import Results
+from runners.pod.template import ResultVolume
 from runners.pod.volumes import bound_results, claims_of
 from runners.pod.watch import ClusterCache
 from runners.shared.download import bring_folder
@@ -32,7 +32,7 @@ _LOOK_SECONDS: Final = 0.3
 _END_SECONDS: Final = 30.0
 
 
-def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions) -> Results:
+def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions) -> ResultVolume:
     """Say where a job's results will lie: the place's claim, a claim of the job's own, else its pod.
 
     Raises:
@@ -57,7 +57,9 @@ def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions
     if bound := bound_results(request):
         source, folder, checkpoints = bound
         where = next(str(next(iter(volume.values()))) for volume in source.values())
-        return Results("bound", source=source, own=(folder, checkpoints), words=f"in {folder} of {where}")
+        return ResultVolume(
+            "bound", source=source, own=(folder, checkpoints), words=f"in {folder} of {where}"
+        )
     if options.claim:
         found = cluster.read("PersistentVolumeClaim", options.claim)
         if found is None:
@@ -69,10 +71,10 @@ def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions
         shared = "ReadWriteMany" in (found["spec"].get("accessModes") or ())
         if shared or attempt.learners == 1:
             folder = f"{attempt.home}/{attempt.job_id}"
-            return Results("claim", options.claim, folder, shared)
+            return ResultVolume("claim", options.claim, folder, shared)
     elif not stored and attempt.learners == 1 and _may_claim(cluster, options):
-        return Results("owned")
-    return Results("store" if stored else "hold")
+        return ResultVolume("owned")
+    return ResultVolume("store" if stored else "hold")
 
 
 def _is_missing(cluster: Cluster, claim: str) -> bool:

@@ -14,18 +14,18 @@ from runners.interface import (
     EarlyBytes,
     ExecSession,
     FileEntry,
+    LaunchPlan,
+    LaunchProgress,
     LaunchRequest,
     LearnerRef,
     Observation,
-    Plan,
-    Progress,
     Runner,
     StopRequest,
 )
 from runners.pod.journals import Journals
 from runners.pod.launch import PodLaunching
 from runners.pod.names import HOME, attempt_of, ref_of
-from runners.pod.observe import Observing
+from runners.pod.observe import PodObservations
 from runners.pod.options import options_of
 from runners.pod.plan import make_plan
 from runners.pod.results import bring_home, choose_results
@@ -64,16 +64,16 @@ class PodRunner(Runner):
         self._asker = uuid.uuid4().hex
         self._making = threading.Lock()
         self._entered: ClusterCache | None = None
-        self._observing: Observing | None = None
+        self._observing: PodObservations | None = None
         self._journals: Journals | None = None
         self._stops: Stops | None = None
 
-    def plan(self, request: LaunchRequest) -> Plan:
+    def plan(self, request: LaunchRequest) -> LaunchPlan:
         """Say exactly what would be sent."""
         options = options_of(self._cluster.options)
         return make_plan(request, options, choose_results(self._cluster, request, options))
 
-    def launch(self, plan: Plan, progress: Progress) -> None:
+    def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
         """Create what is not there, let the pods go, and see several learners together."""
         PodLaunching(plan, self._cluster, self._sightings(), progress).launch()
 
@@ -185,11 +185,11 @@ class PodRunner(Runner):
                 self._entered = enter(self._cluster, self.home_uuid)
             return self._entered
 
-    def _observer(self) -> Observing:
+    def _observer(self) -> PodObservations:
         sightings = self._sightings()
         with self._making:
             if self._observing is None:
-                self._observing = Observing(self._cluster, sightings)
+                self._observing = PodObservations(self._cluster, sightings)
             return self._observing
 
     def _reader(self) -> Journals:

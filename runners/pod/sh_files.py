@@ -14,7 +14,7 @@ from typing import BinaryIO, Final, cast
 
 from backends.contract.cluster import Cluster
 from runners.interface import FileEntry
-from runners.pod.container_host import Reader
+from runners.pod.container_host import OutputReader
 from workbench.errors import BackendError, InputMissing, NotAllowed
 
 _LIST: Final = """
@@ -88,7 +88,7 @@ class PlainFiles:
             )
             while data := spooled.read(_CHUNK_BYTES):
                 command.write(data)
-            reader = Reader(command)
+            reader = OutputReader(command)
             reader.readall()
             if command.wait() != 0:
                 said = reader.complaints.decode("utf-8", "replace").strip()
@@ -123,7 +123,7 @@ class PlainFiles:
             BackendError: it went wrong, in its own words.
         """
         stream = self._cluster.exec(self._pod, self._container, ["sh", "-c", script, "sh", *words])
-        reader = Reader(stream)
+        reader = OutputReader(stream)
         buffered = io.BufferedReader(reader, _CHUNK_BYTES)
         try:
             yield cast(BinaryIO, buffered)

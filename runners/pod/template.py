@@ -76,7 +76,7 @@ _PULL: Final = {"missing": "IfNotPresent", "always": "Always", "never": "Never"}
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class ResultVolume:
     """Where a job's results lie."""
 
     kind: str
@@ -101,7 +101,7 @@ class Results:
         return self.own or (f"{base}results", f"{base}checkpoints")
 
 
-def template(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
+def template(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> dict[str, Any]:
     """Return the pod template, the user's patch laid over it."""
     spec = request.spec
     pod: dict[str, Any] = {
@@ -145,7 +145,7 @@ def template(request: LaunchRequest, options: PodOptions, results: Results) -> d
     return patched({"metadata": metadata, "spec": one_volume_a_claim(pod)}, options.pod_patch)
 
 
-def job(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
+def job(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> dict[str, Any]:
     """Return the Job, which is created suspended so that all it needs is there before its pods are."""
     attempt = request.attempt
     own = {**options.labels, **labels(attempt)} | ({QUEUE: options.queue} if options.queue else {})
@@ -171,7 +171,7 @@ def job(request: LaunchRequest, options: PodOptions, results: Results) -> dict[s
 
 
 def _container(
-    name: str, role: str, request: LaunchRequest, options: PodOptions, results: Results
+    name: str, role: str, request: LaunchRequest, options: PodOptions, results: ResultVolume
 ) -> dict[str, Any]:
     return {
         "name": name,
@@ -206,7 +206,7 @@ def _before(request: LaunchRequest, options: PodOptions) -> dict[str, str]:
     return {**told, "cpu": f"{millis}m"}
 
 
-def _learner(request: LaunchRequest, options: PodOptions, results: Results) -> dict[str, Any]:
+def _learner(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> dict[str, Any]:
     spec = request.spec
     wanted = {"memory": str(spec.memory_bytes or options.default_memory_bytes)}
     if spec.cpus is not None:
@@ -250,7 +250,7 @@ def security(options: PodOptions) -> dict[str, Any]:
     return {"allowPrivilegeEscalation": False, "capabilities": {"drop": dropped}}
 
 
-def _volumes(request: LaunchRequest, options: PodOptions, results: Results) -> list[dict[str, Any]]:
+def _volumes(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> list[dict[str, Any]]:
     attempt, spec = request.attempt, request.spec
     volumes: list[dict[str, Any]] = [
         {"name": "given", "secret": {"secretName": given_name(attempt), "defaultMode": 0o444}},
@@ -280,7 +280,9 @@ def _volumes(request: LaunchRequest, options: PodOptions, results: Results) -> l
     return volumes
 
 
-def _mounts(request: LaunchRequest, options: PodOptions, results: Results, role: str) -> list[dict[str, Any]]:
+def _mounts(
+    request: LaunchRequest, options: PodOptions, results: ResultVolume, role: str
+) -> list[dict[str, Any]]:
     folder = f"{results.folder}/" if results.folder else ""
 
     def mount(name: str, path: str, **more: Any) -> dict[str, Any]:
@@ -320,6 +322,6 @@ def _of_user(volumes: Sequence[Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _hold_seconds(options: PodOptions, results: Results) -> float:
+def _hold_seconds(options: PodOptions, results: ResultVolume) -> float:
     held = options.results_hold_seconds if results.kind in ("hold", "store") else 0.0
     return max(options.journal_hold_seconds, held)

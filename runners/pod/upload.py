@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 
 from backends.contract.cluster import Cluster
 from backends.contract.errors import translated
-from runners.pod.container_host import Reader, open_host
+from runners.pod.container_host import OutputReader, open_host
 from runners.pod.names import PREPARE
 from runners.pod.sh_files import PlainFiles
 from runners.shared.store_setup import our_rclone, theirs
@@ -55,7 +55,7 @@ def send_plain(cluster: Cluster, pod: str, archive: Path) -> None:
     with tarfile.open(archive, "r:*") as tar:
         for piece in _script(tar):
             command.write(piece)
-    reader = Reader(command)
+    reader = OutputReader(command)
     reader.readall()
     if command.wait() != 0:
         said = reader.complaints.decode("utf-8", "replace").strip().splitlines()

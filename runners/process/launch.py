@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backends.contract.host import Host, Lock
-from runners.interface import Plan, Progress
+from runners.interface import LaunchPlan, LaunchProgress
 from runners.process.plan import AGENT
 from runners.shared.agents import Agent, bring_agent
 from runners.shared.code import bring_code
@@ -32,7 +32,9 @@ from workbench.manifest.builder.unsupported import not_built
 class Launching:
     """One launch."""
 
-    def __init__(self, plan: Plan, host: Host, site: HostFacts, progress: Progress, asker: str) -> None:
+    def __init__(
+        self, plan: LaunchPlan, host: Host, site: HostFacts, progress: LaunchProgress, asker: str
+    ) -> None:
         self._plan = plan
         self._request = plan.request
         self._host = host

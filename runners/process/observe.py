@@ -67,7 +67,7 @@ class Watched:
         self.patience_until = NEVER
 
 
-class Observing:
+class ProcessObservations:
     """What one runner has observed. Used from one thread; :meth:`interrupt` may come from any."""
 
     def __init__(self, host: Host, asker: str) -> None:

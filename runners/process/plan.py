@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from runners.interface import LaunchRequest, LearnerPlan, Plan
+from runners.interface import LaunchPlan, LaunchRequest, LearnerPlan
 from runners.shared.data_stores import refusals, stores_document
 from runners.shared.environment import CHOSEN, job_folders, learner_environment, promises
 from runners.shared.host_facts import HostFacts
@@ -99,7 +99,9 @@ AGENT = "<agent>"
 """Stands in a plan for the agent, whose path is its content's hash."""
 
 
-def make_plan(request: LaunchRequest, site: HostFacts, interpreter: Interpreter, agent_kind: str) -> Plan:
+def make_plan(
+    request: LaunchRequest, site: HostFacts, interpreter: Interpreter, agent_kind: str
+) -> LaunchPlan:
     """Say exactly what would be sent.
 
     Raises:
@@ -120,7 +122,7 @@ def make_plan(request: LaunchRequest, site: HostFacts, interpreter: Interpreter,
         )
         for number in range(1, request.attempt.learners + 1)
     )
-    return Plan(
+    return LaunchPlan(
         request=request,
         runner="process",
         learners=learners,

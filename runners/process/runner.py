@@ -19,11 +19,11 @@ from runners.interface import (
     EarlyBytes,
     ExecSession,
     FileEntry,
+    LaunchPlan,
+    LaunchProgress,
     LaunchRequest,
     LearnerRef,
     Observation,
-    Plan,
-    Progress,
     Runner,
     StopRequest,
 )
@@ -91,11 +91,11 @@ class ProcessRunner(Runner):
         self._looking = threading.Lock()
         self._looked: HostFacts | None = None
         self._asker = uuid.uuid4().hex
-        from runners.process.observe import Observing
+        from runners.process.observe import ProcessObservations
 
-        self._observing = Observing(place, self._asker)
+        self._observing = ProcessObservations(place, self._asker)
 
-    def plan(self, request: LaunchRequest) -> Plan:
+    def plan(self, request: LaunchRequest) -> LaunchPlan:
         """Say exactly what would be sent."""
         from runners.process.plan import make_plan
         from runners.shared.agents import agent_kind
@@ -103,7 +103,7 @@ class ProcessRunner(Runner):
         site = self._site()
         return make_plan(request, site, self._interpreter(request, site), agent_kind(site))
 
-    def launch(self, plan: Plan, progress: Progress) -> None:
+    def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
         """Bring what learners need, lease all slots or none, and start them; what has begun is left alone."""
         from runners.process.launch import Launching
 

@@ -10,14 +10,16 @@ from typing import BinaryIO, Final, cast
 
 from backends.contract.errors import translated
 from backends.contract.host import Host
-from runners.interface import LaunchRequest, Progress
+from runners.interface import LaunchProgress, LaunchRequest
 from runners.shared.host_facts import HostFacts
 
 TOLD_FROM_BYTES: Final = 2_000_000
 TELL_SECONDS: Final = 0.5
 
 
-def bring_code(host: Host, site: HostFacts, request: LaunchRequest, progress: Progress | None = None) -> str:
+def bring_code(
+    host: Host, site: HostFacts, request: LaunchRequest, progress: LaunchProgress | None = None
+) -> str:
     """Return where a job's snapshot lies at the place, put there if need be; empty for a job without code."""
     if not request.code_file:
         return ""
@@ -38,7 +40,7 @@ def bring_code(host: Host, site: HostFacts, request: LaunchRequest, progress: Pr
 class _Told(io.RawIOBase):
     """A file that tells how much of it has been read, now and then."""
 
-    def __init__(self, stream: BinaryIO, size: int, progress: Progress | None) -> None:
+    def __init__(self, stream: BinaryIO, size: int, progress: LaunchProgress | None) -> None:
         self._stream = stream
         self._size = size
         self._progress = progress if size > TOLD_FROM_BYTES else None

@@ -38,7 +38,7 @@ class Data:
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class ResultFolders:
     """Where results go."""
 
     store: Store
@@ -71,7 +71,7 @@ def variable_of(store_id: str) -> str:
     return "DATA_DIR_" + re.sub(r"[^A-Za-z0-9]", "_", store_id).upper()
 
 
-def results_of(request: LaunchRequest, site: HostFacts) -> Results | None:
+def results_of(request: LaunchRequest, site: HostFacts) -> ResultFolders | None:
     """Return where results go; None where they stay with the job, or in a volume that is a container's business."""
     job = site.home.job(request.attempt.job_id)
     store = results_store(request)
@@ -83,9 +83,9 @@ def results_of(request: LaunchRequest, site: HostFacts) -> Results | None:
         store.results_path(SHARED_CHECKPOINTS) if shared else store.results_path(job_id, CHECKPOINTS)
     )
     if store.is_folder:
-        return Results(store, path, store.results_path(), checkpoints, path, checkpoints)
+        return ResultFolders(store, path, store.results_path(), checkpoints, path, checkpoints)
     folder = str(job.results)
-    return Results(store, folder, folder, str(job.checkpoints), path, checkpoints)
+    return ResultFolders(store, folder, folder, str(job.checkpoints), path, checkpoints)
 
 
 def results_store(request: LaunchRequest) -> Store | None:

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from runners.interface import LaunchRequest, LearnerRef, Plan
+from runners.interface import LaunchPlan, LaunchRequest, LearnerRef
 from runners.shared.host_facts import HostFacts
 from workbench.errors import LaunchRefused
 from workbench.plugins import plugins
@@ -53,7 +53,7 @@ USAGE_SECONDS = 2.0
 """How often a learner's usage is sampled."""
 
 
-def ref_of(plan: Plan, learner: int) -> LearnerRef:
+def ref_of(plan: LaunchPlan, learner: int) -> LearnerRef:
     """Name one learner of a plan."""
     attempt = plan.request.attempt
     return LearnerRef(attempt.home, attempt.job_id, attempt.attempt, learner)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from backends.contract.host import Host
-from runners.interface import Plan
+from runners.interface import LaunchPlan
 from runners.shared.environment import marker
 from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import ref_of
@@ -27,7 +27,7 @@ LOOK_SECONDS: Final = 1.0
 """After which it is looked whether it still runs at all."""
 
 
-def submitted_file(plan: Plan, job: JobFolder) -> dict[str, str]:
+def submitted_file(plan: LaunchPlan, job: JobFolder) -> dict[str, str]:
     """Return the file that lets another laptop of the same person take the job over; it holds no secret."""
     request = plan.request
     document = {
@@ -45,7 +45,9 @@ def submitted_file(plan: Plan, job: JobFolder) -> dict[str, str]:
 class Begin:
     """The beginnings of one attempt's learners."""
 
-    def __init__(self, plan: Plan, host: Host, site: HostFacts, attempt: AttemptFolder, asker: str) -> None:
+    def __init__(
+        self, plan: LaunchPlan, host: Host, site: HostFacts, attempt: AttemptFolder, asker: str
+    ) -> None:
         self._plan = plan
         self._host = host
         self._site = site

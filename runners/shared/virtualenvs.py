@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from backends.contract.host import Host, Lock
-from runners.interface import LaunchRequest, Progress
+from runners.interface import LaunchProgress, LaunchRequest
 from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import Interpreter, with_first
 from workbench.errors import LaunchRefused
@@ -67,7 +67,7 @@ def environment_of(request: LaunchRequest, base: Interpreter, site: HostFacts, h
     return Environment(key, str(site.home.environments / key), base, lines)
 
 
-def ensure(environment: Environment, site: HostFacts, host: Host, progress: Progress) -> list[str]:
+def ensure(environment: Environment, site: HostFacts, host: Host, progress: LaunchProgress) -> list[str]:
     """Build an environment unless it is there, or wait for who builds it; return its packages.
 
     Raises:
@@ -134,7 +134,7 @@ def _start(environment: Environment, site: HostFacts, host: Host, lock: Lock) ->
     host.spawn(argv, env=variables, cwd="/", output=f"{folder}.log", holding=[lock])
 
 
-def _wait(environment: Environment, host: Host, progress: Progress) -> None:
+def _wait(environment: Environment, host: Host, progress: LaunchProgress) -> None:
     """Wait until a build has ended, whoever started it, and tell what it does."""
     folder, log = environment.folder, f"{environment.folder}.log"
     ends = [f"{folder}/.complete", f"{folder}/.failed"]

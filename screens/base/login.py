@@ -21,7 +21,7 @@ from workbench.errors import FabricError
 
 if TYPE_CHECKING:
     from backends.contract.host import BackendOptions
-    from backends.contract.prompts import Question
+    from backends.contract.prompts import LoginPrompt
 
 NEEDS_LOGIN = "needs login"
 """What the reason of a job begins with whose place waits for a person."""
@@ -106,7 +106,7 @@ class LoginPrompts:
             f"log in to {options.name}", work, lambda _: app.show_message(f"{options.name} lets you in")
         )
 
-    def _type(self, place: str, question: Question) -> str | None:
+    def _type(self, place: str, question: LoginPrompt) -> str | None:
         """Ask for an answer; called by the thread that logs in."""
         window = TypeAnswer(place, question.text, shown=question.shown)
         return self._wait(lambda take: self._push(window, take))
@@ -116,9 +116,9 @@ class LoginPrompts:
 
     def _accept(self, what: str, fingerprint: str) -> bool:
         """Ask whether a key that nobody knows is the right one; called by the thread that logs in."""
-        from screens.base.dialogs import Confirm, Question
+        from screens.base.dialogs import Confirm, LoginPrompt
 
-        asked = Question(
+        asked = LoginPrompt(
             f"{what} is not known here",
             (f"It shows the key {fingerprint}",),
             "Is that what its owner says?",

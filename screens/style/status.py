@@ -7,7 +7,7 @@ from typing import Final
 
 from screens.style.glyphs import glyphs
 from workbench import formats
-from workbench.job import Fault, Intent, State
+from workbench.job import FaultOwner, Intent, State
 from workbench.services.inspect.job_times import unseen_seconds
 from workbench.store.db.rows import JobRow, is_over
 
@@ -76,9 +76,9 @@ def why(job: JobRow, now_us: int) -> str:
 def fault_words(job: JobRow) -> str:
     """Say whose fault a failure is, or nothing."""
     match job.reason.fault:
-        case Fault.USER:
+        case FaultOwner.USER:
             return "the job's own fault"
-        case Fault.PLATFORM:
+        case FaultOwner.PLATFORM:
             return "the place's fault"
         case None:
             return ""

@@ -9,7 +9,7 @@ import pytest
 
 from backends.contract.host import Host
 from backends.local.host import LocalHost
-from runners.conformance.harness import Job, request_of
+from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.limits import FILE
 from runners.container.runner import ContainerRunner
 from tests.containers.core import is_left_out
@@ -18,7 +18,7 @@ from workbench.paths import Home
 
 HOME = "c0ffee00-0000-4000-8000-000000000001"
 
-MakeJob = Callable[..., Job]
+MakeJob = Callable[..., LaunchedAttempt]
 
 _limits: dict[str, str] = {}
 
@@ -75,10 +75,10 @@ def runner(engine: None, home: Home) -> Iterator[ContainerRunner]:
 @pytest.fixture
 def make_job(runner: ContainerRunner) -> Iterator[MakeJob]:
     """Plan container jobs, and remove them afterwards whatever became of them."""
-    made: list[Job] = []
+    made: list[LaunchedAttempt] = []
 
-    def make(command: str, *, image: str = DEBIAN, **spec: Any) -> Job:
-        made.append(Job.planned(runner, request_of(command, home=HOME, image=image, **spec)))
+    def make(command: str, *, image: str = DEBIAN, **spec: Any) -> LaunchedAttempt:
+        made.append(LaunchedAttempt.planned(runner, request_of(command, home=HOME, image=image, **spec)))
         return made[-1]
 
     yield make

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from backends.local.host import LocalHost
-from runners.conformance.harness import Job, request_of
+from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
 from tests.cli.conftest import wait_until
 from tests.containers.images import BUSYBOX
@@ -28,7 +28,7 @@ HANGS_SECONDS = 6.0
 HANGS_LONG_SECONDS = 62.0
 """With ``--chaos-rounds``: longer than a launch waits by itself."""
 
-Start = Callable[..., Job]
+Start = Callable[..., LaunchedAttempt]
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def _engine(engine: None) -> None:
 @pytest.fixture
 def start(home: Home) -> Iterator[Callable[[OwnEngine], Start]]:
     """Launch jobs on an engine of the test's own; removed afterwards where that engine still answers."""
-    made: list[Job] = []
+    made: list[LaunchedAttempt] = []
     opened: list[LocalHost] = []
 
     def on(engine: OwnEngine) -> Start:
@@ -49,8 +49,10 @@ def start(home: Home) -> Iterator[Callable[[OwnEngine], Start]]:
         opened.append(place)
         runner = ContainerRunner(place, home_uuid=HOME)
 
-        def launch(command: str, **spec: Any) -> Job:
-            made.append(Job.planned(runner, request_of(command, home=HOME, image=BUSYBOX, **spec)))
+        def launch(command: str, **spec: Any) -> LaunchedAttempt:
+            made.append(
+                LaunchedAttempt.planned(runner, request_of(command, home=HOME, image=BUSYBOX, **spec))
+            )
             return made[-1].launch()
 
         return launch
@@ -69,7 +71,7 @@ def is_whole(output: bytes) -> bool:
     return lines[:-1] == [f"line {number}" for number in range(1, len(lines))]
 
 
-def finish(home: Home, job: Job) -> None:
+def finish(home: Home, job: LaunchedAttempt) -> None:
     """Let a counter end."""
     (home.job(job.ref().job_id).attempt(1).model(1) / "end").touch()
 
@@ -137,7 +139,7 @@ def fill(path: Path) -> None:
                 raise OSError("No space for a whole block")
 
 
-def _is_in(pid: int, job: Job) -> bool:
+def _is_in(pid: int, job: LaunchedAttempt) -> bool:
     try:
         return job.ref().job_id.encode() in Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -160,7 +162,7 @@ def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
         with monkeypatch.context() as patched:
             if not chaos_rounds:
                 patched.setattr("runners.container.engine.ANSWER_SECONDS", 1.0)
-            other = Job.planned(job.runner, request_of("true", home=HOME, image=BUSYBOX))
+            other = LaunchedAttempt.planned(job.runner, request_of("true", home=HOME, image=BUSYBOX))
             with pytest.raises(PlaceUnreachable, match="has not answered for"):
                 other.runner.launch(other.plan, other.told)
             killed = unwanted.stop("kill").until_over()[1]
@@ -210,7 +212,9 @@ def test_a_job_waits_while_the_engine_has_no_addresses_for_another_network(
         launch = start(engine)
         first = launch("while :; do sleep 0.1; done", learners=2)
         first.until_running()
-        second = Job.planned(first.runner, request_of("echo ran", home=HOME, image=BUSYBOX, learners=2))
+        second = LaunchedAttempt.planned(
+            first.runner, request_of("echo ran", home=HOME, image=BUSYBOX, learners=2)
+        )
         with pytest.raises(SlotsBusy, match="waits for a network") as caught:
             second.launch()
         left = engine.docker("ps", "-aq", "--filter", f"label=fabric.job={second.ref().job_id}")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from backends.local.host import LocalHost
-from runners.conformance.harness import Job, request_of
+from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
 from runners.interface import AttemptRef, LaunchRequest
 from tests.containers.conftest import HOME, MakeJob
@@ -66,7 +66,7 @@ def test_a_resumed_job_may_write_to_what_the_attempt_before_has_left(make_job: M
     first.until_over()
     old = first.request
     again = replace(old, attempt=AttemptRef(HOME, old.attempt.job_id, 2, 1))
-    second = Job.planned(first.runner, again)
+    second = LaunchedAttempt.planned(first.runner, again)
     try:
         assert second.launch().until_over()[1].exit_code == 0
     finally:
@@ -106,7 +106,7 @@ def launched(home: Home, engine: str) -> FabricError | None:
     """Launch a job on an engine."""
     place = LocalHost(home, engine=engine)
     runner = ContainerRunner(place, home_uuid=HOME)
-    job = Job.planned(runner, request(home))
+    job = LaunchedAttempt.planned(runner, request(home))
     job.launch()
     return None
 

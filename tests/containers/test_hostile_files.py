@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.conformance.harness import Job
+from runners.conformance.harness import LaunchedAttempt
 from runners.container.runner import ContainerRunner
 from tests.containers.conftest import MakeJob
 from tests.containers.images import USER
@@ -141,14 +141,14 @@ def test_a_tree_is_not_opened_up_through_a_link(theirs: Path, tmp_path: Path) ->
     assert [path.name for path in theirs.iterdir()] == ["f"]
 
 
-def _listed(runner: ContainerRunner, job: Job, path: str) -> list[str]:
+def _listed(runner: ContainerRunner, job: LaunchedAttempt, path: str) -> list[str]:
     try:
         return [entry.path for entry in runner.files(job.ref(), path)]
     except FabricError:
         return []
 
 
-def _fetched(runner: ContainerRunner, job: Job, path: str) -> bytes:
+def _fetched(runner: ContainerRunner, job: LaunchedAttempt, path: str) -> bytes:
     """Return all that comes of a path, as one."""
     got: list[bytes] = []
     try:

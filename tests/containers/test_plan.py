@@ -13,7 +13,7 @@ from backends.local.host import LocalHost
 from runners.container.permissions import relabelled
 from runners.container.plan import bind
 from runners.container.runner import ContainerRunner
-from runners.interface import AttemptRef, LaunchRequest, Plan
+from runners.interface import AttemptRef, LaunchPlan, LaunchRequest
 from workbench.errors import LaunchRefused
 from workbench.manifest import load, load_text
 from workbench.paths import Home
@@ -38,7 +38,7 @@ IMAGES = {
 }
 
 
-def planned(home: Home, spec: JobSpec) -> Plan:
+def planned(home: Home, spec: JobSpec) -> LaunchPlan:
     """Plan a job on an engine that is not there."""
     place = LocalHost(home, engine="unix:///nowhere")
     runner = ContainerRunner(place, home_uuid="home")
@@ -52,12 +52,12 @@ def planned(home: Home, spec: JobSpec) -> Plan:
         place.close()
 
 
-def planned_text(home: Home, text: str) -> Plan:
+def planned_text(home: Home, text: str) -> LaunchPlan:
     """Plan the job of a manifest."""
     return planned(home, load_text(text, "manifest.yml").spec)
 
 
-def container(plan: Plan, learner: int = 1) -> dict[str, Any]:
+def container(plan: LaunchPlan, learner: int = 1) -> dict[str, Any]:
     """Return what the engine would be told."""
     found: dict[str, Any] = plan.learners[learner - 1].native["container"]
     return found

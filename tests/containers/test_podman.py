@@ -14,7 +14,7 @@ import pytest
 
 from backends.contract.host import Host
 from backends.local.host import LocalHost
-from runners.conformance.harness import Job, request_of
+from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.container.runner import ContainerRunner
 from tests.cli.conftest import Fabric, fabric, wait_until
 from tests.containers.conftest import HOME
@@ -96,7 +96,7 @@ def test_gpus_are_asked_for_by_cdi_with_everything_else_as_ever(
     request = request_of(
         look, home=HOME, image=DEBIAN, gpus=1, memory_bytes=256 << 20, learners=2, ends_when="all"
     )
-    job = Job.planned(runner, request)
+    job = LaunchedAttempt.planned(runner, request)
     try:
         seen = job.launch().until_over()
         lines = {number: job.output(number).decode().split("\n") for number in (1, 2)}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.conformance.harness import Told
+from runners.conformance.harness import LaunchLines
 from runners.container.pull import Layers
 from tests.containers.conftest import MakeJob
 from tests.containers.images import BUSYBOX
@@ -45,7 +45,7 @@ def test_an_image_is_pulled_with_our_login_told_in_bytes_and_goes_on_record(
 
 
 def test_progress_is_told_in_bytes_of_all_layers() -> None:
-    told = Told()
+    told = LaunchLines()
     layers = Layers("image:1", told)
     layers.hear(
         {"id": "a", "status": "Downloading", "progressDetail": {"current": 5_000_000, "total": 10_000_000}}

@@ -13,13 +13,13 @@ from runners.interface import (
     AttemptRef,
     Capabilities,
     ExecSession,
+    LaunchPlan,
+    LaunchProgress,
     LaunchRequest,
     LearnerPlan,
     LearnerRef,
     LearnerStatus,
     Observation,
-    Plan,
-    Progress,
     Runner,
     StopRequest,
 )
@@ -47,9 +47,9 @@ class MemoryPlace:
         self.stops: list[tuple[AttemptRef, StopRequest]] = []
         self.starts: list[Key] = []
         self.removed: list[AttemptRef] = []
-        self.launches: list[Plan] = []
+        self.launches: list[LaunchPlan] = []
         self.open_failure: Exception | None = None
-        self.on_launch: Callable[[Plan, Progress], None] = lambda plan, progress: None
+        self.on_launch: Callable[[LaunchPlan, LaunchProgress], None] = lambda plan, progress: None
         self.on_plan: Callable[[LaunchRequest], None] = lambda request: None
         self.on_observe: Callable[[], None] = lambda: None
         self.on_stop: Callable[[AttemptRef, StopRequest], None] = self.obey
@@ -155,16 +155,16 @@ class MemoryRunner(Runner):
         self._asked: set[AttemptRef] = set()
         self._interrupted = False
 
-    def plan(self, request: LaunchRequest) -> Plan:
+    def plan(self, request: LaunchRequest) -> LaunchPlan:
         self.memory.on_plan(request)
         attempt = request.attempt
         learners = tuple(
             LearnerPlan(number, learner_name(attempt.job_id, attempt.attempt, number), {})
             for number in range(1, attempt.learners + 1)
         )
-        return Plan(request, self.name, learners, request.spec.gpus, request.spec.cpus or 0.0)
+        return LaunchPlan(request, self.name, learners, request.spec.gpus, request.spec.cpus or 0.0)
 
-    def launch(self, plan: Plan, progress: Progress) -> None:
+    def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
         self.memory.launches.append(plan)
         self.memory.on_launch(plan, progress)
         attempt = plan.request.attempt

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runners.interface import AttemptRef, LaunchRequest, LearnerRef, Plan, Progress, StopRequest
+from runners.interface import AttemptRef, LaunchPlan, LaunchProgress, LaunchRequest, LearnerRef, StopRequest
 from tests.controller.conftest import Bench
 from tests.controller.waiting import wait_for
 from workbench.errors import CannotWrite, LaunchRefused, PlaceUnreachable, RunnerError, SlotsBusy, TryAgain
@@ -197,7 +197,7 @@ def test_a_lost_learner_is_the_platforms_fault_and_ends_the_others(bench: Bench)
 
 
 def test_a_runner_that_raises_anything_fails_the_job_with_the_sentence_and_nothing_else(bench: Bench) -> None:
-    def fail(plan: Plan, progress: Progress) -> None:
+    def fail(plan: LaunchPlan, progress: LaunchProgress) -> None:
         raise KeyError("no such thing: hunter2")
 
     bench.place.on_launch = fail
@@ -253,7 +253,7 @@ def test_a_running_job_keeps_its_state_while_its_place_is_away(bench: Bench) -> 
 def test_a_hanging_launch_holds_up_no_other_job(bench: Bench) -> None:
     hanging, release = threading.Event(), threading.Event()
 
-    def hang(plan: Plan, progress: Progress) -> None:
+    def hang(plan: LaunchPlan, progress: LaunchProgress) -> None:
         if plan.request.spec.gpus == 0 and plan.request.attempt.job_id == slow:
             hanging.set()
             release.wait(30)
@@ -275,7 +275,7 @@ def test_a_hanging_launch_holds_up_no_other_job(bench: Bench) -> None:
 def test_a_halt_calls_off_a_long_launch(bench: Bench) -> None:
     begun, told = threading.Event(), threading.Event()
 
-    def build(plan: Plan, progress: Progress) -> None:
+    def build(plan: LaunchPlan, progress: LaunchProgress) -> None:
         begun.set()
         while not told.wait(0.01):
             progress("builds the environment", stage="preparing")
@@ -294,7 +294,7 @@ def test_a_halt_calls_off_a_long_launch(bench: Bench) -> None:
 
 
 def test_slots_that_others_hold_send_the_job_back_to_the_queue_until_they_are_free(bench: Bench) -> None:
-    def busy(plan: Plan, progress: Progress) -> None:
+    def busy(plan: LaunchPlan, progress: LaunchProgress) -> None:
         if bench.place.free_slots == 0:
             raise SlotsBusy("GPU 0 is held by anna (training-x)")
 
@@ -363,7 +363,7 @@ def test_a_stop_that_raises_is_tried_again(bench: Bench) -> None:
 def test_a_full_disk_at_the_place_is_waited_for_and_the_reason_says_so(bench: Bench) -> None:
     full = [CannotWrite("cannot write /home/x: the disk is full", hint="make room, then try again")]
 
-    def launch(plan: Plan, progress: Progress) -> None:
+    def launch(plan: LaunchPlan, progress: LaunchProgress) -> None:
         if full:
             raise full[0]
 

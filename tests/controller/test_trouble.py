@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.interface import AttemptRef, LearnerRef, LearnerStatus, Plan, Progress, StopRequest
+from runners.interface import AttemptRef, LaunchPlan, LaunchProgress, LearnerRef, LearnerStatus, StopRequest
 from tests.controller.conftest import Bench
 from tests.controller.processes import alive, log_of
 from tests.controller.real import Ground
@@ -98,7 +98,7 @@ def test_a_launch_that_hangs_is_made_again_and_starts_nothing_twice(
 def test_a_learner_that_fell_before_it_began_and_stays_so_is_lost_as_soon_as_its_next_launch_is_over(
     bench: Bench, hanging: Hanging
 ) -> None:
-    def fall(plan: Plan, progress: Progress) -> None:
+    def fall(plan: LaunchPlan, progress: LaunchProgress) -> None:
         ref = LearnerRef(plan.request.attempt.home, plan.request.attempt.job_id, 1, 1)
         seen = LearnerStatus(ref, LearnerPhase.LOST, reason=Reason("the node is gone", "S203"))
         bench.place.learners[ref.job_id, 1, 1] = seen
@@ -121,7 +121,7 @@ def test_a_launch_that_was_given_up_does_not_go_on_when_it_comes_back(
 ) -> None:
     monkeypatch.setattr("workbench.controller.targets.backend_worker.LAUNCH_SILENCE_SECONDS", 0.2)
 
-    def launch(plan: Plan, progress: Progress) -> None:
+    def launch(plan: LaunchPlan, progress: LaunchProgress) -> None:
         hanging.once()
         progress("starts", stage="starting")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import Fault, ManifestError
+from workbench.errors import ManifestError, ManifestFault
 from workbench.manifest import Loaded, load_text
 from workbench.spec import JobSpec
 
@@ -38,7 +38,7 @@ def warnings_of(extra: str = "") -> list[str]:
     return [str(warning) for warning in loaded(SMALL + extra).warnings]
 
 
-def faults_of(text: str, *sets: str) -> list[Fault]:
+def faults_of(text: str, *sets: str) -> list[ManifestFault]:
     """Return the faults of a manifest that must have some."""
     with pytest.raises(ManifestError) as caught:
         loaded(text, sets=sets)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backends.local.host import LocalHost
-from runners.conformance.harness import Job, request_of
+from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.process.runner import ProcessRunner
 from tests.stubs import Gpus, pretend
 from workbench.paths import Home
@@ -22,19 +22,19 @@ class Jobs:
 
     def __init__(self, host: LocalHost) -> None:
         self.host = host
-        self.made: list[Job] = []
+        self.made: list[LaunchedAttempt] = []
 
     def runner(self, home: str = HOME) -> ProcessRunner:
         """Make a runner of its own, as another thread or another controller has."""
         return ProcessRunner(self.host, home_uuid=home)
 
-    def plan(self, command: str, **said: Any) -> Job:
+    def plan(self, command: str, **said: Any) -> LaunchedAttempt:
         """Plan a job."""
         said.setdefault("home", HOME)
-        self.made.append(Job.planned(self.runner(said["home"]), request_of(command, **said)))
+        self.made.append(LaunchedAttempt.planned(self.runner(said["home"]), request_of(command, **said)))
         return self.made[-1]
 
-    def run(self, command: str, **said: Any) -> Job:
+    def run(self, command: str, **said: Any) -> LaunchedAttempt:
         """Plan a job and launch it."""
         return self.plan(command, **said).launch()
 

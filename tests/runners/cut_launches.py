@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.local.host import LocalHost
-from runners.conformance.harness import Job, request_of
+from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.process.runner import ProcessRunner
 
 HOME = "00000000-0000-0000-0000-00000000000c"
@@ -60,7 +60,7 @@ def cut(request: Any, at: int, after: bool) -> bool:
     pid = os.fork()
     if pid == 0:
         runner = ProcessRunner(CutHost(at, after), home_uuid=HOME)
-        job = Job.planned(runner, request)
+        job = LaunchedAttempt.planned(runner, request)
         job.launch()
         os._exit(DONE)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != DONE
@@ -74,7 +74,7 @@ def main(learners: int, gpus: int) -> None:
             was_cut = cut(request, at, after)
             host = LocalHost()
             runner = ProcessRunner(host, home_uuid=HOME)
-            job = Job.planned(runner, request).launch()
+            job = LaunchedAttempt.planned(runner, request).launch()
             seen = job.until_over()
             state = Path(job.plan.learners[0].native["launch"]["env"]["JOB_STATE_DIR"])
             starts = [len((state / f"starts-{one}").read_text()) // 2 for one in range(1, learners + 1)]

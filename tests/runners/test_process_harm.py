@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backends.local.host import LocalHost
-from runners.conformance.harness import Job, request_of
+from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.process.runner import ProcessRunner
 from runners.shared.environment import marker
 from tests.learner.agent import until
@@ -27,7 +27,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_is_said_and_the_launch_works_when_there_is_room(disk: Path) -> None:
     host = LocalHost(Home(disk / "fabric"))
     runner = ProcessRunner(host, home_uuid=HOME)
-    job = Job.planned(runner, request_of("echo room", home=HOME))
+    job = LaunchedAttempt.planned(runner, request_of("echo room", home=HOME))
     fill(disk)
 
     with pytest.raises(CannotWrite, match="No space left"):
@@ -46,7 +46,7 @@ def test_a_full_disk_is_said_and_the_launch_works_when_there_is_room(disk: Path)
 def test_a_stop_reaches_its_learner_though_the_disk_is_full(disk: Path) -> None:
     host = LocalHost(Home(disk / "fabric"))
     runner = ProcessRunner(host, home_uuid=HOME)
-    job = Job.planned(runner, request_of("exec sleep 1000", home=HOME)).launch()
+    job = LaunchedAttempt.planned(runner, request_of("exec sleep 1000", home=HOME)).launch()
     job.until_running()
     fill(disk)
 

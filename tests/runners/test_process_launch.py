@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from backends.rpc.subprocess_host import PipeHost
-from runners.conformance.harness import Job, request_of
+from runners.conformance.harness import LaunchedAttempt, request_of
 from runners.interface import AttemptRef
 from runners.process.runner import ProcessRunner
 from tests.learner.agent import oldest_python
@@ -212,7 +212,7 @@ def test_a_job_runs_at_a_place_whose_python_is_38(tmp_path: Path) -> None:
     host = PipeHost([python, "-I", agent, "host"], root=str(tmp_path / "place"))
     runner = ProcessRunner(host, home_uuid=HOME)
     code = pack(tmp_path, {"train.sh": "echo from $LEARNER_ID\n"})
-    job = Job.planned(
+    job = LaunchedAttempt.planned(
         runner, request_of("sh train.sh", home=HOME, code=code, learners=2, ends_when="all")
     ).launch()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backends.local.host import LocalHost
-from runners.conformance.harness import Job
+from runners.conformance.harness import LaunchedAttempt
 from runners.interface import AttemptRef, LearnerRef
 from runners.process.observe import lost
 from runners.shared.learner_status import seen_of
@@ -35,7 +35,7 @@ def kill_all(pids: list[int]) -> None:
             os.kill(pid, number)
 
 
-def folder_let_go(job: Job) -> Path:
+def folder_let_go(job: LaunchedAttempt) -> Path:
     """Return a learner's folder once its agent is gone, a moment after it has recorded the end."""
     folder = Path(job.plan.learners[0].native["folder"])
     until = time.monotonic() + 10

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from backends.contract.prompts import ANSWERS
+from backends.contract.prompts import CREDENTIALS
 from backends.ssh.connection import SshConnection
 from tests.cli.conftest import Fabric
 from tests.cli.terminal import OnTerminal
@@ -71,7 +71,7 @@ class TestPassword(WithPassword):
             try:
                 really_open(connection)
             finally:
-                ANSWERS.hold({f"Password of {box.user.name}@{box.daemon.address}": SECRET})
+                CREDENTIALS.hold({f"Password of {box.user.name}@{box.daemon.address}": SECRET})
 
         really_open = SshConnection.open
         monkeypatch.setattr(SshConnection, "open", open_and_type)

@@ -12,7 +12,7 @@ from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.jobs import annotate, step
 from workbench.store.queries.job_list import JobList, window
-from workbench.store.queries.where import STATES, Where, WhereError, parse
+from workbench.store.queries.where import STATES, JobFilter, WhereError, parse
 
 NOW_US = 1_700_000_000_000_000 + 2 * 3600 * 1_000_000
 """Two hours after the jobs were submitted."""
@@ -127,7 +127,7 @@ def test_a_wrong_filter_says_where_and_why(text: str, wrong: str, why: str) -> N
 
 def test_terms_are_kept_as_they_were_written() -> None:
     assert parse('  state:failed   "a b"  !x ').terms == ("state:failed", '"a b"', "!x")
-    assert parse("") == Where()
+    assert parse("") == JobFilter()
 
 
 def test_values_are_bound_and_never_part_of_the_statement(store: Store) -> None:

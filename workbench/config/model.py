@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from workbench.config.types import Config
-from workbench.errors import ConfigError, Fault
+from workbench.errors import ConfigError, ManifestFault
 
 LOCAL: Final = "local"
 SCHEMES: Final[Mapping[str, str]] = {"ssh": "ssh", "k8s": "kubernetes", "kubernetes": "kubernetes"}
@@ -126,7 +126,7 @@ class Reader:
     def __init__(self, path: Path, text: str) -> None:
         self._path = path
         self._text = text
-        self._warnings: list[Fault] = []
+        self._warnings: list[ManifestFault] = []
 
     def config(self) -> Config:
         """Read the whole file."""
@@ -286,7 +286,7 @@ class Reader:
         close = nearest(name, known)
         line = line_of(self._text, name)
         self._warnings.append(
-            Fault(
+            ManifestFault(
                 file=str(self._path),
                 line=line,
                 column=1 if line else 0,

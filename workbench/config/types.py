@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import Fault
+from workbench.errors import ManifestFault
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Config:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Values of manifest keys and run options where nothing else says any."""
     file: Path = Path()
-    warnings: tuple[Fault, ...] = ()
+    warnings: tuple[ManifestFault, ...] = ()
     """Keys that mean nothing, each with its place and the nearest that does."""
     retention: Mapping[str, Any] = field(default_factory=dict)
     """Keys of :data:`workbench.config.model.RETENTION`."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from backends.contract.prompts import ANSWERS
+from backends.contract.prompts import CREDENTIALS
 from workbench.clock import now_us
 from workbench.controller.runtime.connect import status
 from workbench.controller.runtime.lock import RETRY_SECONDS, ControllerLock
@@ -74,9 +74,9 @@ class Process:
             elif what == "wake" and self.loop is not None:
                 self.loop.wake()
             elif what == "hold":
-                ANSWERS.hold({str(key): str(value) for key, value in dict(said["answers"]).items()})
+                CREDENTIALS.hold({str(key): str(value) for key, value in dict(said["answers"]).items()})
             elif what == "recall":
-                about["answers"] = dict(ANSWERS.held())
+                about["answers"] = dict(CREDENTIALS.held())
             elif what == "expect":
                 expect(said["place"])
             elif what == "login":
@@ -247,4 +247,4 @@ def _linger() -> float:
     try:
         return float(os.environ["FABRIC_LINGER_SECONDS"])
     except (KeyError, ValueError):
-        return HOLDING_LINGER_SECONDS if ANSWERS.held() or LOGINS.holds() else LINGER_SECONDS
+        return HOLDING_LINGER_SECONDS if CREDENTIALS.held() or LOGINS.holds() else LINGER_SECONDS

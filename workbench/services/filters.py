@@ -10,10 +10,10 @@ from workbench.errors import UsageError
 if TYPE_CHECKING:
     from workbench.metrics.conditions import Condition
     from workbench.store.db.database import Store
-    from workbench.store.queries.where import Where
+    from workbench.store.queries.where import JobFilter
 
 
-def read_where(store: Store, texts: list[str] | None) -> Where:
+def read_where(store: Store, texts: list[str] | None) -> JobFilter:
     """Read what ``--where`` says, several times joined.
 
     Raises:

@@ -6,7 +6,7 @@ import errno
 import os
 
 from workbench.errors import FabricError, LaunchRefused, ManifestError
-from workbench.job import Fault
+from workbench.job import FaultOwner
 
 DEBUG_VARIABLE = "FABRIC_DEBUG"
 """Set to anything, a failure also shows where in fabric it came from."""
@@ -48,7 +48,7 @@ def report(error: BaseException) -> int:
 
 
 def _exit_code(error: FabricError) -> int:
-    if isinstance(error, LaunchRefused) and error.code.startswith(Fault.USER):
+    if isinstance(error, LaunchRefused) and error.code.startswith(FaultOwner.USER):
         return ManifestError.exit_code
     return error.exit_code
 

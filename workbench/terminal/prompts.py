@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from workbench.terminal.console import confirm, is_terminal, narrate, person_present
 
 if TYPE_CHECKING:
-    from backends.contract.prompts import Question
+    from backends.contract.prompts import LoginPrompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class HostKeyPrompt:
         return confirm("Is that what its owner says it is?", yes=False)
 
 
-def type_answer(question: Question) -> str | None:
+def type_answer(question: LoginPrompt) -> str | None:
     """Ask for a password or a code; None where nobody sits at a terminal."""
     if not _can_type():
         return None

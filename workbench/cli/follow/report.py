@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from workbench.errors import CannotWrite
 from workbench.formats import MICROSECONDS, duration, iso, number
-from workbench.job import Fault, State, short_id
+from workbench.job import FaultOwner, State, short_id
 from workbench.terminal.console import narrate
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _cases(report: JobReport) -> Iterator[str]:
     row = report.row
     inner = ""
     if report.exit_code:
-        kind = "error" if row.reason.fault is Fault.PLATFORM else "failure"
+        kind = "error" if row.reason.fault is FaultOwner.PLATFORM else "failure"
         what = _attributes(message=row.reason.text or row.state, type=row.reason.code or row.state)
         inner = f"<{kind} {what}>{_text(row.reason.hint)}</{kind}>"
     elif row.state is not State.COMPLETED:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli.framework import registry
 
 if TYPE_CHECKING:
-    from backends.contract.prompts import Question
+    from backends.contract.prompts import LoginPrompt
 
 EXIT_USAGE = 64
 
@@ -49,7 +49,7 @@ def invoke(entry: registry.Entry, args: list[str]) -> int:
     return outcome if isinstance(outcome, int) else 0
 
 
-def _type_answer(question: Question) -> str | None:
+def _type_answer(question: LoginPrompt) -> str | None:
     """Ask at the terminal; the import waits until a backend asks something."""
     from workbench.terminal.prompts import type_answer
 

@@ -15,7 +15,7 @@ from workbench.job import (
     EXIT_NOT_EXECUTABLE,
     EXIT_NOT_FOUND,
     EXIT_TIMED_OUT,
-    Fault,
+    FaultOwner,
     Intent,
     LearnerPhase,
     Reason,
@@ -82,7 +82,7 @@ def judge(
         return Outcome(State.FAILED, _said(who, found), EXIT_TIMED_OUT, "timeout", final=True)
     if intent in (Intent.KILL, Intent.DELETE) and code == 0 and any(map(_is_unstored, seen.values())):
         return _stopped(seen.values(), intent, asked_by)  # while it stored, which a kill does not wait for
-    if deciding.reason is not None and deciding.reason.fault is Fault.PLATFORM:
+    if deciding.reason is not None and deciding.reason.fault is FaultOwner.PLATFORM:
         # What was trained is there: another attempt would train it again.
         return Outcome(
             State.FAILED, _said(who, deciding.reason), EXIT_LOST, "lost", final=_is_unstored(deciding)

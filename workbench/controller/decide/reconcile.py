@@ -33,7 +33,7 @@ from workbench.controller.decide.model import (
 )
 from workbench.controller.decide.outcome import EXIT_REFUSED, OVER, Outcome, decider, failed, judge
 from workbench.controller.decide.restarts import Restart, next_attempt
-from workbench.job import EXIT_LOST, TERMINAL, Fault, Intent, LearnerPhase, Reason, State
+from workbench.job import EXIT_LOST, TERMINAL, FaultOwner, Intent, LearnerPhase, Reason, State
 
 SHOWN_AFTER_SECONDS: Final = 0.1
 """What lasts less is not worth a state of its own: it would cost more than it tells."""
@@ -233,7 +233,7 @@ def _verdict(view: JobSnapshot) -> Outcome:
 
 def _never_started(fault: BackendTrouble) -> Outcome:
     refused = fault.kind == "refused"
-    if fault.reason.fault is Fault.USER:
+    if fault.reason.fault is FaultOwner.USER:
         return Outcome(State.FAILED, fault.reason, EXIT_REFUSED, "", final=refused)
     return Outcome(State.FAILED, fault.reason, EXIT_LOST, "lost", final=refused)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from workbench.controller.decide.outcome import Outcome
-from workbench.job import Fault, State
+from workbench.job import FaultOwner, State
 
 FIRST_DELAY_SECONDS: Final = 1.0
 LONGEST_DELAY_SECONDS: Final = 60.0
@@ -54,7 +54,7 @@ def next_attempt(
     """
     if outcome.state is not State.FAILED or outcome.final:
         return None
-    if outcome.reason.fault is Fault.PLATFORM:
+    if outcome.reason.fault is FaultOwner.PLATFORM:
         done, allowed, kind = platform_restarts, max_platform_restarts, "platform restart"
         counts = (restarts, platform_restarts + 1)
     else:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from backends.contract.host import Ask, BackendOptions
-from backends.contract.prompts import ANSWERS, Answerer, Question
+from backends.contract.prompts import CREDENTIALS, LoginPrompt, Prompter
 from backends.registry import load_backend
 from workbench.controller.runtime.connect import ensure_controller, say
 from workbench.errors import ConfigError, NotAllowed, PlaceUnreachable, TryAgain
@@ -30,7 +30,7 @@ BUSY_TRIES: Final = 3
 _AGAIN_SECONDS: Final = 0.1
 
 
-def log_in(home: Home, options: BackendOptions, answer: Answerer, accept: Ask) -> None:
+def log_in(home: Home, options: BackendOptions, answer: Prompter, accept: Ask) -> None:
     """Reach a place, asking a person for what has to be typed, and let the controller have that.
 
     Args:
@@ -48,19 +48,19 @@ def log_in(home: Home, options: BackendOptions, answer: Answerer, accept: Ask) -
     kept = backend.kept_open()
     if kept is not None and _log_in_there(home, kept, answer):
         # Whoever asked may reach the place from here too: the screens look at it themselves.
-        ANSWERS.hold(_tell(home, "recall").get("answers") or {})
+        CREDENTIALS.hold(_tell(home, "recall").get("answers") or {})
         return
     with_person(home, answer)
     try:
         backend.introduce(accept)
     finally:
-        ANSWERS.be_asked_by(None)  # what connects later on, in the background, asks nobody
+        CREDENTIALS.be_asked_by(None)  # what connects later on, in the background, asks nobody
     hand_over(home)
     if kept is not None:
         _log_in_there(home, kept, answer)
 
 
-def _log_in_there(home: Home, options: BackendOptions, answer: Answerer) -> bool:
+def _log_in_there(home: Home, options: BackendOptions, answer: Prompter) -> bool:
     """Have the controller log in, and ask what it wants to know; False when the place is not known yet."""
     place = TargetRef(options.name, options.type, "process", options.address, options.options)
     name = uuid4().hex
@@ -80,17 +80,17 @@ def _log_in_there(home: Home, options: BackendOptions, answer: Answerer) -> bool
             kind = PlaceUnreachable if failure["exit_code"] == PlaceUnreachable.exit_code else NotAllowed
             raise kind(failure["message"], hint=failure["hint"])
         if question := stands["question"]:
-            number, typed = stands["asked"], answer(Question(question["text"], question["shown"]))
+            number, typed = stands["asked"], answer(LoginPrompt(question["text"], question["shown"]))
         else:
             time.sleep(_AGAIN_SECONDS)
 
 
-def with_person(home: Home, answer: Answerer) -> None:
+def with_person(home: Home, answer: Prompter) -> None:
     """Let this process ask: the controller for what it holds, then a person."""
     recalled: dict[str, str] = {}
     asked: list[bool] = []
 
-    def find(question: Question) -> str | None:
+    def find(question: LoginPrompt) -> str | None:
         if not asked:
             asked.append(True)
             # A person would be asked in the place of one that is busy.
@@ -99,7 +99,7 @@ def with_person(home: Home, answer: Answerer) -> None:
         # One that was wrong is not offered again.
         return recalled.pop(question.text, None) or answer(question)
 
-    ANSWERS.be_asked_by(find)
+    CREDENTIALS.be_asked_by(find)
 
 
 def hand_over(home: Home) -> None:
@@ -108,7 +108,7 @@ def hand_over(home: Home) -> None:
     Raises:
         TryAgain: none answers.
     """
-    answers = dict(ANSWERS.held())
+    answers = dict(CREDENTIALS.held())
     if answers and is_home(home):
         _tell(home, "hold", answers=answers)
         say(home, "wake")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from backends.contract.host import BackendOptions, Cluster, Host
-from backends.contract.prompts import ANSWERS, Question
+from backends.contract.prompts import CREDENTIALS, LoginPrompt
 from backends.ssh.shared_sessions import connection_of
 from workbench.errors import FabricError
 from workbench.store.db.rows import TargetRef
@@ -28,14 +28,14 @@ LOOKS_IN_WITHIN_SECONDS: Final = 300.0
 class LoginAttempt:
     """One login that is under way, or over."""
 
-    question: Question | None = None
+    question: LoginPrompt | None = None
     asked: int = 0
     """How many questions there were: each is answered once."""
     failure: FabricError | None = None
     is_done: bool = False
     _answers: queue.SimpleQueue[str | None] = field(default_factory=queue.SimpleQueue)
 
-    def ask(self, question: Question) -> str | None:
+    def ask(self, question: LoginPrompt) -> str | None:
         """Have a question asked, and wait; None when nobody answers."""
         self.asked += 1
         self.question = question
@@ -127,7 +127,7 @@ class LoginSessions:
         from workbench.controller.runtime.connections import SHARED
 
         try:
-            with ANSWERS.asking(login.ask):
+            with CREDENTIALS.asking(login.ask):
                 options = BackendOptions(ref.backend, ref.type, ref.address, ref.options)
                 backend = load_backend(options)
                 shared = SHARED.open(ref, backend)
@@ -140,7 +140,7 @@ class LoginSessions:
             self.holds()
             with self._lock:
                 self._kept.append(_Kept(connection_of(options), shared))
-            ANSWERS.hold({})  # places that were told to wait may be tried again
+            CREDENTIALS.hold({})  # places that were told to wait may be tried again
             login.is_done = True
             done()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, TextIO
 
-from workbench.errors import ConfigError, FabricError, Fault, InputMissing, ManifestError
+from workbench.errors import ConfigError, FabricError, InputMissing, ManifestError, ManifestFault
 from workbench.manifest.builder.job import build
 from workbench.manifest.builder.overlay import laid_over
 from workbench.manifest.builder.overrides import (
@@ -73,7 +73,7 @@ class Loaded:
     """The manifest as written, its credentials overwritten: it is kept with the job."""
     origins: Mapping[str, str]
     """Where each value came from, by dotted path: ``manifest.yml:12``, ``flag --gpus``, ``default``."""
-    warnings: tuple[Fault, ...]
+    warnings: tuple[ManifestFault, ...]
     source: str
     """The file's name, or ``stdin``."""
     folder: Path | None
@@ -171,7 +171,7 @@ def load_text(
     )
 
 
-def validate(sources: Sequence[str | Path]) -> list[tuple[str, list[Fault], list[Fault]]]:
+def validate(sources: Sequence[str | Path]) -> list[tuple[str, list[ManifestFault], list[ManifestFault]]]:
     """Check manifests by themselves, without variables and defaults; returns faults and warnings of each.
 
     A file that cannot be read is a fault like any other, so that the others are checked too.
@@ -179,7 +179,7 @@ def validate(sources: Sequence[str | Path]) -> list[tuple[str, list[Fault], list
     Raises:
         InputMissing: the only file cannot be read.
     """
-    checked: list[tuple[str, list[Fault], list[Fault]]] = []
+    checked: list[tuple[str, list[ManifestFault], list[ManifestFault]]] = []
     for source in sources:
         try:
             loaded = load(source, environ={}, defaults={})
@@ -193,8 +193,8 @@ def validate(sources: Sequence[str | Path]) -> list[tuple[str, list[Fault], list
     return checked
 
 
-def _as_fault(source: str, error: FabricError) -> Fault:
-    return Fault(source, 0, 0, "", error.message, error.hint)
+def _as_fault(source: str, error: FabricError) -> ManifestFault:
+    return ManifestFault(source, 0, 0, "", error.message, error.hint)
 
 
 def _checked(root: Node | None, source: str, findings: Findings) -> Node | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from workbench.errors import Fault
+from workbench.errors import ManifestFault
 from workbench.manifest.yaml.nodes import SourceLocation
 
 _FAULTS_MAX = 100
@@ -16,25 +16,25 @@ _FAULTS_MAX = 100
 class Findings:
     """Faults and warnings found so far."""
 
-    faults: list[Fault] = field(default_factory=list)
-    warnings: list[Fault] = field(default_factory=list)
+    faults: list[ManifestFault] = field(default_factory=list)
+    warnings: list[ManifestFault] = field(default_factory=list)
 
     def fault(self, location: SourceLocation, key: str, problem: str, hint: str = "") -> None:
         """Note something that makes the manifest unusable."""
         if len(self.faults) < _FAULTS_MAX:
-            self.faults.append(Fault(location.file, location.line, location.column, key, problem, hint))
+            self.faults.append(ManifestFault(location.file, location.line, location.column, key, problem, hint))
 
     def warn(self, location: SourceLocation, key: str, problem: str, hint: str = "") -> None:
         """Note something that is doubtful but leaves the manifest usable."""
         if len(self.warnings) < _FAULTS_MAX:
-            self.warnings.append(Fault(location.file, location.line, location.column, key, problem, hint))
+            self.warnings.append(ManifestFault(location.file, location.line, location.column, key, problem, hint))
 
     def sorted(self) -> Findings:
         """Return the same in the order of the files, each finding once."""
         return Findings(_in_order(self.faults), _in_order(self.warnings))
 
 
-def _in_order(found: Iterable[Fault]) -> list[Fault]:
+def _in_order(found: Iterable[ManifestFault]) -> list[ManifestFault]:
     return sorted(dict.fromkeys(found), key=lambda fault: (fault.file, fault.line, fault.column))
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final, TextIO
 
-from workbench.errors import Fault, InputMissing, ManifestError
+from workbench.errors import InputMissing, ManifestError, ManifestFault
 
 BYTES_MAX: Final = 1 << 20
 STDIN_NAME: Final = "stdin"
@@ -80,27 +80,31 @@ def decoded(data: bytes, source: str) -> str:
     """
     for mark, kind in _BYTE_ORDER_MARKS.items():
         if data.startswith(mark):
-            raise ManifestError([Fault(source, 1, 1, "", f"this is {kind}; a manifest is UTF-8 text")])
+            raise ManifestError(
+                [ManifestFault(source, 1, 1, "", f"this is {kind}; a manifest is UTF-8 text")]
+            )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ManifestError([_not_utf8(data, error, source)]) from None
     if len(data) > BYTES_MAX:
         problem = f"is larger than {BYTES_MAX:,} bytes; a manifest needs a few thousand"
-        raise ManifestError([Fault(source, 0, 0, "", problem)])
+        raise ManifestError([ManifestFault(source, 0, 0, "", problem)])
     if found := _FORBIDDEN.search(text):
         line, column = _line_and_column(text[: found.start()])
         problem = f"the character U+{ord(found[0]):04X} cannot stand in a manifest; leave it out"
-        raise ManifestError([Fault(source, line, column, "", problem)])
+        raise ManifestError([ManifestFault(source, line, column, "", problem)])
     return text
 
 
-def _not_utf8(data: bytes, error: UnicodeDecodeError, source: str) -> Fault:
+def _not_utf8(data: bytes, error: UnicodeDecodeError, source: str) -> ManifestFault:
     if len(data) > BYTES_MAX and error.start > BYTES_MAX - 4:
-        return Fault(source, 0, 0, "", f"is larger than {BYTES_MAX:,} bytes; a manifest needs a few thousand")
+        return ManifestFault(
+            source, 0, 0, "", f"is larger than {BYTES_MAX:,} bytes; a manifest needs a few thousand"
+        )
     before = data[: error.start].decode("utf-8-sig", errors="replace")
     line, column = _line_and_column(before)
-    return Fault(
+    return ManifestFault(
         source, line, column, "", f"the byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
     )
 

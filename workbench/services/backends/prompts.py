@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from backends.contract.prompts import Answerer, Question
+    from backends.contract.prompts import LoginPrompt, Prompter
 
-_answerer: Answerer | None = None
+_answerer: Prompter | None = None
 
 
-def answer_by(ask: Answerer) -> None:
+def answer_by(ask: Prompter) -> None:
     """Let a function answer all later questions of backends; it returns None when nobody answers."""
     global _answerer
     _answerer = ask
 
 
-def answer(question: Question) -> str | None:
+def answer(question: LoginPrompt) -> str | None:
     """Ask whoever the front end has named; None where there is nobody."""
     return None if _answerer is None else _answerer(question)

@@ -11,7 +11,7 @@ from workbench.errors import ConfigError, PlaceUnreachable, TryAgain, UnknownNam
 
 if TYPE_CHECKING:
     from backends.contract.host import Ask, BackendOptions, Host
-    from backends.contract.prompts import Answerer
+    from backends.contract.prompts import Prompter
     from backends.kubernetes.backend import KubernetesBackend
 
 UNKNOWN_USER: Final = "YOU"
@@ -81,7 +81,7 @@ def new_backend(name: str, address: str, settings: Mapping[str, Any]) -> Backend
     return options
 
 
-def log_in(name: str, answer: Answerer, accept: Ask) -> None:
+def log_in(name: str, answer: Prompter, accept: Ask) -> None:
     """Log in to a backend; the controller keeps what was typed in its memory.
 
     Args:

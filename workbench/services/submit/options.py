@@ -195,11 +195,11 @@ def refuse_unbuilt(loaded: Loaded, runner: str) -> None:
     Raises:
         ManifestError: with a sentence for each such key.
     """
-    from workbench.errors import Fault, ManifestError
+    from workbench.errors import ManifestError, ManifestFault
     from workbench.manifest import not_built
 
     if sentences := not_built(loaded.spec, runner):
-        raise ManifestError([Fault(loaded.source, 0, 0, "", sentence) for sentence in sentences])
+        raise ManifestError([ManifestFault(loaded.source, 0, 0, "", sentence) for sentence in sentences])
 
 
 def split_environment(texts: Sequence[str]) -> tuple[dict[str, str], list[str]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runners.interface import Plan, Runner
+    from runners.interface import LaunchPlan, Runner
     from workbench.paths import Home
     from workbench.services.submit.prepare import JobSubmission
 
@@ -22,7 +22,7 @@ class SubmissionPreview:
     """A prepared job with its runner's plan."""
 
     submission: JobSubmission
-    plan: Plan
+    plan: LaunchPlan
 
     @property
     def warnings(self) -> tuple[str, ...]:

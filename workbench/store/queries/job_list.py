@@ -10,7 +10,7 @@ from workbench.job import State
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JOB_COLUMNS, JobRow, job_row
 from workbench.store.queries.jobs import count_jobs
-from workbench.store.queries.where import Where, teach
+from workbench.store.queries.where import JobFilter, teach
 
 SORTS: Final[Mapping[str, str]] = {
     "submitted": "jobs.seq",
@@ -40,7 +40,7 @@ Key = tuple[str | int | float, int]
 class JobList:
     """Which jobs are listed, and in which order."""
 
-    where: Where = field(default_factory=Where)
+    where: JobFilter = field(default_factory=JobFilter)
     sort: str = "submitted"
     """A key of :data:`SORTS`."""
     descending: bool = True
@@ -68,7 +68,7 @@ def listed(
     conditions: Sequence[str],
     values: Mapping[str, Any],
     *,
-    where: Where,
+    where: JobFilter,
     sort: str = "submitted",
     descending: bool = True,
     now_us: int,

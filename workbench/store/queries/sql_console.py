@@ -19,7 +19,7 @@ from workbench.paths import Home
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SqlView:
     """A table as people ask for it; its columns only ever grow in number."""
 
     name: str
@@ -134,9 +134,9 @@ _CHECKPOINT: Final = {
 }
 
 
-def _view(name: str, about: str, columns: dict[str, str], table: str, where: str = "1") -> View:
+def _view(name: str, about: str, columns: dict[str, str], table: str, where: str = "1") -> SqlView:
     chosen = ", ".join(f"{source} AS {column}" for column, source in columns.items())
-    return View(name, about, tuple(columns), f"SELECT {chosen} FROM main.{table} WHERE {where}")
+    return SqlView(name, about, tuple(columns), f"SELECT {chosen} FROM main.{table} WHERE {where}")
 
 
 VIEWS: Final = (
@@ -170,7 +170,7 @@ _SIGNALS_EVERY: Final = 100_000
 """Steps of SQLite's machine after which Python may take a signal."""
 
 
-class Asking:
+class SqlConnection:
     """A connection on which one may only ask."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -197,7 +197,7 @@ class Asking:
 
 
 @contextmanager
-def open_views(home: Home) -> Iterator[Asking]:
+def open_views(home: Home) -> Iterator[SqlConnection]:
     """Open the store of a home for asking.
 
     Raises:
@@ -215,7 +215,7 @@ def open_views(home: Home) -> Iterator[Asking]:
         connection.execute("PRAGMA query_only = 1")
         connection.set_progress_handler(lambda: 0, _SIGNALS_EVERY)
         connection.set_authorizer(_authorize)
-        yield Asking(connection)
+        yield SqlConnection(connection)
     finally:
         connection.close()
 

@@ -84,7 +84,7 @@ class WhereError(UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class JobFilter:
     """A filter that was read."""
 
     sql: str = "1"
@@ -96,7 +96,7 @@ class Where:
     """Each metric that is named, with begin and end of its term in the text."""
 
 
-def parse(text: str) -> Where:
+def parse(text: str) -> JobFilter:
     """Read a filter.
 
     Raises:
@@ -121,7 +121,7 @@ def parse(text: str) -> Where:
             raise WhereError(wrong.message, start, start + len(term), hint=wrong.hint) from None
         conditions.append(f"NOT coalesce({condition}, 0)" if inverse % 2 else condition)
     sql = " AND ".join(f"({condition})" for condition in conditions) or "1"
-    return Where(sql, tuple(builder.values.items()), tuple(terms), tuple(named))
+    return JobFilter(sql, tuple(builder.values.items()), tuple(terms), tuple(named))
 
 
 def teach(connection: sqlite3.Connection) -> None:

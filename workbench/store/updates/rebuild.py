@@ -25,7 +25,7 @@ from workbench.store.updates.deletion import bury, purge_metrics
 
 
 @dataclass(slots=True)
-class Report:
+class RebuildReport:
     """What was recovered. Filled in while it goes on."""
 
     jobs: int = 0
@@ -40,7 +40,7 @@ class Report:
     """Where the damaged database was put, empty when there was none."""
 
 
-def reconcile(store: Store) -> Report:
+def reconcile(store: Store) -> RebuildReport:
     """Apply all that histories hold and rows do not.
 
     After a power failure, and to an empty database for a rebuild.
@@ -48,7 +48,7 @@ def reconcile(store: Store) -> Report:
     Cheap when there is nothing to do: one look at the size of each history. Only for the holder of the
     controller lock.
     """
-    report = Report()
+    report = RebuildReport()
     _bury_deleted(store, report)
     held = {
         job_id: (size, gone)
@@ -68,7 +68,7 @@ def _folders(home: Home) -> list[str]:
         return []
 
 
-def _recover(store: Store, job_id: str, size: int, report: Report) -> None:
+def _recover(store: Store, job_id: str, size: int, report: RebuildReport) -> None:
     try:
         found = store.home.job(job_id).events.stat().st_size
     except FileNotFoundError:
@@ -87,7 +87,7 @@ def _recover(store: Store, job_id: str, size: int, report: Report) -> None:
     report.jobs += 1 if count else 0
 
 
-def _bury_deleted(store: Store, report: Report) -> None:
+def _bury_deleted(store: Store, report: RebuildReport) -> None:
     try:
         lines = store.home.tombstones.read_bytes().splitlines()
     except FileNotFoundError:
@@ -116,7 +116,7 @@ TakeRecords = Callable[[Store, str, int, int, Path], bool]
 """``workbench.metrics.ingest``: this layer does not know it."""
 
 
-def rebuild(home: Home, *, ingest: TakeRecords) -> Report:
+def rebuild(home: Home, *, ingest: TakeRecords) -> RebuildReport:
     """Make the database again of the job folders and put it in place of the one that is there.
 
     Nothing of a place is touched, and no learner is stopped or removed because of it. The caller makes sure
@@ -146,7 +146,7 @@ def rebuild(home: Home, *, ingest: TakeRecords) -> Report:
     return report
 
 
-def _read_records(store: Store, report: Report, ingest: TakeRecords) -> None:
+def _read_records(store: Store, report: RebuildReport, ingest: TakeRecords) -> None:
     for (job_id,) in store.rows("SELECT id FROM jobs WHERE deleted_us IS NULL ORDER BY seq"):
         for number, learner in _journals(store, job_id):
             records = store.home.job(job_id).attempt(number).learner(learner).records

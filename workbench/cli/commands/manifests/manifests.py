@@ -12,7 +12,7 @@ from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Force, Json
 
 if TYPE_CHECKING:
-    from workbench.errors import Fault
+    from workbench.errors import ManifestFault
 
 EXIT_FAULTY = 65
 
@@ -53,7 +53,7 @@ def validate(files: Files, strict: Strict = False, json: Json = False) -> int:
     return EXIT_FAULTY if faulty else 0
 
 
-def _print_fault(fault: Fault, *, warning: bool = False) -> None:
+def _print_fault(fault: ManifestFault, *, warning: bool = False) -> None:
     kind = "warning: " if warning else ""
     place = fault.file + (f":{fault.line}:{fault.column}" if fault.line else "")
     key = f"{fault.key}: " if fault.key else ""
@@ -61,8 +61,10 @@ def _print_fault(fault: Fault, *, warning: bool = False) -> None:
     print(f"{place}: {kind}{key}{fault.problem}{hint}")
 
 
-def _document(file: str, faults: list[Fault], warnings: list[Fault], *, strict: bool) -> dict[str, Any]:
-    def fields(fault: Fault) -> dict[str, Any]:
+def _document(
+    file: str, faults: list[ManifestFault], warnings: list[ManifestFault], *, strict: bool
+) -> dict[str, Any]:
+    def fields(fault: ManifestFault) -> dict[str, Any]:
         return {
             "line": fault.line or None,
             "column": fault.column or None,
