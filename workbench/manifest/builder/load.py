@@ -55,7 +55,7 @@ class LayeredDefaults(Protocol):
         """The layers, the strongest first."""
 
     @property
-    def warnings(self) -> Sequence[Fault]:
+    def warnings(self) -> Sequence[ManifestFault]:
         """What is doubtful in the files; it joins the manifest's warnings."""
 
 
