@@ -2,7 +2,7 @@
 
 Documents are as the API has them (``camelCase``, ``apiVersion`` and ``kind`` in each). What heals by itself
 (no connection, 429, 5xx, credentials that ran out) is tried again for a while and then raised as
-:class:`~workbench.errors.PlaceUnreachable` (:class:`NotLetIn` is one); what the API refuses is one of the errors
+:class:`~workbench.errors.PlaceUnreachable` (:class:`LoginRejected` is one); what the API refuses is one of the errors
 below, with the API's own sentence.
 """
 
@@ -18,7 +18,7 @@ from workbench.errors import BackendError, NotAllowed, PlaceUnreachable, TryAgai
 Document = Mapping[str, Any]
 
 
-class NotLetIn(PlaceUnreachable):
+class LoginRejected(PlaceUnreachable):
     """401: the cluster does not accept the credentials. What runs there goes on, and a new login heals it."""
 
     exit_code: ClassVar[int] = NotAllowed.exit_code

@@ -12,7 +12,7 @@ _KEYS: Final = ("start", "stop", "idle_minutes")
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class OnDemandSettings:
     """What a backend's ``on_demand`` says."""
 
     start: str
@@ -20,7 +20,7 @@ class Demand:
     idle_seconds: float
 
 
-def read_demand(told: Any) -> Demand | None:
+def read_demand(told: Any) -> OnDemandSettings | None:
     """Read a backend's setting ``on_demand``; None where there is none.
 
     Raises:
@@ -37,4 +37,4 @@ def read_demand(told: Any) -> Demand | None:
         minutes = 0.0
     if minutes <= 0:
         raise ConfigError("idle_minutes of on_demand must be a number above 0", hint=hint)
-    return Demand(str(told.get("start", "")), str(told.get("stop", "")), 60.0 * minutes)
+    return OnDemandSettings(str(told.get("start", "")), str(told.get("stop", "")), 60.0 * minutes)

@@ -16,7 +16,7 @@ from kubernetes.config.config_exception import ConfigException
 from kubernetes.config.exec_provider import ExecProvider
 from kubernetes.config.kube_config import FileOrData, KubeConfigLoader, KubeConfigMerger
 
-from backends.contract.cluster import NotLetIn
+from backends.contract.cluster import LoginRejected
 from backends.kubernetes.kubeconfig import Access
 from workbench.clock import elapsed_seconds
 from workbench.errors import ConfigError, FabricError, InputMissing
@@ -60,7 +60,7 @@ class _Loader(KubeConfigLoader):  # type: ignore[misc] # the package has no type
             self.cert_file = self._file(certificate)
             self.key_file = self._file(status.get("clientKeyData", ""))
         if not token and not certificate:
-            raise NotLetIn(
+            raise LoginRejected(
                 f"{plugin.name} gave no credentials for the cluster.", hint="Log in with it again."
             )
         if "expirationTimestamp" in status:
@@ -135,7 +135,7 @@ class _Plugin(ExecProvider):  # type: ignore[misc] # the package has no types
                 timeout=None if asks else PLUGIN_SECONDS,
             )
         except subprocess.TimeoutExpired as error:
-            raise NotLetIn(
+            raise LoginRejected(
                 f"{self.name} gave no credentials within {PLUGIN_SECONDS:.0f} s.",
                 hint="Log in with it by hand.",
             ) from error
@@ -146,7 +146,7 @@ class _Plugin(ExecProvider):  # type: ignore[misc] # the package has no types
             ) from error
         if done.returncode:
             said = " ".join((done.stderr or b"").decode(errors="replace").split()).rstrip(".")
-            raise NotLetIn(
+            raise LoginRejected(
                 f"{self.name} gave no credentials for the cluster (exit code {done.returncode})"
                 + (f": {said[-300:]}." if said else "."),
                 hint="Log in with it again.",

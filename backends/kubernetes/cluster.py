@@ -15,7 +15,7 @@ from backends.contract.cluster import (
     Document,
     Listing,
     Log,
-    NotLetIn,
+    LoginRejected,
     PatchType,
     Propagation,
     Watch,
@@ -232,7 +232,7 @@ class KubernetesCluster(Cluster):
         credentials = self._login.credentials()
         try:
             stream = start(credentials, path, query, asked)
-        except NotLetIn:
+        except LoginRejected:
             renewed = self._login.renew(credentials)
             if renewed is None:
                 raise

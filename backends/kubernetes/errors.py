@@ -15,7 +15,7 @@ from backends.contract.cluster import (
     Denied,
     Expired,
     Invalid,
-    NotLetIn,
+    LoginRejected,
     OverQuota,
 )
 from workbench.errors import BackendError, ConfigError, FabricError, NotAllowed, PlaceUnreachable
@@ -48,7 +48,7 @@ def refusal(asked: ApiCall, status: int, body: bytes) -> FabricError:
     message = _sentence(str(said.get("message") or "")) or _plain(body) or f"HTTP status {status}"
     reason = str(said.get("reason") or "")
     if status == 401:
-        return NotLetIn(
+        return LoginRejected(
             f"The cluster at {asked.server} does not accept your credentials.",
             hint="Log in to it again (kubectl get pods shows whether it lets you in).",
         )

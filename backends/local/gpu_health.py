@@ -31,14 +31,14 @@ class LocalGpus:
 def local_gpus() -> LocalGpus:
     """Look at the GPUs."""
     try:
-        return _Looking(_open()).all()
-    except _Trouble as trouble:
+        return _GpuReader(_open()).all()
+    except _NvmlError as trouble:
         if trouble.name == "NVMLError_LibraryNotFound":
             return LocalGpus(driver="none")
         return LocalGpus(driver=f"none: {trouble}", findings=(trouble.finding("gpu"),))
 
 
-class _Trouble(Exception):
+class _NvmlError(Exception):
     """What NVIDIA's package raised, by the name of its class: the classes themselves are made at run time."""
 
     def __init__(self, error: Exception) -> None:
@@ -67,11 +67,11 @@ def _open() -> Any:  # the package ships no types
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        raise _Trouble(error) from error
+        raise _NvmlError(error) from error
     return pynvml
 
 
-class _Looking:
+class _GpuReader:
     """One look at all GPUs."""
 
     def __init__(self, nvml: Any) -> None:  # the package ships no types
@@ -83,7 +83,7 @@ class _Looking:
         for index in range(self._ask(self._nvml.nvmlDeviceGetCount)):
             try:
                 self._gpu(index)
-            except _Trouble as trouble:
+            except _NvmlError as trouble:
                 self._findings.append(trouble.finding(f"gpu {index}"))
                 self._slots.append(_broken(index, str(trouble)))
         return LocalGpus(self._slots, self._driver(), tuple(self._findings))
@@ -169,7 +169,7 @@ class _Looking:
         try:
             return function(*arguments)
         except self._nvml.NVMLError as error:
-            raise _Trouble(error) from error
+            raise _NvmlError(error) from error
 
     def _try(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Ask what not every GPU can tell; None where it cannot."""

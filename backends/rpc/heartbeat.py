@@ -20,7 +20,7 @@ AWOKEN_SECONDS: Final = 3.0
 SLEPT_SECONDS: Final = 5.0
 
 
-class Pulse:
+class Heartbeat:
     """Asks for a word now and then, and calls ``give_up`` when none comes.
 
     Args:

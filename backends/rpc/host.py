@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, Final
 
 from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdentity, HostStream, Lock, skip
 from backends.rpc.client import SLACK_SECONDS, FrameClient
-from backends.rpc.journal_feed import news_of
-from backends.rpc.streams import Incoming, carried
+from backends.rpc.journal_feed import read_journal_feed
+from backends.rpc.streams import Incoming, relayed_socket
 from workbench.errors import PlaceUnreachable
 from workbench.learner.platform import frames
 
@@ -120,7 +120,7 @@ class FrameHost(Host):
         call = self._client.open("follow", arguments, seconds=timeout_seconds + SLACK_SECONDS)
         call.end()
         try:
-            return news_of(call, early)
+            return read_journal_feed(call, early)
         finally:
             call.forget()
 
@@ -168,7 +168,7 @@ class FrameHost(Host):
         """Open a stream to a unix socket at the place, carried through the pipe."""
         call = self._client.open("connect", {"path": path}, seconds=SLACK_SECONDS)
         call.hello()
-        return carried(call)
+        return relayed_socket(call)
 
     def exec(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, terminal: bool) -> HostStream:
         """Start a command whose streams are ours."""

@@ -11,7 +11,7 @@ from workbench.learner.host.journals import EARLY
 from workbench.learner.platform import frames
 
 
-def news_of(call: PendingCall, early: EarlyBytes | None) -> Mapping[str, Mapping[str, Chunk]]:
+def read_journal_feed(call: PendingCall, early: EarlyBytes | None) -> Mapping[str, Mapping[str, Chunk]]:
     """Take the answer to a ``follow``: first how much of what comes, then its bytes.
 
     Args:
@@ -21,7 +21,7 @@ def news_of(call: PendingCall, early: EarlyBytes | None) -> Mapping[str, Mapping
     Raises:
         PlaceUnreachable: it did not come in time; what ``early`` was given stays good.
     """
-    sizes, coming = call.hello(), _Coming(call)
+    sizes, coming = call.hello(), _CallBytes(call)
     news: dict[str, dict[str, Chunk]] = {}
     for folder, parts in sizes.items():
         for name, (length, offset, end) in parts.items():
@@ -39,7 +39,7 @@ def news_of(call: PendingCall, early: EarlyBytes | None) -> Mapping[str, Mapping
     return news
 
 
-class _Coming:
+class _CallBytes:
     """The bytes of a call, as they come: what ``carrying.Incoming`` gives, without its copies and its credits."""
 
     def __init__(self, call: PendingCall) -> None:

@@ -71,20 +71,20 @@ class FrameStream:
                 self._call.cancel()
 
 
-def carried(call: PendingCall) -> socket.socket:
+def relayed_socket(call: PendingCall) -> socket.socket:
     """Return a socket whose other end is the stream at the place; closing it ends the stream."""
     ours, theirs = socket.socketpair()
     call.wait_without_end()
-    incoming = threading.Thread(target=_carry_in, args=(call, theirs), daemon=True, name="carry-in")
+    incoming = threading.Thread(target=_relay_in, args=(call, theirs), daemon=True, name="carry-in")
     incoming.start()
     outgoing = threading.Thread(
-        target=_carry_out, args=(call, theirs, incoming), daemon=True, name="carry-out"
+        target=_relay_out, args=(call, theirs, incoming), daemon=True, name="carry-out"
     )
     outgoing.start()
     return ours
 
 
-def _carry_out(call: PendingCall, stream: socket.socket, incoming: threading.Thread) -> None:
+def _relay_out(call: PendingCall, stream: socket.socket, incoming: threading.Thread) -> None:
     with stream:
         try:
             while data := stream.recv(frames.CHUNK_BYTES):
@@ -96,7 +96,7 @@ def _carry_out(call: PendingCall, stream: socket.socket, incoming: threading.Thr
         incoming.join()
 
 
-def _carry_in(call: PendingCall, stream: socket.socket) -> None:
+def _relay_in(call: PendingCall, stream: socket.socket) -> None:
     try:
         while (frame := call.next()).kind != frames.RESULT:
             if frame.kind == frames.DATA:

@@ -137,7 +137,7 @@ TOO_MANY: Final = 3
 
 
 @dataclass(slots=True)
-class Tried:
+class LoginAttempts:
     """What was tried, to be told when nothing worked."""
 
     names: list[str] = field(default_factory=list)
@@ -159,7 +159,7 @@ def log_in(transport: Any, hop: Hop, agent_socket: str, timeout_seconds: float) 
     import paramiko
 
     transport.auth_timeout = timeout_seconds
-    tried = Tried()
+    tried = LoginAttempts()
     with _agent(agent_socket) as agent:
         for name, key in _keys(hop, agent, tried):
             try:
@@ -209,7 +209,7 @@ def _agent(path: str) -> Iterator[Any]:
         agent._close()
 
 
-def _keys(hop: Hop, agent: Any, tried: Tried) -> Iterator[tuple[str, Any]]:
+def _keys(hop: Hop, agent: Any, tried: LoginAttempts) -> Iterator[tuple[str, Any]]:
     """Give keys: of the agent those that the configuration names, then its others, then the files."""
     public = {path: _public_of(path) for path in hop.identities}
     named = [key for key in agent.get_keys() if key.blob in public.values()]
@@ -222,7 +222,7 @@ def _keys(hop: Hop, agent: Any, tried: Tried) -> Iterator[tuple[str, Any]]:
             yield str(path), key
 
 
-def _load(path: Path, hop: Hop, tried: Tried) -> Any:
+def _load(path: Path, hop: Hop, tried: LoginAttempts) -> Any:
 
     if not path.is_file():
         if hop.identities_told:
@@ -274,7 +274,7 @@ def _public_of(path: Path) -> bytes:
         return b""
 
 
-def _refused(hop: Hop, tried: Tried) -> NotAllowed:
+def _refused(hop: Hop, tried: LoginAttempts) -> NotAllowed:
     who = f"{hop.words} does not let {hop.user} in"
     if tried.locked:
         paths = " ".join(str(path) for path in tried.locked)

@@ -14,12 +14,12 @@ from backends.contract.host import Ask, Backend, BackendOptions, Cluster, Findin
 from backends.contract.on_demand import read_demand
 from backends.contract.prompts import CREDENTIALS
 from backends.ssh.config import parse_address
-from backends.ssh.shared_sessions import BORROWING
+from backends.ssh.shared_sessions import SESSION_SHARING
 from workbench.errors import ConfigError, FabricError, NeedsLogin, PlaceUnreachable
 from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
-    from backends.ssh.bootstrap import Wanted, Way
+    from backends.ssh.bootstrap import AgentLocation, AgentRequest
     from backends.ssh.connection import Pipe, SshConnection
     from backends.ssh.host_cache import HostCache, HostReport
 
@@ -87,16 +87,16 @@ class SshBackend(Backend):
 
     def introduce(self, ask: Ask) -> None:
         """Log in once, so that keys that are not known are asked for; ``ssh`` itself asks nobody."""
-        if self._option("transport") != "openssh" and not BORROWING.is_connected(self.options):
+        if self._option("transport") != "openssh" and not SESSION_SHARING.is_connected(self.options):
             self._connect(ask).close()
 
     def probe(self) -> Iterator[Finding]:
         """Say what is there, each lack with its consequence and remedy."""
-        from backends.ssh.host_cache import look_at
+        from backends.ssh.host_cache import probe_host
         from backends.ssh.probe import findings
 
         with closing(self.open()) as host:
-            look = look_at(host, self._engine_socket())
+            look = probe_host(host, self._engine_socket())
         yield from findings(look, self._sum_up(look))
 
     def inventory(self) -> Inventory:
@@ -152,31 +152,31 @@ class SshBackend(Backend):
         return facts.why_not_gpus(count)
 
     def _facts(self) -> HostCache:
-        from backends.ssh.host_cache import remembered
+        from backends.ssh.host_cache import read_cached
 
-        return remembered(self._home(), self._key()) or self._look()
+        return read_cached(self._home(), self._key()) or self._look()
 
     def _look(self) -> HostCache:
         with closing(self.open()) as host:
             return self._learn(host)
 
     def _learn(self, host: Host) -> HostCache:
-        from backends.ssh.host_cache import look_at
+        from backends.ssh.host_cache import probe_host
 
-        return self._sum_up(look_at(host, self._engine_socket()))
+        return self._sum_up(probe_host(host, self._engine_socket()))
 
     def _sum_up(self, look: HostReport) -> HostCache:
-        from backends.ssh.host_cache import facts_of, remember
+        from backends.ssh.host_cache import summarize, write_cached
 
-        facts = facts_of(look, self.name)
-        remember(self._home(), self._key(), facts)
+        facts = summarize(look, self.name)
+        write_cached(self._home(), self._key(), facts)
         return facts
 
     def _open(self) -> Host:
-        from backends.ssh.bootstrap import forget_way, remember_way, remembered_way
+        from backends.ssh.bootstrap import cached_location, forget_way, remember_way
 
         home, key = self._home(), self._key()
-        way = remembered_way(home, key)
+        way = cached_location(home, key)
         try:
             host, found = self._open_by(way)
         except PlaceUnreachable:
@@ -187,16 +187,16 @@ class SshBackend(Backend):
             remember_way(home, key, found, self._wanted().home_uuid)
         return host
 
-    def _open_by(self, way: Way | None) -> tuple[Host, Mapping[str, Any]]:
+    def _open_by(self, way: AgentLocation | None) -> tuple[Host, Mapping[str, Any]]:
         """Reach the host, and say what was found on the way."""
-        from backends.ssh.bootstrap import OnlyShell, arrive
+        from backends.ssh.bootstrap import NoPython, arrive
         from backends.ssh.host import SshHost
 
         pipe, connection = self._reach(wanted := self._wanted(), way)
         name = self._address.host if connection is None else connection.name
         try:
             found = arrive(pipe, wanted, name)
-        except OnlyShell:
+        except NoPython:
             from backends.ssh.sh_host import ShellHost
 
             return ShellHost(pipe, wanted.root, connection), {}
@@ -208,13 +208,13 @@ class SshBackend(Backend):
         silent_seconds, engine = self._silent_seconds(), self._option("engine")
         return SshHost(pipe, wanted, connection, silent_seconds=silent_seconds, engine=engine), found
 
-    def _wanted(self) -> Wanted:
-        from backends.ssh.bootstrap import Wanted
+    def _wanted(self) -> AgentRequest:
+        from backends.ssh.bootstrap import AgentRequest
         from workbench.learner.boot.archive import build
         from workbench.store.db.identity import home_uuid
 
         home = self._home()
-        return Wanted(
+        return AgentRequest(
             agent=Path(build(str(home.agents))),
             home_uuid=self._option("of_home") or home_uuid(home),
             root=self._option("root"),
@@ -222,7 +222,7 @@ class SshBackend(Backend):
             setup=self._option("setup"),
         )
 
-    def _reach(self, wanted: Wanted, way: Way | None) -> tuple[Pipe, SshConnection | None]:
+    def _reach(self, wanted: AgentRequest, way: AgentLocation | None) -> tuple[Pipe, SshConnection | None]:
         from backends.ssh.bootstrap import command_of
 
         command = command_of(wanted, way)
@@ -230,7 +230,7 @@ class SshBackend(Backend):
             from backends.ssh.openssh import OpenSshPipe
 
             return OpenSshPipe(self._address, command, config=self._config_file()), None
-        if (lent := BORROWING.session(self.options, command)) is not None:
+        if (lent := SESSION_SHARING.session(self.options, command)) is not None:
             return lent, None
         connection = self._connect()
         try:

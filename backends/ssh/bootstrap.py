@@ -29,7 +29,7 @@ SAFE: Final = re.compile(r"[A-Za-z0-9_./~+@%-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class AgentLocation:
     """How the agent was started at a host the last time."""
 
     machine: str
@@ -62,17 +62,17 @@ class Way:
         )
 
 
-def remembered_way(home: Home, key: str) -> Way | None:
+def cached_location(home: Home, key: str) -> AgentLocation | None:
     """Return what is known of the way to a host, None for one that was never reached."""
     try:
-        return Way(**json.loads(home.place(f"{key}.way").read_text()))
+        return AgentLocation(**json.loads(home.place(f"{key}.way").read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
 
 def remember_way(home: Home, key: str, found: Mapping[str, Any], home_uuid: str) -> None:
     """Keep what an arrival has found; a disk that takes nothing makes the next one slower."""
-    way = Way(str(found["machine"]), str(found["python"]), str(found["folder"]), home_uuid)
+    way = AgentLocation(str(found["machine"]), str(found["python"]), str(found["folder"]), home_uuid)
     path = home.place(f"{key}.way")
     beside = path.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):
@@ -99,18 +99,18 @@ _made: Final[list[str]] = []
 """The loader, packed, once somebody has needed it."""
 
 
-class OnlyShell(Exception):
+class NoPython(Exception):
     """There is no Python; the shell that the pipe leads to takes scripts from now on."""
 
 
-class NoRoom(CannotWrite):
+class DiskFull(CannotWrite):
     """A host whose disk takes no more: it waits for room, as one that does not answer waits for the link."""
 
     exit_code = 69
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AgentRequest:
     """What is to run at a host."""
 
     agent: Path
@@ -123,7 +123,7 @@ class Wanted:
     """Commands whose changes of the environment hold for all that is done there."""
 
 
-def command_of(wanted: Wanted, way: Way | None = None) -> str:
+def command_of(wanted: AgentRequest, way: AgentLocation | None = None) -> str:
     """Return the command line for whatever shell the host's user has: sh, csh and fish read it alike.
 
     Args:
@@ -159,7 +159,7 @@ def command_of(wanted: Wanted, way: Way | None = None) -> str:
     )
 
 
-def arrive(pipe: Pipe, wanted: Wanted, name: str) -> dict[str, Any]:
+def arrive(pipe: Pipe, wanted: AgentRequest, name: str) -> dict[str, Any]:
     """Bring the agent, whose frames follow; return what was found, nothing where the way was the remembered one.
 
     Raises:
@@ -202,7 +202,7 @@ def _loader() -> str:
     return ast.unparse(tree)
 
 
-def _first_words(pipe: Pipe, wanted: Wanted, name: str) -> dict[str, Any]:
+def _first_words(pipe: Pipe, wanted: AgentRequest, name: str) -> dict[str, Any]:
     # Not through the buffer: it would keep the agent's first words, and frames are read past it.
     reader = getattr(pipe.reader, "raw", pipe.reader)
     noise = bytearray()
@@ -215,7 +215,7 @@ def _first_words(pipe: Pipe, wanted: Wanted, name: str) -> dict[str, Any]:
     if line.startswith(NO_PYTHON):
         machine = reader.readline().decode("utf-8", "replace").strip()
         if not wanted.python:
-            raise OnlyShell
+            raise NoPython
         raise BackendError(
             f"On {name} {wanted.python} is no Python 3.8 or newer ({machine}).",
             hint="name another one with -o python=, or none: jobs run there without it",
@@ -228,7 +228,7 @@ def _first_words(pipe: Pipe, wanted: Wanted, name: str) -> dict[str, Any]:
             f"The setup of {name} failed: {found['setup']}.", hint="try it there: bash -lc '...'"
         )
     if "problem" in found:
-        kind = NoRoom if found.get("errno") in _FULL else NotAllowed
+        kind = DiskFull if found.get("errno") in _FULL else NotAllowed
         raise kind(
             f"{found['folder']} on {name} cannot be written: {found['problem']}.",
             hint="make room there, or name another folder: -o root=/path with fabric backend add",

@@ -6,9 +6,9 @@ import contextlib
 from typing import Final
 
 from backends.rpc.client import FrameClient
-from backends.rpc.heartbeat import SILENT_SECONDS, Pulse
+from backends.rpc.heartbeat import SILENT_SECONDS, Heartbeat
 from backends.rpc.host import FrameHost
-from backends.ssh.bootstrap import Wanted
+from backends.ssh.bootstrap import AgentRequest
 from backends.ssh.connection import Pipe, SshConnection, session_on
 
 GREETING_SECONDS: Final = 30.0
@@ -28,7 +28,7 @@ class SshHost(FrameHost):
     def __init__(
         self,
         pipe: Pipe,
-        wanted: Wanted,
+        wanted: AgentRequest,
         connection: SshConnection | None = None,
         *,
         silent_seconds: float = SILENT_SECONDS,
@@ -43,7 +43,7 @@ class SshHost(FrameHost):
         except BaseException:
             self._let_go()
             raise
-        self._pulse = Pulse(self._client, self._hang_up, silent_seconds=silent_seconds)
+        self._pulse = Heartbeat(self._client, self._hang_up, silent_seconds=silent_seconds)
 
     def close(self) -> None:
         """Hang up; what was spawned lives on."""

@@ -68,7 +68,7 @@ class HostReport:
     """The rest, as the agent's ``host_prospects`` has it."""
 
 
-def look_at(host: Host, engine: str) -> HostReport:
+def probe_host(host: Host, engine: str) -> HostReport:
     """Ask an open host for all that is to be known of it.
 
     Args:
@@ -87,7 +87,7 @@ def node_of(found: Mapping[str, Any]) -> Node:
     return Node(**{**known, "slots": tuple(Slot(**slot) for slot in found["slots"])})
 
 
-def facts_of(look: HostReport, name: str) -> HostCache:
+def summarize(look: HostReport, name: str) -> HostCache:
     """Sum up what a host has."""
     identity, node = look.identity, look.node
     engine, lack, hint, forbidden = _engine(look.prospects["sockets"], name)
@@ -110,7 +110,7 @@ def key_of(address: str, options: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
 
-def remembered(home: Home, key: str) -> HostCache | None:
+def read_cached(home: Home, key: str) -> HostCache | None:
     """Return what is known, None for a host that was never reached."""
     try:
         told = json.loads(home.place(key).read_text())
@@ -119,7 +119,7 @@ def remembered(home: Home, key: str) -> HostCache | None:
         return None
 
 
-def remember(home: Home, key: str, facts: HostCache) -> None:
+def write_cached(home: Home, key: str, facts: HostCache) -> None:
     """Keep what is known; a disk that takes nothing is told about by who needs it."""
     path = home.place(key)
     beside = path.with_suffix(f".{os.getpid()}")

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdentity, Lock
 from backends.ssh.connection import Pipe, SshConnection, session_on
 from backends.ssh.sh_client import ShellClient, assignments, quoted, quoted_all
-from backends.ssh.sh_operations import POLL_SECONDS, ShellPlace
+from backends.ssh.sh_operations import POLL_SECONDS, ShellOperations
 from workbench.errors import BackendError
 
 PIECE_BYTES: Final = 1 << 20
@@ -28,7 +28,7 @@ class ShellHost(Host):
         self._connection = connection
         self._root = root
         self._client = ShellClient(pipe)
-        self._place = ShellPlace(self._client)
+        self._place = ShellOperations(self._client)
         self._told: set[str] = set()
 
     @property

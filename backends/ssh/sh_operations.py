@@ -30,7 +30,7 @@ _STOCK: Final = (
 _PROC: Final = "for p in /proc/[0-9]*; do tr '\\0' '\\n' <$p/environ 2>/dev/null | "
 
 
-class ShellPlace:
+class ShellOperations:
     """The operations, by name."""
 
     def __init__(self, client: ShellClient) -> None:

@@ -17,7 +17,7 @@ CHUNK_BYTES: Final = 1 << 16
 
 
 @runtime_checkable
-class Lends(Protocol):
+class SharesSessions(Protocol):
     """An open place that runs commands for others on its connection."""
 
     def session(self, command: str) -> Pipe:
@@ -28,7 +28,7 @@ class Lends(Protocol):
         """
 
 
-class Lender(Protocol):
+class SessionProvider(Protocol):
     """Whoever holds connections to places."""
 
     def holds(self, options: BackendOptions) -> bool:
@@ -38,13 +38,13 @@ class Lender(Protocol):
         """Run a command on it; None where none stands, or the place gives no more sessions."""
 
 
-class Borrowing:
+class SessionSharing:
     """Who lends to this process; to one that holds the connections itself, nobody does."""
 
     def __init__(self) -> None:
-        self._lender: Lender | None = None
+        self._lender: SessionProvider | None = None
 
-    def lend_by(self, lender: Lender) -> None:
+    def lend_by(self, lender: SessionProvider) -> None:
         """Name who lends from now on."""
         self._lender = lender
 
@@ -57,7 +57,7 @@ class Borrowing:
         return None if self._lender is None else self._lender.session(options, command)
 
 
-BORROWING: Final = Borrowing()
+SESSION_SHARING: Final = SessionSharing()
 """This process's."""
 
 
@@ -66,7 +66,7 @@ def connection_of(options: BackendOptions) -> tuple[str, str, str]:
     return options.type, options.address or options.name, str(options.options.get("config", ""))
 
 
-class LentPipe:
+class SharedPipe:
     """A command's stdin and stdout, over a socket that leads to who holds the connection."""
 
     def __init__(self, stream: socket.socket) -> None:

@@ -18,7 +18,7 @@ from runners.interface import Runner
 from workbench.job import LearnerPhase
 
 
-class KeepingContract(ContractBase):
+class JournalContract(ContractBase):
     """Promises 6 to 8 of ``runners.interface``, several learners, and what capabilities say."""
 
     # 6. The journal is exact

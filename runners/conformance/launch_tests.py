@@ -14,7 +14,7 @@ from runners.interface import Runner
 from workbench.job import LearnerPhase
 
 
-class LaunchingContract(ContractBase):
+class LaunchContract(ContractBase):
     """Promises 1 to 5 of ``runners.interface``."""
 
     # 1. Launching twice starts nothing twice

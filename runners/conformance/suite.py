@@ -22,9 +22,9 @@ import pytest
 # First, so that a failed test shows what it compared.
 pytest.register_assert_rewrite("runners.conformance.journal_tests", "runners.conformance.launch_tests")
 
-from runners.conformance.journal_tests import KeepingContract  # noqa: E402 - after that
-from runners.conformance.launch_tests import LaunchingContract  # noqa: E402 - after that
+from runners.conformance.journal_tests import JournalContract  # noqa: E402 - after that
+from runners.conformance.launch_tests import LaunchContract  # noqa: E402 - after that
 
 
-class RunnerContract(LaunchingContract, KeepingContract):
+class RunnerContract(LaunchContract, JournalContract):
     """What every runner promises. Override ``place``; name in ``left_out`` what cannot be promised, and why."""

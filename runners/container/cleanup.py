@@ -23,7 +23,7 @@ ORDER_SECONDS: Final = 10.0
 _OVER: Final = frozenset({LearnerPhase.EXITED, LearnerPhase.LOST})
 
 
-class After:
+class AttemptCleanup:
     """Puts attempts in order once all of their learners are over."""
 
     def __init__(self, host: Host) -> None:

@@ -22,7 +22,7 @@ BY_ENVIRONMENT: Final = "FABRIC_CONTAINER_GPUS"
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
+class PlanValues:
     """What is known once everything that needs no slot is there."""
 
     engine: Engine

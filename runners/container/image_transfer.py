@@ -23,7 +23,7 @@ _BLOCK_BYTES: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class TransferResult:
     """What was done."""
 
     layers: int
@@ -34,7 +34,7 @@ class Sent:
     """Of what was sent."""
 
 
-def send(here: Engine, there: Engine, name: str, tell: Tell) -> Sent:
+def send(here: Engine, there: Engine, name: str, tell: Tell) -> TransferResult:
     """Bring an image to another engine.
 
     Raises:
@@ -52,7 +52,7 @@ def send(here: Engine, there: Engine, name: str, tell: Tell) -> Sent:
     layers = [str(layer) for layer in found["RootFS"]["Layers"]]
     same = there.image(name)
     if same is not None and same["Id"] == found["Id"]:
-        return Sent(len(layers), 0, 0)
+        return TransferResult(len(layers), 0, 0)
     had = _layers_there(there, layers)
     try:
         with tempfile.TemporaryFile() as spool:
@@ -69,7 +69,7 @@ def send(here: Engine, there: Engine, name: str, tell: Tell) -> Sent:
             f"The image could not be kept on its way: {error.strerror}.",
             hint="make room, or name a larger folder in TMPDIR",
         ) from error
-    return Sent(len(layers), len(layers) - had, size)
+    return TransferResult(len(layers), len(layers) - had, size)
 
 
 def _check_architecture(there: Engine, name: str, image: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from backends.contract.host import Host
 from runners.container.engine import CONFLICT, NOT_FOUND, Engine
 from runners.container.environment import ENVIRONMENT, MODEL, folders, inside_folder
-from runners.container.fill_plan import Filling, program_of
+from runners.container.fill_plan import PlanValues, program_of
 from runners.container.image import image_document, need_image
 from runners.container.limits import Limits, is_refused, tries
 from runners.container.permissions import open_up, user_of
@@ -29,7 +29,7 @@ from runners.container.plan import (
     ref_of_labels,
     refusals,
 )
-from runners.container.requirements import Building, ImageEnvironment
+from runners.container.requirements import EnvironmentBuild, ImageEnvironment
 from runners.container.stores import link_of, own_folders
 from runners.interface import LaunchPlan, LaunchProgress, LaunchRequest
 from runners.shared.agents import Agent, bring_agent
@@ -93,7 +93,7 @@ ENDS: Final = ("control", "output", "result")
 """The named pipes between an agent and each act of its container."""
 
 
-class ContainerLaunching:
+class ContainerLaunch:
     """One launch."""
 
     def __init__(
@@ -159,7 +159,7 @@ class ContainerLaunching:
 
     # What needs no slot
 
-    def _prepare(self, waiting: Sequence[int], image: Mapping[str, Any]) -> Filling:
+    def _prepare(self, waiting: Sequence[int], image: Mapping[str, Any]) -> PlanValues:
         request, site, attempt = self._request, self._site, self._attempt
         self._progress("brings the code", stage="preparing")
         state = str(attempt.job_state)
@@ -183,13 +183,13 @@ class ContainerLaunching:
         trees = {path for learner in waiting for path in folders(request, learner, site).values()}
         files = [agent.importable, program_of(agent)]
         open_up(self._host, [*sorted(trees), *own], files, image, user_of(self._host)[0], stores)
-        return Filling(self._engine, agent, image, environment)
+        return PlanValues(self._engine, agent, image, environment)
 
     def _bring_environment(self, image: Mapping[str, Any], agent: Agent) -> ImageEnvironment | None:
         """Have what ``requirements:`` asks for, and record what the job runs with."""
         environment, packages = None, []
         if self._request.spec.python == "requirements":
-            building = Building(self._request, image, self._engine, self._site, agent)
+            building = EnvironmentBuild(self._request, image, self._engine, self._site, agent)
             packages, environment = building.build(self._progress), building.environment
         document = {
             "format": 1,
@@ -209,7 +209,7 @@ class ContainerLaunching:
 
     # The start
 
-    def _start(self, waiting: Sequence[int], filling: Filling, leased: Leased) -> None:
+    def _start(self, waiting: Sequence[int], filling: PlanValues, leased: Leased) -> None:
         """Create the containers, write down what every agent is to do, then start the agents."""
         self._progress("is being started", stage="starting")
         request, site = self._request, self._site
@@ -306,7 +306,7 @@ class ContainerLaunching:
         self._host.call("write_files", files={f"{name}.sh": exports for name in names.values()}, mode=0o644)
         return names
 
-    def _create(self, learner: int, filling: Filling, slots: tuple[str, ...], secrets: str) -> None:
+    def _create(self, learner: int, filling: PlanValues, slots: tuple[str, ...], secrets: str) -> None:
         """Create a container; on an engine whose limits are not known yet, start it to find out what it raises."""
         plan = self._plan.learners[learner - 1]
 

@@ -74,7 +74,7 @@ def environment_in(request: LaunchRequest, image: Mapping[str, Any], site: HostF
     return ImageEnvironment(key, str(site.home.environments / key))
 
 
-class Building:
+class EnvironmentBuild:
     """Makes an environment unless it is there, or waits for who makes it."""
 
     def __init__(

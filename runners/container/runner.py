@@ -22,7 +22,7 @@ from runners.interface import (
 from runners.process.runner import ProcessRunner
 
 if TYPE_CHECKING:  # who only asks what it can do is not made to wait for how
-    from runners.container.cleanup import After
+    from runners.container.cleanup import AttemptCleanup
     from runners.container.engine import Engine
     from runners.container.files import ContainerFiles
 
@@ -46,10 +46,10 @@ class ContainerRunner(ProcessRunner):
         self._found: Engine | None = None
 
     @cached_property
-    def _after(self) -> After:
-        from runners.container.cleanup import After
+    def _after(self) -> AttemptCleanup:
+        from runners.container.cleanup import AttemptCleanup
 
-        return After(self._host)
+        return AttemptCleanup(self._host)
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
         """Say exactly what would be sent; no engine is needed for it."""
@@ -59,10 +59,10 @@ class ContainerRunner(ProcessRunner):
 
     def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
         """Bring image and code, lease all slots or none, and start; what has begun is left alone."""
-        from runners.container.launch import ContainerLaunching
+        from runners.container.launch import ContainerLaunch
 
         asker = f"{self._asker}-launch"
-        ContainerLaunching(plan, self._host, self._site(), self._engine(), progress, asker).launch()
+        ContainerLaunch(plan, self._host, self._site(), self._engine(), progress, asker).launch()
 
     def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
         """Say how these attempts' learners are, when something has changed; what is over is put in order first."""

@@ -177,7 +177,7 @@ _PASSING: Final = (
 _ASK_SECONDS: Final = 5.0
 
 
-def unfit(pod: Pod) -> str:
+def unschedulable(pod: Pod) -> str:
     """Return the scheduler's words about a pod that no node could hold even if it were empty; else nothing."""
     for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
@@ -204,7 +204,7 @@ def _stays(part: str) -> bool:
     return "Insufficient" in part or "node affinity/selector" in part
 
 
-class Unfit:
+class UnschedulablePods:
     """For how long pods have been waiting that no node could hold. Used from one thread."""
 
     def __init__(self, cluster: Cluster, seconds: float) -> None:
@@ -220,7 +220,7 @@ class Unfit:
 
     def reason(self, pod: Pod) -> Reason | None:
         """Return why a pod is given up; None while it may still be placed."""
-        uid, words = str(pod["metadata"]["uid"]), unfit(pod)
+        uid, words = str(pod["metadata"]["uid"]), unschedulable(pod)
         if not words:
             self._since.pop(uid, None)
             return None

@@ -13,7 +13,7 @@ from backends.contract.cluster import Absent, Cluster, Invalid
 from runners.interface import AttemptRef, FileEntry, LearnerRef
 from runners.pod.container_host import open_host
 from runners.pod.names import LEARNER, SIDE_CAR, ref_of, selector
-from runners.pod.sh_files import PlainFiles
+from runners.pod.sh_files import ShellFiles
 from runners.pod.status import is_learner_running, is_side_car_running
 from runners.shared.job_files import ROOTS, WORKING, JobFiles, JobRoot, Spot, split
 from workbench.errors import NotAllowed, PlaceUnreachable, RunnerError, UsageError
@@ -44,7 +44,7 @@ END_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.3
 
 
-class Files(Protocol):
+class PodFileAccess(Protocol):
     """How files of one place are had."""
 
     def listed(self, spot: Spot) -> Sequence[FileEntry]:
@@ -84,7 +84,7 @@ class PodFiles:
             files.put(spot, stream, mode)
 
     @contextmanager
-    def _reached(self, path: str, *, writes: bool = False) -> Iterator[tuple[Files, Spot]]:
+    def _reached(self, path: str, *, writes: bool = False) -> Iterator[tuple[PodFileAccess, Spot]]:
         spot = split(path, SEEN)
         folders: Mapping[str, str] = SEEN
         if spot is None:
@@ -104,7 +104,7 @@ class PodFiles:
 
     def _inside(
         self, container: str, folders: Mapping[str, str], stack: contextlib.ExitStack
-    ) -> Files | None:
+    ) -> PodFileAccess | None:
         """Reach a container; None where it does not run (any more)."""
         runs = is_learner_running if container == LEARNER else is_side_car_running
         until = time.monotonic() + END_SECONDS
@@ -117,7 +117,7 @@ class PodFiles:
                 return JobFiles(host, _plain(folders))
             except (PlaceUnreachable, Absent, Invalid) as error:
                 if NO_PYTHON in error.message:
-                    return _Plain(PlainFiles(self._cluster, name, container), folders)
+                    return _ShellFiles(ShellFiles(self._cluster, name, container), folders)
                 if time.monotonic() > until:
                     raise
                 time.sleep(_LOOK_SECONDS)
@@ -139,10 +139,10 @@ def _plain(folders: Mapping[str, str]) -> dict[str, JobRoot]:
     return {root: JobRoot(path) for root, path in folders.items()}
 
 
-class _Plain:
+class _ShellFiles:
     """The same names where there is no Python."""
 
-    def __init__(self, files: PlainFiles, folders: Mapping[str, str]) -> None:
+    def __init__(self, files: ShellFiles, folders: Mapping[str, str]) -> None:
         self._files = files
         self._folders = folders
 

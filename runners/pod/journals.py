@@ -15,9 +15,9 @@ from backends.contract.cluster import Absent, Cluster, Denied, Invalid
 from backends.contract.host import Chunk
 from runners.interface import EarlyBytes, LearnerRef, LearnerStatus
 from runners.pod.container_host import PodHost, open_host
-from runners.pod.log_recovery import Rest, read_rest
+from runners.pod.log_recovery import JournalRemains, read_remains
 from runners.pod.names import LEARNER, ref_of
-from runners.pod.sh_agent import PlainLog, prepare_transcript
+from runners.pod.sh_agent import ClusterLog, prepare_transcript
 from runners.pod.status import has_side_car_ended, is_over, is_side_car_running
 from runners.pod.stores import ANNOTATION
 from runners.pod.watch import ClusterCache
@@ -115,7 +115,7 @@ class Journals:
         self._asker = asker
         self._lock = threading.Lock()
         self._hosts: dict[LearnerRef, PodHost] = {}
-        self._rests: dict[str, Rest] = {}
+        self._rests: dict[str, JournalRemains] = {}
         self._under_way: dict[LearnerRef, tuple[dict[str, int], Future[Parts]]] = {}
         self._pauses: dict[LearnerRef, tuple[float, float]] = {}
         """Of those that did not answer: when to ask again, and how long the pause was."""
@@ -123,7 +123,7 @@ class Journals:
         self._interrupted = threading.Event()
         self._turn = 0
         self._early: EarlyBytes | None = None
-        self._logs: dict[str, PlainLog] = {}
+        self._logs: dict[str, ClusterLog] = {}
         """By pod: where nothing in it can be asked."""
 
     def follow(
@@ -159,7 +159,7 @@ class Journals:
             try:
                 if pod["metadata"]["uid"] in self._logs:
                     found = b"".join(self._cluster.logs(pod["metadata"]["name"], LEARNER))
-                    return Rest({"output": [(0, len(found), found)]}).read(offsets)
+                    return JournalRemains({"output": [(0, len(found), found)]}).read(offsets)
                 chunks = self.host(ref, pod).read(wanted, limit_bytes=limit_bytes)
                 return {name: chunks[path] for name, path in paths.items() if path in chunks}
             except (PlaceUnreachable, Absent, Invalid, Denied) as error:
@@ -215,14 +215,14 @@ class Journals:
                     return news
         return news
 
-    def _rest(self, pod: Mapping[str, Any]) -> Rest:
+    def _rest(self, pod: Mapping[str, Any]) -> JournalRemains:
         uid = pod["metadata"]["uid"]
         if uid not in self._rests:
             if len(self._rests) > STREAMS:
                 self._rests.clear()
             if (log := self._logs.pop(uid, None)) is not None:
                 log.close()
-            self._rests[uid] = rest = read_rest(self._cluster, pod)
+            self._rests[uid] = rest = read_remains(self._cluster, pod)
             ref = ref_of(pod)
             if rest.plain and ref is not None:
                 prepare_transcript(self._cluster, ref)
@@ -335,7 +335,7 @@ class Journals:
                 raise  # its side-car ends, is not there yet, or may not be asked: its log has all when it has ended
             # The cluster's own log gives the output all the same.
             prepare_transcript(self._cluster, ref)
-            self._logs[pod["metadata"]["uid"]] = PlainLog(
+            self._logs[pod["metadata"]["uid"]] = ClusterLog(
                 self._cluster, pod["metadata"]["name"], self._sightings.wake
             )
             return {}

@@ -21,7 +21,7 @@ from typing import Any, Final
 from backends.contract.cluster import Absent, AlreadyThere, Cluster, Invalid, OverQuota
 from backends.contract.errors import translated
 from runners.interface import LaunchPlan, LaunchProgress, LaunchRequest
-from runners.pod.admission import Unfit, check
+from runners.pod.admission import UnschedulablePods, check
 from runners.pod.names import as_owner, is_same, stem_of
 from runners.pod.options import options_of
 from runners.pod.plan import AGENT, PROGRAM, refusals, sent_once_they_run
@@ -59,7 +59,7 @@ _REFUSED: Final = {
 """What is sent once pods run, why, and what to do without."""
 
 
-class PodLaunching:
+class PodLaunch:
     """One launch."""
 
     def __init__(
@@ -244,7 +244,7 @@ class PodLaunching:
         sent: set[str] = set()
         until = time.monotonic() + 2 * self._options.gang_seconds
         turn_until = time.monotonic() + self._options.gang_seconds
-        unfit = Unfit(self._cluster, self._options.unfit_seconds)
+        unfit = UnschedulablePods(self._cluster, self._options.unfit_seconds)
         while True:
             pods = self._sightings.pods_of(attempt)
             self._give_up(unfit, pods)
@@ -273,7 +273,7 @@ class PodLaunching:
             self._progress(self._words(pods), stage="waiting")
             self._sightings.wait(BEAT_SECONDS)
 
-    def _give_up(self, unfit: Unfit, pods: Mapping[int, Mapping[str, Any]]) -> None:
+    def _give_up(self, unfit: UnschedulablePods, pods: Mapping[int, Mapping[str, Any]]) -> None:
         """Refuse what no node could hold, once a cluster that adds nodes has had its time."""
         unfit.keep({str(pod["metadata"]["uid"]) for pod in pods.values()})
         for pod in pods.values():

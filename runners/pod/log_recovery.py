@@ -22,7 +22,7 @@ _ORDER: Final = ("output", "index", "setup", "setup_index", "records")
 
 
 @dataclass(slots=True)
-class Rest:
+class JournalRemains:
     """One learner's, whose pod is over. Bytes that nobody has any more are filled in, and counted."""
 
     parts: dict[str, list[Part]] = field(default_factory=dict)
@@ -69,11 +69,11 @@ class Rest:
         return _filler(name, gap, later), end
 
 
-def read_rest(cluster: Cluster, pod: Mapping[str, Any]) -> Rest:
+def read_remains(cluster: Cluster, pod: Mapping[str, Any]) -> JournalRemains:
     """Read what a pod that is over has left in its logs; empty when nobody has them any more."""
     name = pod["metadata"]["name"]
     parts = parse(_lines(cluster, name, SIDE_CAR))
-    rest = Rest()
+    rest = JournalRemains()
     if parts:
         rest.state = b"".join(data for _, _, data in parts.pop(STATE, []))
         rest.parts = {name: sorted(found, key=lambda part: part[0]) for name, found in parts.items()}
@@ -88,7 +88,7 @@ def read_rest(cluster: Cluster, pod: Mapping[str, Any]) -> Rest:
     return rest
 
 
-def _fill_from_log(cluster: Cluster, pod: str, rest: Rest) -> None:
+def _fill_from_log(cluster: Cluster, pod: str, rest: JournalRemains) -> None:
     """Take from the learner's own log what the side-car could not print."""
     output = rest.parts.get("output") or []
     if not output or output[0][0] == 0:

@@ -11,16 +11,16 @@ from typing import Any, Final
 
 from backends.contract.cluster import Cluster, Denied
 from runners.interface import AttemptRef, LearnerRef, LearnerStatus, Observation
-from runners.pod.admission import Unfit, refusal_of
+from runners.pod.admission import UnschedulablePods, refusal_of
 from runners.pod.container_host import open_host
 from runners.pod.journals import Phases, folder_of
 from runners.pod.names import LEARNER, VERDICT, stem_of
 from runners.pod.options import options_of
 from runners.pod.status import (
-    hopeless,
     is_side_car_running,
     seen_of,
     seen_without_pod,
+    unrecoverable,
     verdict_of,
     waits_for_image,
 )
@@ -34,7 +34,7 @@ Pod = Mapping[str, Any]
 AGAIN_SECONDS: Final = 2.0
 
 
-class Endings:
+class AgentEndings:
     """Asks side-cars in threads of its own, and remembers what they said."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -119,14 +119,14 @@ class PodObservations:
     def __init__(self, cluster: Cluster, sightings: ClusterCache) -> None:
         self._cluster = cluster
         self._sightings = sightings
-        self._endings = Endings(cluster)
+        self._endings = AgentEndings(cluster)
         self._phases = Phases(sightings)
         self._attempts: frozenset[AttemptRef] | None = None
         self._seen: dict[LearnerRef, LearnerStatus] = {}
         self._since: dict[AttemptRef, float] = {}
         self._why: dict[AttemptRef, tuple[float, str]] = {}
         self._pulling: dict[str, float] = {}
-        self._unfit = Unfit(cluster, options_of(cluster.options).unfit_seconds)
+        self._unfit = UnschedulablePods(cluster, options_of(cluster.options).unfit_seconds)
         self._explains = True
         self._interrupted = False
 
@@ -182,7 +182,7 @@ class PodObservations:
         job, pods = self._sightings.job_of(attempt), self._sightings.pods_of(attempt)
         if job is not None and verdict_of(job) is None:
             for one in pods.values():
-                if reason := hopeless(one) or self._waited_too_long(one) or self._unfit.reason(one):
+                if reason := unrecoverable(one) or self._waited_too_long(one) or self._unfit.reason(one):
                     self._give_up(attempt, reason)
                     break
         pods = {**self._sightings.ended_of(attempt), **pods}

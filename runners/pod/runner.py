@@ -23,14 +23,14 @@ from runners.interface import (
     StopRequest,
 )
 from runners.pod.journals import Journals
-from runners.pod.launch import PodLaunching
+from runners.pod.launch import PodLaunch
 from runners.pod.names import HOME, attempt_of, ref_of
 from runners.pod.observe import PodObservations
 from runners.pod.options import options_of
 from runners.pod.plan import make_plan
 from runners.pod.results import bring_home, choose_results
 from runners.pod.status import is_finished, is_over
-from runners.pod.stop import Stops, remove_attempt, remove_job
+from runners.pod.stop import StopRequests, remove_attempt, remove_job
 from runners.pod.watch import ClusterCache, enter, leave
 from workbench.errors import RunnerError
 from workbench.paths import JobFolder
@@ -66,7 +66,7 @@ class PodRunner(Runner):
         self._entered: ClusterCache | None = None
         self._observing: PodObservations | None = None
         self._journals: Journals | None = None
-        self._stops: Stops | None = None
+        self._stops: StopRequests | None = None
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
         """Say exactly what would be sent."""
@@ -75,7 +75,7 @@ class PodRunner(Runner):
 
     def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
         """Create what is not there, let the pods go, and see several learners together."""
-        PodLaunching(plan, self._cluster, self._sightings(), progress).launch()
+        PodLaunch(plan, self._cluster, self._sightings(), progress).launch()
 
     def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
         """Say how these attempts' learners are, when something has changed."""
@@ -122,7 +122,7 @@ class PodRunner(Runner):
         self._sightings().ready()
         with self._making:
             if self._stops is None:
-                self._stops = Stops(self._cluster)
+                self._stops = StopRequests(self._cluster)
         self._stops.stop(attempt, request, self._sightings(), self._reader())
 
     def remove(self, attempt: AttemptRef) -> None:

@@ -73,7 +73,7 @@ def scripts() -> dict[str, bytes]:
         return {AGENT_SCRIPT: agent_script().encode(), PLAIN: (folder / "pod" / "pod_plain.sh").read_bytes()}
 
 
-class PlainLog:
+class ClusterLog:
     """A learner's output as the cluster's log gives it while it runs, from its beginning: it knows no offsets."""
 
     def __init__(self, cluster: Cluster, pod: str, changed: Any) -> None:

@@ -35,7 +35,7 @@ fi
 _CHUNK_BYTES: Final = 1 << 16
 
 
-class PlainFiles:
+class ShellFiles:
     """The files of one container, which runs."""
 
     def __init__(self, cluster: Cluster, pod: str, container: str) -> None:

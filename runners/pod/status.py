@@ -123,7 +123,7 @@ def verdict_of(job: Pod) -> tuple[Reason, bool] | None:
     return Reason(str(told["text"]), str(told["code"]), str(told.get("hint") or "")), bool(told.get("final"))
 
 
-def hopeless(pod: Pod) -> Reason | None:
+def unrecoverable(pod: Pod) -> Reason | None:
     """Say why a pod that waits will never run; None while it may."""
     for container in _containers(pod):
         waiting = (container.get("state") or {}).get("waiting") or {}

@@ -21,7 +21,7 @@ PATIENCE: Final = 2
 """So often a kill is asked for through a learner's agent before its pod is deleted."""
 
 
-class Stops:
+class StopRequests:
     """What one runner has asked for."""
 
     def __init__(self, cluster: Cluster) -> None:

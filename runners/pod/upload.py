@@ -19,7 +19,7 @@ from backends.contract.cluster import Cluster
 from backends.contract.errors import translated
 from runners.pod.container_host import OutputReader, open_host
 from runners.pod.names import PREPARE
-from runners.pod.sh_files import PlainFiles
+from runners.pod.sh_files import ShellFiles
 from runners.shared.store_setup import our_rclone, theirs
 from workbench.errors import LaunchRefused, PlaceUnreachable
 from workbench.learner.pod import config
@@ -41,7 +41,7 @@ def send_plain(cluster: Cluster, pod: str, archive: Path) -> None:
         LaunchRefused: the image has neither tar nor base64.
         PlaceUnreachable: the connection broke; it is sent anew.
     """
-    files = PlainFiles(cluster, pod, PREPARE)
+    files = ShellFiles(cluster, pod, PREPARE)
     if files.has("tar"):
         with archive.open("rb") as stream:
             files.put(ARRIVED, stream, 0o600)

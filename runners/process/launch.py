@@ -29,7 +29,7 @@ from workbench.errors import LaunchRefused, RunnerError, SlotsBusy
 from workbench.manifest.builder.unsupported import not_built
 
 
-class Launching:
+class ProcessLaunch:
     """One launch."""
 
     def __init__(

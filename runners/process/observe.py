@@ -47,7 +47,7 @@ TAKEOVER_SECONDS: Final = 10.0
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedLearner:
     """One learner that is observed."""
 
     ref: LearnerRef
@@ -74,7 +74,7 @@ class ProcessObservations:
         self._host = host
         self._asker = asker
         self._attempts: frozenset[AttemptRef] | None = None
-        self._watched: dict[str, Watched] = {}
+        self._watched: dict[str, WatchedLearner] = {}
 
     def observe(self, attempts: Sequence[AttemptRef], site: HostFacts, timeout_seconds: float) -> Observation:
         """Say how these attempts' learners are, when something has changed."""
@@ -100,7 +100,7 @@ class ProcessObservations:
             for number in range(1, attempt.learners + 1):
                 ref = LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number)
                 wanted[str(folder.learner(number).path)] = ref
-        self._watched = {path: self._watched.get(path, Watched(ref)) for path, ref in wanted.items()}
+        self._watched = {path: self._watched.get(path, WatchedLearner(ref)) for path, ref in wanted.items()}
 
     def _ask(self, site: HostFacts, timeout_seconds: float) -> list[LearnerStatus]:
         known = {path: one.fingerprint for path, one in self._watched.items()}
@@ -119,7 +119,7 @@ class ProcessObservations:
                     changed.append(seen)
         return changed
 
-    def _judge(self, path: str, one: Watched, boot_id: str, site: HostFacts) -> LearnerStatus | None:
+    def _judge(self, path: str, one: WatchedLearner, boot_id: str, site: HostFacts) -> LearnerStatus | None:
         """Say how a learner is; one that nobody keeps any more is first given to another agent."""
         facts = one.facts
         if is_over(facts):
@@ -133,13 +133,13 @@ class ProcessObservations:
         self._forget_secrets(facts)
         return lost(one.ref, facts, boot_id, site.hostname)
 
-    def _may_be_taken_over(self, one: Watched, boot_id: str) -> bool:
+    def _may_be_taken_over(self, one: WatchedLearner, boot_id: str) -> bool:
         state = one.facts["state"]
         # What was not begun would be begun by another agent, without the slots that it was given.
         begun = state.get("phase") != LearnerPhase.STARTING and state.get("boot_id") == boot_id
         return begun and one.patience_until == NEVER and one.takeovers < TAKEOVERS
 
-    def _take_over(self, path: str, one: Watched, site: HostFacts) -> bool:
+    def _take_over(self, path: str, one: WatchedLearner, site: HostFacts) -> bool:
         """Send another agent to a learner: it ends what is left of it and saves what was printed."""
         launch = self._host.call("read_object", path=f"{path}/launch.json") or {}
         argv = launch.get("guard")

@@ -105,9 +105,9 @@ class ProcessRunner(Runner):
 
     def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
         """Bring what learners need, lease all slots or none, and start them; what has begun is left alone."""
-        from runners.process.launch import Launching
+        from runners.process.launch import ProcessLaunch
 
-        Launching(plan, self._host, self._site(), progress, f"{self._asker}-launch").launch()
+        ProcessLaunch(plan, self._host, self._site(), progress, f"{self._asker}-launch").launch()
 
     def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
         """Say how these attempts' learners are, when something has changed."""

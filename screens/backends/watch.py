@@ -99,9 +99,9 @@ class _Backend:
             yield self._failed(started, f"{type(error).__name__}: {error}")
 
     def _ask(self, *, probe: bool) -> Iterator[BackendStatus]:
-        from workbench.controller.runtime.session_borrower import load_place
+        from workbench.controller.runtime.session_borrower import load_client_backend
 
-        backend = load_place(self._options)
+        backend = load_client_backend(self._options)
         if self._opened is None:
             self._opened = backend.open()
         started = time.monotonic()

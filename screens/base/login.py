@@ -116,9 +116,9 @@ class LoginPrompts:
 
     def _accept(self, what: str, fingerprint: str) -> bool:
         """Ask whether a key that nobody knows is the right one; called by the thread that logs in."""
-        from screens.base.dialogs import Confirm, LoginPrompt
+        from screens.base.dialogs import Confirm, Question
 
-        asked = LoginPrompt(
+        asked = Question(
             f"{what} is not known here",
             (f"It shows the key {fingerprint}",),
             "Is that what its owner says?",

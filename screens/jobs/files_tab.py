@@ -34,7 +34,7 @@ def native_plan(home: Home, job_id: str) -> Content:
     from backends.contract.host import BackendOptions
     from runners.interface import AttemptRef, LaunchRequest
     from runners.registry import load_runner
-    from workbench.controller.runtime.session_borrower import load_place
+    from workbench.controller.runtime.session_borrower import load_client_backend
 
     with Store.open(home) as store:
         job = detail(store, job_id)
@@ -48,7 +48,7 @@ def native_plan(home: Home, job_id: str) -> Content:
         recorded=job.recorded,
     )
     options = BackendOptions(place.backend, place.type, place.address, place.options)
-    with closing(load_place(options).open()) as reached:
+    with closing(load_client_backend(options).open()) as reached:
         runner = load_runner(place.runner)(reached, home_uuid=uuid)
         with closing(runner):
             made = runner.plan(request)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from backends.rpc.client import PendingCall
-from backends.rpc.journal_feed import news_of
+from backends.rpc.journal_feed import read_journal_feed
 from workbench.errors import BackendError
 from workbench.learner.platform import frames
 from workbench.learner.platform.frames import Frame
@@ -56,7 +56,7 @@ def told(draw: random.Random) -> tuple[dict[str, dict[str, bytes]], dict[str, An
 @pytest.mark.parametrize("seed", range(5))
 def test_parts_are_what_was_sent_wherever_frames_end(seed: int) -> None:
     news, sizes, pieces = told(random.Random(seed))
-    came = news_of(cast(PendingCall, Answer(sizes, pieces)), None)
+    came = read_journal_feed(cast(PendingCall, Answer(sizes, pieces)), None)
 
     for folder, parts in news.items():
         for name, data in parts.items():
@@ -74,7 +74,7 @@ def test_logs_are_given_early_and_the_rest_of_them_begins_where_that_ended(seed:
         assert offset == 7 + len(before)
         early[folder, name] = before + data
 
-    came = news_of(cast(PendingCall, Answer(sizes, pieces)), take)
+    came = read_journal_feed(cast(PendingCall, Answer(sizes, pieces)), take)
 
     for folder, parts in news.items():
         for name, data in parts.items():
@@ -87,6 +87,6 @@ def test_logs_are_given_early_and_the_rest_of_them_begins_where_that_ended(seed:
 
 def test_an_answer_that_ends_too_soon_is_an_error() -> None:
     with pytest.raises(BackendError, match="too little"):
-        news_of(cast(PendingCall, Answer({"/a": {"output": [9, 0, 9]}}, [b"four"])), None)
+        read_journal_feed(cast(PendingCall, Answer({"/a": {"output": [9, 0, 9]}}, [b"four"])), None)
     with pytest.raises(BackendError, match="something else"):
-        news_of(cast(PendingCall, Answer({}, [], last=frames.CREDIT)), None)
+        read_journal_feed(cast(PendingCall, Answer({}, [], last=frames.CREDIT)), None)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from backends.ssh.sh_client import Piece, ShellClient
-from backends.ssh.sh_operations import ShellPlace
+from backends.ssh.sh_operations import ShellOperations
 
 FOLDER = "/place/learner"
 BOOT = "boot"
@@ -34,7 +34,7 @@ class LearnerThatEnds:
 
 
 def test_a_learner_that_ends_while_it_is_looked_at_is_not_taken_for_dead() -> None:
-    place = ShellPlace(cast(ShellClient, LearnerThatEnds()))
+    place = ShellOperations(cast(ShellClient, LearnerThatEnds()))
 
     facts = place.learner(FOLDER)
 

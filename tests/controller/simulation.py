@@ -151,7 +151,7 @@ class Simulation:
 
     def launch_one(self, number: int) -> None:
         """The launch that is under way gets as far as this learner."""
-        if self.tracked.doing is Operation.LAUNCH and number <= self.spec.learners:
+        if self.tracked.operation is Operation.LAUNCH and number <= self.spec.learners:
             self.place.spawn(self.row.attempt, number)
 
     def pass_time(self, seconds: float) -> None:
@@ -166,7 +166,7 @@ class Simulation:
             if self.forgotten or self.closed:
                 return
             self.tracked.verdict = GO
-            decision = decide(self.tracked.view(self.now))
+            decision = decide(self.tracked.snapshot(self.now))
             self.until = decision.until
             assert decision.until is None or decision.until > self.now, "it would decide for ever"
             if not decision.actions:
@@ -191,7 +191,7 @@ class Simulation:
                 self.tracked.asked(self.row, "me@box")
                 self.closed = False
             elif isinstance(found, Resume):
-                self._next_attempt(previous_gone=None, delay=0.0, restarts=(0, 0))
+                self._next_attempt(previous_is_over=None, delay=0.0, restarts=(0, 0))
                 self.closed = False
             elif isinstance(found, Hurry):
                 self.tracked.not_before = None
@@ -204,13 +204,13 @@ class Simulation:
                 self._step(state, reason)
             case SetReason(reason):
                 self.row = tracked.row = replace(self.row, reason=reason)
-                tracked.said_at = self.now
+                tracked.reason_changed_at = self.now
             case StartLaunch():
                 assert self.row.state is not State.QUEUED
                 assert not [key for key in place.alive() if key[0] != attempt], "the last attempt still runs"
                 self._call(Operation.LAUNCH, lambda how: self._launched(attempt, how))
             case CancelLaunch():
-                tracked.calling_off = True
+                tracked.is_cancelling = True
             case Stop(kind, _):
                 self._call(Operation.STOP, lambda how: self._stopped(attempt, kind, how))
             case Probe():
@@ -233,11 +233,11 @@ class Simulation:
                 assert self.row.state in TERMINAL
                 self.closed = True
 
-    def _call(self, doing: Operation, ends: Callable[[str], None]) -> None:
+    def _call(self, operation: Operation, ends: Callable[[str], None]) -> None:
         assert not [at for at, _ in self.pending if at == self.row.attempt], (
             "two calls for one attempt at once"
         )
-        self.tracked.call(doing)
+        self.tracked.call(operation)
         self.pending.append((self.row.attempt, ends))
 
     def _failed(self, how: str, *, started: bool = False) -> bool:
@@ -249,8 +249,8 @@ class Simulation:
         return True
 
     def _launched(self, attempt: int, how: str) -> None:
-        if self.tracked.calling_off:
-            self.tracked.called_off()
+        if self.tracked.is_cancelling:
+            self.tracked.cancelled()
             return
         if how not in ("busy", "refused"):
             for number in range(1, self.spec.learners + (how == "ok")):
@@ -266,18 +266,18 @@ class Simulation:
         times = self.tracked.stop_sent.times + 1 if self.tracked.stop_sent else 1
         if attempt == self.row.attempt:
             sent = StopSent(kind, self.now, times)  # type: ignore[arg-type] # one of the two
-            self.tracked.looked_at(self.place.show(attempt), stopped=sent)
+            self.tracked.probed(self.place.show(attempt), stopped=sent)
 
     def _looked(self, attempt: int, how: str) -> None:
         if attempt == self.row.attempt and not self._failed("unreachable" if how != "ok" else ""):
-            self.tracked.looked_at(self.place.show(attempt))
+            self.tracked.probed(self.place.show(attempt))
 
     def _looked_back(self, attempt: int, end: bool, how: str) -> None:
         if attempt != self.row.attempt - 1 or self._failed("unreachable" if how != "ok" else ""):
             return
         if end:
             self.place.stopping[attempt] = "kill"
-        self.tracked.looked_at_previous(self.place.show(attempt), self.now)
+        self.tracked.probed_previous(self.place.show(attempt), self.now)
 
     def _cleaned(self, attempt: int, how: str) -> None:
         if how == "ok":
@@ -315,9 +315,11 @@ class Simulation:
             self.tracked.row = self.row
         if finish.restart is not None:
             counts = (finish.restart.restarts, finish.restart.platform_restarts)
-            self._next_attempt(previous_gone=True, delay=finish.restart.delay_seconds, restarts=counts)
+            self._next_attempt(previous_is_over=True, delay=finish.restart.delay_seconds, restarts=counts)
 
-    def _next_attempt(self, *, previous_gone: bool | None, delay: float, restarts: tuple[int, int]) -> None:
+    def _next_attempt(
+        self, *, previous_is_over: bool | None, delay: float, restarts: tuple[int, int]
+    ) -> None:
         self.row = replace(
             self.row,
             attempt=self.row.attempt + 1,
@@ -326,5 +328,5 @@ class Simulation:
             platform_restarts=restarts[1],
             next_try_us=1 if delay else None,
         )
-        self.tracked.begin(self.row, previous_gone=previous_gone)
+        self.tracked.begin(self.row, previous_is_over=previous_is_over)
         self.tracked.not_before = self.now + delay if delay else None

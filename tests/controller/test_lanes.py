@@ -6,7 +6,7 @@ import threading
 from queue import SimpleQueue
 
 from tests.controller.waiting import wait_for
-from workbench.controller.decide.messages import Event, LaunchNoted
+from workbench.controller.decide.messages import Event, LogNote
 from workbench.controller.targets.worker_pool import Call, WorkerPool
 
 NEVER = 3600.0
@@ -31,15 +31,15 @@ def call_of(text: str, until: threading.Event | None = None, deadline_seconds: f
     def run() -> Event:
         if until is not None:
             until.wait()
-        return LaunchNoted(text)
+        return LogNote(text)
 
-    return Call(run, lambda: LaunchNoted(f"{text} hangs"), deadline_seconds)
+    return Call(run, lambda: LogNote(f"{text} hangs"), deadline_seconds)
 
 
 def told_by(lane_told: SimpleQueue[Event], count: int) -> list[str]:
     """Wait until so many calls have told something; return that, sorted."""
     events = [lane_told.get(timeout=20) for _ in range(count)]
-    return sorted(event.text for event in events if isinstance(event, LaunchNoted))
+    return sorted(event.text for event in events if isinstance(event, LogNote))
 
 
 def test_a_call_does_not_wait_for_one_that_another_thread_has_just_taken() -> None:

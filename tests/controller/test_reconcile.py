@@ -59,8 +59,8 @@ def test_a_queued_job_that_may_not_start_says_why_and_says_it_once() -> None:
 
 
 def test_the_next_attempt_waits_until_the_place_confirms_that_the_last_one_is_gone() -> None:
-    assert decide(view(State.QUEUED, previous_gone=None)).actions == (ProbePrevious(end=False),)
-    assert decide(view(State.QUEUED, previous_gone=False)).actions == (ProbePrevious(end=True),)
+    assert decide(view(State.QUEUED, previous_is_over=None)).actions == (ProbePrevious(end=False),)
+    assert decide(view(State.QUEUED, previous_is_over=False)).actions == (ProbePrevious(end=True),)
 
 
 def test_a_restart_waits_for_its_time() -> None:
@@ -120,10 +120,10 @@ def test_the_setup_command_is_shown_as_downloading() -> None:
 def test_a_launch_that_takes_long_shows_what_it_does_and_a_short_one_costs_no_state() -> None:
     at = NOW - 5
     long = view(
-        State.PENDING, doing=Operation.LAUNCH, preparing=Preparing("unpacks the code", "preparing", at)
+        State.PENDING, operation=Operation.LAUNCH, preparing=Preparing("unpacks the code", "preparing", at)
     )
     short = view(
-        State.PENDING, doing=Operation.LAUNCH, preparing=Preparing("unpacks the code", "preparing", NOW)
+        State.PENDING, operation=Operation.LAUNCH, preparing=Preparing("unpacks the code", "preparing", NOW)
     )
 
     assert decide(long).actions == (Transition(State.DOWNLOADING, Reason("unpacks the code")),)
@@ -131,9 +131,14 @@ def test_a_launch_that_takes_long_shows_what_it_does_and_a_short_one_costs_no_st
 
 
 def test_the_words_of_a_launch_are_not_written_more_than_once_a_second() -> None:
-    def says(text: str, said_at: float) -> JobSnapshot:
-        doing = Preparing(text, "preparing", NOW - 9)
-        return view(State.DOWNLOADING, doing=Operation.LAUNCH, preparing=doing, said_at=said_at)
+    def says(text: str, reason_changed_at: float) -> JobSnapshot:
+        preparing = Preparing(text, "preparing", NOW - 9)
+        return view(
+            State.DOWNLOADING,
+            operation=Operation.LAUNCH,
+            preparing=preparing,
+            reason_changed_at=reason_changed_at,
+        )
 
     assert decide(says("50 %", NOW - 0.25)) == Decision(until=NOW + 0.75)
     assert decide(says("50 %", NOW - 2)).actions == (SetReason(Reason("50 %")),)
@@ -171,8 +176,8 @@ def test_a_place_that_is_away_is_tried_again_later_and_the_reason_says_so() -> N
 def test_an_attempt_that_a_place_could_not_even_be_asked_for_waits_as_one_never_launched() -> None:
     waits = (Transition(State.QUEUED, AWAY.reason),)
 
-    assert decide(view(State.PENDING, trouble=AWAY, unbegun=True)).actions == waits
-    assert decide(view(State.PENDING, trouble=AWAY, unbegun=True, intent=Intent.KILL)).actions == waits
+    assert decide(view(State.PENDING, trouble=AWAY, never_started=True)).actions == waits
+    assert decide(view(State.PENDING, trouble=AWAY, never_started=True, intent=Intent.KILL)).actions == waits
 
 
 def test_a_place_that_goes_while_a_learner_is_being_started_is_said() -> None:
@@ -227,9 +232,9 @@ def test_a_kill_overtakes_a_halt_that_is_under_way() -> None:
 
 
 def test_a_halt_calls_off_a_launch_and_says_so_once() -> None:
-    halting = decide(view(State.PENDING, doing=Operation.LAUNCH, intent=Intent.HALT))
+    halting = decide(view(State.PENDING, operation=Operation.LAUNCH, intent=Intent.HALT))
     told = view(
-        State.PENDING, doing=Operation.LAUNCH, calling_off=True, intent=Intent.HALT, reason=Reason("x")
+        State.PENDING, operation=Operation.LAUNCH, is_cancelling=True, intent=Intent.HALT, reason=Reason("x")
     )
 
     assert halting.actions[0] == CancelLaunch()
@@ -314,7 +319,7 @@ def test_an_attempt_of_which_a_learner_vanished_is_cleaned_up_before_it_ends() -
     gone: dict[str, Any] = {"seen": those(lost(1)), "vanished": True, "drained": True}
 
     assert decide(view(**gone)).actions == (CleanUp(),)
-    assert decide(view(**gone, doing=Operation.REMOVE)).actions == ()
+    assert decide(view(**gone, operation=Operation.REMOVE)).actions == ()
     assert decide(view(**gone, trouble=AWAY, not_before=NOW + 2)).until == NOW + 2
     assert finish_of(decide(view(**gone, cleaned=True))).outcome.exit_code == 75
 
@@ -323,7 +328,7 @@ def test_deleting_removes_at_the_place_first_and_forgets_last() -> None:
     deleted: dict[str, Any] = {"state": State.HALTED, "intent": Intent.DELETE}
 
     assert decide(view(**deleted)).actions == (Remove(),)
-    assert decide(view(**deleted, doing=Operation.REMOVE)).actions == ()
+    assert decide(view(**deleted, operation=Operation.REMOVE)).actions == ()
     assert decide(view(**deleted, trouble=AWAY, not_before=NOW + 5)).until == NOW + 5
     assert decide(view(**deleted, removed=True)).actions == (Purge(),)
 

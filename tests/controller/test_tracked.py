@@ -14,12 +14,12 @@ def test_a_learner_that_is_launched_again_is_not_over_when_its_news_come_after_t
 ):
     tracked = TrackedJob.load(row(State.PENDING), spec(), HOME)
     tracked.observed([lost(1, started_us=None)], whole=True)
-    assert decide(tracked.view(0.0)).actions == (StartLaunch(),)
+    assert decide(tracked.snapshot(0.0)).actions == (StartLaunch(),)
 
     tracked.call(Operation.LAUNCH)
     assert tracked.launched(1.0), "a place that has told already that one is lost does not tell it again"
 
-    assert decide(tracked.view(1.0)).actions == ()
+    assert decide(tracked.snapshot(1.0)).actions == ()
     tracked.observed([learner(1)], whole=False)
     assert tracked.seen == those(learner(1))
 

@@ -49,7 +49,7 @@ def view(state: State = State.PROCESSING, **how: Any) -> JobSnapshot:
     keys = {key: how.pop(key) for key in list(how) if key in JobSpec.__dataclass_fields__}
     how.setdefault("spec", spec(**keys))
     how.setdefault("looked", True)
-    how.setdefault("previous_gone", True)
+    how.setdefault("previous_is_over", True)
     how.setdefault("verdict", GO)
     how.setdefault("now", 1000.0)
     how.setdefault("reason", Reason(""))

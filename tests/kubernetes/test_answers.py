@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.contract.cluster import Expired, NotLetIn
+from backends.contract.cluster import Expired, LoginRejected
 from backends.contract.host import BackendOptions
 from backends.kubernetes.backend import KubernetesBackend
 from tests.cli.conftest import Fabric
@@ -118,7 +118,7 @@ def test_refused_credentials_are_read_anew_before_they_are_given_up(server: Serv
     assert cluster.list("Pod").version == "7"
     assert len([path for _, path, _ in server.asked if path == PODS]) == 2
     server.says(PODS, refused)
-    with pytest.raises(NotLetIn, match="does not accept your credentials"):
+    with pytest.raises(LoginRejected, match="does not accept your credentials"):
         cluster.list("Pod")
 
 

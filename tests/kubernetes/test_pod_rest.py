@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.pod.log_recovery import ANCHOR_BYTES, Rest, before
+from runners.pod.log_recovery import ANCHOR_BYTES, JournalRemains, before
 from workbench.learner.journal.output import ENTRY, HEADER, MAGIC
 from workbench.learner.pod.log_dump import BLOCK_BYTES, LINE_CHARACTERS, JournalDump, parse
 
@@ -20,14 +20,16 @@ def write_journal(folder: Path, output: bytes) -> None:
     (folder / "state.json").write_bytes(b'{"phase": "exited"}\n')
 
 
-def rest_of(folder: Path, read: dict[str, int], limit_bytes: int = 1 << 30) -> Rest:
+def rest_of(folder: Path, read: dict[str, int], limit_bytes: int = 1 << 30) -> JournalRemains:
     lines, _ = JournalDump(str(folder), read).lines(limit_bytes)
     parts = parse(lines)
     state = b"".join(data for _, _, data in parts.pop("state"))
-    return Rest({name: sorted(found, key=lambda part: part[0]) for name, found in parts.items()}, state)
+    return JournalRemains(
+        {name: sorted(found, key=lambda part: part[0]) for name, found in parts.items()}, state
+    )
 
 
-def all_of(rest: Rest, name: str, offset: int = 0) -> bytes:
+def all_of(rest: JournalRemains, name: str, offset: int = 0) -> bytes:
     found = b""
     while name in (parts := rest.after({name: offset + len(found)})):
         found += parts[name].data

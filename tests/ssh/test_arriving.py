@@ -17,11 +17,11 @@ import pytest
 from backends.contract.host import Host
 from backends.rpc.client import FrameClient
 from backends.ssh import bootstrap
-from backends.ssh.bootstrap import HERE, Wanted, arrive
+from backends.ssh.bootstrap import HERE, AgentRequest, arrive
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import wait_until
 from workbench.controller.runtime.connections import SHARED, SharedConnections
-from workbench.controller.runtime.prewarm import expect
+from workbench.controller.runtime.prewarm import prewarm
 from workbench.errors import NotAllowed, PlaceUnreachable
 from workbench.learner.host.remote_loader import GREETING
 from workbench.learner.platform import frames
@@ -89,7 +89,7 @@ def test_an_agent_that_greets_before_we_have_read_what_comes_first_is_heard(
     os.write(other, b"welcome" + GREETING + first_words + b"\n" + frames_follow.getvalue())
     pipe = Said(os.fdopen(end, "rb"), os.fdopen(other, "wb"))
 
-    arrive(pipe, Wanted(tmp_path, "uuid"), "box")
+    arrive(pipe, AgentRequest(tmp_path, "uuid"), "box")
     client = FrameClient(pipe.reader, pipe.writer, pipe.explain)
     client.await_greeting(5.0)
     assert not client.lost
@@ -184,7 +184,7 @@ def test_what_is_sent_to_hosts_is_made_once_and_by_one_thread(monkeypatch: pytes
 
 def test_an_expected_host_is_open_when_its_job_comes(box: Box) -> None:
     told: dict[str, Any] = {"backend": "box", "type": "ssh", "runner": "process", "address": box.address}
-    expect(told)
+    prewarm(told)
     wait_until(lambda: "Accepted publickey" in box.daemon.log(), "the host to be reached")
     shared = SHARED.open(TargetRef(**told), box.backend())
     SHARED.close(shared)

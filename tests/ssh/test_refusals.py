@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.ssh.bootstrap import NoRoom
+from backends.ssh.bootstrap import DiskFull
 from backends.ssh.connection import UnknownHostKey
 from tests.cli.conftest import Fabric
 from tests.ssh.conftest import Box
@@ -178,7 +178,7 @@ def test_a_full_disk_there_says_so_and_nothing_is_left_on_it(box: Box) -> None:
     options = f"size=64k,mode=0700,uid={box.user.uid}"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], check=True)
     try:
-        error = refused(box, NoRoom)
+        error = refused(box, DiskFull)
         assert error.exit_code == 69
         assert "No space left" in error.message
         assert "make room there" in error.hint

@@ -24,10 +24,10 @@ from workbench.store.jobs import (
     add_note,
     annotate,
     attempts,
+    correct_end,
     job,
     list_jobs,
     mark_deleted,
-    mend_end,
     new_attempt,
     open_jobs,
     set_intent,
@@ -107,7 +107,7 @@ class Life:
 
     def mend(self, row: JobRow) -> None:
         state = self.random.choice([State.COMPLETED, State.HALTED])
-        mend_end(
+        correct_end(
             self.store, row.id, row.attempt, state, self.words(), exit_code=0, exit_by="job", text="mended"
         )
 

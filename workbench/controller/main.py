@@ -19,9 +19,9 @@ from workbench.controller.runtime.connect import status
 from workbench.controller.runtime.lock import RETRY_SECONDS, ControllerLock
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.login_server import LOGINS
-from workbench.controller.runtime.prewarm import expect
+from workbench.controller.runtime.prewarm import prewarm
 from workbench.controller.runtime.server import ControllerServer, socket_path
-from workbench.controller.runtime.session_lender import lend
+from workbench.controller.runtime.session_lender import share_session
 from workbench.errors import CannotWrite, FabricError, TryAgain, UsageError
 from workbench.paths import Home, default_home
 from workbench.store.db.home_folder import refresh, require_home
@@ -48,7 +48,7 @@ socket is the user."""
 STORE_AGAIN_SECONDS: Final = 0.5
 
 
-class Process:
+class ControllerProcess:
     """What the socket's thread, the signals and the loop share."""
 
     def __init__(self, uuid: str) -> None:
@@ -78,7 +78,7 @@ class Process:
             elif what == "recall":
                 about["answers"] = dict(CREDENTIALS.held())
             elif what == "expect":
-                expect(said["place"])
+                prewarm(said["place"])
             elif what == "login":
                 LOGINS.begin(str(said["name"]), said["place"], self._wake)
             elif what == "asked":
@@ -158,9 +158,9 @@ def _take_lock(home: Home, *, waits: bool) -> ControllerLock | None:
 
 
 def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int:
-    process = Process(uuid)
+    process = ControllerProcess(uuid)
     # Clients that write after this can wake us; what they wrote before is read when the store is opened.
-    server = ControllerServer(socket_path(uuid), process.answer, {"lend": lend})
+    server = ControllerServer(socket_path(uuid), process.answer, {"lend": share_session})
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, _: process.end(f"{signal.Signals(number).name} came"))
@@ -170,9 +170,9 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int
         faulthandler.register(signal.SIGUSR1)
         lock.say(str(server.path))
         server.start()
-        _warm(home)
+        _load_paramiko_early(home)
         from workbench.controller.loop.loop import Loop, Settings
-        from workbench.controller.runtime.prewarm import warm_up
+        from workbench.controller.runtime.prewarm import preload_modules
 
         store = _open(home, process, log)
         if store is None:
@@ -182,7 +182,7 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int
             settings = Settings(linger=_linger, door=process.door, is_ours=lock.is_ours)
             loop = Loop(home, store, log, settings)
             process.set_loop(loop)
-            warm_up()
+            preload_modules()
             log.say(f"version {VERSION} looks after {home.path}")
             why = loop.run()
         log.say(f"ends: {why}")
@@ -193,7 +193,7 @@ def _run(home: Home, uuid: str, lock: ControllerLock, log: ControllerLog) -> int
             lock.say("")
 
 
-def _warm(home: Home) -> None:
+def _load_paramiko_early(home: Home) -> None:
     """Load what hosts over SSH need while nothing else is to be done yet, where this home knows any."""
     if home.places.is_dir():
         from backends.ssh.config import load_paramiko
@@ -201,7 +201,7 @@ def _warm(home: Home) -> None:
         threading.Thread(target=load_paramiko, name="warm", daemon=True).start()
 
 
-def _open(home: Home, process: Process, log: ControllerLog) -> Store | None:
+def _open(home: Home, process: ControllerProcess, log: ControllerLog) -> Store | None:
     """Open and upgrade the store; None when told to end while the disk is full or the store locked."""
     from workbench.store.db.database import Store
 

@@ -28,7 +28,7 @@ NEEDS_LOGIN: Final = "needs login"
 """How a place that waits for a person begins its reason."""
 
 
-def trouble_of(error: BaseException, *, started: bool, secrets: Iterable[str] = ()) -> BackendTrouble:
+def classify_error(error: BaseException, *, started: bool, secrets: Iterable[str] = ()) -> BackendTrouble:
     """Say what an error means; ``started`` is whether something may have been started before it came.
 
     An error that no plug-in should let out becomes a sentence, too. Values of secrets are struck out: the

@@ -46,7 +46,7 @@ class Unreachable:
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchNoted:
+class LogNote:
     """Something for the controller's log."""
 
     text: str
@@ -65,7 +65,7 @@ class LaunchProgressed:
 class CallFinished:
     """A call at a place went through."""
 
-    doing: Operation
+    operation: Operation
     attempt: AttemptRef
     notes: tuple[str, ...] = ()
 
@@ -81,7 +81,7 @@ class CallCancelled:
 class CallFailed:
     """A call at a place did not go through."""
 
-    doing: Operation
+    operation: Operation
     attempt: AttemptRef
     trouble: BackendTrouble
 
@@ -147,7 +147,7 @@ Event = (
     | EndRequested
     | Observed
     | Unreachable
-    | LaunchNoted
+    | LogNote
     | LaunchProgressed
     | CallFinished
     | CallCancelled

@@ -79,10 +79,10 @@ class JobSnapshot:
     """Whether the place has shown all of this attempt since the controller started, or last stopped it."""
     doubt: bool = False
     """Whether the place has shown all and a learner that should be there was not."""
-    previous_gone: bool | None = None
+    previous_is_over: bool | None = None
     """Whether the place confirms that the learners before are gone; None when it was not asked."""
-    doing: Operation = Operation.NOTHING
-    calling_off: bool = False
+    operation: Operation = Operation.NOTHING
+    is_cancelling: bool = False
     """Whether the launch under way was told to end."""
     launches: int = 0
     """How often this controller has launched this attempt to the end."""
@@ -98,7 +98,7 @@ class JobSnapshot:
     note: str = ""
     """What is worth saying aloud while it runs."""
     preparing: Preparing | None = None
-    said_at: float | None = None
+    reason_changed_at: float | None = None
     """When the reason was last changed in place."""
     stop_sent: StopSent | None = None
     decided_since: float | None = None
@@ -115,7 +115,7 @@ class JobSnapshot:
     removed: bool = False
     unreachable: str = ""
     """Why the place does not answer, in words."""
-    unbegun: bool = False
+    never_started: bool = False
     """Whether the place could not even be asked to begin the attempt."""
 
 

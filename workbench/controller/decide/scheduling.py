@@ -55,44 +55,47 @@ def schedule(
     holders = list(running)
     verdicts: dict[str, QueueVerdict] = {}
     ahead: dict[str, SlotRequest] = {}
-    for wish in sorted(waiting, key=lambda one: one.seq):
-        verdict = _verdict(capacity, holders, ahead, wish)
-        verdicts[wish.job_id] = verdict
+    for slot_request in sorted(waiting, key=lambda one: one.seq):
+        verdict = _verdict(capacity, holders, ahead, slot_request)
+        verdicts[slot_request.job_id] = verdict
         if verdict.start:
-            holders.append(wish)
+            holders.append(slot_request)
             continue
-        for kind in _kinds(wish):
-            ahead.setdefault(kind, wish)
+        for kind in _kinds(slot_request):
+            ahead.setdefault(kind, slot_request)
     return verdicts
 
 
 def _verdict(
-    capacity: Capacity, holders: Sequence[SlotRequest], ahead: Mapping[str, SlotRequest], wish: SlotRequest
+    capacity: Capacity,
+    holders: Sequence[SlotRequest],
+    ahead: Mapping[str, SlotRequest],
+    slot_request: SlotRequest,
 ) -> QueueVerdict:
-    for kind in _kinds(wish):
+    for kind in _kinds(slot_request):
         if kind in ahead:
             return QueueVerdict(False, f"waits behind {ahead[kind].job_id}, which came first")
-    if wish.slots:
+    if slot_request.slots:
         held = sum(one.slots for one in holders)
         # More slots than there are: launching it says so, and at once.
-        if wish.slots <= capacity.slots < held + wish.slots:
+        if slot_request.slots <= capacity.slots < held + slot_request.slots:
             have = f"{held} of {_count(capacity.slots, 'GPU')}"
             return QueueVerdict(
-                False, f"waits for {_count(wish.slots, 'GPU')}: {_named(holders, 'slots', have)}"
+                False, f"waits for {_count(slot_request.slots, 'GPU')}: {_named(holders, 'slots', have)}"
             )
-        if wish.busy:
-            return QueueVerdict(False, wish.busy)
-    if wish.cpus:
+        if slot_request.busy:
+            return QueueVerdict(False, slot_request.busy)
+    if slot_request.cpus:
         held_cpus = sum(min(one.cpus, capacity.cpus) for one in holders)
-        needed = min(wish.cpus, capacity.cpus)
+        needed = min(slot_request.cpus, capacity.cpus)
         if held_cpus and held_cpus + needed > capacity.cpus:
             have = f"{_number(held_cpus)} of {_count(capacity.cpus, 'CPU')}"
             return QueueVerdict(False, f"waits for {_count(needed, 'CPU')}: {_named(holders, 'cpus', have)}")
-    return QueueVerdict(True, note=_note(capacity, wish))
+    return QueueVerdict(True, note=_note(capacity, slot_request))
 
 
-def _kinds(wish: SlotRequest) -> tuple[str, ...]:
-    return tuple(kind for kind in ("slots", "cpus") if getattr(wish, kind))
+def _kinds(slot_request: SlotRequest) -> tuple[str, ...]:
+    return tuple(kind for kind in ("slots", "cpus") if getattr(slot_request, kind))
 
 
 def _named(holders: Sequence[SlotRequest], kind: str, have: str) -> str:
@@ -104,10 +107,10 @@ def _named(holders: Sequence[SlotRequest], kind: str, have: str) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]} hold {have}"
 
 
-def _note(capacity: Capacity, wish: SlotRequest) -> str:
-    if wish.cpus <= capacity.cpus:
+def _note(capacity: Capacity, slot_request: SlotRequest) -> str:
+    if slot_request.cpus <= capacity.cpus:
         return ""
-    return f"asks for {_count(wish.cpus, 'CPU')} and gets the {_number(capacity.cpus)} that there are"
+    return f"asks for {_count(slot_request.cpus, 'CPU')} and gets the {_number(capacity.cpus)} that there are"
 
 
 def _count(number: float, noun: str) -> str:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from runners.interface import AttemptRef, LaunchRequest, StopRequest
 from workbench.clock import now_us
-from workbench.controller.decide.errors import trouble_of
+from workbench.controller.decide.errors import classify_error
 from workbench.controller.decide.messages import CallFailed, JournalsCollected
 from workbench.controller.decide.model import (
     Action,
@@ -48,8 +48,8 @@ _LEFT_RECORDS = (
 class ActionExecutor:
     """Carries actions out on the board."""
 
-    def __init__(self, board: ControllerContext) -> None:
-        self._board = board
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
 
     def do(self, tracked: TrackedJob, action: Action) -> None:
         """Carry one action out.
@@ -57,30 +57,30 @@ class ActionExecutor:
         Raises:
             FabricError: the store takes nothing now; nothing was done and it can be decided again.
         """
-        board = self._board
+        context = self._context
         match action:
             case Transition(state, reason):
                 self._step(tracked, state, reason)
             case SetReason(reason):
-                with board.atomic():
-                    set_reason(board.store, tracked.row.id, reason)
+                with context.atomic():
+                    set_reason(context.store, tracked.row.id, reason)
                 self._refresh(tracked)
-                tracked.said_at = board.now()
+                tracked.reason_changed_at = context.now()
             case StartLaunch():
                 self._launch(tracked)
             case CancelLaunch():
-                tracked.calling_off = True
-                if (order := board.orders.get(tracked.row.id)) is not None:
-                    order.called_off.set()
+                tracked.is_cancelling = True
+                if (order := context.orders.get(tracked.row.id)) is not None:
+                    order.cancelled.set()
             case Stop(kind, grace):
                 self._stop(tracked, kind, grace)
             case Probe():
                 tracked.call(Operation.LOOK)
                 self.look(tracked, tracked.attempt)
             case ProbePrevious(end):
-                self._look_back(tracked, end=end)
+                self._probe_previous(tracked, end=end)
             case Drain():
-                tracked.draining_since = board.now()
+                tracked.draining_since = context.now()
                 self._drain(tracked.attempt, self._place(tracked))
             case CleanUp():
                 tracked.call(Operation.REMOVE)
@@ -90,33 +90,33 @@ class ActionExecutor:
             case Remove():
                 self._remove(tracked)
             case Purge():
-                self._forget(tracked)
+                self._purge(tracked)
             case Untrack():
-                self._close(tracked)
+                self._untrack(tracked)
 
     def save_learners(self, tracked: TrackedJob) -> None:
         """Write down how learners were seen that have started."""
         if tracked.unsaved():
-            with self._board.atomic():
+            with self._context.atomic():
                 self._save(tracked)
             tracked.saved_all()
 
     def look(self, tracked: TrackedJob, attempt: AttemptRef, stopped: StopSent | None = None) -> None:
         """Ask the place for a look at an attempt."""
-        board = self._board
-        board.looks[tracked.row.id] = AwaitedProbe(-1, attempt.attempt, stopped)
-        board.watch(tracked)
+        context = self._context
+        context.looks[tracked.row.id] = AwaitedProbe(-1, attempt.attempt, stopped)
+        context.watch(tracked)
         serial = self._place(tracked).look()
-        board.looks[tracked.row.id] = AwaitedProbe(serial, attempt.attempt, stopped)
+        context.looks[tracked.row.id] = AwaitedProbe(serial, attempt.attempt, stopped)
 
     def _step(self, tracked: TrackedJob, state: State, reason: Reason) -> None:
-        board = self._board
-        with board.atomic():
+        context = self._context
+        with context.atomic():
             self._save(tracked)
             row, seen = tracked.row, tracked.seen.values()
             starts = [one.started_us for one in seen if one.started_us is not None]
             step(
-                board.store,
+                context.store,
                 row.id,
                 row.attempt,
                 state,
@@ -128,25 +128,25 @@ class ActionExecutor:
         if state is State.PENDING and tracked.verdict is not None:
             tracked.note = tracked.verdict.note
         self._refresh(tracked)
-        board.queue_stale |= state is State.QUEUED
+        context.queue_stale |= state is State.QUEUED
         if state is State.STORING:
-            board.jobs_changed()  # what it held may be had
-        board.watch(tracked)
+            context.jobs_changed()  # what it held may be had
+        context.watch(tracked)
 
     def _finish(self, tracked: TrackedJob, finish: Finish) -> None:
-        board, row, outcome, restart = self._board, tracked.row, finish.outcome, finish.restart
+        context, row, outcome, restart = self._context, tracked.row, finish.outcome, finish.restart
         ends = [one.ended_us for one in tracked.seen.values() if one.ended_us is not None]
         starts = [one.started_us for one in tracked.seen.values() if one.started_us is not None]
-        with board.atomic():
+        with context.atomic():
             self._save(tracked)
             if row.state in (State.PENDING, State.DOWNLOADING) and starts:
                 ran = Reason("the command runs")
-                step(board.store, row.id, row.attempt, State.PROCESSING, ran, started_us=min(starts))
+                step(context.store, row.id, row.attempt, State.PROCESSING, ran, started_us=min(starts))
             if row.state not in (State.QUEUED, State.STORING):
                 putting_away = Reason("results and logs are put away")
-                step(board.store, row.id, row.attempt, State.STORING, putting_away)
+                step(context.store, row.id, row.attempt, State.STORING, putting_away)
             step(
-                board.store,
+                context.store,
                 row.id,
                 row.attempt,
                 outcome.state,
@@ -158,29 +158,29 @@ class ActionExecutor:
                 then=None if restart is None else _after(restart, outcome.reason),
             )
             if tracked.seen and not tracked.drained:
-                add_note(board.store, row.id, _LEFT_RECORDS)
+                add_note(context.store, row.id, _LEFT_RECORDS)
         tracked.saved_all()
-        after = job(board.store, row.id)
+        after = job(context.store, row.id)
         assert after is not None
         if restart is None:
             tracked.stepped(after)
         else:
             tracked.draw = random_share()
             tracked.begin(after)
-            tracked.not_before = board.now() + restart.delay_seconds
-        board.watch(tracked)
-        board.jobs_changed()
+            tracked.not_before = context.now() + restart.delay_seconds
+        context.watch(tracked)
+        context.jobs_changed()
 
     def _launch(self, tracked: TrackedJob) -> None:
-        board = self._board
+        context = self._context
         attempt, job_id = tracked.attempt, tracked.row.id
         tracked.call(Operation.LAUNCH)
         try:
-            found = detail(board.store, job_id)
+            found = detail(context.store, job_id)
         except FabricError as error:
-            board.post(CallFailed(Operation.LAUNCH, attempt, trouble_of(error, started=False)))
+            context.post(CallFailed(Operation.LAUNCH, attempt, classify_error(error, started=False)))
             return
-        home, row, code = board.home, tracked.row, found.code_hash
+        home, row, code = context.home, tracked.row, found.code_hash
 
         def request() -> LaunchRequest:
             return LaunchRequest(
@@ -193,12 +193,12 @@ class ActionExecutor:
                 secrets=all_secrets(home, job_id, found.spec),
             )
 
-        order = board.orders[job_id] = LaunchOrder(attempt, request)
+        order = context.orders[job_id] = LaunchOrder(attempt, request)
         self._place(tracked).launch(order)
-        board.journals.follow(job_id, attempt.attempt, attempt.learners)
+        context.journals.follow(job_id, attempt.attempt, attempt.learners)
 
     def _drain(self, attempt: AttemptRef, place: BackendWorker) -> None:
-        journals, post = self._board.journals, self._board.post
+        journals, post = self._context.journals, self._context.post
 
         def collected() -> None:
             post(JournalsCollected(attempt.job_id, attempt.attempt))
@@ -212,7 +212,7 @@ class ActionExecutor:
         request = StopRequest(kind, grace_seconds, by=tracked.asked_by or "the controller")
         self._place(tracked).stop(tracked.attempt, request)
 
-    def _look_back(self, tracked: TrackedJob, *, end: bool) -> None:
+    def _probe_previous(self, tracked: TrackedJob, *, end: bool) -> None:
         before = tracked.attempt_before
         if end:
             tracked.call(Operation.STOP, before)
@@ -229,32 +229,32 @@ class ActionExecutor:
         ]
         self._place(tracked).remove(attempts, deleted=True)
 
-    def _forget(self, tracked: TrackedJob) -> None:
-        board = self._board
+    def _purge(self, tracked: TrackedJob) -> None:
+        context = self._context
         tracked.call(Operation.REMOVE)
-        board.journals.forget(tracked.row.id)
-        arguments = (board.home, tracked.row.id, tracked.asked_by, board.post)
+        context.journals.forget(tracked.row.id)
+        arguments = (context.home, tracked.row.id, tracked.asked_by, context.post)
         threading.Thread(target=purge, args=arguments, name="forget", daemon=True).start()
 
-    def _close(self, tracked: TrackedJob) -> None:
-        board = self._board
+    def _untrack(self, tracked: TrackedJob) -> None:
+        context = self._context
         if tracked.row.intent is not Intent.NONE:
-            with board.atomic():
-                set_intent(board.store, tracked.row.id, Intent.NONE, who="controller", origin="controller")
-        board.drop(tracked)
-        board.jobs_changed()
+            with context.atomic():
+                set_intent(context.store, tracked.row.id, Intent.NONE, who="controller", origin="controller")
+        context.drop(tracked)
+        context.jobs_changed()
 
     def _save(self, tracked: TrackedJob) -> None:
         for row in tracked.unsaved():
-            save_learner(self._board.store, row)
+            save_learner(self._context.store, row)
 
     def _refresh(self, tracked: TrackedJob) -> None:
-        row = job(self._board.store, tracked.row.id)
+        row = job(self._context.store, tracked.row.id)
         assert row is not None
         tracked.stepped(row)
 
     def _place(self, tracked: TrackedJob) -> BackendWorker:
-        return self._board.place(tracked.row.place)
+        return self._context.place(tracked.row.place)
 
 
 def random_share() -> float:

@@ -52,7 +52,7 @@ class ControllerContext:
     """Launches under way, by job."""
     looks: dict[str, AwaitedProbe] = field(default_factory=dict)
     """Looks that are awaited, by job."""
-    stirred: bool = False
+    has_ended_jobs: bool = False
     """Whether a job ended or went: others may have waited for what it held, and people for its end."""
     queue_stale: bool = True
     """Whether a job came to the queue."""
@@ -101,7 +101,7 @@ class ControllerContext:
 
     def jobs_changed(self) -> None:
         """Have the queue and the open requests looked at again."""
-        self.stirred = self.queue_stale = True
+        self.has_ended_jobs = self.queue_stale = True
 
     def now(self) -> float:
         """Return the time on the clock that counts sleep and cannot jump."""

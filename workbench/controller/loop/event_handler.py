@@ -15,9 +15,9 @@ from workbench.controller.decide.messages import (
     JobPurged,
     JournalsCollected,
     JournalsDrained,
-    LaunchNoted,
     LaunchProgressed,
     LeftoversFound,
+    LogNote,
     Observed,
     Unreachable,
 )
@@ -35,9 +35,9 @@ from workbench.store.queries.learners import learners
 class EventHandler:
     """Says of each piece of news which jobs are to be decided on again."""
 
-    def __init__(self, board: ControllerContext, acting: ActionExecutor) -> None:
-        self._board = board
-        self._acting = acting
+    def __init__(self, context: ControllerContext, executor: ActionExecutor) -> None:
+        self._context = context
+        self._executor = executor
         self._away: set[str] = set()
         """The places that do not answer now."""
 
@@ -49,58 +49,58 @@ class EventHandler:
             case Unreachable():
                 return self._unreachable(event)
             case LaunchProgressed(attempt, text, stage):
-                return self._with(attempt, lambda job: job.prepares(text, stage, self._board.now()))
+                return self._with(attempt, lambda job: job.prepares(text, stage, self._context.now()))
             case CallFinished():
                 return self._called(event)
             case CallCancelled(attempt):
-                return self._with(attempt, TrackedJob.called_off)
+                return self._with(attempt, TrackedJob.cancelled)
             case CallFailed():
                 return self._failed(event)
             case LeftoversFound():
-                self._left_behind(event)
+                self._end_leftovers(event)
             case JournalsCollected():
                 return self._collected(event)
             case JournalsDrained():
                 return self._drained(event)
             case JobPurged():
-                return self._forgotten(event)
-            case LaunchNoted(text):
-                self._board.log.say(text)
+                return self._purged(event)
+            case LogNote(text):
+                self._context.log.say(text)
         return set()
 
     def _collected(self, event: JournalsCollected) -> set[str]:
-        tracked = self._board.jobs.get(event.job_id)
+        tracked = self._context.jobs.get(event.job_id)
         if tracked is None or tracked.row.attempt != event.attempt:
             return set()
-        tracked.collected_at = self._board.now()
+        tracked.collected_at = self._context.now()
         return {event.job_id}
 
     def _drained(self, event: JournalsDrained) -> set[str]:
-        tracked = self._board.jobs.get(event.job_id)
+        tracked = self._context.jobs.get(event.job_id)
         if tracked is None or tracked.row.attempt != event.attempt:
             return set()
         tracked.drained = True
         if event.trouble:
-            with self._board.atomic():
-                add_note(self._board.store, event.job_id, event.trouble)
+            with self._context.atomic():
+                add_note(self._context.store, event.job_id, event.trouble)
         return {event.job_id}
 
     def _observed(self, event: Observed) -> set[str]:
-        board = self._board
+        context = self._context
         told = set(event.attempts)
         shown: dict[tuple[str, int], list[LearnerStatus]] = {}
         for seen in event.seen:
-            if seen.ref.home == board.places[event.place].home_uuid:
+            if seen.ref.home == context.places[event.place].home_uuid:
                 shown.setdefault((seen.ref.job_id, seen.ref.attempt), []).append(harmless(seen))
         touched = self.back(event.place)
         if event.whole:
-            concerned = board.jobs_at(event.place)
+            concerned = context.jobs_at(event.place)
         else:
-            concerned = [board.jobs[job_id] for job_id, _ in shown if job_id in board.jobs]
+            concerned = [context.jobs[job_id] for job_id, _ in shown if job_id in context.jobs]
         for tracked in concerned:
-            look = board.looks.get(tracked.row.id)
+            look = context.looks.get(tracked.row.id)
             if look is not None and event.whole and 0 <= look.serial <= event.serial:
-                del board.looks[tracked.row.id]
+                del context.looks[tracked.row.id]
                 self._looked(tracked, look, shown.get((tracked.row.id, look.attempt), []))
                 touched.add(tracked.row.id)
             elif tracked.attempt in told and tracked.is_launched:
@@ -111,10 +111,10 @@ class EventHandler:
 
     def _looked(self, tracked: TrackedJob, look: AwaitedProbe, shown: list[LearnerStatus]) -> None:
         if look.attempt == tracked.row.attempt:
-            tracked.looked_at(shown, stopped=look.stopped)
+            tracked.probed(shown, stopped=look.stopped)
         elif look.attempt == tracked.row.attempt - 1:
-            tracked.looked_at_previous(shown, self._board.now())
-        self._board.watch(tracked)
+            tracked.probed_previous(shown, self._context.now())
+        self._context.watch(tracked)
 
     def back(self, place: str) -> set[str]:
         """Note that a place answers that did not; return the jobs there."""
@@ -122,16 +122,16 @@ class EventHandler:
             return set()
         self._away.remove(place)
         touched: set[str] = set()
-        for tracked in self._board.jobs_at(place):
-            tracked.place_is_back()
+        for tracked in self._context.jobs_at(place):
+            tracked.reachable_again()
             touched.add(tracked.row.id)
         return touched
 
     def _unreachable(self, event: Unreachable) -> set[str]:
-        jobs = self._board.jobs_at(event.place)
+        jobs = self._context.jobs_at(event.place)
         if event.place not in self._away and event.answered_us is not None and jobs:
-            with self._board.atomic():
-                mark_seen(self._board.store, [tracked.row.id for tracked in jobs], event.answered_us)
+            with self._context.atomic():
+                mark_seen(self._context.store, [tracked.row.id for tracked in jobs], event.answered_us)
         self._away.add(event.place)
         touched: set[str] = set()
         for tracked in jobs:
@@ -145,51 +145,51 @@ class EventHandler:
         tracked = self._caller(event)
         if tracked is None:
             return set()
-        match event.doing:
+        match event.operation:
             case Operation.LAUNCH:
                 self._note(tracked, event.notes)
-                if tracked.launched(self._board.now()):
-                    self._board.place(tracked.row.place).look()
-                self._board.orders.pop(tracked.row.id, None)
+                if tracked.launched(self._context.now()):
+                    self._context.place(tracked.row.place).look()
+                self._context.orders.pop(tracked.row.id, None)
             case Operation.STOP if event.attempt == tracked.attempt:
                 times = 1 if tracked.stop_sent is None else tracked.stop_sent.times + 1
-                sent = StopSent(tracked.stopping, self._board.now(), times)
-                self._acting.look(tracked, tracked.attempt, sent)
+                sent = StopSent(tracked.stopping, self._context.now(), times)
+                self._executor.look(tracked, tracked.attempt, sent)
             case Operation.STOP:
-                self._acting.look(tracked, event.attempt)
+                self._executor.look(tracked, event.attempt)
             case Operation.REMOVE:
                 tracked.removed_all()
         return {tracked.row.id}
 
     def _caller(self, event: CallFinished | CallFailed) -> TrackedJob | None:
         """Return the job that waits for this; None when it has gone on without it."""
-        tracked = self._board.jobs.get(event.attempt.job_id)
-        if tracked is None or (tracked.doing, tracked.calling) != (event.doing, event.attempt):
+        tracked = self._context.jobs.get(event.attempt.job_id)
+        if tracked is None or (tracked.operation, tracked.calling) != (event.operation, event.attempt):
             return None
         return tracked
 
     def _note(self, tracked: TrackedJob, notes: tuple[str, ...]) -> None:
         """Keep in the job's history what its plan had to say, once."""
         if notes and not tracked.launches:
-            with self._board.atomic():
+            with self._context.atomic():
                 for text in notes:
-                    add_note(self._board.store, tracked.row.id, text)
+                    add_note(self._context.store, tracked.row.id, text)
 
     def _failed(self, event: CallFailed) -> set[str]:
         tracked = self._caller(event)
         if tracked is None:
             return set()
-        self._board.orders.pop(tracked.row.id, None)
+        self._context.orders.pop(tracked.row.id, None)
         trouble = event.trouble
         if trouble.kind == "unreachable" and trouble.reason.code == "S200":
             said = _away(tracked, trouble.reason.text)
             trouble = replace(trouble, reason=replace(trouble.reason, text=said))
         if tracked.trouble is None or tracked.trouble.reason.text != trouble.reason.text:
-            self._board.log.say(f"{tracked.row.id}: {event.doing}: {trouble.reason.text}")
-        if event.doing is Operation.REMOVE and self._left_nothing(tracked, trouble):
+            self._context.log.say(f"{tracked.row.id}: {event.operation}: {trouble.reason.text}")
+        if event.operation is Operation.REMOVE and self._left_nothing(tracked, trouble):
             tracked.removed_all()
         else:
-            tracked.call_failed(trouble, self._board.now())
+            tracked.call_failed(trouble, self._context.now())
         return {tracked.row.id}
 
     def _left_nothing(self, tracked: TrackedJob, trouble: BackendTrouble) -> bool:
@@ -197,40 +197,40 @@ class EventHandler:
         row = tracked.row
         if trouble.kind == "refused":
             # There is no such place or way any more, and nothing was ever seen there.
-            return not learners(self._board.store, row.id)
+            return not learners(self._context.store, row.id)
         if trouble.kind != "unreachable" or row.attempt > 1:
             return False
         # What ended while it was queued was never launched.
-        states = [one.state for one in transitions(self._board.store, row.id) if one.kind == "state"]
+        states = [one.state for one in transitions(self._context.store, row.id) if one.kind == "state"]
         return row.state in TERMINAL and states[-2:-1] == [State.QUEUED]
 
-    def _forgotten(self, event: JobPurged) -> set[str]:
-        tracked = self._board.jobs.get(event.job_id)
+    def _purged(self, event: JobPurged) -> set[str]:
+        tracked = self._context.jobs.get(event.job_id)
         if tracked is None:
             return set()
         if not event.failure:
-            self._board.drop(tracked)
-            self._board.jobs_changed()
+            self._context.drop(tracked)
+            self._context.jobs_changed()
             return set()
-        self._board.log.say(f"{event.job_id} is not removed yet: {event.failure}")
-        tracked.call_failed(BackendTrouble("unreachable", Reason(event.failure, "S200")), self._board.now())
+        self._context.log.say(f"{event.job_id} is not removed yet: {event.failure}")
+        tracked.call_failed(BackendTrouble("unreachable", Reason(event.failure, "S200")), self._context.now())
         return {event.job_id}
 
-    def _left_behind(self, event: LeftoversFound) -> None:
+    def _end_leftovers(self, event: LeftoversFound) -> None:
         """End learners that should not be there: of deleted jobs, and of attempts that are over.
 
         Of what the store does not know nothing is touched: it may be new, or have been rebuilt.
         """
-        place = self._board.places[event.place]
+        place = self._context.places[event.place]
         for ref in event.learners:
-            row = job(self._board.store, ref.job_id)
-            if row is None or ref.home != row.place.home(self._board.uuid):
+            row = job(self._context.store, ref.job_id)
+            if row is None or ref.home != row.place.home(self._context.uuid):
                 continue
             over = ref.attempt < row.attempt or (ref.attempt == row.attempt and row.state in TERMINAL)
             if row.deleted_us is None and not over:
                 continue
             attempt = AttemptRef(ref.home, ref.job_id, ref.attempt, row.learners)
-            self._board.log.say(
+            self._context.log.say(
                 f"{ref.job_id}: attempt {ref.attempt} is over, but learner {ref.learner} is there"
             )
             place.stop(attempt, StopRequest("kill", 0.0, by="the controller"))
@@ -238,8 +238,8 @@ class EventHandler:
                 place.remove([attempt], deleted=True)
 
     def _with(self, attempt: AttemptRef, tell: Callable[[TrackedJob], None]) -> set[str]:
-        tracked = self._board.jobs.get(attempt.job_id)
-        if tracked is None or tracked.attempt != attempt or tracked.doing is not Operation.LAUNCH:
+        tracked = self._context.jobs.get(attempt.job_id)
+        if tracked is None or tracked.attempt != attempt or tracked.operation is not Operation.LAUNCH:
             return set()
         tell(tracked)
         return {attempt.job_id}

@@ -32,11 +32,11 @@ class TrackedJob:
     """What the store has of the learners."""
     looked: bool = False
     doubt: bool = False
-    previous_gone: bool | None = None
-    doing: Operation = Operation.NOTHING
+    previous_is_over: bool | None = None
+    operation: Operation = Operation.NOTHING
     calling: AttemptRef | None = None
     """Which attempt that call concerns: this one, or the one before."""
-    calling_off: bool = False
+    is_cancelling: bool = False
     stopping: Literal["halt", "kill"] = "halt"
     """What the stop under way asks for."""
     launches: int = 0
@@ -54,7 +54,7 @@ class TrackedJob:
     verdict: QueueVerdict | None = None
     note: str = ""
     preparing: Preparing | None = None
-    said_at: float | None = None
+    reason_changed_at: float | None = None
     stop_sent: StopSent | None = None
     decided_since: float | None = None
     draining_since: float | None = None
@@ -77,7 +77,7 @@ class TrackedJob:
         return tracked
 
     def begin(
-        self, row: JobRow, known: Sequence[LearnerRow] = (), *, previous_gone: bool | None = None
+        self, row: JobRow, known: Sequence[LearnerRow] = (), *, previous_is_over: bool | None = None
     ) -> None:
         """Turn to an attempt, as if the controller had just been started."""
         fresh = TrackedJob(row, self.spec, self.home, draw=self.draw, asked_by=self.asked_by)
@@ -85,7 +85,7 @@ class TrackedJob:
             setattr(self, name, getattr(fresh, name))
         self.saved = {one.learner: replace(one, records_offset=0) for one in known}
         self.seen = {one.learner: seen_of(one, self.home) for one in known}
-        self.previous_gone = True if row.attempt == 1 else previous_gone
+        self.previous_is_over = True if row.attempt == 1 else previous_is_over
         self.begun = row.state is not State.QUEUED  # by a controller before this one
 
     @property
@@ -103,13 +103,13 @@ class TrackedJob:
         """Whether something of the attempt may be at the place."""
         return self.row.state is not State.QUEUED and self.row.state not in TERMINAL
 
-    def view(self, now: float) -> JobSnapshot:
+    def snapshot(self, now: float) -> JobSnapshot:
         """Return what a decision is made from."""
-        if self.decided_since is None and self.seen and is_decided(self._view(now)):
+        if self.decided_since is None and self.seen and is_decided(self._snapshot(now)):
             self.decided_since = now
-        return self._view(now)
+        return self._snapshot(now)
 
-    def _view(self, now: float) -> JobSnapshot:
+    def _snapshot(self, now: float) -> JobSnapshot:
         row = self.row
         return JobSnapshot(
             job_id=row.id,
@@ -126,9 +126,9 @@ class TrackedJob:
             seen=self.seen,
             looked=self.looked,
             doubt=self.doubt,
-            previous_gone=self.previous_gone,
-            doing=self.doing,
-            calling_off=self.calling_off,
+            previous_is_over=self.previous_is_over,
+            operation=self.operation,
+            is_cancelling=self.is_cancelling,
             launches=self.launches,
             launched_at=self.launched_at,
             fault=self.fault,
@@ -137,7 +137,7 @@ class TrackedJob:
             verdict=self.verdict,
             note=self.note,
             preparing=self.preparing,
-            said_at=self.said_at,
+            reason_changed_at=self.reason_changed_at,
             stop_sent=self.stop_sent,
             decided_since=self.decided_since,
             draining_since=self.draining_since,
@@ -147,10 +147,10 @@ class TrackedJob:
             cleaned=self.cleaned,
             removed=self.removed,
             unreachable=self.unreachable,
-            unbegun=self.away and not self.begun,
+            never_started=self.away and not self.begun,
         )
 
-    def wish(self) -> SlotRequest:
+    def slot_request(self) -> SlotRequest:
         """Return what the job wants of its place: nothing once its commands are over and it stores its results."""
         count = 0 if self.row.state is State.STORING else self.spec.learners
         cpus, slots = (self.spec.cpus or 0.0) * count, self.spec.gpus * count
@@ -179,20 +179,20 @@ class TrackedJob:
         if row.intent is not Intent.NONE:
             self.not_before = None
 
-    def call(self, doing: Operation, attempt: AttemptRef | None = None) -> None:
+    def call(self, operation: Operation, attempt: AttemptRef | None = None) -> None:
         """Note that a call at the place begins, for the current attempt or another one."""
-        self.doing, self.calling = doing, attempt or self.attempt
-        if doing is Operation.LAUNCH:
+        self.operation, self.calling = operation, attempt or self.attempt
+        if operation is Operation.LAUNCH:
             # They are launched again: that they are lost must not be taken for the end of what this launch begins.
             kept = {number: seen for number, seen in self.seen.items() if not never_began(seen)}
             self.look_after_launch |= len(kept) < len(self.seen)
             self.seen = kept
-        self.preparing, self.calling_off = None, False
+        self.preparing, self.is_cancelling = None, False
 
     def call_failed(self, trouble: BackendTrouble, now: float) -> None:
         """Note that the call failed. A launch may fail for good; all else is tried again, ever later."""
-        launching = self.doing is Operation.LAUNCH
-        self.doing, self.preparing = Operation.NOTHING, None
+        launching = self.operation is Operation.LAUNCH
+        self.operation, self.preparing = Operation.NOTHING, None
         if launching and trouble.kind in ("refused", "fault"):
             self.fault = trouble
             return
@@ -208,13 +208,13 @@ class TrackedJob:
         else:
             self.not_before = now + delay
 
-    def place_is_back(self) -> None:
+    def reachable_again(self) -> None:
         """Note that the place answers again: what could not be asked of it is asked at once."""
         self.unreachable, self.away = "", False
         if self.trouble is not None and self.trouble.kind == "unreachable":
             self.not_before, self.tries = None, 0
 
-    def place_answers(self) -> None:
+    def answered_again(self) -> None:
         """Note that the place says what it has, or that it will not: a launch there can be tried."""
         self.away = False
 
@@ -227,9 +227,9 @@ class TrackedJob:
         self.launched_at = now
         return look
 
-    def called_off(self) -> None:
+    def cancelled(self) -> None:
         """Note that a launch ended because it was called off."""
-        self.doing, self.preparing = Operation.NOTHING, None
+        self.operation, self.preparing = Operation.NOTHING, None
 
     def prepares(self, text: str, stage: Literal["preparing", "waiting", "starting"], now: float) -> None:
         """Note what a launch says that it does."""
@@ -247,7 +247,7 @@ class TrackedJob:
             self.doubt = bool(absent(self.seen, shown, expected=expected))
         return before != (self.seen, self.looked, self.doubt)
 
-    def looked_at(self, shown: Sequence[LearnerStatus], *, stopped: StopSent | None = None) -> None:
+    def probed(self, shown: Sequence[LearnerStatus], *, stopped: StopSent | None = None) -> None:
         """Take in everything there is of the attempt, as a look that was asked for shows it."""
         self._worked()
         known = self.seen
@@ -261,12 +261,12 @@ class TrackedJob:
         if stopped is not None:
             self.stop_sent = stopped
 
-    def looked_at_previous(self, shown: Iterable[LearnerStatus], now: float) -> None:
+    def probed_previous(self, shown: Iterable[LearnerStatus], now: float) -> None:
         """Take in what is left of the attempt before."""
         self._worked()
-        asked_to_end = self.previous_gone is False
-        self.previous_gone = not any(is_alive(seen) for seen in shown)
-        if not self.previous_gone and asked_to_end:
+        asked_to_end = self.previous_is_over is False
+        self.previous_is_over = not any(is_alive(seen) for seen in shown)
+        if not self.previous_is_over and asked_to_end:
             self.not_before = now + backoff_seconds(1, self.draw)
 
     def removed_all(self) -> None:
@@ -278,7 +278,7 @@ class TrackedJob:
             self.cleaned = True
 
     def _worked(self) -> None:
-        self.doing, self.preparing = Operation.NOTHING, None
+        self.operation, self.preparing = Operation.NOTHING, None
         self.trouble, self.tries, self.not_before = None, 0, None
 
     def _ref(self, learner: int) -> LearnerRef:

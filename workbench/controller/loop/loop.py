@@ -85,7 +85,7 @@ class Loop:
         self._log = log
         self._mailbox: SimpleQueue[Event] = SimpleQueue()
         writing = threading.Lock()
-        self._board = ControllerContext(
+        self._context = ControllerContext(
             home=home,
             uuid=home_uuid(home),
             store=store,
@@ -95,15 +95,15 @@ class Loop:
             journals=JournalIngestion(home, self.post, log, writing),
             writing=writing,
         )
-        self._acting = ActionExecutor(self._board)
-        self._asking = RequestHandler(self._board, self._track)
-        self._queueing = JobQueue(self._board)
-        self._hearing = EventHandler(self._board, self._acting)
+        self._executor = ActionExecutor(self._context)
+        self._request_handler = RequestHandler(self._context, self._track)
+        self._queue = JobQueue(self._context)
+        self._event_handler = EventHandler(self._context, self._executor)
         self._due: dict[str, float] = {}
         self._queue_at: float | None = None
         self._requests_at: float | None = 0.0
         self._sweep_at: dict[str, float] = {}
-        self._tidy_at: float | None = self._board.now() + SWEEP_AFTER_SECONDS
+        self._tidy_at: float | None = self._context.now() + SWEEP_AFTER_SECONDS
         self._tend_at: float | None = None
         self._idle_since: float | None = None
         self._woken = True
@@ -127,19 +127,19 @@ class Loop:
 
     def open_jobs(self) -> int:
         """Return how many jobs it looks after."""
-        return len(self._board.jobs)
+        return len(self._context.jobs)
 
     def run(self) -> str:
         """Work until it is told to end or there is nothing left to do for a while; return why it ended."""
-        board = self._board
-        board.journals.start()
+        context = self._context
+        context.journals.start()
         try:
             while not self._ended:
                 self._turn(drain(self._mailbox, self._timeout()))
         finally:
-            for place in board.places.values():
+            for place in context.places.values():
                 place.close()
-            board.journals.end()
+            context.journals.end()
         return self._ended
 
     def _turn(self, events: list[Event]) -> None:
@@ -147,20 +147,20 @@ class Loop:
         again, self._again = self._again, []
         for event in (*again, *events):
             touched |= self._guarded(partial(self._take, event), failed=event)
-        now = self._board.now()
+        now = self._context.now()
         due = min(self._load_at, self._load_at if self._requests_at is None else self._requests_at)
         if self._woken or now >= due:
             touched |= self._guarded(self._answer_requests)
         touched |= {job_id for job_id, at in self._due.items() if now >= at}
-        while touched or self._board.stirred or self._is_queue_due(now):
+        while touched or self._context.has_ended_jobs or self._is_queue_due(now):
             if self._is_queue_due(now):
                 touched |= self._look_at_queue()
             for job_id in sorted(touched):
                 self._settle(job_id)
             touched = set()
-            if self._board.stirred:
+            if self._context.has_ended_jobs:
                 # What just ended may have been waited for by others, and by who asked for it.
-                self._queueing.freed()
+                self._queue.slots_freed()
                 touched = self._guarded(self._answer_requests)
         self._look_around(now, events)
 
@@ -176,65 +176,65 @@ class Loop:
                 self._ended = why
                 return set()
             case CapacityUnknown():
-                self._queueing.unmeasured(event)
-                self._board.queue_stale = True
+                self._queue.unmeasured(event)
+                self._context.queue_stale = True
                 return set()
             case CapacityMeasured():
-                self._queueing.measured(event)
-                self._board.queue_stale = True
-                return self._hearing.back(event.place)
+                self._queue.measured(event)
+                self._context.queue_stale = True
+                return self._event_handler.back(event.place)
             case Unreachable(place):
-                self._queueing.unreached(place)
-                self._board.queue_stale = True
-        return self._hearing.take(event)
+                self._queue.unreachable_now(place)
+                self._context.queue_stale = True
+        return self._event_handler.take(event)
 
     def _load(self) -> None:
         """Take up the jobs that are open and not known yet."""
-        store = self._board.store
+        store = self._context.store
         if not self._loaded:
             # What a crash left in a history alone must be known before it is said again.
-            with self._board.atomic():
+            with self._context.atomic():
                 for job_id in {one.id for one in open_jobs(store)} | {
                     one.job_id for one in pending_requests(store)
                 }:
                     catch_up(store, job_id)
             self._loaded = True
         for row in open_jobs(store):
-            if row.id not in self._board.jobs:
+            if row.id not in self._context.jobs:
                 self._track(row)
                 self._due[row.id] = 0.0
                 # One that a crash kept from the rows was asked for by nobody else, and yet wants its turn.
-                self._board.queue_stale |= row.state is State.QUEUED
+                self._context.queue_stale |= row.state is State.QUEUED
 
     def _answer_requests(self) -> set[str]:
-        self._woken, self._board.stirred = False, False
-        now = self._board.now()
+        self._woken, self._context.has_ended_jobs = False, False
+        now = self._context.now()
         if now >= self._load_at:
             self._load()
             self._load_at = now + HEARTBEAT_SECONDS
-        touched = self._asking.look()
+        touched = self._request_handler.look()
         self._requests_at = None
-        self._board.queue_stale |= bool(touched)
+        self._context.queue_stale |= bool(touched)
         return touched
 
     def _is_queue_due(self, now: float) -> bool:
-        return self._board.queue_stale or (self._queue_at is not None and now >= self._queue_at)
+        return self._context.queue_stale or (self._queue_at is not None and now >= self._queue_at)
 
     def _look_at_queue(self) -> set[str]:
         """Ask the queue; return the jobs that its verdict changed for."""
-        self._board.queue_stale = False
-        before = {tracked.row.id: tracked.verdict for tracked in self._board.jobs.values()}
-        self._queue_at = self._queueing.look()
+        self._context.queue_stale = False
+        before = {tracked.row.id: tracked.verdict for tracked in self._context.jobs.values()}
+        self._queue_at = self._queue.look()
         return {
             tracked.row.id
-            for tracked in self._board.jobs.values()
+            for tracked in self._context.jobs.values()
             if tracked.row.state is State.QUEUED and tracked.verdict != before[tracked.row.id]
         }
 
     def _settle(self, job_id: str) -> None:
         """Decide and act until there is nothing to do for a job now."""
         self._due.pop(job_id, None)
-        tracked = self._board.jobs.get(job_id)
+        tracked = self._context.jobs.get(job_id)
         if tracked is None:
             return
         again: float | None = None
@@ -242,76 +242,76 @@ class Loop:
             again = self._act(tracked)
         except FabricError as error:
             self._say_once(f"{job_id}: {error}; it is tried again")
-            again = self._board.now() + STORE_AGAIN_SECONDS
+            again = self._context.now() + STORE_AGAIN_SECONDS
             self._guarded(partial(self._check, tracked))
         except Exception as error:
             # A defect of ours must stop no other job.
             self._log.bug(f"{job_id}", error)
-            again = self._board.now() + BUG_AGAIN_SECONDS
-        if again is not None and job_id in self._board.jobs:
+            again = self._context.now() + BUG_AGAIN_SECONDS
+        if again is not None and job_id in self._context.jobs:
             self._due[job_id] = again
 
     def _act(self, tracked: TrackedJob) -> float | None:
         for _ in range(STEPS):
-            decision = decide(tracked.view(self._board.now()))
+            decision = decide(tracked.snapshot(self._context.now()))
             for action in decision.actions:
-                self._acting.do(tracked, action)
+                self._executor.do(tracked, action)
                 if isinstance(action, Untrack | Purge):
                     return None
             if not decision.actions:
-                self._acting.save_learners(tracked)
+                self._executor.save_learners(tracked)
                 return decision.until
         raise RuntimeError(f"no rest after {STEPS} steps: {decision}")
 
     def _check(self, tracked: TrackedJob) -> set[str]:
         """Begin anew with a job whose row is not what it was taken for: a rebuilt store, a history that was ahead."""
-        row = job(self._board.store, tracked.row.id)
+        row = job(self._context.store, tracked.row.id)
         if row is None or row.deleted_us is not None:
-            self._board.drop(tracked)
+            self._context.drop(tracked)
         elif (row.attempt, row.state) != (tracked.row.attempt, tracked.row.state):
-            self._board.drop(tracked)
+            self._context.drop(tracked)
             self._track(row)
-            self._board.place(row.place).look()
+            self._context.place(row.place).look()
         return set()
 
     def _track(self, row: JobRow) -> TrackedJob:
-        board = self._board
+        context = self._context
         try:
-            spec = detail(board.store, row.id).spec
+            spec = detail(context.store, row.id).spec
         except FabricError as error:
             # Its folder is gone: it can still be seen, stopped and deleted.
             self._log.say(f"{row.id}: {error}")
             spec = JobSpec(name=row.name, learners=row.learners, gpus=row.gpus, cpus=row.cpus)
-        known = learners(board.store, row.id, row.attempt)
-        tracked = TrackedJob.load(row, spec, row.place.home(board.uuid), known)
+        known = learners(context.store, row.id, row.attempt)
+        tracked = TrackedJob.load(row, spec, row.place.home(context.uuid), known)
         tracked.draw = random_share()
         if row.next_try_us is not None:
             # A clock that jumped must not make it wait for ever.
             left = max(0.0, (row.next_try_us - now_us()) / 1e6)
             longest = backoff_seconds(row.restarts + row.platform_restarts, 1.0)
-            tracked.not_before = board.now() + min(left, longest)
-        board.add(tracked)
-        place = board.place(row.place)
-        self._sweep_at.setdefault(place.key, board.now() + SWEEP_AFTER_SECONDS)
+            tracked.not_before = context.now() + min(left, longest)
+        context.add(tracked)
+        place = context.place(row.place)
+        self._sweep_at.setdefault(place.key, context.now() + SWEEP_AFTER_SECONDS)
         if tracked.is_launched:
-            board.journals.follow(row.id, row.attempt, spec.learners)
-            board.watch(tracked)
+            context.journals.follow(row.id, row.attempt, spec.learners)
+            context.watch(tracked)
         return tracked
 
     def _look_around(self, now: float, events: list[Event]) -> None:
         """Do what is due though nothing happened."""
         if self._tidy_at is not None and now >= self._tidy_at:
             self._tidy_at = None
-            arguments = (self._board.home, self._log, self.post)
+            arguments = (self._context.home, self._log, self.post)
             threading.Thread(target=tidy_up, args=arguments, name="tidy up", daemon=True).start()
         for key, at in list(self._sweep_at.items()):
             if now >= at:
                 self._sweep_at[key] = float("inf")
-                self._board.places[key].sweep()
+                self._context.places[key].sweep()
         if not events and not self._settings.is_ours():
             self._ended = self._ended or "its lock file was removed"
         self._tend_at = self._tend()
-        if self._board.jobs or self._again or not self._loaded or self._tend_at is not None:
+        if self._context.jobs or self._again or not self._loaded or self._tend_at is not None:
             self._idle_since = None
             return
         self._idle_since = now if self._idle_since is None else self._idle_since
@@ -324,19 +324,19 @@ class Loop:
 
     def _tend(self) -> float | None:
         """Have machines stopped that idle; return when the next one is due."""
-        if not self._board.places:
+        if not self._context.places:
             return None
-        open_at = {(job.row.place.type, job.row.place.address) for job in self._board.jobs.values()}
+        open_at = {(job.row.place.type, job.row.place.address) for job in self._context.jobs.values()}
         due = [
             place.tend(busy=(place.ref.type, place.ref.address) in open_at)
-            for place in self._board.places.values()
+            for place in self._context.places.values()
         ]
         return min((at for at in due if at is not None), default=None)
 
     def _timeout(self) -> float:
-        now = self._board.now()
+        now = self._context.now()
         times = [self._load_at, *self._due.values(), *self._sweep_at.values()]
-        times += [at for place in self._board.places.values() if (at := place.check(now)) is not None]
+        times += [at for place in self._context.places.values() if (at := place.check(now)) is not None]
         times += [
             at for at in (self._queue_at, self._requests_at, self._tidy_at, self._tend_at) if at is not None
         ]
@@ -350,18 +350,18 @@ class Loop:
             return do()
         except FabricError as error:
             self._say_once(f"{error}; it is tried again")
-            later = self._board.now() + STORE_AGAIN_SECONDS
+            later = self._context.now() + STORE_AGAIN_SECONDS
             if failed is not None:
                 self._again.append(failed)
         except Exception as error:
             self._log.bug("news" if failed is not None else "requests", error)
-            later = self._board.now() + BUG_AGAIN_SECONDS
+            later = self._context.now() + BUG_AGAIN_SECONDS
         self._requests_at, self._load_at = later, max(self._load_at, later)
         return set()
 
     def _say_once(self, text: str) -> None:
         """Say it, unless that was said not long ago: what is tried every second fails with the same words."""
-        now = self._board.now()
+        now = self._context.now()
         if now >= self._said.get(text, -SAID_SECONDS) + SAID_SECONDS:
             self._said = {one: at for one, at in self._said.items() if now < at + SAID_SECONDS} | {text: now}
             self._log.say(text)

@@ -22,13 +22,13 @@ ENDED: Final = ":ended"
 class Gates:
     """Looks at the jobs that wait, oldest first, once for each look at the queues."""
 
-    def __init__(self, board: ControllerContext) -> None:
-        self._board = board
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
 
     def hold(self, waiting: Sequence[TrackedJob]) -> list[TrackedJob]:
         """Give those that are held back their verdict; return the others, which may queue."""
         under_way: dict[str, int] = {}
-        for tracked in self._board.jobs.values():
+        for tracked in self._context.jobs.values():
             if tracked.is_launched and (sweep := _sweep(tracked)):
                 under_way[sweep] = under_way.get(sweep, 0) + 1
         free: list[TrackedJob] = []
@@ -45,8 +45,8 @@ class Gates:
     def _behind_others(self, tracked: TrackedJob) -> QueueVerdict | None:
         for wanted in tracked.spec.after:
             job_id, _, mode = wanted.partition(":")
-            known = self._board.jobs.get(job_id)
-            row = known.row if known is not None else job(self._board.store, job_id)
+            known = self._context.jobs.get(job_id)
+            row = known.row if known is not None else job(self._context.store, job_id)
             if verdict := _verdict(job_id, row, may_fail=f":{mode}" == ENDED):
                 return verdict
         return None
@@ -90,9 +90,9 @@ BUSY_LONGEST_SECONDS: Final = 30.0
 class JobQueue:
     """The queues of all places. A machine that is reached in two ways is one queue."""
 
-    def __init__(self, board: ControllerContext) -> None:
-        self._board = board
-        self._gates = Gates(board)
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._gates = Gates(context)
         self._measured: dict[str, CapacityMeasured] = {}
         self._asked: dict[str, float] = {}
         self._refusing: set[str] = set()
@@ -102,10 +102,10 @@ class JobQueue:
         """Give every job that waits its verdict; return when to look again though nothing happens."""
         waiting: dict[str, list[TrackedJob]] = {}
         running: dict[str, list[TrackedJob]] = {}
-        queued = [one for one in self._board.jobs.values() if one.row.state is State.QUEUED]
+        queued = [one for one in self._context.jobs.values() if one.row.state is State.QUEUED]
         for tracked in self._gates.hold(queued):
             waiting.setdefault(_machine(tracked), []).append(tracked)
-        for tracked in self._board.jobs.values():
+        for tracked in self._context.jobs.values():
             if tracked.is_launched:
                 running.setdefault(_machine(tracked), []).append(tracked)
         times = [self._queue(jobs, running.get(machine, [])) for machine, jobs in waiting.items()]
@@ -113,14 +113,14 @@ class JobQueue:
 
     def measured(self, found: CapacityMeasured) -> None:
         """Take in what a place has. Slots that others held may be free now."""
-        board = self._board
+        context = self._context
         self._asked.pop(found.place, None)
-        for tracked in board.jobs_at(found.place):
-            tracked.place_answers()
+        for tracked in context.jobs_at(found.place):
+            tracked.answered_again()
             self._refusing.discard(_machine(tracked))
             self._measured[_machine(tracked)] = found
-            if tracked.busy and tracked.busy_until is not None and board.now() >= tracked.busy_until:
-                wanted = tracked.wish().slots
+            if tracked.busy and tracked.busy_until is not None and context.now() >= tracked.busy_until:
+                wanted = tracked.slot_request().slots
                 if found.capacity is None or found.free_slots >= wanted:
                     tracked.busy, tracked.busy_until = "", None
                 else:
@@ -128,61 +128,61 @@ class JobQueue:
 
     def unmeasured(self, event: CapacityUnknown) -> None:
         """Take in that a place will not say what it has: a launch there is tried, and says why."""
-        for tracked in self._board.jobs_at(event.place):
-            tracked.place_answers()
+        for tracked in self._context.jobs_at(event.place):
+            tracked.answered_again()
             self._refusing.add(_machine(tracked))
 
-    def unreached(self, place: str) -> None:
+    def unreachable_now(self, place: str) -> None:
         """Note that a place does not answer: it is asked again soon, not only after a lost answer's time."""
         if place in self._asked:
-            self._asked[place] = self._board.now() + RETRY_LONGEST_SECONDS - MEASURE_AGAIN_SECONDS
+            self._asked[place] = self._context.now() + RETRY_LONGEST_SECONDS - MEASURE_AGAIN_SECONDS
 
-    def freed(self) -> None:
+    def slots_freed(self) -> None:
         """Note that a job let go of what it held: who waits for slots looks again at once."""
-        for tracked in self._board.jobs.values():
+        for tracked in self._context.jobs.values():
             known = self._measured.get(_machine(tracked))
             # Where a place queues by itself, all at once would be in each other's way again.
             if tracked.busy and (known is None or known.capacity is not None):
-                tracked.busy_until = self._board.now()
+                tracked.busy_until = self._context.now()
 
     def _queue(self, waiting: list[TrackedJob], running: list[TrackedJob]) -> float | None:
-        now = self._board.now()
-        wishing, times = [], []
+        now = self._context.now()
+        ready, times = [], []
         for tracked in waiting:
-            wish = tracked.wish()
-            if not (wish.cpus or wish.slots or tracked.away):
+            slot_request = tracked.slot_request()
+            if not (slot_request.cpus or slot_request.slots or tracked.away):
                 tracked.verdict = _sent_back(tracked, now)
                 times += [tracked.busy_until] if tracked.busy_until is not None else []
             elif tracked.not_before is not None and now < tracked.not_before:
                 tracked.verdict = None  # it is not in the queue before its time
                 times.append(tracked.not_before)
             else:
-                wishing.append(tracked)
-        if not wishing:
+                ready.append(tracked)
+        if not ready:
             return min(times, default=None)
-        machine = _machine(wishing[0])
+        machine = _machine(ready[0])
         known = self._measured.get(machine)
-        looks = [at for tracked in wishing if tracked.busy and (at := tracked.busy_until) is not None]
-        away = [tracked for tracked in wishing if tracked.away]
+        looks = [at for tracked in ready if tracked.busy and (at := tracked.busy_until) is not None]
+        away = [tracked for tracked in ready if tracked.away]
         if known is None or away or any(at <= now for at in looks):
-            looks.append(self._measure(self._board.place(wishing[0].row.place)))
+            looks.append(self._measure(self._context.place(ready[0].row.place)))
         times += looks
         for tracked in away:
             tracked.verdict = None
-            wishing.remove(tracked)
+            ready.remove(tracked)
         refusing = known is None and machine in self._refusing
         if refusing or (known is not None and known.capacity is None):
-            for tracked in wishing:
+            for tracked in ready:
                 tracked.verdict = _sent_back(tracked, now)
         elif known is not None and known.capacity is not None:
-            holding = [one.wish() for one in running]
-            verdicts = schedule(known.capacity, holding, [one.wish() for one in wishing])
-            for tracked in wishing:
+            holding = [one.slot_request() for one in running]
+            verdicts = schedule(known.capacity, holding, [one.slot_request() for one in ready])
+            for tracked in ready:
                 tracked.verdict = verdicts[tracked.row.id]
         return min((at for at in times if at > now), default=None)
 
     def _measure(self, place: BackendWorker) -> float:
-        now = self._board.now()
+        now = self._context.now()
         asked = self._asked.get(place.key)
         if asked is None or now >= asked + MEASURE_AGAIN_SECONDS:
             asked = self._asked[place.key] = now
@@ -192,7 +192,7 @@ class JobQueue:
     def _still_busy(self, tracked: TrackedJob, found: CapacityMeasured, wanted: int) -> None:
         tracked.tries += 1
         pause = min(backoff_seconds(tracked.tries, tracked.draw), BUSY_LONGEST_SECONDS)
-        tracked.busy_until = self._board.now() + pause
+        tracked.busy_until = self._context.now() + pause
         if found.holders:
             count = f"{wanted} GPU" + ("" if wanted == 1 else "s")
             tracked.busy = f"waits for {count}: {found.holders}"

@@ -22,7 +22,7 @@ from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.db.identity import home_uuid
 from workbench.store.db.rows import JobDetail, LearnerRow
-from workbench.store.jobs import deleted_jobs, mark_deleted, mend_end
+from workbench.store.jobs import correct_end, deleted_jobs, mark_deleted
 from workbench.store.queries.learners import learners, save_learner
 
 TRIES = 5
@@ -128,7 +128,7 @@ def correct_outcome(store: Store, whole: JobDetail, origin: str) -> State:
     with store.atomic():
         for each in mended:
             save_learner(store, each)
-        mend_end(
+        correct_end(
             store, row.id, row.attempt, state, reason, exit_code=exit_code, exit_by=exit_by, text=SAID, origin=origin
         )  # fmt: skip
     return state

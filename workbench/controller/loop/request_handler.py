@@ -20,8 +20,8 @@ Track = Callable[[JobRow], TrackedJob]
 class RequestHandler:
     """The open requests."""
 
-    def __init__(self, board: ControllerContext, track: Track) -> None:
-        self._board = board
+    def __init__(self, context: ControllerContext, track: Track) -> None:
+        self._context = context
         self._track = track
 
     def look(self) -> set[str]:
@@ -30,7 +30,7 @@ class RequestHandler:
         Raises:
             FabricError: the store takes nothing now; what was answered stays so, the rest is asked again.
         """
-        pending = pending_requests(self._board.store)
+        pending = pending_requests(self._context.store)
         touched = set()
         for index, request in enumerate(pending):
             later = [one.kind for one in pending[index + 1 :] if one.job_id == request.job_id]
@@ -39,29 +39,29 @@ class RequestHandler:
         return touched
 
     def _answer(self, request: RequestRow, later: list[str]) -> bool:
-        board, store = self._board, self._board.store
+        context, store = self._context, self._context.store
         job_id = request.job_id
         if request.kind == "restart_controller":
-            with board.atomic():
+            with context.atomic():
                 settle_request(store, request.id, DONE)
-            board.post(EndRequested(f"{request.who} asked for another one"))
+            context.post(EndRequested(f"{request.who} asked for another one"))
             return False
         row = job(store, job_id) if job_id else None
         found = answer(request.kind, row, later)
         match found:
             case Settle(outcome):
-                with board.atomic():
+                with context.atomic():
                     settle_request(store, request.id, outcome)
                 if request.kind != "submit" or row is None:
                     return False
-                if job_id not in board.jobs and row.ended_us is None:
+                if job_id not in context.jobs and row.ended_us is None:
                     self._track(row)
             case Intend(intent):
-                with board.atomic():
+                with context.atomic():
                     set_intent(store, job_id, intent, who=request.who, origin=request.origin)
                 self._asked(job_id, request.who)
             case Resume():
-                with board.atomic():
+                with context.atomic():
                     said = request.payload.get("set") or []
                     reason = Reason(
                         f"resumed by {request.who}" + (f" with {', '.join(said)}" if said else "")
@@ -80,25 +80,25 @@ class RequestHandler:
                     settle_request(store, request.id, DONE)
                 self._begin(job_id)
             case Hurry():
-                with board.atomic():
+                with context.atomic():
                     settle_request(store, request.id, DONE)
-                if job_id in board.jobs:
-                    board.jobs[job_id].not_before = None
+                if job_id in context.jobs:
+                    context.jobs[job_id].not_before = None
             case _:
                 self._remember(job_id, request)
                 return False
         return True
 
     def _asked(self, job_id: str, who: str) -> None:
-        row = job(self._board.store, job_id)
+        row = job(self._context.store, job_id)
         assert row is not None
-        tracked = self._board.jobs.get(job_id) or self._track(row)
+        tracked = self._context.jobs.get(job_id) or self._track(row)
         tracked.asked(row, who)
 
     def _begin(self, job_id: str) -> None:
-        row = job(self._board.store, job_id)
+        row = job(self._context.store, job_id)
         assert row is not None
-        tracked = self._board.jobs.get(job_id)
+        tracked = self._context.jobs.get(job_id)
         if tracked is None:
             self._track(row)
         else:
@@ -106,7 +106,7 @@ class RequestHandler:
 
     def _remember(self, job_id: str, request: RequestRow) -> None:
         """Know again, after a restart of the controller, who asked for what is under way."""
-        tracked = self._board.jobs.get(job_id)
+        tracked = self._context.jobs.get(job_id)
         if tracked is not None and tracked.row.intent is _INTENTS.get(request.kind) and not tracked.asked_by:
             tracked.asked_by = request.who
 

@@ -70,7 +70,7 @@ class LoginAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _OpenConnection:
     """A connection that a login made."""
 
     connection: tuple[str, str, str]
@@ -84,7 +84,7 @@ class LoginSessions:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._logins: dict[str, LoginAttempt] = {}
-        self._kept: list[_Kept] = []
+        self._kept: list[_OpenConnection] = []
 
     def begin(self, name: str, place: Mapping[str, Any], done: Callable[[], None]) -> None:
         """Log in to a place; ``name`` is how the client looks in, ``done`` is called once it lets us in."""
@@ -139,7 +139,7 @@ class LoginSessions:
         else:
             self.holds()
             with self._lock:
-                self._kept.append(_Kept(connection_of(options), shared))
+                self._kept.append(_OpenConnection(connection_of(options), shared))
             CREDENTIALS.hold({})  # places that were told to wait may be tried again
             login.is_done = True
             done()

@@ -23,15 +23,15 @@ HELD_SECONDS: Final = 10.0
 _AGAIN_SECONDS: Final = 0.01
 
 
-def announce(home: Home, place: TargetRef) -> None:
+def request_prewarm(home: Home, place: TargetRef) -> None:
     """Tell the controller, in the background, that a job for a place is about to come; nobody waits for that."""
-    threading.Thread(target=_tell, args=(home, asdict(place)), name="announce", daemon=True).start()
+    threading.Thread(target=_tell, args=(home, asdict(place)), name="request prewarm", daemon=True).start()
 
 
-def expect(place: Mapping[str, Any]) -> None:
+def prewarm(place: Mapping[str, Any]) -> None:
     """Reach a place in the background, and keep it for a while. What fails is told by the job that comes."""
     ref = TargetRef(**place)
-    threading.Thread(target=_open, args=(ref,), name=f"expect {ref.backend}", daemon=True).start()
+    threading.Thread(target=_open, args=(ref,), name=f"prewarm {ref.backend}", daemon=True).start()
 
 
 def _tell(home: Home, place: Mapping[str, Any]) -> None:
@@ -52,7 +52,7 @@ def _open(ref: TargetRef) -> None:
         SHARED.close(shared)
 
 
-MODULES: Final = (
+PRELOADED_MODULES: Final = (
     "backends.local.backend",
     "backends.local.host",
     "runners.process.runner",
@@ -67,7 +67,7 @@ MODULES: Final = (
 """Else a thread imports them once the job is there, with everybody waiting."""
 
 
-def warm_up() -> threading.Thread:
+def preload_modules() -> threading.Thread:
     """Import them in a thread of its own; what cannot be imported is told by whoever needs it."""
     thread = threading.Thread(target=_import, name="warming up", daemon=True)
     thread.start()
@@ -75,6 +75,6 @@ def warm_up() -> threading.Thread:
 
 
 def _import() -> None:
-    for module in MODULES:
+    for module in PRELOADED_MODULES:
         with contextlib.suppress(Exception):
             importlib.import_module(module)

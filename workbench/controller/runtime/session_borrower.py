@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from backends.contract.host import Backend, BackendOptions
-from backends.ssh.shared_sessions import BORROWING, LentPipe
+from backends.ssh.shared_sessions import SESSION_SHARING, SharedPipe
 from workbench.controller.runtime.connect import dial
 from workbench.paths import Home, default_home
 
@@ -17,16 +17,16 @@ SESSION_SECONDS: Final = 15.0
 """How long a place may take to begin a session on a connection that stands."""
 
 
-def load_place(options: BackendOptions) -> Backend:
+def load_client_backend(options: BackendOptions) -> Backend:
     """Load a backend in a client's process; nothing is reached yet."""
     from backends.registry import load_backend
 
-    BORROWING.lend_by(SharedSessionOffer(Home(default_home())))
+    SESSION_SHARING.lend_by(ControllerSessions(Home(default_home())))
     return load_backend(options)
 
 
 @dataclass(frozen=True, slots=True)
-class SharedSessionOffer:
+class ControllerSessions:
     """Sessions on the connections that a home's controller has logged in to."""
 
     home: Home
@@ -39,7 +39,7 @@ class SharedSessionOffer:
         stream.close()
         return True
 
-    def session(self, options: BackendOptions, command: str) -> LentPipe | None:
+    def session(self, options: BackendOptions, command: str) -> SharedPipe | None:
         """Run a command on it; None where none stands, or the place gives no more sessions."""
         stream = self._ask(options, command)
         if stream is None:
@@ -49,7 +49,7 @@ class SharedSessionOffer:
             stream.close()
             return None
         stream.settimeout(None)
-        return LentPipe(stream)
+        return SharedPipe(stream)
 
     def _ask(self, options: BackendOptions, command: str) -> socket.socket | None:
         stream = dial(self.home, "lend", place=asdict(options), command=command)

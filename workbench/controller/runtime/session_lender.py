@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from backends.contract.host import BackendOptions
-from backends.ssh.shared_sessions import Lends, connection_of, relay
+from backends.ssh.shared_sessions import SharesSessions, connection_of, relay
 from workbench.controller.runtime.login_server import LOGINS
 from workbench.errors import FabricError
 
 
-def lend(said: Mapping[str, Any], stream: socket.socket) -> None:
+def share_session(said: Mapping[str, Any], stream: socket.socket) -> None:
     """Run the ``command`` of a client at a ``place``, and be its streams until either has ended.
 
     The client is told in a line whether a connection stands, and in a second one that the command runs; after that
@@ -21,8 +21,8 @@ def lend(said: Mapping[str, Any], stream: socket.socket) -> None:
     """
     place = LOGINS.place(connection_of(BackendOptions(**said["place"])))
     command = str(said["command"])
-    _tell(stream, ok=isinstance(place, Lends))
-    if not isinstance(place, Lends) or not command:
+    _tell(stream, ok=isinstance(place, SharesSessions))
+    if not isinstance(place, SharesSessions) or not command:
         return
     try:
         pipe = place.session(command)

@@ -11,16 +11,16 @@ from typing import Final, Literal
 from backends.contract.on_demand import read_demand
 from runners.interface import AttemptRef, LaunchRequest, Runner, StopRequest
 from workbench.clock import elapsed_seconds
-from workbench.controller.decide.errors import mask, sentence, trouble_of
+from workbench.controller.decide.errors import classify_error, mask, sentence
 from workbench.controller.decide.messages import (
     CallCancelled,
     CallFailed,
     CallFinished,
     CapacityUnknown,
     Event,
-    LaunchNoted,
     LaunchProgressed,
     LeftoversFound,
+    LogNote,
     Unreachable,
 )
 from workbench.controller.decide.model import BackendTrouble, Operation
@@ -51,7 +51,7 @@ COLLECT_TRIES: Final = 5
 """How often a place that answers is asked for what an attempt made, before it is left there."""
 
 
-class _CalledOff(FabricError):
+class _Cancelled(FabricError):
     """Raised out of a launch's progress when the launch was called off."""
 
 
@@ -62,7 +62,7 @@ class LaunchOrder:
     attempt: AttemptRef
     request: Callable[[], LaunchRequest]
     """Reads what is needed, in the thread that makes the launch."""
-    called_off: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
 
 
 class BackendWorker:
@@ -121,7 +121,7 @@ class BackendWorker:
         late = call.overdue
 
         def overdue() -> Event | None:
-            order.called_off.set()  # should it come back, it must not go on
+            order.cancelled.set()  # should it come back, it must not go on
             return late()
 
         call.overdue = overdue
@@ -171,7 +171,7 @@ class BackendWorker:
             try:
                 return self._open(wanted=True).measure(self.key)
             except BaseException as error:
-                if trouble_of(error, started=False).kind == "refused":
+                if classify_error(error, started=False).kind == "refused":
                     return CapacityUnknown(self.key)
                 return Unreachable(self.key, sentence(error))  # asked again after a while
 
@@ -233,19 +233,19 @@ class BackendWorker:
                 tries += 1
                 if tries >= COLLECT_TRIES:
                     self._post(
-                        LaunchNoted(f"{attempt.job_id}: what it made stays at the place: {sentence(error)}")
+                        LogNote(f"{attempt.job_id}: what it made stays at the place: {sentence(error)}")
                     )
                     return
             call.heartbeat()
             self._closed.wait(COLLECT_AGAIN_SECONDS)
 
     def _launch(self, order: LaunchOrder, call: Call) -> Event:
-        if order.called_off.is_set():
+        if order.cancelled.is_set():
             return CallCancelled(order.attempt)
 
         def progress(text: str, *, stage: Literal["preparing", "waiting", "starting"]) -> None:
-            if order.called_off.is_set():
-                raise _CalledOff("called off")
+            if order.cancelled.is_set():
+                raise _Cancelled("called off")
             call.heartbeat()
             self._post(LaunchProgressed(order.attempt, mask(text, secrets.values()), stage))
 
@@ -258,11 +258,11 @@ class BackendWorker:
             plan = runner.plan(request)
             started = True
             runner.launch(plan, progress)
-        except _CalledOff:
+        except _Cancelled:
             return CallCancelled(order.attempt)
         except BaseException as error:
             # Whatever a plug-in raises is a sentence in the job's reason, and nobody else's business.
-            trouble = trouble_of(error, started=started, secrets=secrets.values())
+            trouble = classify_error(error, started=started, secrets=secrets.values())
             return CallFailed(Operation.LAUNCH, order.attempt, trouble)
         return CallFinished(Operation.LAUNCH, order.attempt, plan.notes)
 
@@ -279,7 +279,7 @@ class BackendWorker:
             try:
                 return run()
             except BaseException as error:
-                return CallFailed(doing, attempt, trouble_of(error, started=started))
+                return CallFailed(doing, attempt, classify_error(error, started=started))
 
         def overdue() -> Event:
             self._let_go()
@@ -352,6 +352,6 @@ def _on_demand(ref: TargetRef, post: Post) -> OnDemand | None:
     try:
         demand = read_demand(ref.options.get("on_demand"))
     except ConfigError as error:
-        post(LaunchNoted(f"{ref.backend}: {error}"))
+        post(LogNote(f"{ref.backend}: {error}"))
         return None
-    return OnDemand(ref.backend, demand, lambda text: post(LaunchNoted(text))) if demand is not None else None
+    return OnDemand(ref.backend, demand, lambda text: post(LogNote(text))) if demand is not None else None

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from backends.contract.on_demand import Demand
+from backends.contract.on_demand import OnDemandSettings
 from workbench.clock import elapsed_seconds
 from workbench.errors import PlaceUnreachable
 
@@ -30,7 +30,7 @@ STOP_AGAIN_SECONDS: Final = 60.0
 class OnDemand:
     """One machine's. Threads may use it at once."""
 
-    def __init__(self, name: str, demand: Demand, say: Callable[[str], None]) -> None:
+    def __init__(self, name: str, demand: OnDemandSettings, say: Callable[[str], None]) -> None:
         self._name = name
         self._demand = demand
         self._say = say

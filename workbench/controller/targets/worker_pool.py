@@ -54,13 +54,13 @@ class WorkerPool:
         """Make a call as soon as a thread is free; when too many hang it is told as overdue at once."""
         with self._lock:
             self._left = [thread for thread in self._left if thread.is_alive()]
-            hopeless = len(self._left) >= LEFT_BEHIND_LIMIT
-            if not hopeless:
+            is_exhausted = len(self._left) >= LEFT_BEHIND_LIMIT
+            if not is_exhausted:
                 self._queue.put(call)
                 self._open += 1
                 if self._open > len(self._running) < self._width:
                     self._start_thread()
-        if hopeless:
+        if is_exhausted:
             self._tell(call.overdue())
 
     def check(self, now: float) -> float | None:

@@ -11,7 +11,7 @@ from workbench.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runners.container.image_transfer import Sent
+    from runners.container.image_transfer import TransferResult
 
 
 def load_images(backend: str, file: Path) -> list[str]:
@@ -29,7 +29,7 @@ def load_images(backend: str, file: Path) -> list[str]:
         return load(_engine(host, backend), file)
 
 
-def send_image(backend: str, image: str, notify: Callable[[str], None]) -> Sent:
+def send_image(backend: str, image: str, notify: Callable[[str], None]) -> TransferResult:
     """Send an image of this machine's engine to a backend's; only layers that it lacks travel.
 
     Args:

@@ -97,12 +97,12 @@ def open_backend(options: BackendOptions) -> Backend:
 
         return load_backend(options)
     from workbench.controller.runtime.login_client import with_person
-    from workbench.controller.runtime.session_borrower import load_place
+    from workbench.controller.runtime.session_borrower import load_client_backend
     from workbench.paths import Home, default_home
     from workbench.services.backends import prompts
 
     with_person(Home(default_home()), prompts.answer)
-    return load_place(options)
+    return load_client_backend(options)
 
 
 def _choose_runner(backend: Backend, requested: str, spec: JobSpec) -> tuple[str, list[str]]:

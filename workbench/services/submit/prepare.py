@@ -100,7 +100,7 @@ def prepare(
         UnknownName: there is no such backend or runner.
     """
     from workbench.config.secrets import find_secrets
-    from workbench.controller.runtime.prewarm import announce
+    from workbench.controller.runtime.prewarm import request_prewarm
     from workbench.services.backends.placement import choose_target
     from workbench.services.submit import submit_environment
     from workbench.services.submit.credentials import (
@@ -124,7 +124,7 @@ def prepare(
         options.backend, options.runner, loaded.spec, context=options.context, namespace=options.namespace
     )
     if launch and target.type == "ssh":
-        announce(home, target)
+        request_prewarm(home, target)
     check_target(manifest, target, home, chain)
     check_folders([*options.data, *([options.results] if options.results else [])], target)
     check_stores(loaded.spec, target, home, launch=launch)

@@ -204,11 +204,11 @@ def hosts(home: Home) -> Iterator[Finding]:
 
 
 def _ask(options: BackendOptions, found: dict[str, list[Finding]]) -> None:
-    from workbench.controller.runtime.session_borrower import load_place
+    from workbench.controller.runtime.session_borrower import load_client_backend
 
     subject = f"place {options.name}"
     try:
-        findings = list(load_place(options).probe())
+        findings = list(load_client_backend(options).probe())
     except PlaceUnreachable as error:
         found[options.name] = [
             Finding(subject, error.message, "lack", "no job can run there now", error.hint)

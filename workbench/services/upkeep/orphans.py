@@ -72,9 +72,9 @@ def _leftover_folders(
 
 def _remove_folder(options: BackendOptions, job_id: str, ours: str) -> None:
     from runners.registry import load_runner
-    from workbench.controller.runtime.session_borrower import load_place
+    from workbench.controller.runtime.session_borrower import load_client_backend
 
-    with closing(load_place(options).open()) as target:
+    with closing(load_client_backend(options).open()) as target:
         runner = load_runner("process")(target, home_uuid=ours)
         with closing(runner):
             runner.remove_job(job_id)
@@ -118,11 +118,11 @@ def find_leftovers(store: Store, backend: str = "") -> FoundLeftovers:
 
 def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
     from runners.registry import load_runner
-    from workbench.controller.runtime.session_borrower import load_place
+    from workbench.controller.runtime.session_borrower import load_client_backend
     from workbench.store.db.database import home_uuid
 
     ours = home_uuid(store.home)
-    backend = load_place(options)
+    backend = load_client_backend(options)
     folders: dict[tuple[str, str], None] = {}
     with_learners: set[tuple[str, str]] = set()
     for runner_name in backend.runners():
@@ -182,10 +182,10 @@ def _why_left(store: Store, ref: LearnerRef) -> str:
 def _remove_learner(options: BackendOptions, runner_name: str, ref: LearnerRef) -> None:
     from runners.interface import AttemptRef, StopRequest
     from runners.registry import load_runner
-    from workbench.controller.runtime.session_borrower import load_place
+    from workbench.controller.runtime.session_borrower import load_client_backend
 
     attempt = AttemptRef(ref.home, ref.job_id, ref.attempt, ref.learner)
-    with closing(load_place(options).open()) as target:
+    with closing(load_client_backend(options).open()) as target:
         runner: Runner = load_runner(runner_name)(target, home_uuid=ref.home)
         with closing(runner):
             runner.stop(attempt, StopRequest("kill", 0.0, "gc"))

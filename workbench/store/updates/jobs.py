@@ -130,7 +130,7 @@ def step(
         record(store, job_id, event | {key: value for key, value in told.items() if value})
 
 
-def mend_end(
+def correct_end(
     store: Store,
     job_id: str,
     attempt: int,
