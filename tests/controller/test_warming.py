@@ -5,10 +5,10 @@ import sys
 
 PROGRAM = """
 import sys
-from workbench.controller.runtime.prewarm import MODULES, warm_up
+from workbench.controller.runtime.prewarm import PRELOADED_MODULES, preload_modules
 assert "runners.process" not in sys.modules
-warm_up().join()
-print([module for module in MODULES if module not in sys.modules])
+preload_modules().join()
+print([module for module in PRELOADED_MODULES if module not in sys.modules])
 """
 
 

@@ -22,12 +22,16 @@ class Findings:
     def fault(self, location: SourceLocation, key: str, problem: str, hint: str = "") -> None:
         """Note something that makes the manifest unusable."""
         if len(self.faults) < _FAULTS_MAX:
-            self.faults.append(ManifestFault(location.file, location.line, location.column, key, problem, hint))
+            self.faults.append(
+                ManifestFault(location.file, location.line, location.column, key, problem, hint)
+            )
 
     def warn(self, location: SourceLocation, key: str, problem: str, hint: str = "") -> None:
         """Note something that is doubtful but leaves the manifest usable."""
         if len(self.warnings) < _FAULTS_MAX:
-            self.warnings.append(ManifestFault(location.file, location.line, location.column, key, problem, hint))
+            self.warnings.append(
+                ManifestFault(location.file, location.line, location.column, key, problem, hint)
+            )
 
     def sorted(self) -> Findings:
         """Return the same in the order of the files, each finding once."""
