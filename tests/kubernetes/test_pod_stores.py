@@ -87,17 +87,17 @@ def test_a_store_that_is_gone_for_a_while_in_both_copies_costs_nothing_and_a_fai
     command = "cp $DATA_DIR/large.bin $RESULT_DIR/copy.bin; sleep 1; exit 3"
     job = pods.start(manifest(pods, s3, command))
 
-    for state, doing in (("DOWNLOADING", "brings in"), ("STORING", "stores results")):
+    for state, doing in (("DOWNLOADING", "downloads "), ("STORING", "stores results")):
         until_it_says(pods, job, doing)
         assert pods.show(job)["state"] == state
         s3.stop()
-        until_it_says(pods, job, "tries again")
+        until_it_says(pods, job, "retrying")
         s3.start()
 
     assert pods.wait(job)["reason_code"] == "C201"
     assert (s3.results(job) / "copy.bin").read_bytes() == data
     assert states(pods, job)[-4:] == ["DOWNLOADING", "PROCESSING", "STORING", "FAILED"]
-    assert "brings in tf_training_data: " in (s3.results(job) / "learner-1" / "records.jsonl").read_text()
+    assert "downloads tf_training_data: " in (s3.results(job) / "learner-1" / "records.jsonl").read_text()
 
 
 def test_new_results_and_output_go_up_while_it_runs_and_all_of_it_when_it_is_halted(
@@ -366,7 +366,7 @@ def test_jobs_share_the_copy_on_a_claim_of_the_place(
     records = [
         home.job(row["id"]).attempt(1).learner(1).records.read_text() for row in fabric.json("list", "--json")
     ]
-    assert ["brings in" in told for told in records].count(True) <= 1
+    assert ["downloads " in told for told in records].count(True) <= 1
 
 
 def test_copies_on_a_claim_are_listed_and_pruned_from_here_and_nothing_of_that_stays_in_the_cluster(

@@ -101,7 +101,7 @@ def test_a_store_that_is_killed_while_data_is_copied_and_comes_back_gives_it_all
     wait_for(lambda: filling(ground), seconds=30)
     slow.stop()
     wait_for(
-        lambda: "tries again" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)), seconds=60
+        lambda: "retrying" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)), seconds=60
     )
     slow.start()
 
@@ -122,7 +122,7 @@ def test_a_store_that_is_killed_while_results_are_stored_and_comes_back_has_them
     ground.reaches(job_id, State.STORING)
     slow.stop()
     wait_for(
-        lambda: "tries again" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)), seconds=60
+        lambda: "retrying" in ground.row(job_id).reason.text, lambda: str(ground.row(job_id)), seconds=60
     )
     slow.start()
 

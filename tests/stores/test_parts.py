@@ -362,12 +362,12 @@ def test_a_checkpoint_to_begin_with_is_copied_through_no_link(tmp_path: Path) ->
 def test_progress_says_percent_bytes_rate_and_time_left() -> None:
     told: list[dict[str, Any]] = []
     progress = ProgressReporter(told.append, lambda _: None)
-    progress.begin("brings in set", 2_000_000_000)
+    progress.begin("downloads set", 2_000_000_000)
 
     progress.take({"bytes": 500_000_000, "speed": 50_000_000})
 
     assert told[0]["fraction"] == 0.25
-    assert told[0]["text"] == "brings in set: 25 %, 500.0 MB of 2.0 GB, 50.0 MB/s, 30 s left"
+    assert told[0]["text"] == "downloads set: 25 %, 500.0 MB of 2.0 GB, 50.0 MB/s, 30 s left"
 
 
 def test_credentials_are_what_is_struck_out_of_output() -> None:

@@ -1,4 +1,4 @@
-"""What runs at the place, with nothing but the standard library of Python 3.8; and what training code may import.
+"""The agent, which runs on the backend with nothing but the standard library of Python 3.8; and what training code may import.
 
 Training code may ``from workbench.learner import report, checkpoint, should_stop, hparams`` (also as
 ``fabric_learner``); outside a job they do nothing, so a script needs no change to run without fabric.

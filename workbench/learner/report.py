@@ -73,14 +73,14 @@ def checkpoint(
     """Say that a checkpoint, a file or a folder, was saved after ``step``, and what is to be known of it."""
     if not os.environ.get(REPORT_VARIABLE):
         return
-    said = {
+    message = {
         "kind": "checkpoint",
         "path": os.path.abspath(os.fsdecode(path)),
         "step": _step(step),
         "metrics": _mapping(metrics or {}),
         "metadata": _mapping(metadata),
     }
-    _append(said)
+    _append(message)
 
 
 def progress(fraction: float, text: str = "") -> None:
@@ -102,10 +102,10 @@ def hparams() -> "Dict[str, Any]":
     """Return the job's parameters by name (``params`` of the manifest); none outside a job."""
     import json
 
-    told = os.environ.get(PARAMS_VARIABLE)
-    if told:
+    params_text = os.environ.get(PARAMS_VARIABLE)
+    if params_text:
         try:
-            found = json.loads(told)
+            found = json.loads(params_text)
             if isinstance(found, dict):
                 return found
         except ValueError:
@@ -174,15 +174,15 @@ def _step(step: "Any") -> "Optional[int]":
         return None
 
 
-def _append(said: "Dict[str, Any]") -> None:
+def _append(message: "Dict[str, Any]") -> None:
     """Append one line with one write, which no other process's or thread's can come into."""
     global _torn
     import json
 
-    said["time"] = int(time.time() * 1e6)
+    message["time"] = int(time.time() * 1e6)
     path = os.environ[REPORT_VARIABLE]
     try:
-        line = json.dumps(said).encode() + b"\n"
+        line = json.dumps(message).encode() + b"\n"
         # Opened for each line: training code forks, and closes descriptors that it does not know.
         descriptor = os.open(
             path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600

@@ -46,20 +46,20 @@ class _ReportStream(LineStream):
         if not text:
             return
         try:
-            said = json.loads(text.decode("utf-8", "replace"))
-            time_us = _time(said.get("time"), time_us)
-            if said.get("kind") == "metrics":
-                self._metrics(said, begin, time_us)
-            elif said.get("kind") in ("checkpoint", "progress"):
-                self.add_record({**_record(said), "time": time_us}, begin)
+            message = json.loads(text.decode("utf-8", "replace"))
+            time_us = _time(message.get("time"), time_us)
+            if message.get("kind") == "metrics":
+                self._metrics(message, begin, time_us)
+            elif message.get("kind") in ("checkpoint", "progress"):
+                self.add_record({**_record(message), "time": time_us}, begin)
         except (ValueError, AttributeError, TypeError, RecursionError, OverflowError) as error:
             self._note("report(): a line at byte %d is left out: %s" % (begin, error))
 
-    def _metrics(self, said: Dict[str, Any], begin: int, time_us: int) -> None:
+    def _metrics(self, message: Dict[str, Any], begin: int, time_us: int) -> None:
         values: Dict[str, Number] = {}
         etimes: Dict[str, Number] = {}
         texts: Dict[str, str] = {}
-        given = said.get("values") or {}
+        given = message.get("values") or {}
         for name, value in given.items():
             if isinstance(value, str) and value not in ("inf", "-inf"):
                 texts[name] = clipped(value)
@@ -67,9 +67,9 @@ class _ReportStream(LineStream):
                 etimes[name] = _number(value)
             else:
                 values[name] = _number(value)
-        step = as_step(said.get("step"))
+        step = as_step(message.get("step"))
         self.blocks_at(begin).add(
-            str(said.get("group") or ""),
+            str(message.get("group") or ""),
             "",
             step=step_of(etimes) if step is None else step,
             time_us=time_us,
@@ -79,11 +79,11 @@ class _ReportStream(LineStream):
         )
 
 
-def _record(said: Dict[str, Any]) -> Dict[str, Any]:
+def _record(message: Dict[str, Any]) -> Dict[str, Any]:
     """Return what was said; a path stays as it is, since the files are found by it."""
     return {
         key: value if key == "path" else clean_json(value)
-        for key, value in said.items()
+        for key, value in message.items()
         if key not in _AGENTS_KEYS
     }
 

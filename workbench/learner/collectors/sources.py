@@ -48,12 +48,12 @@ def is_own_output(path: str, context: Context) -> bool:
 
 
 def walk(
-    folder: str, context: Context, wanted: Callable[[str], bool], *, depth: int
+    folder: str, context: Context, matches: Callable[[str], bool], *, depth: int
 ) -> Iterator[Tuple[str, str, str]]:
-    """Yield path, name and folder of the files with a wanted base name.
+    """Yield path, name and folder of the files whose base name matches.
 
     Name and folder are below LOG_DIR, or below what is walked where that lies elsewhere. ``folder`` may be
-    a file, which is then the only one, wanted or not. Links to folders are not followed.
+    a file, which is then the only one, whether it matches or not. Links to folders are not followed.
     """
     if _is_file(folder, context):
         name = os.path.relpath(folder, _base(os.path.dirname(folder), context))
@@ -69,7 +69,7 @@ def walk(
             below = os.path.relpath(here, base)
             below = "" if below == os.curdir else below
             for file in files:
-                if wanted(file):
+                if matches(file):
                     yield os.path.join(here, file), os.path.join(below, file), below
 
 

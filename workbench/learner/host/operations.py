@@ -84,7 +84,7 @@ class HostOperations:
         """
         found = self._operations.get(operation)
         if found is None:
-            raise Failure("failed", f"The agent at this place does not know {operation!r}: it is older.")
+            raise Failure("failed", f"The agent on this host does not know {operation!r}: it is older.")
         return guarded(found, **arguments)
 
     def _observe(self, asker: str, known: Mapping[str, str], timeout_seconds: float) -> Dict[str, Any]:

@@ -191,7 +191,7 @@ class FrameServer:
 
         with self._sessions_lock:  # so that none is begun and not yet known when all are to be ended
             if self._has_ended:
-                raise Failure("failed", "This place is being left.")
+                raise Failure("failed", "The connection is being closed.")
             session = self._sessions[call.number] = CommandSession(**call.arguments)
         try:
             self._channel.send_json(call.number, frames.HELLO, {"session": call.number})

@@ -15,7 +15,7 @@ from typing import BinaryIO, Dict, Iterable, List, Mapping, Optional, Sequence, 
 
 from workbench.learner.platform.beneath import Root, relative
 from workbench.learner.platform.errors import Failure
-from workbench.learner.platform.open_files import add_mode, beside_name, give_back
+from workbench.learner.platform.open_files import add_mode, give_back, temporary_name
 
 _INDEX_ENTRY = 24
 _INDEX_HEADER = 24
@@ -240,7 +240,7 @@ class Upload:
         folder, self._name = os.path.split(path)
         self._folder = _folder_of(folder, within)
         try:
-            self._stream, self._beside = self._begin(mode)
+            self._stream, self._temporary = self._begin(mode)
         except BaseException:
             os.close(self._folder)
             raise
@@ -266,7 +266,7 @@ class Upload:
             raise Failure("bad_input", f"What arrived of {self._path} is not what was sent.", "Try again.")
         if durable:
             os.fsync(self._stream.fileno())
-        os.rename(self._beside, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        os.rename(self._temporary, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         self._close()
 
     def __enter__(self) -> Upload:
@@ -282,24 +282,24 @@ class Upload:
 
     def _begin(self, mode: int) -> Tuple[FileIO, str]:
         if self._sha256:
-            beside = f".{self._name}.{self._sha256[:16]}.part"
+            temporary = f".{self._name}.{self._sha256[:16]}.part"
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            descriptor = os.open(beside, flags, 0o600, dir_fd=self._folder)
+            descriptor = os.open(temporary, flags, 0o600, dir_fd=self._folder)
             stream = open(descriptor, "a+b", buffering=0)  # noqa: SIM115 - closed when the upload is
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # It may have been finished, and renamed, between the open and the lock.
-                if os.path.samestat(os.fstat(stream.fileno()), os.stat(beside, dir_fd=self._folder)):
+                if os.path.samestat(os.fstat(stream.fileno()), os.stat(temporary, dir_fd=self._folder)):
                     os.fchmod(stream.fileno(), mode)
-                    return stream, beside
+                    return stream, temporary
             except (BlockingIOError, FileNotFoundError):
                 pass  # somebody else is sending the same, or has just done so
             stream.close()
-        beside = beside_name(self._name)
+        temporary = temporary_name(self._name)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(beside, flags, 0o600, dir_fd=self._folder)
+        descriptor = os.open(temporary, flags, 0o600, dir_fd=self._folder)
         os.fchmod(descriptor, mode)
-        return open(descriptor, "w+b", buffering=0), beside
+        return open(descriptor, "w+b", buffering=0), temporary
 
     def _read_what_is_there(self) -> None:
         assert self._stream is not None
@@ -313,7 +313,7 @@ class Upload:
 
     def _drop(self) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._beside, dir_fd=self._folder)
+            os.unlink(self._temporary, dir_fd=self._folder)
         self._close()
 
     def _close(self) -> None:

@@ -25,9 +25,9 @@ class NewFile:
     def __init__(self, folder: int, name: str, mode: int = 0o600) -> None:
         self._folder = folder
         self._name = name
-        self._beside = beside_name(name)
+        self._temporary = temporary_name(name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | AT_ONCE
-        self.descriptor = os.open(self._beside, flags, 0o600, dir_fd=folder)
+        self.descriptor = os.open(self._temporary, flags, 0o600, dir_fd=folder)
         os.fchmod(self.descriptor, mode)
         self._whole = False
 
@@ -41,7 +41,7 @@ class NewFile:
         """Put it into its place; ``durable`` waits until a power cut would not take it."""
         if durable:
             os.fsync(self.descriptor)
-        os.rename(self._beside, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        os.rename(self._temporary, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         self._whole = True
 
     def __enter__(self) -> NewFile:
@@ -50,10 +50,10 @@ class NewFile:
     def __exit__(self, *_: object) -> None:
         os.close(self.descriptor)
         if not self._whole:
-            quietly(os.unlink, self._beside, dir_fd=self._folder)
+            quietly(os.unlink, self._temporary, dir_fd=self._folder)
 
 
-def beside_name(name: str) -> str:
+def temporary_name(name: str) -> str:
     """Return a name that nobody can know before, for what is put in place by rename."""
     return ".%s.%s.part" % (name[:100], os.urandom(8).hex())
 

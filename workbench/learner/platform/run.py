@@ -164,7 +164,7 @@ def _begin(
 ) -> "subprocess.Popen[bytes]":
     with _starting:  # so that none is begun and not yet known when all are to be ended
         if _ended:
-            raise Failure("failed", "This place is being left.")
+            raise Failure("failed", "The connection is being closed.")
         try:
             process = subprocess.Popen(
                 list(argv),

@@ -85,9 +85,9 @@ class CacheEntry:
         self._make_room(_size_of(self.filling), limit_bytes)
         copy(target)
         found = _measure(target, seal=True)
-        wanted = (len(self._listing.files), self._listing.bytes)
-        if found != wanted:
-            raise _incomplete(self._listing, wanted, found)
+        expected = (len(self._listing.files), self._listing.bytes)
+        if found != expected:
+            raise _incomplete(self._listing, expected, found)
         _chmod_folders(target, _READ_ONLY_FOLDER)
         document = {"files": found[0], "bytes": found[1], "fingerprint": self._listing.fingerprint}
         _write(os.path.join(self.filling, COMPLETE), document)
@@ -133,7 +133,7 @@ class CacheEntry:
 
 
 def entries(cache: str) -> list[dict[str, Any]]:
-    """Say what is cached, the longest unused first.
+    """List what is cached, the longest unused first.
 
     Of each: ``folder``, ``key`` of the store, ``container``, ``bytes``, ``files``, ``fingerprint``, ``whole``,
     ``used_us``, ``in_use``.
@@ -193,16 +193,16 @@ def evict(cache: str, until: Callable[[int], bool], but: str = "") -> list[str]:
 
 
 def format_bytes(count: float) -> str:
-    """Say a number of bytes."""
+    """Return a number of bytes with a decimal unit, as text."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return "%.1f %s" % (count / size, unit)
     return "%d bytes" % count
 
 
-def _incomplete(listing: StoreListing, wanted: tuple[int, int], found: tuple[int, int]) -> TransferError:
-    text = "%d files of %d bytes were to come, %d of %d did" % (*wanted, *found)
-    if found[0] < wanted[0] and (case_collisions := listing.case_collisions()):
+def _incomplete(listing: StoreListing, expected: tuple[int, int], found: tuple[int, int]) -> TransferError:
+    text = "%d files of %d bytes were to come, %d of %d did" % (*expected, *found)
+    if found[0] < expected[0] and (case_collisions := listing.case_collisions()):
         return TransferError(
             "%s: this disk has one file for names that differ in case alone: %s"
             % (text, shown(case_collisions)),

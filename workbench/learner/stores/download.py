@@ -124,7 +124,7 @@ class DataDownload:
         """Write a small file where results go: what is not allowed is found before the training, not after."""
         results = self._stores.results
         assert results is not None
-        self._progress.begin("looks whether results can be written")
+        self._progress.begin("checks that results can be written")
         launch = self._launch
         document = {
             "job": launch.job,
@@ -204,7 +204,7 @@ class DataDownload:
         return point
 
     def _copy(self, store: dict[str, Any], listing: StoreListing, target: str) -> None:
-        self._progress.begin("brings in %s" % store["path"], listing.bytes)
+        self._progress.begin("downloads %s" % store["path"], listing.bytes)
         arguments = ["copy", "%s:%s" % (store["remote"], store["path"]), target]
         arguments += ["--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS), "--fast-list"]
         # What a try before this one brought is kept; it has the size and time of what is there.
@@ -223,8 +223,8 @@ class DataDownload:
             except TransferError as error:
                 if not error.transient or system.elapsed_seconds() + pause > give_up:
                     raise
-                self._progress.record(None, "%s; tries again" % error.text)
-                self._show("%s; tries again" % error.text)
+                self._progress.record(None, "%s; retrying" % error.text)
+                self._show("%s; retrying" % error.text)
             until = system.elapsed_seconds() + pause
             while system.elapsed_seconds() < until:
                 self.check_stop()

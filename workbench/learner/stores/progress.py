@@ -25,7 +25,7 @@ class ProgressReporter:
         self._total = 0
 
     def begin(self, verb: str, total_bytes: int = 0) -> None:
-        """Start a new transfer; ``verb`` is shown as the activity: ``brings in tf_training_data``."""
+        """Start a new transfer; ``verb`` is shown as the activity: ``downloads tf_training_data``."""
         self._verb, self._total, self._due = verb, total_bytes, 0.0
         self._show(verb)
 

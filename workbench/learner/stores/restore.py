@@ -74,7 +74,7 @@ def _restore_folder(
 ) -> None:
     results = stores.results
     assert results is not None
-    progress.begin("brings back what is in %s" % source)
+    progress.begin("restores %s" % source)
     arguments = ["--fast-list", "--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS), *TRIES]
     for pattern in excluded:
         arguments += ["--exclude", pattern]
@@ -100,7 +100,7 @@ def begin_with(
     try:
         if name and os.path.lexists(os.path.join(stores.checkpoint_dir, name)):
             return
-        progress.begin("brings the checkpoint %s of %s" % (name, origin["job"]))
+        progress.begin("downloads the checkpoint %s of %s" % (name, origin["job"]))
         if origin.get("local"):
             copy_local(str(origin["local"]), name, stores)
             return

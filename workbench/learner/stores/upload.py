@@ -177,7 +177,7 @@ class ResultUpload:
                 give_up = system.elapsed_seconds() + self._stores.patience_seconds
             if not failure.transient or system.elapsed_seconds() + pause > give_up:
                 return failure
-            self._progress.begin("%s; tries again" % failure.text)
+            self._progress.begin("%s; retrying" % failure.text)
             self._rest(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 

@@ -151,7 +151,7 @@ def upload_all(
     try:
         _write_attempt(folder, stores, document)
         if stores.results["remote"] not in remotes_of(secrets):
-            raise TransferError("its credentials are not at the place any more", "S303")
+            raise TransferError("the store's credentials are no longer on the backend", "S303")
         failure = upload.last()
     except TransferError as error:
         failure = error
@@ -180,7 +180,7 @@ def _reason_of(
     if why is not None and why.get("code"):
         return {**why, "text": "%s; %s" % (why["text"], unstored)}
     once = "; once that is mended" if failure.text else ""
-    hint = "they are still at the place%s: fabric store retry %s" % (once, document.get("job"))
+    hint = "they are still on the backend%s: fabric store retry %s" % (once, document.get("job"))
     before = "%s; " % why["text"] if why is not None and why.get("text") else ""
     return {"text": before + unstored, "code": "S303", "hint": hint}
 

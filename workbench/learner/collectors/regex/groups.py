@@ -113,12 +113,12 @@ class Group:
 
     def _fill(
         self,
-        wanted: Iterable[Tuple[str, str, str]],
+        fields: Iterable[Tuple[str, str, str]],
         found: Mapping[str, Optional[str]],
         columns: Dict[str, Number],
         reading: Reading,
     ) -> None:
-        for name, kind, source in wanted:
+        for name, kind, source in fields:
             text = self._bound(source, found)
             if text is None:
                 continue  # an optional part of the expression that took no part in the match
