@@ -12,15 +12,9 @@ from tests.project.structure import Module
 
 FILES_A_FOLDER = 25
 ONE_IMPORTER_MODULES = 138
-GERUND_MODULES = frozenset(
-    {
-        "workbench.api.reading",
-        "workbench.learner.stores.listing",
-        "workbench.store.queries.job_list",
-    }
-)
-DOUBLED_CLASS_NAMES = 49
-MODULES_IN_CIRCLES = 30
+GERUND_MODULES = frozenset({"workbench.learner.stores.listing"})
+DOUBLED_CLASS_NAMES = 13
+MODULES_IN_CIRCLES = 0
 
 
 @pytest.fixture(scope="module")

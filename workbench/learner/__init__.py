@@ -1,4 +1,4 @@
-"""The agent, which runs on the backend with nothing but the standard library of Python 3.8; and what training code may import.
+"""The agent that runs each learner (Python 3.8, standard library alone), and what training code imports.
 
 Training code may ``from workbench.learner import report, checkpoint, should_stop, hparams`` (also as
 ``fabric_learner``); outside a job they do nothing, so a script needs no change to run without fabric.
