@@ -28,7 +28,7 @@ from workbench.store.db.database import Store
         (["show", "nothing"], "there is no job 'nothing'", "`fabric run` starts one"),
         (["attach", "x", "--on-interrupt", "cry"], "--on-interrupt takes detach, halt, kill", ""),
         (["metrics", "x", "--csv", "--json"], "--csv and --json exclude each other", ""),
-        (["download", "x", "resluts"], "there is no 'resluts' to download", "code, logs"),
+        (["download", "x", "resluts"], "unknown kind 'resluts'", "code, logs"),
         (["completion", "tcsh"], "no completion for the shell 'tcsh'", "bash, zsh, fish"),
         (["run"], "nothing to run", "fabric run MANIFEST"),
         (["run", "--backend", "nowhere", "--", "true"], "nowhere", "local"),

@@ -76,7 +76,7 @@ def test_kill_stops_at_once_and_says_who(fabric: Fabric, training: dict[str, Any
 def test_stopping_what_has_ended_is_no_failure(fabric: Fabric) -> None:
     fabric("run", "--name", "over", "--", "true")
 
-    assert "has ended already: completed" in fabric("halt", "over").stderr
+    assert "has already ended: completed" in fabric("halt", "over").stderr
     assert "completed; there is nothing to resume" in fabric("resume", "over", expect=64).stderr
 
 
@@ -110,7 +110,7 @@ def test_rerun_uses_what_was_recorded_and_names_what_differs(fabric: Fabric, hom
     assert first.stdout == again.stdout == other.stdout == "one 7\n"
     assert new["code_hash"] == old["code_hash"]
     assert new["recorded"]["rerun_of"] == old["id"]
-    assert f"nothing that is known of differs from {short_id(old['id'])}" in again.stderr
+    assert f"no known differences from {short_id(old['id'])}" in again.stderr
     assert "gone 1.0 is gone" in other.stderr
     assert "was 0.0.1" in other.stderr
 

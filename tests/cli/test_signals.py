@@ -46,7 +46,7 @@ def test_ctrl_c_on_a_terminal_leaves_and_says_how_to_come_back(fabric: Fabric) -
     terminal.press(b"\x03")
 
     assert terminal.wait() == 130
-    assert f"`fabric attach {short_id(last(fabric)['id'])}` comes back".encode() in terminal.shown
+    assert f"`fabric attach {short_id(last(fabric)['id'])}` follows it again".encode() in terminal.shown
     goes_on(fabric)
     let_go(fabric)
 

@@ -80,7 +80,7 @@ def test_nothing_goes_without_being_asked_for(fabric: Fabric, rows: dict[str, Jo
     assert "--yes" in asked.stderr
     assert "job " in asked.stdout
     assert names(fabric) == set(rows)
-    assert "which jobs may go?" in fabric("prune", "--yes", expect=64).stderr
+    assert "nothing selects the jobs to remove" in fabric("prune", "--yes", expect=64).stderr
 
 
 def test_old_jobs_go_and_the_others_stay(fabric: Fabric, home: Home, rows: dict[str, JobRow]) -> None:

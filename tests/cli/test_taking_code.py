@@ -290,7 +290,7 @@ def test_what_takes_long_says_how_far_it_is(
         progress("pack", 1 << 20, 1 << 30)
 
     assert capsys.readouterr().err.splitlines() == [
-        "looks through the code: 2,048 entries so far",
+        "scanning the code: 2,048 entries so far",
         "reads the code: 1.0 MiB of 1.0 GiB",
         "packs the code: 1.0 MiB of 1.0 GiB",
     ]

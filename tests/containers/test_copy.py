@@ -90,12 +90,12 @@ def test_what_cannot_be_copied_is_said(fabric: Fabric, running: str) -> None:
     path = fabric("files", running, "nothing", expect=66)
 
     assert f"has no nothing\nhint: fabric files {running.removeprefix('training-')}" in missing.stderr
-    assert "there is there already" in kept.stderr
+    assert "there already exists" in kept.stderr
     assert "leads out of the job's folder" in way_out.stderr
     assert ".. in it" in dots.stderr
-    assert "both are files of jobs" in both.stderr
-    assert "neither is a file of a job" in neither.stderr
-    assert "is a folder, and - takes one file" in folder.stderr
+    assert "are both files of jobs" in both.stderr
+    assert "neither SOURCE nor DEST is a file of a job" in neither.stderr
+    assert "is a folder; - prints one file" in folder.stderr
     assert "other jobs may share it" in shared.stderr
     assert "there is no attempt 7" in attempt.stderr
     assert "has no nothing" in path.stderr

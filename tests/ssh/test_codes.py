@@ -89,7 +89,7 @@ def log_in(fabric: Fabric, box: Box, code: str) -> None:
     terminal.read_until(b"Password of")
     terminal.press(code.encode() + b"\r")
     assert terminal.wait(60) == 0, (terminal.shown, box.daemon.log())
-    assert b"lets you in" in terminal.shown
+    assert b"logged in to" in terminal.shown
 
 
 def reason(fabric: Fabric, job: str) -> str:

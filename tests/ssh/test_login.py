@@ -120,7 +120,7 @@ def log_in(fabric: Fabric, box: Box, *passwords: str) -> None:
         terminal.press(password.encode() + b"\r")
     code = terminal.wait(60)
     assert code == 0, terminal.shown
-    assert b"lets you in" in terminal.shown
+    assert b"logged in to" in terminal.shown
 
 
 def _asked(terminal: OnTerminal, times: int) -> bool:

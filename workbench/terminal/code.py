@@ -67,6 +67,6 @@ class _CodeProgress:
             return
         self._next = now + SILENT_SECONDS
         if step == "look":
-            narrate(f"looks through the code: {count(done, 'entry', 'entries')} so far")
+            narrate(f"scanning the code: {count(done, 'entry', 'entries')} so far")
         else:
             narrate(f"{step}s the code: {size(done)} of {size(total)}")

@@ -91,7 +91,7 @@ def confirm(question: str, *, yes: bool) -> bool:
         from workbench.errors import UsageError
 
         raise UsageError(
-            f"{question} Nobody is here to answer.", hint="say --yes to do it without being asked"
+            f"{question} There is no terminal to answer it.", hint="give --yes to skip the question"
         )
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()

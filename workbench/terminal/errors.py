@@ -42,7 +42,7 @@ def report(error: BaseException) -> int:
         return fail(f"{place}{reason[:1].lower()}{reason[1:]}", exit_code=OS_EXIT_CODES[error.errno])
     return fail(
         f"fabric itself failed: {type(error).__name__}: {error}",
-        hint=f"this is a fault of fabric; {DEBUG_VARIABLE}=1 shows where it is",
+        hint=f"this is a bug in fabric; {DEBUG_VARIABLE}=1 shows where it is",
         exit_code=EXIT_BUG,
     )
 
@@ -64,7 +64,7 @@ def fail(message: str, *, hint: str = "", exit_code: int) -> int:
 
 
 def warn(message: str) -> None:
-    """Print what is not as it should be, but does not stop the command."""
+    """Print what is not valid, but does not stop the command."""
     from workbench.terminal.console import narrate, style
 
     narrate(style("warning:", "yellow") + " " + message)

@@ -25,8 +25,8 @@ class HostKeyPrompt:
             return self.accepted == fingerprint
         if not _can_type():
             return False
-        narrate(f"{what} is not known here. It shows the key {fingerprint}")
-        return confirm("Is that what its owner says it is?", yes=False)
+        narrate(f"{what} is not a known host. Its key is {fingerprint}")
+        return confirm("Is this the right key?", yes=False)
 
 
 def type_answer(question: LoginPrompt) -> str | None:

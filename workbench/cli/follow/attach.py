@@ -67,7 +67,7 @@ def attach_to(
         if isinstance(view, TerminalView):
             view.close()
         narrate(
-            f"left {short_id(row.id)} {row.name}; it goes on. `fabric attach {short_id(row.id)}` comes back"
+            f"left {short_id(row.id)} {row.name}; it keeps running. `fabric attach {short_id(row.id)}` follows it again"
         )
         return left.exit_code
     finally:
@@ -103,9 +103,9 @@ def stopper(store: Store, row: JobRow) -> Callable[[Policy], None]:
                 ask(own, row.id, kind, origin=ORIGIN)
             ensure_controller(home)
         except FabricError as error:
-            narrate(f"error: the {kind} could not be asked for: {error}")
+            narrate(f"error: the {kind} could not be requested: {error}")
             return
         more = "; a second signal kills it" if kind == "halt" else ""
-        narrate(f"{kind} of {short_id(row.id)} asked for{more}")
+        narrate(f"{kind} of {short_id(row.id)} requested{more}")
 
     return stop

@@ -54,7 +54,7 @@ def follow_all(
         with Interruption(policy, stop), limit:
             ended, _ = wait_until(store, list(rows), printer.take)
     except Detached as left:
-        narrate(f"left {count(len(rows), 'job')}; they go on. `{come_back}` comes back")
+        narrate(f"left {count(len(rows), 'job')}; they keep running. `{come_back}` waits for them")
         return [job(store, row.id) or row for row in rows], left.exit_code
     return ended, EXIT_TIMED_OUT if limit.over else None
 

@@ -94,7 +94,7 @@ def read_follow_options(
     if options.detach and options.needs_the_end:
         raise UsageError(
             "--require, --junit and --summary need a command that waits for the end",
-            hint="leave --detach out, or use them with `fabric wait`",
+            hint="omit --detach, or use them with `fabric wait`",
         )
     if options.detach and timeout is not None:
         raise UsageError(

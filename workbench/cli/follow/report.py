@@ -202,7 +202,7 @@ def _section(report: JobReport) -> Iterator[str]:
     yield f"| exit code | {report.exit_code} |"
     if row.started_us and row.ended_us:
         yield f"| ran | {duration((row.ended_us - row.started_us) / MICROSECONDS)} |"
-    yield f"| place | {_cell(row.place.backend)}, as {row.place.runner} |"
+    yield f"| backend | {_cell(row.place.backend)}, as {row.place.runner} |"
     if row.attempt > 1:
         yield f"| attempts | {row.attempt} |"
     yield ""
@@ -211,7 +211,7 @@ def _section(report: JobReport) -> Iterator[str]:
         yield ""
     metrics = [each for each in report.series if each.learner == 1]
     if metrics:
-        yield "| metric | last | least | greatest | step |"
+        yield "| metric | last | min | max | step |"
         yield "|---|---:|---:|---:|---:|"
         for each in metrics:
             step = "" if each.last_step is None else str(each.last_step)
@@ -220,7 +220,7 @@ def _section(report: JobReport) -> Iterator[str]:
         yield ""
     if report.tail.strip():
         fence = "`" * (3 + max((len(run) for run in _ticks(report.tail)), default=0))
-        yield "<details><summary>the last lines of its log</summary>"
+        yield "<details><summary>Last lines of the log</summary>"
         yield ""
         yield fence + "text"
         yield report.tail.strip("\n")

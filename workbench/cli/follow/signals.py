@@ -126,6 +126,6 @@ class TimeLimit:
 
     def _halt(self) -> None:
         self.over = True
-        narrate(f"--timeout: {duration(self._seconds or 0.0)} are over")
+        narrate(f"--timeout: {duration(self._seconds or 0.0)} have passed")
         self._start(self._grace_seconds + KILLED_AFTER_SECONDS, lambda: self._stop("kill"))
         self._stop("halt")

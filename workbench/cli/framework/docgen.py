@@ -21,40 +21,42 @@ Made from the commands by `python -m workbench.cli.framework.docgen --write`; a 
 
 ## Conventions
 
-* stdout is data, stderr is narration: the output of a job goes to stdout byte for byte, everything that
-  fabric says to stderr. Colour and lines that are drawn in place only on a terminal; `NO_COLOR` and
-  `TERM=dumb` refuse them.
+* stdout is data, stderr is narration: the output of a job goes to stdout byte for byte, messages of
+  fabric go to stderr. Colours and live status lines appear only on a terminal; `NO_COLOR` and `TERM=dumb` turn
+  them off.
 * A job is named by its id (`training-` may be left out), any unique beginning of it, its name, or `@last`.
-* `--json` prints one document, or, where something is followed (`run`, `attach`, `logs -f`, `metrics -f`),
-  one line an event. Documents, and the elements of an array, carry `schema`. Fields are only ever added.
-* A failure is a line `error: ...` and often a line `hint: ...` on stderr. `FABRIC_DEBUG=1` also shows where
-  in fabric it came from.
-* On a terminal ctrl-c and a hang-up leave the job running (exit codes 130 and 129) and say how to come back.
+* `--json` prints one document; commands that follow (`run`, `attach`, `logs -f`, `metrics -f`) print one line per
+  event. Documents and the elements of an array have a field `schema`. Fields are only ever added.
+* A failure is a line `error: ...` and often a line `hint: ...` on stderr. `FABRIC_DEBUG=1` adds the
+  traceback.
+* On a terminal ctrl-c and a hang-up leave the job running (exit codes 130 and 129) and print how to follow it
+  again.
   Without a terminal, or with `CI` set, SIGINT and SIGTERM halt the job and a second one kills it.
-  `--on-interrupt detach|halt|kill` decides otherwise. A closed pipe leaves silently (141).
+  `--on-interrupt detach|halt|kill` overrides this. A closed pipe ends the command silently (141).
 
 ## Exit codes
 
-`run`, `rerun`, `attach` and `wait` end with the job's own exit code; `exit_by` in `--json` says whose it is.
+`run`, `rerun`, `attach` and `wait` end with the job's own exit code; `exit_by` in `--json` says where
+it comes from.
 
 | code | meaning |
 |---|---|
-| 0 | all is well |
+| 0 | success |
 | 1-255 | what the command of the job exited with; 128 + n when signal n ended it |
-| 124 | stopped by `max_runtime`, or `wait --timeout` is over |
-| 126, 127 | the job's command is not executable, or not there |
-| 129, 130 | left by a hang-up or ctrl-c; the job goes on |
+| 124 | stopped by `max_runtime`, or by `wait --timeout` |
+| 126, 127 | the job's command is not executable, or not found |
+| 129, 130 | detached by a hang-up or ctrl-c; the job keeps running |
 | 137, 143 | the job was killed, or halted |
-| 141 | nobody read stdout any more; the job goes on |
-| 64 | the words are wrong; no such job, backend or runner |
-| 65 | the manifest is at fault |
-| 66 | a file that is not there |
-| 69 | a place that cannot be reached |
-| 70 | a fault of fabric |
-| 73 | a home or a disk that cannot be written |
+| 141 | stdout was closed; the job keeps running |
+| 64 | usage error; no such job, backend or runner |
+| 65 | manifest error |
+| 66 | a file does not exist |
+| 69 | a backend cannot be reached |
+| 70 | internal error (bug) |
+| 73 | the home or the disk cannot be written |
 | 75 | lost to the platform, or busy: try again |
 | 77 | not allowed |
-| 78 | the configuration is at fault |
+| 78 | configuration error |
 
 ## Commands
 """

@@ -9,19 +9,19 @@ from workbench.cli.framework import registry
 
 TOPICS: Final = {
     "filters": (
-        "What --where understands.",
+        "The filter language of --where.",
         """\
-Terms stand beside each other and must all hold. `!` turns one round, `|` stands between alternatives.
+All terms must hold. `!` before a term negates it, `|` separates alternatives.
 
   state:failed  state:running|queued     a state, or queued, running, done, failed, stopped
-  loss<0.3  accuracy>=0.9                the last value of a metric, by its whole name or its last part
-  age<2h  time>1d  exit=137  gpus>0      numbers of the job; also attempt, learners, restarts
-  name:digits  backend:gpubox            a part of a text: name, id, backend, runner, owner, reason,
+  loss<0.3  accuracy>=0.9                the last value of a metric, by its full name or its last part
+  age<2h  time>1d  exit=137  gpus>0      numeric fields; also attempt, learners, restarts
+  name:digits  backend:gpubox            part of a text field: name, id, backend, runner, owner, reason,
                                          code, note, parent
-  name:/^dig.*s$/  name:"two words"      a regular expression; words as they are
-  tag:best  label:team=vision            marks
-  is:problem  is:open  has:loss          failed or waiting with a fault; not over; a metric is there
-  word                                   in name, id, reason, tags or note; or a state
+  name:/^dig.*s$/  name:"two words"      a regular expression; an exact phrase
+  tag:best  label:team=vision            tags and labels
+  is:problem  is:open  has:loss          failed or waiting with an error; not ended; has that metric
+  word                                   text in name, id, reason, tags or note; or a state
 
 Examples:
   fabric list --where 'state:done loss<0.3' --sort loss
@@ -33,105 +33,105 @@ Examples:
         """\
 A job is named by its id (`training-` may be left out), any unique beginning of it, its name, or @last.
 
-  QUEUED        waits: for a GPU, for CPUs, for a job that it comes after
+  QUEUED        waits: for a GPU, for CPUs, or for another job
   PENDING       is being started
-  DOWNLOADING   brings in code, environment, image and data
+  DOWNLOADING   fetches code, environment, image and data
   PROCESSING    the command runs
-  STORING       puts results and logs away
+  STORING       stores results and logs
   COMPLETED     ended with 0
-  FAILED        see why: `fabric show JOB`; codes with C are the job's fault, with S the platform's
-  HALTED        was stopped; `fabric resume JOB` goes on
+  FAILED        `fabric show JOB` shows why; codes with C are the job's fault, codes with S the platform's
+  HALTED        was stopped; `fabric resume JOB` continues it
 
-A job lives on when the terminal closes; `fabric attach` comes back.
+A job keeps running when the terminal closes; `fabric attach` follows it again.
 """,
     ),
     "exit-codes": (
-        "What run, wait and attach end with.",
+        "The exit codes of run, wait and attach.",
         """\
-  0          all is well
+  0          success
   1-255      what the command of the job exited with; 128 + n when signal n ended it
   1          --require does not hold; grep or metrics --try found nothing; diff found something
   124        stopped by max_runtime or --timeout
-  126, 127   the job's command is not executable, or not there
-  129, 130   left by a hang-up or ctrl-c; the job goes on
+  126, 127   the job's command is not executable, or not found
+  129, 130   detached by a hang-up or ctrl-c; the job keeps running
   137, 143   the job was killed, or halted
-  141        nobody read stdout any more; the job goes on
-  64         the words are wrong; no such job, backend or runner
-  65         the manifest is at fault, or a job that this one comes after did not complete
-  66         a file that is not there
-  69         a place that cannot be reached
-  70         a fault of fabric
-  73         a home or a disk that cannot be written
+  141        stdout was closed; the job keeps running
+  64         usage error; no such job, backend or runner
+  65         manifest error, or a job that this one waits for did not complete
+  66         a file does not exist
+  69         a backend cannot be reached
+  70         internal error (bug)
+  73         the home or the disk cannot be written
   75         lost to the platform, or busy: try again
   77         not allowed
-  78         the configuration is at fault
+  78         configuration error
 
-`exit_by` in --json says whose code it is.
+`exit_by` in --json says where the code comes from.
 """,
     ),
     "environment": (
-        "Which variables fabric reads.",
+        "The environment variables that fabric reads.",
         """\
-  FABRIC_HOME            where jobs are kept (else the XDG data folder; ~/.fabric on macOS)
+  FABRIC_HOME            where jobs are kept (default: the XDG data folder; ~/.fabric on macOS)
   FABRIC_CONFIG          the user's config.toml
   FABRIC_PROFILE         a profile of the configuration
   FABRIC_<KEY>           a key of a manifest: FABRIC_BACKEND, FABRIC_GPUS, FABRIC_MAX_RUNTIME, ...
   FABRIC_<OPTION>        an option of run: FABRIC_DETACH, FABRIC_ON_INTERRUPT, FABRIC_QUIET, FABRIC_TIMEOUT
-  FABRIC_DEBUG           set to anything, failures show where in fabric they came from
+  FABRIC_DEBUG           if set, errors show their traceback
   CI                     nothing is drawn, and SIGINT and SIGTERM halt the job
   NO_COLOR, TERM=dumb    no colours
   COLUMNS                how wide tables are
-  DOCKER_HOST            which container engine; else its usual places
+  DOCKER_HOST            the container engine; default: the usual sockets
 
-What a job's command sees is in docs/manifest.md.
+docs/manifest.md lists the variables that a job's command gets.
 """,
     ),
     "configuration": (
-        "Which value counts, and where it is said.",
+        "Which value is in effect, and where it can be set.",
         """\
-From the strongest: a flag, --set, a FABRIC_* variable, the manifest, templates (--template), the project's
-fabric.toml, the user's config.toml, the default. A profile (--profile) lies over the file that it is in.
+Strongest first: a flag, --set, a FABRIC_* variable, the manifest, templates (--template), the project's
+fabric.toml, the user's config.toml, the default. A profile (--profile) overrides the file that it is in.
 
   [defaults]      keys of a manifest, and options of run
-  [backends.X]    places; `fabric backend add`
+  [backends.X]    backends; `fabric backend add` adds one
   [data]          how large copies of stores' data may grow
-  [retention]     what `fabric prune` does when nothing is said
+  [retention]     what `fabric prune` removes by default
   [profiles.X.defaults]
 
-  fabric config list          what counts here, and from which file
-  fabric show JOB --origin    of every setting of a job where it came from
+  fabric config list          the effective values, and their files
+  fabric show JOB --origin    where every setting of a job came from
 """,
     ),
     "signals": (
         "What ctrl-c, hang-ups and cancelled pipelines do.",
         """\
-On a terminal ctrl-c and a hang-up leave the job running (exit codes 130 and 129) and say how to come back.
-Without one, or with CI set, SIGINT and SIGTERM halt the job: it has its grace period to write a checkpoint;
-a second signal kills it. --on-interrupt detach|halt|kill decides otherwise. A closed pipe leaves silently (141).
+On a terminal ctrl-c and a hang-up leave the job running (exit codes 130 and 129) and print how to follow it again.
+Without a terminal, or with CI set, SIGINT and SIGTERM halt the job: it can write a checkpoint in its grace period;
+a second signal kills it. --on-interrupt detach|halt|kill overrides this. A closed pipe ends the command silently (141).
 """,
     ),
     "several": (
-        "Many jobs at once, and jobs after others.",
+        "Many jobs at once, and jobs that wait for others.",
         """\
   fabric run m.yml --set params.lr=0.1,0.01 --set seed=1..5    ten jobs with one label `sweep`
   fabric run m.yml --set params.lr=0.1,0.01 --at-most 1        one at a time
   fabric wait --label sweep=NAME                               also halt, kill, list, compare --where
-  fabric run m.yml --after JOB                                 when it has completed
-  fabric run m.yml --after JOB:ended                           however it ended
+  fabric run m.yml --after JOB                                 starts when JOB has completed
+  fabric run m.yml --after JOB:ended                           starts when JOB has ended in any way
 
-Several documents in one manifest run one after the other; `after:` says otherwise. A data store of type `job`
-gives a job another one's results.
+Several documents in one manifest run one after the other, unless `after:` is given. A data store of type `job`
+passes another job's results on.
 """,
     ),
     "measuring": (
         "How metrics come out of a job, and how to see them.",
         """\
-`evaluation_metrics` in the manifest says how: tensorboard, regex_extractor, emetrics_file, or a preset for what
-a tool prints: caffe, keras, lightning, huggingface, tqdm. Training code may also report() them.
+`evaluation_metrics` in the manifest sets the extractor: tensorboard, regex_extractor, emetrics_file, or a preset
+for the output of caffe, keras, lightning, huggingface or tqdm. Training code can also call report().
 
   fabric metrics --try m.yml train.log    what an expression finds in a log, line by line
   fabric metrics JOB                      a table; --csv, --json, -f, --latest
-  fabric metrics JOB --plot               a drawing
+  fabric metrics JOB --plot               charts in the terminal
   fabric list --sort loss --columns +loss
 """,
     ),

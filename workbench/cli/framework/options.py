@@ -17,9 +17,9 @@ from workbench.cli.framework.completion import (
 JSON_HELP = "Print one JSON document."
 
 Json = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
-JsonStream = Annotated[bool, typer.Option("--json", help="Print JSON: one line an event while it follows.")]
+JsonStream = Annotated[bool, typer.Option("--json", help="Print JSON; one line per event when following.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Replace what is there already.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Replace existing files.")]
 Job = Annotated[
     str,
     typer.Argument(
@@ -54,23 +54,25 @@ Backend = Annotated[
         "--backend",
         "-b",
         metavar="NAME",
-        help="Which place: a name, or an address.",
+        help="The backend: a name or an address.",
         autocompletion=backend_names,
     ),
 ]
 KubeContext = Annotated[
     str,
-    typer.Option("--context", metavar="NAME", help="Of a cluster: which context of the kubeconfig."),
+    typer.Option("--context", metavar="NAME", help="For a cluster: the context in the kubeconfig."),
 ]
-Namespace = Annotated[str, typer.Option("--namespace", metavar="NAME", help="Of a cluster: which namespace.")]
-NoPrefix = Annotated[bool, typer.Option("--no-prefix", help="Leave out the `[1] ` of several learners.")]
-Detached = Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as it is asked for.")]
+Namespace = Annotated[str, typer.Option("--namespace", metavar="NAME", help="For a cluster: the namespace.")]
+NoPrefix = Annotated[
+    bool, typer.Option("--no-prefix", help="Omit the prefix `[1] ` when there are several learners.")
+]
+Detached = Annotated[bool, typer.Option("--detach", "-d", help="Return at once, without waiting.")]
 Profile = Annotated[
     str,
     typer.Option(
         "--profile",
         metavar="NAME",
-        help="A part of fabric.toml or config.toml that then counts, too.",
+        help="Also use this profile of fabric.toml or config.toml.",
         autocompletion=profile_names,
     ),
 ]
@@ -79,7 +81,7 @@ Template = Annotated[
     typer.Option(
         "--template",
         metavar="NAME|FILE",
-        help="Lay the manifest over this part of one (repeatable; later ones lie above).",
+        help="Take defaults from this template (repeatable; later ones override earlier ones).",
         autocompletion=template_names,
     ),
 ]
@@ -88,7 +90,7 @@ Where = Annotated[
     typer.Option(
         "--where",
         metavar="FILTER",
-        help="Only jobs that fit, as `state:failed loss<0.3 tag:best` (repeatable).",
+        help="Only matching jobs, e.g. `state:failed loss<0.3 tag:best` (repeatable).",
         autocompletion=where_terms,
     ),
 ]

@@ -144,7 +144,7 @@ ENTRIES = (
         "cp",
         "commands.data.cp:cp",
         "look",
-        "Copy files out of a job or into it, while it runs and afterwards.",
+        "Copy files out of a job or into it, while it runs or afterwards.",
     ),
     Entry("tui", "commands.upkeep.tui:tui", "look", "Open the terminal screens."),
     Entry(
@@ -246,9 +246,9 @@ def overview() -> str:
         "Examples:",
         "  fabric run manifest.yml          run a job, its output and metrics live in this terminal",
         "  fabric run -- python train.py    the same without a manifest",
-        "  fabric list                      what ran, what runs, and why it waits or failed",
+        "  fabric list                      all jobs, and why they wait or failed",
         "",
-        f"`{PROGRAM} COMMAND --help` says more about a command, `{PROGRAM} help topics` about what concerns several.",
+        f"`{PROGRAM} COMMAND --help` explains a command; `{PROGRAM} help topics` lists general topics.",
         "A job is named by its id, a part of it, its name, or @last.",
     ]
     return "\n".join(lines) + "\n"

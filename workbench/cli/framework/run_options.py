@@ -18,7 +18,7 @@ from workbench.services.submit.options import RunOptions
 Manifest = Annotated[
     str,
     typer.Argument(
-        metavar="[MANIFEST]", help="A manifest, `-` for stdin; nothing where a command follows `--`."
+        metavar="[MANIFEST]", help="A manifest, or `-` for stdin; omit it if a command follows `--`."
     ),
 ]
 Code = Annotated[
@@ -28,18 +28,18 @@ Code = Annotated[
 CodeAnyway = Annotated[
     bool,
     typer.Option(
-        "--code-anyway", help="Take the code though it is a home folder, a file system's root, or very large."
+        "--code-anyway", help="Take the code even if it is a home folder, a file system's root or very large."
     ),
 ]
 Runner = Annotated[
-    str, typer.Option("--runner", metavar="NAME", help="The way to start it: process, container, pod.")
+    str, typer.Option("--runner", metavar="NAME", help="The runner: process, container or pod.")
 ]
 Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override a key of the manifest, as `params.lr=0.1` (repeatable); a list `0.1,0.01` or a range"
+        help="Override a key of the manifest, e.g. `params.lr=0.1` (repeatable); a list `0.1,0.01` or a range"
         " `1..5` starts one job for each value.",
     ),
 ]
@@ -49,7 +49,7 @@ Variable = Annotated[
         "--env",
         "-e",
         metavar="KEY[=VALUE]",
-        help="Set a variable; without a value pass yours through as a secret.",
+        help="Set an environment variable; without a value, pass on your own as a secret.",
     ),
 ]
 Data = Annotated[
@@ -57,25 +57,25 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="[ID=]PATH|URL",
-        help="What DATA_DIR holds: a folder here, STORE:CONTAINER or s3://... (repeatable; ID: a store of the"
-        " manifest).",
+        help="What DATA_DIR holds: a local folder, STORE:CONTAINER or s3://... (repeatable; ID: a store"
+        " of the manifest).",
     ),
 ]
 Results = Annotated[
-    str, typer.Option("--results", metavar="PATH|URL", help="Where results go: as for --data.")
+    str, typer.Option("--results", metavar="PATH|URL", help="Where results go; same forms as --data.")
 ]
 From = Annotated[
     str,
     typer.Option(
         "--from",
         metavar="JOB[@STEP]",
-        help="Begin with a checkpoint of another job: its last one, or that of a step.",
+        help="Start from a checkpoint of another job: the last one, or that of STEP.",
         autocompletion=job_refs,
     ),
 ]
 Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The job's name.")]
 Gpus = Annotated[int | None, typer.Option("--gpus", min=0, metavar="N", help="GPUs for each learner.")]
-Image = Annotated[str, typer.Option("--image", metavar="IMAGE", help="The image that learners run in.")]
+Image = Annotated[str, typer.Option("--image", metavar="IMAGE", help="The container image.")]
 Labels = Annotated[
     list[str] | None,
     typer.Option("--label", "-l", metavar="KEY=VALUE", help="Mark the job with a label (repeatable)."),
@@ -85,14 +85,14 @@ After = Annotated[
     typer.Option(
         "--after",
         metavar="JOB[:completed|ended]",
-        help="Start when that job has completed, or however it ended (repeatable).",
+        help="Start after that job has completed (or ended in any way; repeatable).",
         autocompletion=job_refs,
     ),
 ]
 AtMost = Annotated[
     int | None,
     typer.Option(
-        "--at-most", min=1, metavar="N", help="Of the jobs with the same label `sweep` run N at once."
+        "--at-most", min=1, metavar="N", help="Run at most N jobs with the same label `sweep` at once."
     ),
 ]
 

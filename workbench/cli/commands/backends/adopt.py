@@ -15,14 +15,15 @@ from workbench.terminal.console import narrate, width
 if TYPE_CHECKING:
     from workbench.services.submit.adoption import AdoptableJob
 
-Place = Annotated[str, typer.Argument(metavar="PLACE", help="Where they run.", autocompletion=backend_names)]
+Place = Annotated[
+    str, typer.Argument(metavar="BACKEND", help="The backend where they run.", autocompletion=backend_names)
+]
 Jobs = Annotated[
-    list[str] | None, typer.Argument(metavar="[JOB]...", help="Which; without any they are listed.")
+    list[str] | None,
+    typer.Argument(metavar="[JOB]...", help="The jobs to take over; without any, list them."),
 ]
-All = Annotated[bool, typer.Option("--all", help="All of them.")]
-Watch = Annotated[
-    bool, typer.Option("--watch", help="Only look on: never restart them, remove nothing there.")
-]
+All = Annotated[bool, typer.Option("--all", help="All jobs.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Watch only: do not restart or remove jobs.")]
 
 
 @command("adopt", "fabric adopt gpubox", "fabric adopt gpubox k3f9x2mtq", "fabric adopt gpubox --all --watch")
@@ -31,9 +32,9 @@ def adopt(
 ) -> None:
     """Take over jobs that you submitted from another machine.
 
-    Both reach the host as the same user. Without a job those there are listed. An adopted job is followed,
-    halted, resumed and downloaded as if it had been given here; the laptop that gave it may go on with it,
-    too.
+    Both machines must reach the host as the same user. Without a job, the jobs there are listed. An adopted
+    job can be followed, halted, resumed and downloaded as if it had been submitted here. The other machine
+    can keep using it, too.
     """
     from workbench.controller.runtime.client import ensure_controller
     from workbench.services.open_store import open_store
@@ -71,7 +72,7 @@ def _print_table(found: list[AdoptableJob]) -> None:
     from workbench.terminal.table import Column, render
 
     if not found:
-        narrate("there are no jobs of other laptops of yours")
+        narrate("no jobs of your other machines were found")
         return
     columns = [
         Column("ID"),

@@ -19,32 +19,34 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", autocompletion=backend_names)]
 Place = Annotated[
-    str, typer.Argument(metavar="PLACE", help="Its name or address.", autocompletion=backend_names)
+    str, typer.Argument(metavar="BACKEND", help="Its name or address.", autocompletion=backend_names)
 ]
-NewName = Annotated[str, typer.Argument(metavar="NAME", help="The name that it gets.")]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="The name to give it.")]
 Address = Annotated[
     str, typer.Argument(metavar="ADDRESS", help="ssh://me@host, k8s://context/namespace, ...")
 ]
 Options = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", metavar="KEY=VALUE", help="A setting of that place (repeatable)."),
+    typer.Option("--option", "-o", metavar="KEY=VALUE", help="A setting of the backend (repeatable)."),
 ]
 AcceptKey = Annotated[
     str,
-    typer.Option("--accept-key", metavar="SHA256:...", help="Accept the place if it shows this key."),
+    typer.Option("--accept-key", metavar="SHA256:...", help="Accept the host if it shows this key."),
 ]
 Cluster = Annotated[
     str,
-    typer.Argument(metavar="[PLACE]", help="A cluster's name or address.", autocompletion=backend_names),
+    typer.Argument(metavar="[BACKEND]", help="A cluster's name or address.", autocompletion=backend_names),
 ]
 User = Annotated[
     str,
     typer.Option(
-        "--user", metavar="NAME", help="Who gets it; system:serviceaccount:NAMESPACE:NAME is an account."
+        "--user",
+        metavar="NAME",
+        help="The user to grant it to; system:serviceaccount:NAMESPACE:NAME for a service account.",
     ),
 ]
-Untested = Annotated[bool, typer.Option("--untested", help="Add it without reaching it.")]
-Purge = Annotated[bool, typer.Option("--purge", help="Also remove all that this home has there.")]
+Untested = Annotated[bool, typer.Option("--untested", help="Add it without connecting to it.")]
+Purge = Annotated[bool, typer.Option("--purge", help="Also remove everything that this home has there.")]
 Places = Annotated[
     list[str] | None,
     typer.Argument(metavar="[NAME]...", help="Names or addresses; else all.", autocompletion=backend_names),
@@ -53,7 +55,7 @@ Places = Annotated[
 
 @command("list", "fabric backend list", "fabric backend list --json")
 def list_(json: Json = False) -> None:
-    """List the places that jobs can run at."""
+    """List the backends that jobs can run on."""
     from backends.registry import backend_types
     from workbench.services.backends.placement import backend_options, known_backends
 
@@ -107,9 +109,9 @@ def add(
     namespace: Namespace = "",
     untested: Untested = False,
 ) -> None:
-    """Give a place a name, in the user's configuration file.
+    """Add a backend under a name to the user's configuration file.
 
-    It is reached first, and what was found there is told. A key that is not known is shown and asked for.
+    It is tested first, and the findings are printed. An unknown host key is shown for you to accept.
     """
     from workbench.config import add_backend
     from workbench.services.backends.setup import new_backend, parse_settings
@@ -122,15 +124,15 @@ def add(
 
         print_findings(reach(options, HostKeyPrompt(accept_key)))
     add_backend(name, options.type, address, dict(options.options))
-    narrate(f"added {name}; `fabric backend test {name}` tries it, `fabric run --backend {name}` uses it")
+    narrate(f"added {name}; `fabric backend test {name}` tests it, `fabric run --backend {name}` uses it")
 
 
 @command("remove", "fabric backend remove gpubox", "fabric backend remove gpubox --purge")
 def remove(name: Name, purge: Purge = False) -> None:
-    """Take a place's name out of the configuration file; its jobs stay as they are.
+    """Remove a backend from the configuration file; its jobs stay as they are.
 
-    --purge first removes all that this home has there: agents, code, environments and what jobs left. What
-    came home of them stays here.
+    --purge first removes everything that this home has there: agents, code, environments and what jobs left.
+    What was already copied back stays here.
     """
     from workbench.config import remove_backend
 
@@ -157,9 +159,9 @@ def test(
     namespace: Namespace = "",
     json: Json = False,
 ) -> int:
-    """Try places: what was found there, what is missing, and what to do about it.
+    """Test backends: show what was found, what is missing, and what to do about it.
 
-    When one of them cannot be used the exit code says why: 69 not reached, 77 not let in, 78 not known.
+    If a backend cannot be used, the exit code says why: 69 unreachable, 77 access denied, 78 unknown.
     """
     from workbench.services.backends.placement import CLUSTER, backend_options, known_backends
     from workbench.services.backends.probe import probe
@@ -202,9 +204,9 @@ def role(
     namespace: Namespace = "",
     json: Json = False,
 ) -> None:
-    """Print the Role that jobs in a cluster's namespace need, for its administrator to give.
+    """Print the Role that jobs need in a cluster's namespace, for its administrator to grant.
 
-    The cluster is asked who you are, unless --user says it.
+    Without --user, the cluster is asked who you are.
     """
     from workbench.services.backends.placement import backend_options
     from workbench.services.backends.setup import UNKNOWN_USER
@@ -220,20 +222,20 @@ def role(
     else:
         sys.stdout.write(grant.yaml())
     if grant.user == UNKNOWN_USER:
-        narrate("the cluster does not say who you are: put your name in the place of YOU, or give --user")
+        narrate("the cluster does not report who you are: replace YOU with your name, or give --user")
 
 
 @command("login", "fabric backend login gpubox", "fabric backend login ssh://me@gpubox")
 def login(name: Place) -> None:
-    """Type what a place wants typed: a password, a key's passphrase, a code.
+    """Enter the credentials that a backend asks for: a password, a key's passphrase or a code.
 
-    It is asked for once and kept in the controller's memory alone; jobs that wait for it go on.
+    They are asked for once and kept only in the controller's memory; jobs that wait for them continue.
     """
     from workbench.services.backends.setup import log_in
     from workbench.terminal.prompts import HostKeyPrompt, type_answer
 
     log_in(name, type_answer, HostKeyPrompt())
-    narrate(f"{name} lets you in")
+    narrate(f"logged in to {name}")
 
 
 def finding_document(finding: Finding) -> dict[str, str]:

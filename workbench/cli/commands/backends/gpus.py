@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from backends.contract.host import Inventory, Slot
     from workbench.services.backends.inventory import BackendInventory
 
-All = Annotated[bool, typer.Option("--all", "-a", help="Of every place that the configuration names.")]
+All = Annotated[bool, typer.Option("--all", "-a", help="All backends in the configuration.")]
 
 
 @command("gpus", "fabric gpus", "fabric gpus --backend gpubox", "fabric gpus --json")
@@ -63,7 +63,7 @@ def _print_table(found: dict[str, Inventory]) -> None:
     ]
     if rows:
         columns = [
-            Column("PLACE"),
+            Column("BACKEND"),
             Column("NODE", stretch=True),
             Column("GPU", right=True),
             Column("MODEL", stretch=True),

@@ -11,16 +11,20 @@ from workbench.cli.framework.completion import backend_names
 from workbench.cli.framework.declare import Family, command
 from workbench.cli.framework.options import Json
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="What `docker save IMAGE -o FILE` has written.")]
-Where = Annotated[str, typer.Option("--backend", "-b", metavar="NAME", help="The place; else this machine.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A file written by `docker save IMAGE -o FILE`.")]
+Where = Annotated[
+    str, typer.Option("--backend", "-b", metavar="NAME", help="The backend; default: this machine.")
+]
 
-Place = Annotated[str, typer.Argument(metavar="PLACE", help="Where to.", autocompletion=backend_names)]
-Image = Annotated[str, typer.Argument(metavar="IMAGE", help="Its name in the engine here.")]
+Place = Annotated[
+    str, typer.Argument(metavar="BACKEND", help="The backend to send it to.", autocompletion=backend_names)
+]
+Image = Annotated[str, typer.Argument(metavar="IMAGE", help="Its name in this machine's engine.")]
 
 
 @command("load", "fabric image load image.tar", "fabric image load image.tar --json")
 def load(file: File, backend: Where = "local", json: Json = False) -> int:
-    """Bring the images of a file into a place's container engine, and print their names."""
+    """Load the images of a file into a backend's container engine, and print their names."""
     from workbench.services.backends.images import load_images
 
     names = load_images(backend, file)
@@ -35,7 +39,10 @@ def load(file: File, backend: Where = "local", json: Json = False) -> int:
 
 @command("send", "fabric image send gpubox my-image:latest", "fabric image send gpubox my-image --json")
 def send(place: Place, image: Image, json: Json = False) -> int:
-    """Bring an image of this machine's engine to a place's, without a registry: only layers that it lacks."""
+    """Copy an image from this machine's engine to a backend's, without a registry.
+
+    Only missing layers are sent.
+    """
     from workbench.formats import size
     from workbench.services.backends.images import send_image
     from workbench.terminal.console import narrate
@@ -55,9 +62,11 @@ def send(place: Place, image: Image, json: Json = False) -> int:
             }
         )
     elif not sent.missing and not sent.size_bytes:
-        print(f"{image} is there already")
+        print(f"{image} already exists there")
     else:
-        print(f"{image} is there: {sent.missing} of {sent.layers} layers were sent, {size(sent.size_bytes)}")
+        print(
+            f"{image} was copied: {sent.missing} of {sent.layers} layers were sent, {size(sent.size_bytes)}"
+        )
     return 0
 
 

@@ -22,9 +22,9 @@ Steps = Annotated[
     list[int] | None, typer.Option("--step", metavar="N", help="Only the one of this step (repeatable).")
 ]
 Dest = Annotated[
-    str, typer.Argument(metavar="[DEST]", help="Where to; else a new folder named after the job.")
+    str, typer.Argument(metavar="[DEST]", help="Destination; default: a new folder named after the job.")
 ]
-All = Annotated[bool, typer.Option("--all", help="All that the job has.")]
+All = Annotated[bool, typer.Option("--all", help="All checkpoints of the job.")]
 
 
 @command("list", "fabric checkpoint list @last", "fabric checkpoint list digits --json")
@@ -54,7 +54,7 @@ def list_(job: Job, json: Json = False) -> None:
     "fabric checkpoint download @last --json",
 )
 def download(job: Job, dest: Dest = "", step: Steps = None, force: Force = False, json: Json = False) -> None:
-    """Copy a job's checkpoints here, or those of some steps."""
+    """Copy all checkpoints of a job here, or those of some steps."""
     from workbench.cli.framework.transfer_view import shown_transfer
     from workbench.services.open_store import store_with
     from workbench.services.transfer.checkpoints import checkpoints_of_steps, list_checkpoints
@@ -86,9 +86,9 @@ def download(job: Job, dest: Dest = "", step: Steps = None, force: Force = False
     "fabric checkpoint delete digits --all --yes --json",
 )
 def delete(job: Job, step: Steps = None, all: All = False, yes: Yes = False, json: Json = False) -> int:
-    """Remove checkpoints of a job that is over, here and from the store that they are in.
+    """Remove checkpoints of an ended job, here and from the store that holds them.
 
-    What is on another machine is removed when the job is deleted.
+    Checkpoints on another machine are removed when the job is deleted.
     """
     from workbench.cli.framework.transfer_view import shown_transfer
     from workbench.formats import count
@@ -105,7 +105,7 @@ def delete(job: Job, step: Steps = None, all: All = False, yes: Yes = False, jso
     with store_with(job, steers=True) as (store, row), shown_transfer() as report:
         if row.state not in TERMINAL:
             raise UsageError(
-                f"{short_id(row.id)} is not over, and may go on from them", hint="fabric halt first"
+                f"{short_id(row.id)} has not ended, and may resume from them", hint="fabric halt first"
             )
         found = [each for each in list_checkpoints(store, row, report) if each.where]
         picked = found if all else checkpoints_of_steps(found, step or [], row)

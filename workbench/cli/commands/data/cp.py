@@ -58,10 +58,10 @@ def cp(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Copy files out of a job or into it, while it runs and afterwards.
+    """Copy files out of a job or into it, while it runs or afterwards.
 
-    A folder is copied with all that is in it. Where DEST is a folder the copy goes into it; what is there
-    already is not touched without --force. In a running container any other absolute path serves, too.
+    A folder is copied with everything in it. If DEST is a folder, the copy goes into it; existing files are
+    kept unless --force. In a running container, any other absolute path works, too.
     """
     from workbench.services.backends.learner_access import reached
 
@@ -86,12 +86,12 @@ def _sort_out(source: str, target: str) -> tuple[str, Named]:
     """Return which of both is here, and what the other one names."""
     one, other = _named(source), _named(target)
     if one and other:
-        raise UsageError("both are files of jobs", hint="copy them here first")
+        raise UsageError("SOURCE and DEST are both files of jobs", hint="copy them here first")
     if one:
         return target, one
     if other:
         return source, other
-    raise UsageError("neither is a file of a job", hint="fabric cp JOB:results/FILE .")
+    raise UsageError("neither SOURCE nor DEST is a file of a job", hint="fabric cp JOB:results/FILE .")
 
 
 def _named(text: str) -> Named | None:
@@ -112,7 +112,7 @@ def _fetch(found: LearnerAccess, path: str, target: str, *, force: bool) -> tupl
     single = len(entries) == 1 and entries[0].kind == "file"
     if target == STDOUT:
         if not single:
-            raise UsageError(f"{path} is a folder, and - takes one file")
+            raise UsageError(f"{path} is a folder; - prints one file")
         return STDOUT, *_print(found, path)
     to = Path(target)
     if to.is_dir() or target.endswith("/"):
@@ -137,7 +137,7 @@ def _write_file(found: LearnerAccess, path: str, to: Path, force: bool) -> tuple
 
     if os.path.lexists(to) and (to.is_dir() or not force):
         hint = "--force replaces it" if not to.is_dir() else ""
-        raise CannotWrite(f"{to} is there already", hint=hint)
+        raise CannotWrite(f"{to} already exists", hint=hint)
     beside = to.with_name(f".{to.name}.{os.getpid()}")
     sizes: list[int] = []
     try:
@@ -166,21 +166,21 @@ def _write_folder(found: LearnerAccess, path: str, to: Path, force: bool) -> tup
         force=force,
     )
     for name in (name for each in got for name in each.left_out):
-        narrate(f"left out {name}: it leads out of the folder, or is no file")
+        narrate(f"skipped {name}: it points outside the folder, or is not a file")
     return sum(each.files for each in got), sum(each.size_bytes for each in got)
 
 
 def _send(found: LearnerAccess, source: Path, path: str, *, force: bool) -> tuple[str, int, int]:
     """Write a file or folder from here into the job."""
     if not source.exists():
-        raise InputMissing(f"there is no {source}")
+        raise InputMissing(f"{source} does not exist")
     to = path
     there = found.runner.files(found.ref, path) if path else ()
     if not path or path.endswith("/") or (there and there[0].kind == "folder"):
         to = f"{path.rstrip('/')}/{source.resolve().name}" if path else source.resolve().name
         there = found.runner.files(found.ref, to)
     if there and not force:
-        raise CannotWrite(f"{to} is there already", hint="--force replaces it")
+        raise CannotWrite(f"{to} already exists", hint="--force replaces it")
     files = [source] if source.is_file() else sorted(each for each in source.rglob("*") if each.is_file())
     size_bytes = 0
     for file in files:

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from workbench.services.backends.named_store import Named
     from workbench.services.transfer.data_cache import CachedContainer
 
-Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="A folder of this machine.")]
+Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="A local folder.")]
 Target = Annotated[
     str,
     typer.Argument(
         metavar="STORE:CONTAINER[/FOLDER]",
-        help="A store of [stores] in config.toml, or `served`, and a container of it.",
+        help="A store from [stores] in config.toml, or `served`, and one of its containers.",
     ),
 ]
-Create = Annotated[bool, typer.Option("--create", help="Make the container where it is missing.")]
+Create = Annotated[bool, typer.Option("--create", help="Create the container if it is missing.")]
 Down = Annotated[
-    str, typer.Option("--to", metavar="SIZE", help="Only as much as is needed for the rest to be this large.")
+    str, typer.Option("--to", metavar="SIZE", help="Remove only until the rest is at most this large.")
 ]
 
 
@@ -38,7 +38,7 @@ Down = Annotated[
     "fabric data put ~/mnist lab:mnist/2024 --json",
 )
 def put(folder: Folder, target: Target, create: Create = False, json: Json = False) -> None:
-    """Copy a folder into a store; what is there already, and the same, is not copied again."""
+    """Copy a folder into a store; files that are already there and equal are skipped."""
     from workbench.cli.framework.transfer_view import shown_transfer
     from workbench.services.backends.named_store import named
     from workbench.services.transfer.events import CopyProgress
@@ -73,12 +73,12 @@ def put(folder: Folder, target: Target, create: Create = False, json: Json = Fal
     "mkbucket", "fabric data mkbucket served:tf_trained_model", "fabric data mkbucket lab:results --json"
 )
 def mkbucket(target: Target, json: Json = False) -> None:
-    """Make a container in a store."""
+    """Create a container in a store."""
     from workbench.services.backends.named_store import named
 
     to = named(target)
     if to.path != to.container:
-        raise UsageError(f"{target} is a folder in a container; folders are made by what is put into them")
+        raise UsageError(f"{target} is a folder in a container; folders appear when files are put into them")
     was_there = to.moving.has(to.container)
     if not was_there:
         make_container(to)
@@ -88,14 +88,14 @@ def mkbucket(target: Target, json: Json = False) -> None:
         told = {"store": to.store, "container": to.container, "made": not was_there}
         print_document({"schema": "fabric.container/1", **told})
         return
-    narrate(f"{target} " + ("was there already" if was_there else "is made"))
+    narrate(f"{target} " + ("already existed" if was_there else "is made"))
 
 
 @command("list", "fabric data list", "fabric data list --backend gpubox", "fabric data list --json")
 def list_(backend: Backend = "", json: Json = False) -> None:
-    """List the copies of stores' data that jobs of a place share, here and at every host of the configuration.
+    """List the cached copies of stores' data, here and on every host of the configuration.
 
-    A cluster that keeps them on a claim is asked when it is named: a pod is started for it.
+    A cluster that keeps them on a volume claim is only listed if it is named: a pod is started for this.
     """
     print_copies(backend, json=json)
 
@@ -107,9 +107,9 @@ def list_(backend: Backend = "", json: Json = False) -> None:
     "fabric data prune --to 20GB --json",
 )
 def prune(backend: Backend = "", to: Down = "", yes: Yes = False, json: Json = False) -> int:
-    """Remove copies of stores' data that no job uses now, the longest unused first; of every place, or of one.
+    """Remove cached copies of stores' data that no job uses now, the longest unused first.
 
-    They are brought again when a job asks for them. [data] of the configuration limits how large they grow.
+    They are copied again when a job needs them. [data] in the configuration limits how large they grow.
     """
     from workbench.cli.framework.transfer_view import shown_transfer
     from workbench.formats import count, size
@@ -124,11 +124,11 @@ def prune(backend: Backend = "", to: Down = "", yes: Yes = False, json: Json = F
         caches = data_caches(backend, report)
     unused = [each for cache in caches for each in cache.unused]
     names = ", ".join(sorted({each.backend for each in unused}))
-    question = f"Remove {'up to ' if to else ''}{count(len(unused), 'cached container')} at {names}?"
+    question = f"Remove {'up to ' if to else ''}{count(len(unused), 'cached container')} on {names}?"
     if not unused:
-        narrate("there is no copy that no job uses")
+        narrate("there are no unused copies")
     elif not yes and not person_present():
-        narrate(f"--yes removes up to {count(len(unused), 'cached container')} at {names}")
+        narrate(f"--yes removes up to {count(len(unused), 'cached container')} on {names}")
     elif confirm(question, yes=yes):
         removed = drop_unused(caches, keep_bytes)
         if json:
@@ -165,7 +165,7 @@ def print_copies(backend: str, *, json: bool) -> None:
 
         print_document([container_document(each) for each in found])
     elif not found:
-        narrate(f"no job has brought data of a store to {backend or 'a place'} yet")
+        narrate(f"no job has brought data of a store to {backend or 'a backend'} yet")
     else:
         sys.stdout.write(_table(found))
 
@@ -218,7 +218,7 @@ def _no_container(to: Named) -> InputMissing:
         there = []
     known = f"; it has {', '.join(there[:20])}" if there else ""
     return InputMissing(
-        f"the store {to.store} has no container {to.container!r}{known}", hint="--create makes it"
+        f"the store {to.store} has no container {to.container!r}{known}", hint="--create creates it"
     )
 
 

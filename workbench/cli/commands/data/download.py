@@ -19,20 +19,24 @@ What = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[WHAT]... [DEST]",
-        help="code, logs, results, checkpoints, else results; and where to, else a new folder named after the job.",
+        help="code, logs, results, checkpoints (default: results); and the destination (default: a new"
+        " folder named after the job).",
     ),
 ]
-To = Annotated[str, typer.Option("--to", "-o", metavar="FOLDER", help="Where to, as DEST.")]
+To = Annotated[str, typer.Option("--to", "-o", metavar="FOLDER", help="Destination folder, same as DEST.")]
 Include = Annotated[
     list[str] | None,
-    typer.Option("--include", metavar="GLOB", help="Only files that fit, such as '*.pt' (repeatable)."),
+    typer.Option("--include", metavar="GLOB", help="Only matching files, e.g. '*.pt' (repeatable)."),
 ]
 
 
-Definition = Annotated[bool, typer.Option("--definition", help="FfDL's: the code as a zip.")]
-TrainedModel = Annotated[bool, typer.Option("--trainedmodel", help="FfDL's: the results as a zip.")]
+Definition = Annotated[bool, typer.Option("--definition", help="As in FfDL: the code as a zip.")]
+TrainedModel = Annotated[bool, typer.Option("--trainedmodel", help="As in FfDL: the results as a zip.")]
 FileName = Annotated[
-    str, typer.Option("--filename", metavar="FILE", help="With these two: the zip, else ID-definition.zip.")
+    str,
+    typer.Option(
+        "--filename", metavar="FILE", help="With these two: the zip to write; default: ID-definition.zip."
+    ),
 ]
 
 
@@ -57,8 +61,9 @@ def download(
 ) -> None:
     """Copy a job's code, logs, results or checkpoints here.
 
-    They come from this machine, from the store that they are in, or from the job's backend, also while it runs.
-    Each becomes a folder of that name, whole or not at all; interrupted downloads from a store resume. Existing
+    They come from this machine, from the store that holds them, or from the job's backend, also while the job
+    runs. Each becomes a folder of that name, complete or not at all; interrupted downloads from a store
+    resume. Existing
     files are kept unless --force.
     """
     from workbench.cli.framework.transfer_view import shown_transfer
@@ -70,12 +75,14 @@ def download(
         parts = [("code", "definition")] if definition else []
         parts += [("results", "trainedmodel")] if trainedmodel else []
         if what or to:
-            raise UsageError("--definition and --trainedmodel say what; --filename says where to")
+            raise UsageError(
+                "--definition and --trainedmodel choose what to download; --filename sets the destination"
+            )
         _download_zips(job, parts, filename, force=force, json=json)
         return
     if filename:
         raise UsageError(
-            "--filename names the zip of --definition or --trainedmodel", hint="--to names a folder"
+            "--filename names the zip of --definition or --trainedmodel", hint="--to takes a folder"
         )
     kinds, target = _sort_out(what or [], to)
     options = DownloadOptions(tuple(include or ()), force)
@@ -123,11 +130,11 @@ def _sort_out(words: list[str], to: str) -> tuple[list[str], str]:
         to, others = others[0], []
     if others:
         raise UnknownName(
-            f"there is no '{others[0]}' to download",
-            hint=f"there are {', '.join(KINDS)}; ./{others[0]} is a folder",
+            f"unknown kind '{others[0]}'",
+            hint=f"kinds are {', '.join(KINDS)}; ./{others[0]} is a folder",
         )
     if to.startswith("-"):
-        raise UsageError(f"{to} is no folder")
+        raise UsageError(f"{to} is not a folder")
     return list(dict.fromkeys(kinds or ["results"])), to
 
 

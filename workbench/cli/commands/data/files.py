@@ -23,8 +23,8 @@ Where = Annotated[
     str,
     typer.Argument(
         metavar="[PATH]",
-        help="results/..., checkpoints/..., logs/..., data/..., job/..., code/... (the working folder); "
-        "else results, checkpoints and logs.",
+        help="results/..., checkpoints/..., logs/..., data/..., job/..., code/... (the working folder);"
+        " default: results, checkpoints and logs.",
     ),
 ]
 
@@ -35,7 +35,7 @@ def files(
 ) -> None:
     """List a job's files, also while it runs.
 
-    Without PATH these are results, checkpoints and logs. An absolute path is meant as the learner sees it.
+    Without PATH, lists results, checkpoints and logs. An absolute path is a path as the learner sees it.
     """
     from workbench.services.backends.learner_access import reached
 

@@ -24,17 +24,20 @@ EXIT_NOT_STORED = 75
 ORIGIN = "cli"
 
 Folder = Annotated[
-    str, typer.Argument(metavar="[FOLDER]", help="A folder for each container; else one in fabric's home.")
+    str,
+    typer.Argument(
+        metavar="[FOLDER]", help="One with a subfolder for each container; default: one in fabric's home."
+    ),
 ]
 Port = Annotated[
     int,
     typer.Option(
-        "--port", min=0, max=65535, metavar="N", help="Else 9023, or a free one when that is taken."
+        "--port", min=0, max=65535, metavar="N", help="Port; default 9023, or a free one if that is taken."
     ),
 ]
 Manifests = Annotated[
     list[str] | None,
-    typer.Option("--manifest", metavar="FILE", help="Make the containers that it names (repeatable)."),
+    typer.Option("--manifest", metavar="FILE", help="Create the containers that it names (repeatable)."),
 ]
 
 
@@ -47,8 +50,8 @@ Manifests = Annotated[
 def serve(folder: Folder = "", port: Port = 0, manifest: Manifests = None, json: Json = False) -> int:
     """Serve a folder of this machine as an S3 store, to try out manifests that need one.
 
-    It answers on this machine alone, to user `test` with password `test`, and stands for the address of FfDL's
-    own examples as long as it runs: they run as they are. Elsewhere it is named `served:CONTAINER`.
+    It listens on this machine only, for user `test` with password `test`. While it runs, it also stands for
+    the address in FfDL's own examples, so they run unchanged. Elsewhere, name it `served:CONTAINER`.
     """
     from workbench.paths import Home, default_home
     from workbench.services.transfer.s3_server import containers_in, serve_store
@@ -61,7 +64,7 @@ def serve(folder: Folder = "", port: Port = 0, manifest: Manifests = None, json:
         for served in stores:
             _print_served(served, containers, json=json)
     if not json:
-        narrate("the store is served no more; its files are still there")
+        narrate("the store is no longer served; its files are kept")
     return 0
 
 
@@ -101,19 +104,19 @@ def _print_served(served: ServedStore, containers: Sequence[str], *, json: bool)
         return
     print(served.address)
     sys.stdout.flush()
-    narrate(f"serves {served.folder} to user {TRIAL_KEY} with password {TRIAL_KEY}, on this machine alone")
+    narrate(f"serves {served.folder} to user {TRIAL_KEY} with password {TRIAL_KEY}, on this machine only")
     if served.made:
-        narrate(f"made the containers {', '.join(served.made)}")
-    narrate(f"it stands for {ALIAS}; elsewhere name it {NAME}:CONTAINER")
-    narrate(f"`fabric data put FOLDER {NAME}:CONTAINER` brings data in; ctrl-c ends it")
+        narrate(f"created the containers {', '.join(served.made)}")
+    narrate(f"it answers for {ALIAS}; elsewhere, name it {NAME}:CONTAINER")
+    narrate(f"`fabric data put FOLDER {NAME}:CONTAINER` uploads data; ctrl-c stops the server")
 
 
 @command("retry", "fabric store retry @last", "fabric store retry digits --json")
 def retry(job: Job, json: Json = False) -> int:
-    """Store a job's results again that could not be stored at its end: from its backend, or from this machine.
+    """Store a job's results again after a failed upload, from its backend or from this machine.
 
-    A job that failed for this alone has completed then: its state is that of its command's own exit. The exit
-    code is 75 while something is still missing.
+    A job that failed only for this reason is completed then: its state follows from its command's own exit.
+    The exit code is 75 while something is still missing.
     """
     from workbench.cli.framework.transfer_view import shown_transfer
     from workbench.services.open_store import store_with
@@ -148,11 +151,11 @@ def _print_retry(job: str, done: UploadRetry) -> None:
     if not done.is_complete:
         why = done.reasons[0] if done.reasons else ""
         narrate(f"{count(done.missing_files, 'file')} of {job} still not stored: {why}")
-        narrate("they stay where they are; try again once that is mended")
+        narrate("the files stay where they are; try again when the problem is fixed")
         return
     narrate(f"{done.address} has {count(done.files, 'file')} of {job}, {size(done.size_bytes)}")
     if done.state is not done.state_before:
-        narrate(f"{job} was {done.state_before} for it and is {done.state} now")
+        narrate(f"{job} was {done.state_before} because of this and is {done.state} now")
 
 
 store = Family(

@@ -34,8 +34,8 @@ SomeJobs = Annotated[
     list[str] | None,
     typer.Argument(metavar="[JOB]...", help="Two or more; or --where.", autocompletion=job_names),
 ]
-All = Annotated[bool, typer.Option("--all", "-a", help="Settings that are the same, too.")]
-NoCode = Annotated[bool, typer.Option("--no-code", help="Leave out how the code differs.")]
+All = Annotated[bool, typer.Option("--all", "-a", help="Also show equal settings.")]
+NoCode = Annotated[bool, typer.Option("--no-code", help="Omit the code differences.")]
 
 
 @command(
@@ -49,9 +49,9 @@ def compare(
 ) -> None:
     """Compare jobs side by side: settings, values, code.
 
-    Shown are the settings in which they differ, the last and the best value of each metric, and, of two jobs,
-    how their code differs. A metric's name says whether smaller values are better; where it does not, the least
-    and the greatest value are shown.
+    Shows the settings that differ, the last and the best value of each metric and, for two jobs, how their
+    code differs. The metric's name decides whether smaller values are better; where it does not, the minimum
+    and the maximum are shown.
     """
     from workbench.services.inspect.comparison import compare as compare_jobs
     from workbench.services.open_store import open_store
@@ -79,13 +79,13 @@ def _rows(store: Store, jobs: Sequence[str], where: list[str] | None) -> list[Jo
     rows = list({row.id: row for row in rows}.values())
     if len(rows) < 2:
         raise UsageError(
-            f"there is {len(rows)} job to compare; name two or more" if rows else "no job fits",
+            f"only {len(rows)} job to compare; name two or more" if rows else "no matching jobs",
             hint="fabric compare JOB JOB, or --where FILTER",
         )
     if len(rows) > MAX_JOBS:
         raise UsageError(
-            f"more than {MAX_JOBS} jobs do not fit side by side",
-            hint="`fabric list --columns` has one a line",
+            f"more than {MAX_JOBS} jobs cannot be compared side by side",
+            hint="`fabric list --columns` shows one per line",
         )
     return rows
 

@@ -26,8 +26,9 @@ Other = Annotated[str, typer.Argument(metavar="OTHER", help="Another one.", auto
 def diff(job: Job, other: Other, json: Json = False) -> int:
     """Show every difference between two jobs.
 
-    Settings, place, code line by line, commit and uncommitted changes, interpreter, packages, machine, driver,
-    image, seed, data, version of fabric. The exit code is 1 when something differs.
+    Settings, backend, code line by line, commit and uncommitted changes, interpreter, packages, machine,
+    driver,
+    image, seed, data, version of fabric. The exit code is 1 if something differs.
     """
     from workbench.job import short_id
     from workbench.services.inspect.comparison import code_differences, compare
@@ -50,7 +51,7 @@ def diff(job: Job, other: Other, json: Json = False) -> int:
     else:
         from workbench.terminal.console import narrate
 
-        narrate(f"nothing that is known of differs between {labels[0]} and {labels[1]}")
+        narrate(f"no known differences between {labels[0]} and {labels[1]}")
     return EXIT_DIFFERENT if differs else 0
 
 

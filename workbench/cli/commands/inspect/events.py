@@ -19,15 +19,15 @@ KINDS = ("state", "request", "learner", "note", "annotate")
 
 OneJob = Annotated[
     str,
-    typer.Argument(metavar="[JOB]", help="Only this job; else all.", autocompletion=job_names),
+    typer.Argument(metavar="[JOB]", help="Only this job; default: all.", autocompletion=job_names),
 ]
 Kind = Annotated[
     str, typer.Option("--kind", "-k", metavar="KIND", help=f"Only {', '.join(KINDS)} (with commas, several).")
 ]
-Who = Annotated[str, typer.Option("--who", metavar="TEXT", help="Only what somebody of this name did.")]
-Since = Annotated[str, typer.Option("--since", metavar="TIME", help="From a time on: 5m, 2h, 2026-01-31.")]
+Who = Annotated[str, typer.Option("--who", metavar="TEXT", help="Only what this user did.")]
+Since = Annotated[str, typer.Option("--since", metavar="TIME", help="Only newer than: 5m, 2h, 2026-01-31.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="The last N.")]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as more happens, until ctrl-c.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Follow new events, until ctrl-c.")]
 
 Row = tuple[Any, ...]
 """time_us, job id, name, attempt, kind, state, text, code, who, origin"""
@@ -52,7 +52,8 @@ def events(
 ) -> None:
     """Print what happened: who asked for what, and every change.
 
-    The latest comes last. FROM is where it was asked: the command line, the screens, Python, the controller.
+    The latest event comes last. FROM is where the request came from: the command line, the screens, Python or
+    the controller.
     """
     from workbench.clock import now_us
     from workbench.services.open_store import existing_store
@@ -86,7 +87,7 @@ def _kinds(text: str) -> list[str]:
         if word not in KINDS:
             close = nearest(word, KINDS)
             hint = f"did you mean {close}?" if close else f"kinds are {', '.join(KINDS)}"
-            raise UnknownName(f"there is no kind of event '{word}'", hint=hint)
+            raise UnknownName(f"unknown kind of event '{word}'", hint=hint)
     return named or [each for each in KINDS if each != "learner"]
 
 

@@ -21,13 +21,15 @@ EXIT_NOTHING: Final = 1
 """As grep does."""
 
 Text = Annotated[str, typer.Argument(metavar="PATTERN", help="A regular expression.")]
-Fixed = Annotated[bool, typer.Option("--fixed", "-F", help="PATTERN is words as they are.")]
-IgnoreCase = Annotated[bool, typer.Option("--ignore-case", "-i", help="Capitals are the same as small ones.")]
-OnlyJobs = Annotated[bool, typer.Option("--jobs", "-l", help="Only the jobs that have such a line.")]
-Count = Annotated[bool, typer.Option("--count", "-c", help="Only how many lines each job has.")]
-Most = Annotated[
-    int | None, typer.Option("--max", "-m", min=1, metavar="N", help="At most N lines of each job.")
+Fixed = Annotated[
+    bool, typer.Option("--fixed", "-F", help="PATTERN is plain text, not a regular expression.")
 ]
+IgnoreCase = Annotated[bool, typer.Option("--ignore-case", "-i", help="Ignore case.")]
+OnlyJobs = Annotated[bool, typer.Option("--jobs", "-l", help="Print only the jobs with a matching line.")]
+Count = Annotated[
+    bool, typer.Option("--count", "-c", help="Print only the number of matching lines of each job.")
+]
+Most = Annotated[int | None, typer.Option("--max", "-m", min=1, metavar="N", help="At most N lines per job.")]
 AllAttempts = Annotated[bool, typer.Option("--all", "-a", help="All attempts, not only the last.")]
 
 
@@ -61,8 +63,8 @@ def grep(
 ) -> int:
     """Search the logs of all jobs.
 
-    The newest job comes first. Each line has the job's id before it, with the learner's number where there
-    are several. The exit code is 1 when nothing matches.
+    The newest job comes first. Each line is prefixed with the job's id, and with the learner's number if
+    there are several. The exit code is 1 if nothing matches.
     """
     from workbench.clock import now_us
     from workbench.logs.grep import Pattern

@@ -29,7 +29,10 @@ Text = Annotated[
 States = Annotated[
     list[str] | None,
     typer.Option(
-        "--state", "-s", metavar="STATE", help="Only this state (repeatable); `open`: those not ended."
+        "--state",
+        "-s",
+        metavar="STATE",
+        help="Only this state (repeatable); `open`: jobs that have not ended.",
     ),
 ]
 Label = Annotated[
@@ -40,7 +43,7 @@ Sort = Annotated[
     typer.Option(
         "--sort",
         metavar="KEY",
-        help="By a column or a metric, the least first; `-KEY` turns it round.",
+        help="Sort by a column or a metric, ascending; `-KEY` sorts descending.",
         autocompletion=metric_names,
     ),
 ]
@@ -50,16 +53,16 @@ Columns = Annotated[
         "--columns",
         "-c",
         metavar="A,B,...",
-        help="Which columns: of the job, params.NAME, label.NAME, metrics; `+A` adds to the usual ones.",
+        help="Columns to show: fields of the job, params.NAME, label.NAME, metrics; `+A` adds to the default ones.",
         autocompletion=column_names,
     ),
 ]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Draw it anew as it changes, until ctrl-c.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Redraw on every change, until ctrl-c.")]
 Limit = Annotated[
-    int | None, typer.Option("--limit", "-n", min=1, metavar="N", help=f"How many; {SHOWN} if not said.")
+    int | None, typer.Option("--limit", "-n", min=1, metavar="N", help=f"How many; default: {SHOWN}.")
 ]
-All = Annotated[bool, typer.Option("--all", "-a", help="All of them.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Ids only, one a line.")]
+All = Annotated[bool, typer.Option("--all", "-a", help="All jobs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print ids only, one per line.")]
 
 
 @command(
@@ -86,8 +89,8 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first.
 
-    `fabric help filters` says what --where understands. --json prints an array of all that fit (with --limit
-    the first N), each with id, state, reason and exit_code; with --watch a line for each job that changed.
+    `fabric help filters` explains --where. --json prints an array of all matching jobs (with --limit the
+    first N), each with id, state, reason and exit_code; with --watch, one line for each job that changed.
     """
     from workbench.services.inspect.job_query import FoundJobs, JobQuery, find, read_states
     from workbench.services.open_store import existing_store
@@ -129,7 +132,7 @@ def _print_table(store: Store | None, query: JobQuery, found: FoundJobs, names: 
 
     if not found.rows:
         if query.is_filtered:
-            narrate("no job fits; `fabric list --all` shows all there are")
+            narrate("no matching jobs; `fabric list --all` shows all jobs")
         else:
             narrate("no jobs; `fabric run MANIFEST` or `fabric run -- COMMAND` starts one")
         return
@@ -150,7 +153,7 @@ def _page(store: Store, query: JobQuery, names: tuple[str, ...]) -> tuple[list[J
 
     found = find(store, query)
     if not found.rows:
-        return [], "no job fits\n"
+        return [], "no matching jobs\n"
     more = f"{_cut(store, query)}\n" if found.has_more else ""
     return list(found.rows), _table(store, found.rows, names) + more
 

@@ -12,12 +12,12 @@ from workbench.cli.framework.options import Attempt, Job, JsonStream, Learner, N
 if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow
 
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as more is printed, until the job ends.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")]
 Tail = Annotated[int | None, typer.Option("--tail", "-n", min=0, metavar="N", help="The last N lines.")]
 Since = Annotated[
-    str, typer.Option("--since", metavar="TIME", help="From a time on: 5m, 2h, 2026-01-31T15:04.")
+    str, typer.Option("--since", metavar="TIME", help="Only newer than: 5m, 2h, 2026-01-31T15:04.")
 ]
-Timestamps = Annotated[bool, typer.Option("--timestamps", "-t", help="The time before each line.")]
+Timestamps = Annotated[bool, typer.Option("--timestamps", "-t", help="Print the time before each line.")]
 Grep = Annotated[str, typer.Option("--grep", metavar="REGEX", help="Only lines that match.")]
 Setup = Annotated[bool, typer.Option("--setup", help="What the setup command printed.")]
 Invert = Annotated[bool, typer.Option("--invert", "-v", help="With --grep: only lines that do not match.")]
@@ -47,8 +47,8 @@ def logs(
 ) -> None:
     """Print what a job printed.
 
-    Of one learner byte for byte; of several whole lines in the order of their times, with `[1] ` before those
-    of learner 1. On a terminal control sequences are made harmless.
+    One learner's output is printed byte for byte. With several learners, whole lines are printed in the order
+    of their times, with the prefix `[1] ` for learner 1. On a terminal, control sequences are made harmless.
     """
     from workbench.cli.follow.logs import print_log, print_log_document
     from workbench.logs.grep import Pattern

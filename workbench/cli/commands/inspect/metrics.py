@@ -20,14 +20,14 @@ SHOWN = 50
 
 MICROSECONDS = 1_000_000
 
-Csv = Annotated[bool, typer.Option("--csv", help="Comma-separated values, all of them.")]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as new values come, until the job ends.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print all values, comma-separated.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Follow new values until the job ends.")]
 Tail = Annotated[
-    int | None, typer.Option("--tail", "-n", min=1, metavar="N", help=f"The last N steps; else {SHOWN}.")
+    int | None, typer.Option("--tail", "-n", min=1, metavar="N", help=f"The last N steps; default: {SHOWN}.")
 ]
 All = Annotated[bool, typer.Option("--all", "-a", help="All steps.")]
 Latest = Annotated[
-    bool, typer.Option("--latest", help="Only the last value of each, with least and greatest.")
+    bool, typer.Option("--latest", help="Only the last value of each, with minimum and maximum.")
 ]
 
 
@@ -35,7 +35,7 @@ OneJob = Annotated[
     str,
     typer.Argument(
         metavar="[JOB]",
-        help="Its id, a part of it, its name; else the last. With --try a manifest or a preset's name.",
+        help="Its id, a part of it, or its name; default: the last job. With --try, a manifest or a preset's name.",
         autocompletion=job_names,
     ),
 ]
@@ -43,7 +43,7 @@ Log = Annotated[str, typer.Argument(metavar="[LOG]", help="With --try: a file, a
 Try = Annotated[
     bool, typer.Option("--try", help="Show line by line what a manifest extracts from a log, and why not.")
 ]
-Plot = Annotated[bool, typer.Option("--plot", "-p", help="Draw them in the terminal.")]
+Plot = Annotated[bool, typer.Option("--plot", "-p", help="Draw charts in the terminal.")]
 Names = Annotated[
     list[str] | None,
     typer.Option(
@@ -82,9 +82,9 @@ def metrics(
 ) -> int:
     """Print what a job measured.
 
-    A table has one row for each step of each learner; --csv and --json hold all of them. --try reads a log by
-    the expressions of a manifest, or by the preset caffe, keras, lightning, huggingface or tqdm; it ends with 1
-    when nothing matches.
+    The table has one row for each step of each learner; --csv and --json print all steps. --try reads a log
+    with the expressions of a manifest, or with the preset caffe, keras, lightning, huggingface or tqdm; the
+    exit code is 1 if nothing matches.
     """
     if try_:
         from workbench.cli.commands.inspect.metric_tables import print_dry_run
@@ -96,7 +96,7 @@ def metrics(
 
     if log:
         raise UsageError(
-            f"what is {log}?", hint="a log is read with --try: fabric metrics --try MANIFEST LOG"
+            f"unexpected argument {log}", hint="reading a log needs --try: fabric metrics --try MANIFEST LOG"
         )
     if csv and json:
         raise UsageError("--csv and --json exclude each other")

@@ -57,7 +57,7 @@ def _chosen(found: Sequence[SeriesRow], names: Sequence[str]) -> list[SeriesRow]
             if each.name.lower() == name.lower() or each.name.lower().endswith(f"/{name.lower()}")
         ]
         if not fitting:
-            raise UsageError(f"it has no metric {name!r}", hint=nearest_metric(known, name))
+            raise UsageError(f"the job has no metric {name!r}", hint=nearest_metric(known, name))
         chosen += [each for each in fitting if each not in chosen]
     return chosen or list(found)
 

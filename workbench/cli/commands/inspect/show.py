@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobDetail, JobRow, LearnerRow
 
-Origin = Annotated[bool, typer.Option("--origin", help="Each setting, and where its value came from.")]
-History = Annotated[bool, typer.Option("--history", help="Everything that happened, with who and when.")]
-ShowManifest = Annotated[bool, typer.Option("--manifest", help="The manifest as it was submitted.")]
+Origin = Annotated[bool, typer.Option("--origin", help="Show each setting and where its value came from.")]
+History = Annotated[bool, typer.Option("--history", help="Show everything that happened, with who and when.")]
+ShowManifest = Annotated[bool, typer.Option("--manifest", help="Print the manifest as it was submitted.")]
 
 
 SHOWN_METRICS = 12
@@ -130,7 +130,7 @@ def _why(page: JobOverview, now_us: int) -> Iterator[tuple[str, str]]:
     if row.reason.hint:
         yield "what to do", row.reason.hint
     if row.intent:
-        yield "asked for", f"{row.intent}; tried until the place confirms it"
+        yield "asked for", f"{row.intent}; repeated until the backend confirms it"
     if row.exit_code is not None:
         whose = f" ({row.exit_by})" if row.exit_by not in ("", "job") else ""
         yield "exit code", f"{row.exit_code}{whose}"
@@ -143,7 +143,7 @@ def _why(page: JobOverview, now_us: int) -> Iterator[tuple[str, str]]:
 
 def _what(page: JobOverview, spec: JobSpec) -> Iterator[tuple[str, str]]:
     row = page.row
-    yield "place", f"{row.place.backend}, as {row.place.runner}"
+    yield "backend", f"{row.place.backend}, as {row.place.runner}"
     learners = count(row.learners, "learner")
     yield "asked for", f"{learners}, each {_resources(spec)}" if row.learners > 1 else _resources(spec)
     yield "command", spec.framework.command

@@ -31,8 +31,8 @@ Csv = Annotated[bool, typer.Option("--csv", help="Comma-separated values.")]
 def sql(query: Query = "", csv: Csv = False, json: Json = False) -> None:
     """Query the database with SQL, read-only.
 
-    Without a query the views are listed with their columns. `setting(id, 'params.lr')` gives any setting of
-    a job. Times are texts in UTC, `seconds` are numbers.
+    Without a query, the views are listed with their columns. `setting(id, 'params.lr')` returns any setting
+    of a job. Times are UTC strings, `seconds` are numbers.
     """
     from workbench.errors import InputMissing, UsageError
     from workbench.paths import Home, default_home
@@ -42,7 +42,7 @@ def sql(query: Query = "", csv: Csv = False, json: Json = False) -> None:
         raise UsageError("--csv and --json exclude each other")
     home = Home(default_home())
     if not home.database.exists():
-        raise InputMissing(f"there is no store in {home.path} yet", hint="the first job makes it")
+        raise InputMissing(f"there is no store in {home.path} yet", hint="the first job creates it")
     text = sys.stdin.read() if query == "-" else query
     with open_views(home) as asking:
         if not text.strip():

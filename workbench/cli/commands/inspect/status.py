@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def status(jobs: SomeJobs = None, json: Json = False) -> None:
     """Show each job's state in one line.
 
-    Without a name, those that are open. `fabric list` and `fabric show` say more.
+    Without a name, all open jobs. `fabric list` and `fabric show` show more.
     """
     from workbench.services.open_store import existing_store, store_with
     from workbench.store.jobs import open_jobs, resolve

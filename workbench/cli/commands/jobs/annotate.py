@@ -12,14 +12,17 @@ from workbench.cli.framework.options import Job, Json
 ORIGIN = "cli"
 
 Tags = Annotated[
-    list[str] | None, typer.Argument(metavar="[TAG]...", help="Tags to add; none prints those there are.")
+    list[str] | None,
+    typer.Argument(metavar="[TAG]...", help="Tags to add; without any, print the job's tags."),
 ]
 Remove = Annotated[
-    list[str] | None, typer.Option("--remove", "-r", metavar="TAG", help="Take this one away (repeatable).")
+    list[str] | None, typer.Option("--remove", "-r", metavar="TAG", help="Remove this tag (repeatable).")
 ]
-Text = Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="The note; none prints it.")]
-Append = Annotated[bool, typer.Option("--append", "-a", help="A line more, under what is there.")]
-Clear = Annotated[bool, typer.Option("--clear", help="Take the note away.")]
+Text = Annotated[
+    list[str] | None, typer.Argument(metavar="[TEXT]...", help="The note; without it, print the note.")
+]
+Append = Annotated[bool, typer.Option("--append", "-a", help="Append a line to the note.")]
+Clear = Annotated[bool, typer.Option("--clear", help="Remove the note.")]
 
 
 @command("tag", "fabric tag @last best paper", "fabric tag digits --remove best", "fabric tag digits --json")

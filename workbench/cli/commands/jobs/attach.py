@@ -14,7 +14,9 @@ from workbench.cli.framework.options import NoPrefix
 LastJob = Annotated[
     str,
     typer.Argument(
-        metavar="[JOB]", help="Its id, a part of it, its name; else the last.", autocompletion=job_names
+        metavar="[JOB]",
+        help="Its id, a part of it, or its name; default: the last job.",
+        autocompletion=job_names,
     ),
 ]
 Tail = Annotated[
@@ -42,7 +44,7 @@ def attach(
 ) -> int:
     """Follow a job's output and end with its exit code.
 
-    Output begins with the first line of the job's last attempt. A job that has ended prints all of it.
+    Output begins with the first line of the job's last attempt. For a job that has ended, all of it is printed.
     """
     from workbench.cli.follow.attach import attach_to
     from workbench.cli.follow.options import FollowOptions

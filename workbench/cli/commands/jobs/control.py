@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 ORIGIN = "cli"
 
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is asked for.")]
-Runner = Annotated[str, typer.Option("--runner", metavar="NAME", help="Another way to start it.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Return at once, without waiting.")]
+Runner = Annotated[str, typer.Option("--runner", metavar="NAME", help="Use another runner.")]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Another value of params.NAME or env.NAME (repeatable)."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Set a new value of params.NAME or env.NAME (repeatable)."
+    ),
 ]
 Follow = Annotated[bool, typer.Option("--attach", "-a", help="Follow it, as `fabric attach` does.")]
 
@@ -30,8 +32,8 @@ Follow = Annotated[bool, typer.Option("--attach", "-a", help="Follow it, as `fab
 def halt(jobs: SomeJobs = None, label: Labelled = "", no_wait: NoWait = False, json: Json = False) -> int:
     """Ask a job to checkpoint and stop; it can be resumed.
 
-    Its processes get SIGTERM and, when the grace period is over, SIGKILL. Everything is kept. The command
-    waits until the place confirms; what was asked for stands if it is interrupted.
+    Its processes get SIGTERM and, after the grace period, SIGKILL. All files are kept. The command waits
+    until the backend confirms; if it is interrupted, the request still stands.
     """
     return _stop("halt", jobs or [], label, wait=not no_wait, json=json)
 
@@ -60,9 +62,9 @@ def resume(
 ) -> int:
     """Start a halted or failed job again from its checkpoints.
 
-    It is the same job with the same folders for results and checkpoints, and one attempt more. A job that has
-    a result store can go on at another place: what it stored is brought there. Its params and its env may be
-    others from now on; code and all else stay.
+    It is the same job with the same folders for results and checkpoints, and one more attempt. A job with a
+    result store can continue on another backend: what it stored is copied there. params and env can be
+    changed with --set; code and everything else stay the same.
     """
     from workbench.cli.follow.signals import policy_of
     from workbench.services.inspect.job_document import job_document
@@ -107,7 +109,7 @@ def _stop(kind: StopKind, names: list[str], label: str, *, wait: bool, json: boo
         rows = list(reversed(chosen))
         for row in rows:
             if row not in asked:
-                narrate(f"{short_id(row.id)} {row.name} has ended already: {row.state.lower()}")
+                narrate(f"{short_id(row.id)} {row.name} has already ended: {row.state.lower()}")
         if wait:
             rows, _ = wait_until(store, rows, lambda now: all(is_over(row) for row in now))
         rows = [job(store, row.id) or row for row in rows]
@@ -115,6 +117,6 @@ def _stop(kind: StopKind, names: list[str], label: str, *, wait: bool, json: boo
         print_document([job_document(row) for row in rows])
     else:
         for row in rows:
-            outcome = state_style(row.state) if is_over(row) else f"{kind} asked for"
+            outcome = state_style(row.state) if is_over(row) else f"{kind} requested"
             narrate(f"{short_id(row.id)} {row.name}: {outcome}")
     return 0

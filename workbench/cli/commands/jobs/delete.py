@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 ORIGIN = "cli"
 
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as it is asked for.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Return at once, without waiting.")]
 
 
 @command("delete", "fabric delete digits --yes", "fabric delete abcdefghj bcdefghjk --yes --no-wait")
 def delete(jobs: Jobs, yes: Yes = False, no_wait: NoWait = False) -> int:
     """Delete a job and everything that it left behind.
 
-    Its processes are ended; its folder with results and checkpoints, and its rows, are removed.
+    Its processes are stopped. Its folder, with results and checkpoints, and its database rows are removed.
     """
     from workbench.services.control.requests import request, wait_until_deleted
     from workbench.services.control.select import JobSelector, select
@@ -42,7 +42,7 @@ def delete(jobs: Jobs, yes: Yes = False, no_wait: NoWait = False) -> int:
     if left:
         narrate(f"still being removed: {', '.join(map(str, left))}")
     for row in rows:
-        narrate(f"{short_id(row.id)} {row.name}: {'deletion asked for' if no_wait else 'deleted'}")
+        narrate(f"{short_id(row.id)} {row.name}: {'deletion requested' if no_wait else 'deleted'}")
     return 0
 
 

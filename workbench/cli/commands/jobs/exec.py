@@ -15,7 +15,7 @@ from workbench.errors import UsageError
 SHELL = ("sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
 
 Which = Annotated[
-    int, typer.Option("--learner", "-l", min=1, metavar="N", help="Beside which learner, from 1.")
+    int, typer.Option("--learner", "-l", min=1, metavar="N", help="Which learner, counted from 1.")
 ]
 
 
@@ -28,12 +28,12 @@ Which = Annotated[
 def exec_(context: typer.Context, job: Job, learner: Which = 1) -> int:
     """Run a command in a running job.
 
-    The exit code is the command's own. In a container it runs inside, with the environment of the job but
-    its secrets; beside a process it runs in the job's folder.
+    The exit code is the command's own. If the job is a container, the command runs inside it, with the job's
+    environment except its secrets. If the job is a process, the command runs in the job's folder.
     """
     words = tuple(context.obj or ())
     if not words:
-        raise UsageError("there is no command", hint="fabric exec JOB -- COMMAND")
+        raise UsageError("no command was given", hint="fabric exec JOB -- COMMAND")
     return _run(job, learner, words, terminal=sys.stdin.isatty() and sys.stdout.isatty())
 
 

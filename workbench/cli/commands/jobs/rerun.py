@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobDetail
 
-Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Another name than the first one's.")]
+Name = Annotated[
+    str, typer.Option("--name", metavar="NAME", help="A new name; default: the name of the first one.")
+]
 
 
 @command("rerun", "fabric rerun @last", "fabric rerun digits --name digits-again --detach")
@@ -30,7 +32,7 @@ def rerun(
 ) -> int:
     """Run a job again with exactly its code, settings and Python.
 
-    What cannot be the same any more (packages, driver, machine) is named on stderr.
+    Differences that cannot be avoided (packages, driver, machine) are named on stderr.
     """
     from workbench.cli.commands.jobs.run_flow import print_detached, submit_and_narrate
     from workbench.cli.follow.attach import attach_to
@@ -77,4 +79,4 @@ def _tell_differences(found: list[str], whole: JobDetail, *, quiet: bool) -> Non
     for text in found:
         warn(f"differs from {short_id(whole.row.id)}: {text}")
     if not found and not quiet:
-        narrate(f"nothing that is known of differs from {short_id(whole.row.id)}")
+        narrate(f"no known differences from {short_id(whole.row.id)}")

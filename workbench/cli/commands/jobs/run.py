@@ -16,7 +16,8 @@ Detach = Annotated[bool, typer.Option("--detach", "-d", help="Start it, print it
 AcceptLoss = Annotated[
     bool,
     typer.Option(
-        "--accept-loss", help="With --detach: start it though its results are lost unless they are fetched."
+        "--accept-loss",
+        help="With --detach: start even if the results are lost unless somebody fetches them.",
     ),
 ]
 OnInterrupt = Annotated[
@@ -24,7 +25,7 @@ OnInterrupt = Annotated[
     typer.Option(
         "--on-interrupt",
         metavar="detach|halt|kill",
-        help="What ctrl-c, SIGTERM and a hang-up do to the job; on a terminal detach, else halt.",
+        help="What ctrl-c, SIGTERM and a hang-up do to the job; default: detach on a terminal, else halt.",
     ),
 ]
 Timeout = Annotated[
@@ -32,7 +33,7 @@ Timeout = Annotated[
     typer.Option(
         "--timeout",
         metavar="TIME",
-        help="Halt the job after so long, as 90s or 2h, waiting and start included; exit code 124.",
+        help="Halt the job after this time, e.g. 90s or 2h, including waiting and start; exit code 124.",
     ),
 ]
 Require = Annotated[
@@ -40,7 +41,7 @@ Require = Annotated[
     typer.Option(
         "--require",
         metavar="CONDITION",
-        help="Exit with 1 unless it holds at the end, as 'accuracy>=0.9' or 'min(loss)<0.1' (repeatable).",
+        help="Exit with 1 unless this holds at the end, e.g. 'accuracy>=0.9' or 'min(loss)<0.1' (repeatable).",
         autocompletion=metric_names,
     ),
 ]
@@ -50,14 +51,14 @@ Summary = Annotated[
 ]
 Notify = Annotated[
     bool,
-    typer.Option("--notify", help="Call me at the end: the terminal's bell and notice, and the desktop's."),
+    typer.Option("--notify", help="Notify when the job ends (bell, terminal and desktop notification)."),
 ]
 NotifyWhen = Annotated[
     list[str] | None,
     typer.Option(
         "--notify-when",
         metavar="CONDITION",
-        help="Call me when it holds, as 'loss<0.1'.",
+        help="Notify when this holds, e.g. 'loss<0.1'.",
         autocompletion=metric_names,
     ),
 ]
@@ -104,8 +105,8 @@ def run(
     """Run a training job and follow it.
 
     The job's output goes to stdout byte for byte, everything else to stderr; the exit code is the job's own.
-    The job lives on when this command ends: ctrl-c only leaves it (`fabric attach` comes back), unless there
-    is no terminal: then it halts the job. Several values in --set, and several documents in MANIFEST, start
+    The job keeps running when this command ends: ctrl-c only detaches (`fabric attach` follows it again).
+    Without a terminal, ctrl-c halts the job. Several values in --set, or several documents in MANIFEST, start
     several jobs: the values as a product with one label `sweep`, the documents one after the other.
     """
     from workbench.cli.commands.jobs.run_flow import start

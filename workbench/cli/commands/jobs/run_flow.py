@@ -84,7 +84,7 @@ def print_detached(row: JobRow, *, json: bool, quiet: bool) -> int:
         return 0
     print(row.id)
     if not quiet:
-        narrate(f"it runs on by itself; `fabric attach {short_id(row.id)}` follows it")
+        narrate(f"it runs in the background; `fabric attach {short_id(row.id)}` follows it")
     return 0
 
 
@@ -116,7 +116,7 @@ def _line(row: JobRow, batch: JobBatch, options: RunOptions, number: int) -> str
     if batch.label:
         return f"{short_id(row.id)} {row.name}: {' '.join(options.overrides)}"
     total = len(batch.options)
-    return f"{short_id(row.id)} {row.name}: {number} of {total}, {row.place.runner} at {row.place.backend}"
+    return f"{short_id(row.id)} {row.name}: {number} of {total}, {row.place.runner} on {row.place.backend}"
 
 
 def _print_detached(rows: Sequence[JobRow], batch: JobBatch, follow: FollowOptions) -> int:
@@ -129,7 +129,7 @@ def _print_detached(rows: Sequence[JobRow], batch: JobBatch, follow: FollowOptio
     for row in rows:
         print(row.id)
     if not follow.quiet:
-        narrate(f"they run on by themselves; `{_come_back(rows, batch)}` waits for them")
+        narrate(f"they run in the background; `{_come_back(rows, batch)}` waits for them")
     return 0
 
 

@@ -13,10 +13,12 @@ from workbench.cli.framework.options import Json, Labelled, SomeJobs
 if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow
 
-Any_ = Annotated[bool, typer.Option("--any", help="Until one of them has ended.")]
+Any_ = Annotated[bool, typer.Option("--any", help="Wait only until one of them has ended.")]
 Timeout = Annotated[
     str | None,
-    typer.Option("--timeout", metavar="TIME", help="Give up after so long, as 90 or 2h, with exit code 124."),
+    typer.Option(
+        "--timeout", metavar="TIME", help="Give up after this time, e.g. 90s or 2h, with exit code 124."
+    ),
 ]
 
 
@@ -40,7 +42,7 @@ def wait(
 ) -> int:
     """Wait until jobs have ended.
 
-    The exit code is the job's own; of several, that of the first named that did not end with 0.
+    The exit code is the job's own; with several jobs, that of the first named job that failed.
     """
     from workbench.cli.follow.attach import exit_code_of
     from workbench.cli.follow.options import FollowOptions

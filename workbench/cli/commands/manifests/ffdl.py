@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 PAGE = 20
 """FfDL's page, where a position is said and no size."""
 
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as more comes, until the job ends.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")]
 PageSize = Annotated[
-    int | None, typer.Option("--pagesize", min=1, metavar="N", help=f"So many; {PAGE} with --pos.")
+    int | None, typer.Option("--pagesize", min=1, metavar="N", help=f"How many; default: {PAGE} with --pos.")
 ]
 Position = Annotated[
-    int | None, typer.Option("--pos", metavar="N", help="From the Nth on; -1 is the last page.")
+    int | None, typer.Option("--pos", metavar="N", help="Start at the Nth; -1 is the last page.")
 ]
 Since = Annotated[
-    str, typer.Option("--since", metavar="TIME", help="From a time on: 5m, 2026-01-31, milliseconds.")
+    str, typer.Option("--since", metavar="TIME", help="Only newer than: 5m, 2026-01-31, milliseconds.")
 ]
 
 Item = dict[str, Any]
@@ -51,7 +51,7 @@ def loglines(
 ) -> None:
     """Print a job's log as FfDL did: number, milliseconds, line.
 
-    `fabric logs` prints the lines alone.
+    `fabric logs` prints only the lines.
     """
     from workbench.services.follow.log_reader import LogQuery, learners_of, read_lines, waiting_for_output
     from workbench.services.open_store import store_with
@@ -81,7 +81,7 @@ def emetrics(
 ) -> None:
     """Print what a job measured as FfDL did, in blocks.
 
-    One for each step of each group. `fabric metrics` prints a table, and follows.
+    There is one block for each step of each group. `fabric metrics` prints a table, and can follow.
     """
     from workbench.metrics import series
     from workbench.metrics.table import table
@@ -154,7 +154,7 @@ def _chosen(
         start = max(0, pos - 1)
         return islice(items, start, None if follow and pagesize is None else start + (pagesize or PAGE))
     if follow:
-        raise UsageError("a page from the end cannot be followed", hint="--since 5m --follow")
+        raise UsageError("--follow cannot be used with a page from the end", hint="--since 5m --follow")
     every = list(items)
     size = pagesize or PAGE
     start = max(0, len(every) + pos * size)

@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 EXIT_FAULTY = 65
 
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Manifests; `-` for stdin.")]
-Strict = Annotated[bool, typer.Option("--strict", help="A warning is a fault too.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")]
 File = Annotated[str, typer.Argument(metavar="[FILE]", help="Where to write it; `-` for stdout.")]
-Learners = Annotated[int, typer.Option("--learners", min=1, metavar="N", help="For so many learners.")]
+Learners = Annotated[int, typer.Option("--learners", min=1, metavar="N", help="The number of learners.")]
 Framework = Annotated[
     str, typer.Option("--framework", metavar="NAME", help="pytorch, tensorflow, custom, ...")
 ]
-CommandLine = Annotated[str, typer.Option("--command", metavar="TEXT", help="What it runs.")]
+CommandLine = Annotated[str, typer.Option("--command", metavar="TEXT", help="The command to run.")]
 
 
 @command("validate", "fabric validate manifest.yml", "fabric validate --json *.yml")
 def validate(files: Files, strict: Strict = False, json: Json = False) -> int:
     """Check manifests and list every error.
 
-    All files are checked to their end. The exit code is 65 when one has a fault, 66 when one is not there.
+    All errors in all files are listed. The exit code is 65 if a file has an error, 66 if a file does not exist.
     """
     from workbench.errors import InputMissing
     from workbench.manifest import validate as check
@@ -42,7 +42,7 @@ def validate(files: Files, strict: Strict = False, json: Json = False) -> int:
         for text in warnings if not json else []:
             _print_fault(text, warning=True)
         if not json and not faults:
-            print(f"{file}: {'as it should be' if not warnings else 'valid, with warnings'}")
+            print(f"{file}: {'valid' if not warnings else 'valid, with warnings'}")
     if json:
         from workbench.terminal.json_output import print_document
 
@@ -103,7 +103,7 @@ def init(
         return
     path = Path(file)
     if path.exists() and not force:
-        raise CannotWrite(f"{file} is there already", hint="--force replaces it; another name keeps both")
+        raise CannotWrite(f"{file} already exists", hint="--force replaces it; another name keeps both")
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -86,7 +86,7 @@ def preview_text(preview: SubmissionPreview) -> str:
     spec, code = submission.loaded.spec, submission.code
     pairs = [
         ("job", spec.name),
-        ("place", f"{submission.target.backend}, as {plan.runner}"),
+        ("backend", f"{submission.target.backend}, as {plan.runner}"),
         ("learners", str(spec.learners)),
         ("GPUs", f"{plan.slots_per_learner} for each learner"),
         ("CPUs", f"{plan.cpus_per_learner:g} for each learner" if plan.cpus_per_learner else "not reserved"),

@@ -18,18 +18,23 @@ if TYPE_CHECKING:
 
 Key = Annotated[
     str,
-    typer.Argument(metavar="KEY", help="Dotted, as `defaults.gpus`.", autocompletion=config_keys),
+    typer.Argument(metavar="KEY", help="Dotted, e.g. `defaults.gpus`.", autocompletion=config_keys),
 ]
-Value = Annotated[str, typer.Argument(metavar="VALUE", help="A text, a number, true, false or a TOML value.")]
-Project = Annotated[bool, typer.Option("--project", help="In the project's fabric.toml, not in config.toml.")]
+Value = Annotated[
+    str, typer.Argument(metavar="VALUE", help="A string, a number, true, false or a TOML value.")
+]
+Project = Annotated[
+    bool, typer.Option("--project", help="Use the project's fabric.toml instead of config.toml.")
+]
 InProfile = Annotated[
-    str, typer.Option("--profile", metavar="NAME", help="In this profile of the file, made where missing.")
+    str,
+    typer.Option("--profile", metavar="NAME", help="Use this profile of the file; it is created if missing."),
 ]
 
 
 @command("list", "fabric config list", "fabric config list --profile ci", "fabric config list --json")
 def list_(profile: Profile = "", json: Json = False) -> None:
-    """List every value that counts here, and where it came from."""
+    """List every effective value, and where it came from."""
     from workbench.config import load_config
     from workbench.config import profile as chosen
     from workbench.terminal.console import narrate, width
@@ -42,7 +47,7 @@ def list_(profile: Profile = "", json: Json = False) -> None:
         print_document([_document(*row) for row in rows])
         return
     if not rows:
-        narrate("the configuration says nothing; `fabric config set defaults.backend gpubox` would")
+        narrate("the configuration is empty; `fabric config set defaults.backend gpubox` sets a value")
         return
     columns = [Column("KEY"), Column("VALUE", stretch=True), Column("FROM")]
     sys.stdout.write(
@@ -52,7 +57,7 @@ def list_(profile: Profile = "", json: Json = False) -> None:
 
 @command("get", "fabric config get defaults.backend", "fabric config get retention.older_than --json")
 def get(key: Key, profile: Profile = "", json: Json = False) -> None:
-    """Print one value that counts here."""
+    """Print one effective value."""
     from workbench.config import load_config
     from workbench.config import profile as chosen
     from workbench.config.edit import parts_of
@@ -65,8 +70,8 @@ def get(key: Key, profile: Profile = "", json: Json = False) -> None:
         known = {name: (value, origin) for name, value, origin in said(load_config())}
     if key not in known:
         close = nearest(key, known)
-        hint = f"did you mean {close}?" if close else "`fabric config list` shows what is said"
-        raise UnknownName(f"the configuration says nothing of {key}", hint=hint)
+        hint = f"did you mean {close}?" if close else "`fabric config list` shows what is set"
+        raise UnknownName(f"{key} is not set in the configuration", hint=hint)
     value, origin = known[key]
     if json:
         print_document(_document(key, value, origin))
@@ -93,19 +98,19 @@ def set_(key: Key, value: Value, project: Project = False, profile: InProfile = 
 
 @command("unset", "fabric config unset defaults.backend", "fabric config unset defaults.gpus --project")
 def unset(key: Key, project: Project = False, profile: InProfile = "") -> None:
-    """Take a value out of the user's file, or of the project's."""
+    """Remove a value from the user's file, or from the project's."""
     from workbench.config.edit import unset_value
     from workbench.terminal.console import narrate
 
     file = _file(project=project)
     whole = f"profiles.{profile}.{key}" if profile else key
     unset_value(file, whole)
-    narrate(f"{file}: {whole} is not said any more")
+    narrate(f"removed {whole} from {file}")
 
 
 @command("path", "fabric config path", "fabric config path --json")
 def path(json: Json = False) -> None:
-    """Print which files are read, and where templates lie; those that are not there say nothing."""
+    """Print which files are read, and where templates are searched; missing files are skipped."""
     from workbench.config.templates import template_folders, templates
     from workbench.terminal.json_output import print_document
     from workbench.terminal.table import fields

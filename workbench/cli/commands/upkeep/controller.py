@@ -10,7 +10,7 @@ from workbench.terminal.console import narrate
 
 @command("status", "fabric controller status", "fabric controller status --json")
 def status(json: Json = False) -> int:
-    """Say whether the process that moves jobs on is running, and for which jobs."""
+    """Show whether the controller is running, and for which jobs."""
     from workbench.controller.runtime.client import status as ask_status
     from workbench.services.open_store import existing_store
     from workbench.store.db.home_folder import is_home
@@ -47,7 +47,7 @@ def status(json: Json = False) -> int:
 
 @command("stop", "fabric controller stop")
 def stop(json: Json = False) -> int:
-    """End the controller; jobs go on, and the next command that needs it starts another."""
+    """Stop the controller; jobs keep running, and the next command that needs it starts another."""
     from workbench.controller.runtime.client import stop_controller
 
     stopped = stop_controller(Home(default_home()))
@@ -56,7 +56,7 @@ def stop(json: Json = False) -> int:
 
         print_document({"schema": "fabric.controller-stop/1", "stopped": stopped})
     else:
-        narrate("stopped; jobs go on by themselves" if stopped else "it was not running")
+        narrate("stopped; jobs keep running" if stopped else "the controller was not running")
     return 0
 
 

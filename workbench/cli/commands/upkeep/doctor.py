@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 EXIT_WRONG = 78
 
-Rebuild = Annotated[bool, typer.Option("--rebuild", help="Make the database anew from the job folders.")]
-Bind = Annotated[bool, typer.Option("--bind-home", help="Take this folder for the home: it was moved here.")]
+Rebuild = Annotated[bool, typer.Option("--rebuild", help="Rebuild the database from the job folders.")]
+Bind = Annotated[bool, typer.Option("--bind-home", help="Accept this folder as the home after a move.")]
 
 
 @command(
@@ -30,8 +30,8 @@ Bind = Annotated[bool, typer.Option("--bind-home", help="Take this folder for th
 def doctor(rebuild: Rebuild = False, bind_home: Bind = False, yes: Yes = False, json: Json = False) -> int:
     """Check this machine and fabric's own files, with remedies.
 
-    The exit code is 78 when something is wrong. --rebuild restores a lost or damaged database and keeps the
-    old file next to the new one. --bind-home is for a home that was moved, or restored from a backup: its jobs
+    The exit code is 78 if something is wrong. --rebuild restores a lost or damaged database and keeps the
+    old file. --bind-home is for a home that was moved, or restored from a backup: its jobs
     are taken over again. A copy of a home that is still there is refused.
     """
     if rebuild and bind_home:
@@ -61,7 +61,7 @@ def doctor(rebuild: Rebuild = False, bind_home: Bind = False, yes: Yes = False, 
         from workbench.terminal.console import narrate
 
         print_findings(found)
-        narrate("all is well" if _well(found) else "something is wrong; `do:` says what helps")
+        narrate("no problems found" if _well(found) else "problems found; `do:` shows the remedies")
     return 0 if _well(found) else EXIT_WRONG
 
 
@@ -73,7 +73,7 @@ def _rebuild(*, yes: bool, json: bool) -> None:
     from workbench.terminal.errors import warn
 
     home = Home(default_home())
-    question = f"Make {home.database} anew from the job folders? The old file is kept beside it."
+    question = f"Rebuild {home.database} from the job folders? The old file is kept next to it."
     if home.database.exists() and not confirm(question, yes=yes):
         narrate("nothing was changed")
         return

@@ -28,7 +28,8 @@ def du(
 ) -> None:
     """Show how much disk space jobs and caches use on this machine.
 
-    The largest jobs come first. `fabric prune` frees space. With --backend it is the copies of data that a host has.
+    The largest jobs come first. `fabric prune` frees space. With --backend, shows the cached copies of data
+    on that host.
     """
     if backend:
         from workbench.cli.commands.data.data import print_copies

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 def gc(backend: Backend = "", yes: Yes = False, json: Json = False) -> int:
     """List what belongs to no job, and remove it on request.
 
-    Learners that the store knows nothing of, files of deleted jobs, code that no job uses. What carries the
-    mark of another home is listed and never touched. Without a person to ask only --yes removes anything.
+    These are learners that are not in the database, files of deleted jobs, and code that no job uses. What
+    belongs to another home is listed and never touched. Without a terminal, only --yes removes anything.
     """
     from workbench.services.open_store import existing_store
     from workbench.services.upkeep.orphans import find_leftovers
 
     with existing_store(steers=True) as store:
         if store is None:
-            narrate("there is nothing: no job was ever started from this home")
+            narrate("nothing to do: no job was ever started from this home")
             return 0
         searched = find_leftovers(store, backend)
         for text in searched.problems:
@@ -42,9 +42,9 @@ def gc(backend: Backend = "", yes: Yes = False, json: Json = False) -> int:
         if not ours:
             return 0
         if not yes and not person_present():
-            narrate("--yes removes what is of this home")
+            narrate("--yes removes what belongs to this home")
             return 0
-        if not confirm(f"Remove {count(len(ours), 'thing')} of this home?", yes=yes):
+        if not confirm(f"Remove {count(len(ours), 'item')} of this home?", yes=yes):
             narrate("nothing was removed")
             return 0
         for each in ours:
@@ -53,7 +53,7 @@ def gc(backend: Backend = "", yes: Yes = False, json: Json = False) -> int:
         if json:
             _print_document(found, removed=True)
         else:
-            narrate(f"removed {count(len(ours), 'thing')}")
+            narrate(f"removed {count(len(ours), 'item')}")
     return 0
 
 
@@ -61,7 +61,7 @@ def _print_table(found: Sequence[Leftover]) -> None:
     from workbench.terminal.table import Column, render
 
     if not found:
-        narrate("there is nothing that belongs to nobody")
+        narrate("nothing is left over")
         return
     columns = [
         Column("WHAT"),

@@ -19,7 +19,9 @@ ORIGIN = "cli"
 
 OlderThan = Annotated[
     str | None,
-    typer.Option("--older-than", metavar="TIME", help="Jobs that ended so long ago, as 30d or 12h."),
+    typer.Option(
+        "--older-than", metavar="TIME", help="Jobs that ended at least this long ago, e.g. 30d or 12h."
+    ),
 ]
 KeepLast = Annotated[int | None, typer.Option("--keep-last", min=0, metavar="N", help="Keep the newest N.")]
 KeepFailed = Annotated[bool, typer.Option("--keep-failed", help="Keep jobs that failed.")]
@@ -27,7 +29,7 @@ LogsOnly = Annotated[
     bool, typer.Option("--logs-only", help="Remove only logs; results, checkpoints and metrics stay.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")]
-Caches = Annotated[bool, typer.Option("--caches", help="Only caches that no job uses, and no job.")]
+Caches = Annotated[bool, typer.Option("--caches", help="Only unused caches, no jobs.")]
 
 
 @command(
@@ -52,10 +54,10 @@ def prune(
 ) -> int:
     """Remove jobs that ended long ago, and caches that no job uses.
 
-    Nothing is removed automatically. prune lists what it would remove and asks first, unless --yes is given. Without
-    options [retention] of the configuration says what goes. Jobs that are open, that others come after, or that
-    have the tag `keep` stay. Caches are code, environments, copies of data, and images built of jobs' code; with
-    --backend the copies of data that a host has.
+    Nothing is removed automatically. prune lists what it would remove and asks first, unless --yes is given.
+    Without options, [retention] in the configuration decides. Jobs that are open, that other jobs wait for,
+    or that have the tag `keep` stay. Caches are code, environments, copies of data, and images built from
+    jobs' code; with --backend, the copies of data on that host.
     """
     from workbench.cli.framework.transfer_view import shown_transfer
     from workbench.config import load_config
@@ -71,7 +73,7 @@ def prune(
     rule = rule_of(options, {} if caches else load_config().retention, where or ())
     with existing_store(steers=not dry_run) as store:
         if store is None:
-            narrate("there is nothing: no job was ever started from this home")
+            narrate("nothing to do: no job was ever started from this home")
             return 0
         _check(rule, caches=caches, backend=backend)
         with shown_transfer() as report:
@@ -98,14 +100,12 @@ def _check(rule: RetentionRule, *, caches: bool, backend: str) -> None:
     from workbench.errors import UsageError
 
     if backend and not caches:
-        raise UsageError(
-            "--backend says where caches are; jobs are chosen by --where 'backend:NAME'", hint="--caches"
-        )
+        raise UsageError("--backend selects caches; select jobs with --where 'backend:NAME'", hint="--caches")
     if caches and (rule.chooses or rule.logs_only):
-        raise UsageError("--caches removes no job, so nothing chooses among them")
+        raise UsageError("--caches removes no jobs, so options that select jobs do not apply")
     if not caches and not rule.chooses:
         raise UsageError(
-            "which jobs may go?",
+            "nothing selects the jobs to remove",
             hint="--older-than 30d, --keep-last 100 or --where FILTER, or [retention] in the configuration",
         )
 
@@ -118,7 +118,7 @@ def _print(plan: RemovalPlan) -> None:
     from workbench.terminal.table import Column, render
 
     if not plan:
-        narrate("there is nothing to remove")
+        narrate("nothing to remove")
         return
     columns = [Column("WHAT"), Column("NAME", stretch=True), Column("STATE"), Column("ENDED", right=True)]
     columns.append(Column("SIZE", right=True))

@@ -17,7 +17,7 @@ OneJob = Annotated[
         autocompletion=job_names,
     ),
 ]
-ReadOnly = Annotated[bool, typer.Option("--readonly", help="Look at everything, and change nothing.")]
+ReadOnly = Annotated[bool, typer.Option("--readonly", help="Read-only: show everything, change nothing.")]
 Web = Annotated[
     bool, typer.Option("--web", help="Serve the screens to a browser, at an address or at 127.0.0.1:8000.")
 ]
