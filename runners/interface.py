@@ -1,8 +1,8 @@
-"""The contract of runners: eight methods that turn a job's attempt into learners at a place, and back into nothing.
+"""The contract of runners: methods that launch, observe, stop and remove the learners of an attempt on a backend.
 
 A runner is loaded by name through the entry points ``fabric.runners``; ours register there too. It gets
 an open :class:`~backends.contract.host.Host` or :class:`~backends.contract.host.Cluster` and is written once for
-all of them. It raises :class:`workbench.errors.RunnerError` or a subclass, or the place's own errors,
+all of them. It raises :class:`workbench.errors.RunnerError` or a subclass, or the backend's own errors,
 never a foreign exception. Its promises are written as tests in ``runners.conformance``; a runner of your
 own subclasses that suite.
 
@@ -77,7 +77,7 @@ class AttemptRef:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """All that a runner is told of an attempt."""
+    """All that a runner knows of an attempt."""
 
     attempt: AttemptRef
     spec: JobSpec
@@ -88,7 +88,7 @@ class LaunchRequest:
     recorded: Mapping[str, Any] = field(default_factory=dict)
     """What the client froze at submit: interpreter, environment variables that pass, proxies, code kind."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Values; they go to the place by standard input or a 0600 file, and into no plan."""
+    """Values; they are sent by standard input or a 0600 file, and are in no plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +110,10 @@ class LaunchPlan:
     learners: tuple[LearnerPlan, ...]
     slots_per_learner: int
     cpus_per_learner: float
-    """What is reserved of the place; 0 reserves nothing."""
+    """CPUs reserved on the host; 0 reserves nothing."""
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """What is worth saying aloud once: the image is not used, more CPUs were asked for than there are."""
+    """Remarks to show once: the image is not used, more CPUs were asked for than there are."""
     objects: tuple[Mapping[str, Any], ...] = ()
     """What a cluster is given for all learners together, in this order; shown as YAML."""
     results_lost_after_seconds: float = 0.0
@@ -122,7 +122,7 @@ class LaunchPlan:
 
 @dataclass(frozen=True, slots=True)
 class LearnerStatus:
-    """How a learner was found. Times in microseconds since 1970, UTC, by the place's clock."""
+    """The status of a learner. Times are microseconds since 1970, UTC, by the host's clock."""
 
     ref: LearnerRef
     phase: LearnerPhase
@@ -139,16 +139,16 @@ class LearnerStatus:
     slots: tuple[str, ...] = ()
     node: str = ""
     final: bool = False
-    """Whether trying again cannot mend how it ended: an image that nobody has."""
+    """Whether a retry cannot help: an image that does not exist."""
     doing: str = ""
     """What it does while it brings data in or stores results, in words."""
     cut_off: bool = False
-    """Whether it waits for what a launch brings it: the one that began it may be over."""
+    """Whether it waits for files that a launch uploads, and that launch may be over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What is at the place: first everything (``whole``), then what changed."""
+    """The learners on the backend: all of them first (``whole``), then those that changed."""
 
     seen: tuple[LearnerStatus, ...]
     whole: bool
@@ -180,10 +180,10 @@ class FileEntry:
 
 
 class LaunchProgress(Protocol):
-    """Told what a long launch is doing."""
+    """A callback that takes the progress of a launch."""
 
     def __call__(self, text: str, *, stage: Literal["preparing", "waiting", "starting"]) -> None:
-        """Take one line in words."""
+        """Take one line of text."""
 
 
 class ExecSession(Protocol):
@@ -198,7 +198,7 @@ EarlyBytes = Callable[[LearnerRef, str, memoryview, int], None]
 
 
 class Runner(ABC):
-    """A way to start learners in a place. One instance serves all its jobs, each method from one thread at a time."""
+    """Starts learners on one backend. One instance serves all jobs there, each method from one thread at a time."""
 
     name: ClassVar[str]
     capabilities: ClassVar[Capabilities]
@@ -209,7 +209,7 @@ class Runner(ABC):
 
     @abstractmethod
     def plan(self, request: LaunchRequest) -> LaunchPlan:
-        """Say exactly what would be sent; raises LaunchRefused for what this place can never give."""
+        """Say exactly what would be sent; raises LaunchRefused for what this backend can never give."""
 
     @abstractmethod
     def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
@@ -239,7 +239,7 @@ class Runner(ABC):
 
     @abstractmethod
     def remove(self, attempt: AttemptRef) -> None:
-        """Leave nothing of the attempt at the place: processes, containers, remote folders. Idempotent.
+        """Remove all of the attempt from the backend: processes, containers, remote folders. Idempotent.
 
         On this machine the journal is the job's own folder and is left to its owner.
         """
@@ -272,7 +272,7 @@ class Runner(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give everything back; learners live on."""
+        """Release all resources; learners continue."""
 
     @property
     def journals_in_place(self) -> bool:
@@ -286,7 +286,7 @@ class Runner(ABC):
         timeout_seconds: float,
         early: EarlyBytes | None = None,
     ) -> Mapping[LearnerRef, Mapping[str, Chunk]]:
-        """Say what is new in the journals of learners, and wait until something is.
+        """Wait until journals of learners have new content, and return it.
 
         ``known`` has for each learner the offsets of ``output``, ``index``, ``setup``, ``setup_index`` and
         ``records``, and the CRC-32 of the ``state`` that is known; what is left out is 0. An index never goes
@@ -331,7 +331,7 @@ class Runner(ABC):
         """
 
     def leftovers(self) -> Iterator[LearnerRef]:
-        """Name every learner of fabric's at the place, of all homes, for ``fabric gc``; none where it cannot know."""
+        """List every learner on the backend, of all homes, for ``fabric gc``; nothing where it cannot know."""
         return iter(())
 
 

@@ -1,4 +1,4 @@
-"""Our end of the pipe to a place: calls that go out as frames, and their answers."""
+"""The client of the frame protocol: sends calls to an agent over a pipe and hands out the replies."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from workbench.errors import BackendError, FabricError, PlaceUnreachable
 from workbench.learner.platform import frames
 
 SLACK_SECONDS: Final = 30.0
-"""What a call may take beyond what was allowed to the operation itself."""
+"""Added to an operation's own time limit: how much longer its reply may take."""
 
 
 class FrameClient:
-    """Many calls over one pair of streams, from any thread.
+    """Multiplexes calls to an agent over one pair of streams. Thread-safe.
 
     Args:
-        reader: what the place says.
-        writer: what it hears.
-        explain: says why the connection ended, in words, when it has.
+        reader: the stream that the agent writes to.
+        writer: the stream that the agent reads from.
+        explain: returns why the connection ended, as a sentence.
     """
 
     def __init__(self, reader: BinaryIO, writer: BinaryIO, explain: Callable[[], str]) -> None:
@@ -40,10 +40,10 @@ class FrameClient:
         self._receiver.start()
 
     def await_greeting(self, deadline_seconds: float) -> None:
-        """Wait until the other end has said who it is.
+        """Wait for the agent's greeting.
 
         Raises:
-            PlaceUnreachable: it did not, or is something else.
+            PlaceUnreachable: no greeting came in time, or it is of another version.
         """
         if not self._greeted.wait(deadline_seconds):
             raise PlaceUnreachable(f"The place did not answer within {deadline_seconds:g} seconds.")
@@ -51,11 +51,11 @@ class FrameClient:
             raise self._lost
 
     def request(self, do: str, arguments: Mapping[str, Any], *, seconds: float, stdin: bytes = b"") -> Any:
-        """Make a call and return its JSON answer."""
+        """Make a call and return its JSON reply."""
         return self.exchange(do, arguments, seconds=seconds, stdin=stdin)[0]
 
     def tell(self, do: str, arguments: Mapping[str, Any]) -> None:
-        """Make a call whose answer is not waited for."""
+        """Make a call without waiting for its reply."""
         call = self.open(do, arguments, seconds=SLACK_SECONDS)
         self.forget(call.number)
         self.send(call.number, frames.END)
@@ -63,11 +63,11 @@ class FrameClient:
     def exchange(
         self, do: str, arguments: Mapping[str, Any], *, seconds: float, stdin: bytes = b""
     ) -> tuple[Any, bytes]:
-        """Make a call, with bytes of its own, and return its JSON answer and the bytes before it.
+        """Make a call with input bytes; return its JSON reply and the bytes that came before it.
 
         Raises:
-            PlaceUnreachable: the connection is lost, or the answer did not come in time.
-            FabricError: what failed there.
+            PlaceUnreachable: the connection is lost, or no reply came in time.
+            FabricError: the operation failed on the host.
         """
         call = self.open(do, arguments, seconds=seconds)
         view = memoryview(stdin)
@@ -77,7 +77,7 @@ class FrameClient:
         return call.result()
 
     def open(self, do: str, arguments: Mapping[str, Any], *, seconds: float) -> PendingCall:
-        """Begin a call whose frames are exchanged one by one; each answer must come within ``seconds``."""
+        """Begin a call whose frames are exchanged one by one; each reply must come within ``seconds``."""
         with self._lock:
             if self._lost is not None:
                 raise self._lost
@@ -95,7 +95,7 @@ class FrameClient:
             raise self._lose(error) from error
 
     def forget(self, call: int) -> None:
-        """Take no more answers to a call."""
+        """Ignore further replies to a call."""
         with self._lock:
             self._pending.pop(call, None)
 
@@ -140,7 +140,7 @@ class FrameClient:
 
 
 class PendingCall:
-    """A call that is under way."""
+    """A call that waits for replies."""
 
     def __init__(self, client: FrameClient, number: int, do: str, seconds: float) -> None:
         self._client = client
@@ -151,7 +151,7 @@ class PendingCall:
         self._window = threading.Semaphore(frames.WINDOW_CHUNKS)
 
     def take(self, frame: frames.Frame) -> None:
-        """Take an answer; called by the receiving thread."""
+        """Add a received frame; called by the receiving thread."""
         if frame.kind == frames.CREDIT:
             self._window.release()
         else:
@@ -169,23 +169,23 @@ class PendingCall:
         self._client.send(self._number, frames.DATA, data)
 
     def end(self) -> None:
-        """Say that the stream is over."""
+        """End the input stream."""
         self._client.send(self._number, frames.END)
 
     def credit(self) -> None:
-        """Say that a chunk was taken, so that another may come."""
+        """Allow the agent to send one more chunk."""
         self._client.send(self._number, frames.CREDIT)
 
     def wait_without_end(self) -> None:
-        """From now on, let answers take any time: the stream may be silent for long."""
+        """Remove the time limit for replies: the stream may be silent for long."""
         self._seconds = None
 
     def forget(self) -> None:
-        """Take no more answers."""
+        """Ignore further replies."""
         self._client.forget(self._number)
 
     def cancel(self) -> None:
-        """Give the call up."""
+        """Cancel the call on the host, too."""
         self.forget()
         self._client.send(self._number, frames.CANCEL)
 
@@ -210,14 +210,14 @@ class PendingCall:
         return frame
 
     def hello(self) -> Any:
-        """Wait until the place is ready for the stream, and return what it said."""
+        """Wait until the agent is ready for the stream, and return its JSON reply."""
         frame = self.next()
         if frame.kind != frames.HELLO:
             raise BackendError(f"The place answered {self._do} with something else.")
         return frame.json()
 
     def result(self) -> tuple[Any, bytes]:
-        """Wait for the answer, and the bytes that come before it."""
+        """Wait for the JSON reply; return it with the bytes that come before it."""
         data = []
         while (frame := self.next()).kind == frames.DATA:
             data.append(frame.payload)

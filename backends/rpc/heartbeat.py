@@ -1,4 +1,4 @@
-"""Notices that a place has fallen silent: links die without a word, and machines that slept wake up to dead ones."""
+"""Detects dead connections: a link can break without an error, and machines that slept wake up to broken ones."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from workbench.errors import FabricError
 
 EVERY_SECONDS: Final = 5.0
 SILENT_SECONDS: Final = 20.0
-"""So long nothing may be heard, though something was asked, before the connection is given up."""
+"""The connection is closed when no frame has come for so long after a ping."""
 
 AWOKEN_SECONDS: Final = 3.0
-"""The same after this machine has slept: whoever was at the other end may have hung up long ago."""
+"""The same after this machine has slept: the other end may have closed the connection meanwhile."""
 
 SLEPT_SECONDS: Final = 5.0
 
 
 class Heartbeat:
-    """Asks for a word now and then, and calls ``give_up`` when none comes.
+    """Pings the agent at intervals, and calls ``give_up`` when no reply comes.
 
     Args:
         client: the connection.
         give_up: closes it; every call on it then fails.
-        every_seconds: how often it asks.
-        silent_seconds: how long it waits.
+        every_seconds: the interval between pings.
+        silent_seconds: how long it waits for a reply.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class Heartbeat:
         self._every_seconds = every_seconds
         self._silent_seconds = silent_seconds
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._work, daemon=True, name="pulse")
+        self._thread = threading.Thread(target=self._work, daemon=True, name="heartbeat")
         self._thread.start()
 
     def end(self) -> None:
-        """Ask no more."""
+        """Stop pinging."""
         self._ended.set()
 
     def _work(self) -> None:
@@ -74,7 +74,7 @@ class Heartbeat:
         try:
             self._client.tell("existing", {"paths": []})
         except FabricError:
-            return  # it is lost, and everybody is told
+            return  # the connection is lost, and each pending call fails
 
 
 def _slept_seconds() -> float:

@@ -20,15 +20,15 @@ LONG_SECONDS: Final[Mapping[str, float]] = {"unpack": 3600.0, "remove": 600.0, "
 """Operations that may take long without anything being wrong."""
 
 ONE_WAY: Final = frozenset(("interrupt", "forget", "interrupt_follow", "forget_follow"))
-"""Operations whose answer nobody needs: who asks for them must not wait for a place that hangs."""
+"""Operations that have no reply: their callers must not wait for a host that hangs."""
 
 
 class FrameHost(Host):
-    """A place that is spoken to through a :class:`FrameClient`, however that reaches it.
+    """A host whose agent is called through a :class:`FrameClient`, whatever the connection.
 
     Args:
         client: the connection.
-        root: the folder at the place under which homes lie; empty for ``~/.fabric``.
+        root: the folder on the host that contains homes; empty for ``~/.fabric``.
     """
 
     def __init__(self, client: FrameClient, *, root: str = "") -> None:
@@ -41,7 +41,7 @@ class FrameHost(Host):
         return HostIdentity.told(self.call("identity"), (begun + time.time()) / 2)
 
     def folder(self, home_uuid: str) -> str:
-        """Return that home's folder at the place."""
+        """Return that home's folder on the host."""
         return str(self.call("folder", home_uuid=home_uuid, root=self._root))
 
     def run(
@@ -82,7 +82,7 @@ class FrameHost(Host):
     def put(
         self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600, within: str = ""
     ) -> None:
-        """Write a file, whole or not at all, going on where an earlier try was cut off."""
+        """Write a file, whole or not at all; an interrupted upload continues where it stopped."""
         arguments = {"path": path, "sha256": sha256, "mode": mode, "within": within}
         call = self._client.open("put", arguments, seconds=SLACK_SECONDS)
         offset = call.hello()["offset"]
@@ -93,7 +93,7 @@ class FrameHost(Host):
                     call.send(data)
                 call.end()
             except BaseException:
-                call.cancel()  # what has arrived is kept there for the next try
+                call.cancel()  # the agent keeps what has arrived for the next try
                 raise
         call.result()
 
@@ -115,7 +115,7 @@ class FrameHost(Host):
         timeout_seconds: float,
         early: EarlyBytes | None = None,
     ) -> Mapping[str, Mapping[str, Chunk]]:
-        """Say what is new in the journals of learners, and wait until something is."""
+        """Wait until journals of learners have new content, and return it."""
         arguments = {"asker": asker, "known": known, "timeout_seconds": timeout_seconds}
         call = self._client.open("follow", arguments, seconds=timeout_seconds + SLACK_SECONDS)
         call.end()
@@ -165,13 +165,13 @@ class FrameHost(Host):
         return self._client.request(operation, arguments, seconds=seconds)
 
     def connect(self, path: str) -> socket.socket:
-        """Open a stream to a unix socket at the place, carried through the pipe."""
+        """Connect to a unix socket on the host; its bytes are relayed through the pipe."""
         call = self._client.open("connect", {"path": path}, seconds=SLACK_SECONDS)
         call.hello()
         return relayed_socket(call)
 
     def exec(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, terminal: bool) -> HostStream:
-        """Start a command whose streams are ours."""
+        """Start a command that is attached to a stream here."""
         from backends.rpc.streams import FrameStream
 
         return FrameStream(self._client, argv, env=env, cwd=cwd, terminal=terminal)
@@ -181,13 +181,13 @@ class FrameHost(Host):
 
 
 class PipeLock:
-    """Locks that the process at the other end holds for us, for as long as the connection lasts."""
+    """Locks that the agent holds for this client while the connection lasts."""
 
     def __init__(self, client: FrameClient, number: int, names: Sequence[str]) -> None:
         self._client = client
         self._names = tuple(names)
         self.number = number
-        """What the other end calls it."""
+        """The agent's number of the lock."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -203,10 +203,10 @@ class PipeLock:
         return PipeLock(self._client, number, names)
 
     def write(self, text: str) -> None:
-        """Say anew who holds them."""
+        """Replace the text that names the holder."""
         self._client.request("write_lock", {"lock": self.number, "text": text}, seconds=SLACK_SECONDS)
 
     def release(self) -> None:
-        """Let go; a lost connection has let go already."""
+        """Release the locks; a lost connection has released them already."""
         with contextlib.suppress(PlaceUnreachable):
             self._client.request("release", {"lock": self.number}, seconds=SLACK_SECONDS)

@@ -1,4 +1,4 @@
-"""News of journals as frames bring them: a log's bytes are passed on as they come, the rest when all of it is there."""
+"""Reads the reply to ``follow``: bytes of logs are passed on at once, all else when it is complete."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from workbench.learner.platform import frames
 
 
 def read_journal_feed(call: PendingCall, early: EarlyBytes | None) -> Mapping[str, Mapping[str, Chunk]]:
-    """Take the answer to a ``follow``: first how much of what comes, then its bytes.
+    """Read the reply to ``follow``: the sizes first, then the bytes.
 
     Args:
         call: the call.
-        early: takes what logs have as it comes; None keeps it for the answer.
+        early: called with each piece of a log as it arrives; None keeps all for the result.
 
     Raises:
-        PlaceUnreachable: it did not come in time; what ``early`` was given stays good.
+        PlaceUnreachable: the reply did not come in time; what ``early`` was given remains valid.
     """
     sizes, coming = call.hello(), _CallBytes(call)
     news: dict[str, dict[str, Chunk]] = {}
@@ -40,14 +40,14 @@ def read_journal_feed(call: PendingCall, early: EarlyBytes | None) -> Mapping[st
 
 
 class _CallBytes:
-    """The bytes of a call, as they come: what ``carrying.Incoming`` gives, without its copies and its credits."""
+    """The bytes of a call as they arrive; like ``streams.Incoming``, without copies and flow control."""
 
     def __init__(self, call: PendingCall) -> None:
         self._call = call
         self._left = memoryview(b"")
 
     def take(self, count: int) -> Iterator[memoryview]:
-        """Give so many bytes in pieces."""
+        """Yield ``count`` bytes in pieces."""
         while count:
             if not self._left:
                 frame = self._call.next()

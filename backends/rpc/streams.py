@@ -1,4 +1,4 @@
-"""A command at the other end of a pipe with somebody in front of it here."""
+"""Interactive commands on a host, and sockets relayed to it, over the frame protocol."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.learner.platform import frames
 
 
 class FrameStream:
-    """One such command; it has begun when this is made."""
+    """An interactive command on a host; making one starts it."""
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class FrameStream:
         return None
 
     def write(self, data: bytes) -> None:
-        """Give it input."""
+        """Send input to the command."""
         self._call.send(data)
 
     def close_input(self) -> None:
-        """Say that no more input comes."""
+        """Close the command's stdin."""
         self._call.end()
 
     def resize(self, rows: int, columns: int) -> None:
-        """Say how large the terminal is."""
+        """Set the size of the command's terminal."""
         self._client.tell("resize", {"session": self._number, "rows": rows, "columns": columns})
 
     def wait(self) -> int:
@@ -65,14 +65,14 @@ class FrameStream:
         return self._exit_code
 
     def close(self) -> None:
-        """Leave it; if it has not ended it is ended."""
+        """End the command if it still runs."""
         if self._exit_code is None:
-            with contextlib.suppress(FabricError):  # a place that is lost has ended it
+            with contextlib.suppress(FabricError):  # a lost host has ended it already
                 self._call.cancel()
 
 
 def relayed_socket(call: PendingCall) -> socket.socket:
-    """Return a socket whose other end is the stream at the place; closing it ends the stream."""
+    """Return a local socket that is connected to the call's stream on the host; closing it ends the stream."""
     ours, theirs = socket.socketpair()
     call.wait_without_end()
     incoming = threading.Thread(target=_relay_in, args=(call, theirs), daemon=True, name="carry-in")
@@ -111,7 +111,7 @@ def _relay_in(call: PendingCall, stream: socket.socket) -> None:
 
 
 class Incoming(io.RawIOBase):
-    """The bytes that come before a call's answer, as a stream."""
+    """The bytes that come before a call's reply, as a readable stream."""
 
     def __init__(self, call: PendingCall) -> None:
         self._call = call

@@ -1,4 +1,4 @@
-"""A place at the other end of a pipe: stdin and stdout of a command that runs ``agent.pyz host`` there."""
+"""A host reached through the stdin and stdout of a local command that runs ``agent.pyz host`` there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOISE_BYTES: Final = 4096
 
 
 class PipeHost(FrameHost):
-    """A place that a command reaches: ``python agent.pyz host`` here, or the system's ``ssh`` with it."""
+    """A host that a command connects to: ``python agent.pyz host`` here, or the system's ``ssh`` with it."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class PipeHost(FrameHost):
         self._complaints.close()
 
     def _explain(self) -> str:
-        """Return the last line that the command complained with."""
+        """Return the last line of the command's stderr."""
         with contextlib.suppress(OSError, ValueError):
             size = self._complaints.seek(0, 2)
             self._complaints.seek(max(0, size - _NOISE_BYTES))

@@ -1,4 +1,4 @@
-"""The backend ``ssh``: a workstation that ``~/.ssh/config`` knows the way to; nothing is installed there."""
+"""The backend ``ssh``: a host that ``~/.ssh/config`` describes; nothing has to be installed there."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OPTIONS: Final = {
 TRANSPORTS: Final = ("paramiko", "openssh")
 
 _awaiting: dict[str, int] = {}
-"""Hosts that wait for something to be typed, and how much was known when they were last asked."""
+"""Hosts that need a person to log in, with the generation of the credentials that were tried last."""
 
 
 class SshBackend(Backend):
@@ -67,21 +67,21 @@ class SshBackend(Backend):
             )
 
     def frozen(self, runner: str) -> BackendOptions:
-        """Return the options with what only the user's own shell knows: the controller may be of another."""
-        told = dict(self.options.options)
+        """Return the options that a job keeps, with settings of this shell that the controller may not have."""
+        options = dict(self.options.options)
         if socket := os.environ.get("SSH_AUTH_SOCK"):
-            told.setdefault("agent", socket)
+            options.setdefault("agent", socket)
         if runner == "container":
-            told.setdefault("engine", self._facts().engine)
-        return dataclasses.replace(self.options, options=told)
+            options.setdefault("engine", self._facts().engine)
+        return dataclasses.replace(self.options, options=options)
 
     def open(self) -> Host:
         """Reach the host.
 
         Raises:
-            PlaceUnreachable: it does not answer.
-            ConfigError: its key is not known.
-            NotAllowed: it does not let us in, or shows another key than the known one.
+            PlaceUnreachable: the host does not answer.
+            ConfigError: the host's key is not known.
+            NotAllowed: the login fails, or the host's key has changed.
         """
         return self._open()
 
@@ -91,7 +91,7 @@ class SshBackend(Backend):
             self._connect(ask).close()
 
     def probe(self) -> Iterator[Finding]:
-        """Say what is there, each lack with its consequence and remedy."""
+        """Report what the host has; for each problem its consequence and remedy."""
         from backends.ssh.host_cache import probe_host
         from backends.ssh.probe import findings
 
@@ -132,11 +132,11 @@ class SshBackend(Backend):
             return self._facts().why_no_containers()
 
     def kept_open(self) -> BackendOptions | None:
-        """Return how jobs reach the host; ``ssh`` itself keeps its connections by its own means."""
+        """Return the options by which jobs reach the host; None with ``openssh``, which manages its connections."""
         return None if self._option("transport") == "openssh" else self.frozen("process")
 
     def get_to_know(self, opened: Host | Cluster) -> None:
-        """Remember what there is, for jobs that are given while nobody can log in."""
+        """Cache what the host has, for jobs that are submitted while nobody can log in."""
         assert isinstance(opened, Host)
         self._learn(opened)
 
@@ -188,7 +188,7 @@ class SshBackend(Backend):
         return host
 
     def _open_by(self, way: AgentLocation | None) -> tuple[Host, Mapping[str, Any]]:
-        """Reach the host, and say what was found on the way."""
+        """Connect and start the agent; return the host with what the bootstrap reported."""
         from backends.ssh.bootstrap import NoPython, arrive
         from backends.ssh.host import SshHost
 
@@ -248,8 +248,8 @@ class SshBackend(Backend):
         return float(self._option("silent_seconds", str(SILENT_SECONDS)))
 
     def _home(self) -> Home:
-        told = self._option("home")
-        return Home(Path(told) if told else default_home())
+        folder = self._option("home")
+        return Home(Path(folder) if folder else default_home())
 
     def _key(self) -> str:
         from backends.ssh.host_cache import key_of
@@ -267,7 +267,7 @@ class SshBackend(Backend):
         # Taken before the try: what is typed while it goes on may be tried at once.
         generation = CREDENTIALS.generation
         if _awaiting.get(login) == generation and not CREDENTIALS.someone_is_there:
-            # A host that is knocked at every few seconds with nothing to say shuts us out for good.
+            # A host may ban a client that tries to log in every few seconds without credentials.
             raise self._needs_login("")
         try:
             connection.open()
@@ -277,12 +277,12 @@ class SshBackend(Backend):
         return connection
 
     def _needs_login(self, why: str, hint: str = "") -> NeedsLogin:
-        said = f"needs login: `fabric backend login {self.name}`"
-        return NeedsLogin(f"{said}; {why}" if why else said, hint=hint)
+        text = f"needs login: `fabric backend login {self.name}`"
+        return NeedsLogin(f"{text}; {why}" if why else text, hint=hint)
 
     def _config_file(self) -> Path | None:
-        told = self._option("config")
-        return Path(told).expanduser() if told else None
+        file = self._option("config")
+        return Path(file).expanduser() if file else None
 
     def _option(self, name: str, default: str = "") -> str:
         return str(self.options.options.get(name, default))

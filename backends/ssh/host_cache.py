@@ -1,4 +1,4 @@
-"""What is remembered of a host that was reached once: so that a job for it can be given while it is away."""
+"""Caches what a host has, so that jobs for it can be submitted while it cannot be reached."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class HostCache:
-    """One host, as it was when it was last asked."""
+    """What a host had when it was last probed."""
 
     machine_id: str
     hostname: str
@@ -59,17 +59,17 @@ class HostCache:
 
 @dataclass(frozen=True, slots=True)
 class HostReport:
-    """What an open host said of itself, in one round trip."""
+    """The result of probing an open host, in one round trip."""
 
     identity: HostIdentity
     node: Node | FabricError
-    """The machine, or why it cannot be told: that is said with the rest."""
+    """The machine, or the error that kept it from being read."""
     prospects: Mapping[str, Any]
     """The rest, as the agent's ``host_prospects`` has it."""
 
 
 def probe_host(host: Host, engine: str) -> HostReport:
-    """Ask an open host for all that is to be known of it.
+    """Probe an open host.
 
     Args:
         host: the host.
@@ -88,7 +88,7 @@ def node_of(found: Mapping[str, Any]) -> Node:
 
 
 def summarize(look: HostReport, name: str) -> HostCache:
-    """Sum up what a host has."""
+    """Reduce a report to what is cached."""
     identity, node = look.identity, look.node
     engine, lack, hint, forbidden = _engine(look.prospects["sockets"], name)
     return HostCache(
@@ -105,13 +105,13 @@ def summarize(look: HostReport, name: str) -> HostCache:
 
 
 def key_of(address: str, options: Mapping[str, Any]) -> str:
-    """Name what is remembered by all that leads to a host."""
+    """Return the cache key of a host: a hash of its address and the options that lead to it."""
     told = [address, *(str(options.get(name, "")) for name in ("config", "engine", "python", "root"))]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
 
 def read_cached(home: Home, key: str) -> HostCache | None:
-    """Return what is known, None for a host that was never reached."""
+    """Read the cache; None for a host that was never reached."""
     try:
         told = json.loads(home.place(key).read_text())
         return HostCache(**told["facts"]) if told["format"] == _FORMAT else None
@@ -120,7 +120,7 @@ def read_cached(home: Home, key: str) -> HostCache | None:
 
 
 def write_cached(home: Home, key: str, facts: HostCache) -> None:
-    """Keep what is known; a disk that takes nothing is told about by who needs it."""
+    """Write the cache. Failures are ignored: the host is probed again then."""
     path = home.place(key)
     beside = path.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):
@@ -130,7 +130,7 @@ def write_cached(home: Home, key: str, facts: HostCache) -> None:
 
 
 def forget(home: Home, key: str) -> None:
-    """Know a host no more."""
+    """Remove a host from the cache."""
     home.place(key).unlink(missing_ok=True)
 
 

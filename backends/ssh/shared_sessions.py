@@ -1,4 +1,4 @@
-"""Sessions on a connection that another process holds: where logging in takes a person, one login serves them all."""
+"""Runs commands over an SSH connection that another process holds, so that one login of a person serves all."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ CHUNK_BYTES: Final = 1 << 16
 
 @runtime_checkable
 class SharesSessions(Protocol):
-    """An open place that runs commands for others on its connection."""
+    """An open host whose connection other processes may run commands on."""
 
     def session(self, command: str) -> Pipe:
-        """Run a command for somebody else; it ends with the connection.
+        """Run a command for another process; it ends with the connection.
 
         Raises:
-            PlaceUnreachable: the place gives no more sessions.
+            PlaceUnreachable: the host allows no more sessions.
         """
 
 
 class SessionProvider(Protocol):
-    """Whoever holds connections to places."""
+    """Holds connections that this process may use: the controller, seen from a client."""
 
     def holds(self, options: BackendOptions) -> bool:
-        """Say whether a connection to a place stands."""
+        """Say whether there is a connection to a host."""
 
     def session(self, options: BackendOptions, command: str) -> Pipe | None:
-        """Run a command on it; None where none stands, or the place gives no more sessions."""
+        """Run a command on it; None without a connection, or where the host allows no more sessions."""
 
 
 class SessionSharing:
-    """Who lends to this process; to one that holds the connections itself, nobody does."""
+    """Where this process gets shared sessions from; nowhere, in the process that holds the connections."""
 
     def __init__(self) -> None:
-        self._lender: SessionProvider | None = None
+        self._provider: SessionProvider | None = None
 
-    def lend_by(self, lender: SessionProvider) -> None:
-        """Name who lends from now on."""
-        self._lender = lender
+    def use(self, provider: SessionProvider) -> None:
+        """Set the provider of shared sessions."""
+        self._provider = provider
 
     def is_connected(self, options: BackendOptions) -> bool:
-        """Say whether a place can be reached without a connection of our own."""
-        return self._lender is not None and self._lender.holds(options)
+        """Say whether a host can be reached without a connection of this process's own."""
+        return self._provider is not None and self._provider.holds(options)
 
     def session(self, options: BackendOptions, command: str) -> Pipe | None:
-        """Run a command at a place on a connection that is lent; None where nobody lends one."""
-        return None if self._lender is None else self._lender.session(options, command)
+        """Run a command on a shared connection; None where there is none."""
+        return None if self._provider is None else self._provider.session(options, command)
 
 
 SESSION_SHARING: Final = SessionSharing()
@@ -62,12 +62,12 @@ SESSION_SHARING: Final = SessionSharing()
 
 
 def connection_of(options: BackendOptions) -> tuple[str, str, str]:
-    """Name all that decides to whom a connection leads; what is run there is another matter."""
+    """Return the key of a connection: equal where options lead to the same host by the same configuration."""
     return options.type, options.address or options.name, str(options.options.get("config", ""))
 
 
 class SharedPipe:
-    """A command's stdin and stdout, over a socket that leads to who holds the connection."""
+    """A command's stdin and stdout, relayed by the process that holds the connection."""
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
@@ -75,7 +75,7 @@ class SharedPipe:
         self.writer = cast(BinaryIO, _Writer(stream))
 
     def explain(self) -> str:
-        """Return nothing: what the command complained about stays where its connection is."""
+        """Return nothing: the command's stderr is with the process that holds the connection."""
         return ""
 
     def close(self) -> None:
@@ -98,8 +98,8 @@ class _Writer(io.RawIOBase):
 
 
 def relay(pipe: Pipe, stream: socket.socket) -> None:
-    """Carry a command's stdin and stdout over a socket, until the command or who borrowed it has ended."""
-    outgoing = threading.Thread(target=_relay_out, args=(pipe, stream), name="lent", daemon=True)
+    """Relay a command's stdin and stdout over a socket, until the command or the client ends."""
+    outgoing = threading.Thread(target=_relay_out, args=(pipe, stream), name="relay", daemon=True)
     outgoing.start()
     with contextlib.suppress(OSError, ValueError):
         while data := stream.recv(CHUNK_BYTES):

@@ -1,4 +1,4 @@
-"""What an error from a place means for a job: tried again, given up, or the platform's fault. Pure."""
+"""Classifies errors of backends and runners: retry, give up, or a fault of the platform. Pure."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from workbench.errors import (
 from workbench.job import Reason
 
 NEEDS_LOGIN: Final = "needs login"
-"""How a place that waits for a person begins its reason."""
+"""The reason of a backend that waits for a person begins so."""
 
 
 def classify_error(error: BaseException, *, started: bool, secrets: Iterable[str] = ()) -> BackendTrouble:
-    """Say what an error means; ``started`` is whether something may have been started before it came.
+    """Classify an error; ``started`` says whether the launch may have started something before it failed.
 
     An error that no plug-in should let out becomes a sentence, too. Values of secrets are struck out: the
     text goes into rows and logs.
@@ -41,7 +41,7 @@ def classify_error(error: BaseException, *, started: bool, secrets: Iterable[str
         case LaunchRefused():
             return BackendTrouble("refused", Reason(text, error.code, hint), started)
         case NeedsLogin():
-            # It waits for a person, not for the job to be given again.
+            # The job waits for a person to log in; it need not be submitted again.
             return BackendTrouble("unreachable", Reason(text, "S200", hint), started)
         case PlaceUnreachable() | TryAgain():
             return BackendTrouble("unreachable", Reason(text, "S200", hint), started)

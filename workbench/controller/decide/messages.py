@@ -1,4 +1,4 @@
-"""What the loop is told, by its threads: each a value in its mailbox."""
+"""The events that other threads post to the loop's mailbox. Values only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.controller.decide.scheduling import Capacity
 
 @dataclass(frozen=True, slots=True)
 class Woken:
-    """A client has written something."""
+    """A client has written to the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +24,20 @@ class EndRequested:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """How learners are at a place."""
+    """The status of learners at a target, from its observer."""
 
     place: str
     attempts: tuple[AttemptRef, ...]
-    """Of which attempts it tells."""
+    """The attempts that were observed."""
     seen: tuple[LearnerStatus, ...]
     whole: bool
     serial: int
-    """The number of the last look that was asked for and is answered with this."""
+    """The number of the last requested probe that this answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """A place's watch failed; it is tried again."""
+    """Observing a target failed; it is retried."""
 
     place: str
     text: str
@@ -54,7 +54,7 @@ class LogNote:
 
 @dataclass(frozen=True, slots=True)
 class LaunchProgressed:
-    """A launch says what it does."""
+    """A launch reports its progress."""
 
     attempt: AttemptRef
     text: str
@@ -63,7 +63,7 @@ class LaunchProgressed:
 
 @dataclass(frozen=True, slots=True)
 class CallFinished:
-    """A call at a place went through."""
+    """A call to a backend succeeded."""
 
     operation: Operation
     attempt: AttemptRef
@@ -72,14 +72,14 @@ class CallFinished:
 
 @dataclass(frozen=True, slots=True)
 class CallCancelled:
-    """A launch ended since it was called off."""
+    """A launch ended because it was cancelled."""
 
     attempt: AttemptRef
 
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """A call at a place did not go through."""
+    """A call to a backend failed."""
 
     operation: Operation
     attempt: AttemptRef
@@ -88,7 +88,7 @@ class CallFailed:
 
 @dataclass(frozen=True, slots=True)
 class CapacityMeasured:
-    """What a place has; None where it does its own queueing."""
+    """The capacity of a target; None where the backend has its own queue."""
 
     place: str
     capacity: Capacity | None
@@ -99,14 +99,14 @@ class CapacityMeasured:
 
 @dataclass(frozen=True, slots=True)
 class CapacityUnknown:
-    """A place will never say what it has, for a reason that asking again cannot mend."""
+    """The capacity of a target cannot be read, and a retry cannot help."""
 
     place: str
 
 
 @dataclass(frozen=True, slots=True)
 class LeftoversFound:
-    """Learners of this home that a place has, to be compared with what should be there."""
+    """Learners of this home found at a target, to be compared with what should be there."""
 
     place: str
     learners: tuple[LearnerRef, ...]
@@ -114,12 +114,12 @@ class LeftoversFound:
 
 @dataclass(frozen=True, slots=True)
 class TidiedUp:
-    """What crashes left in the home was brought in order: there may be jobs that were not known."""
+    """The home was repaired after a crash: there may be jobs that the loop does not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalsCollected:
-    """All that an attempt left is on this machine, and what its learners recorded is being taken in."""
+    """An attempt's files are on this machine, and its records are being ingested."""
 
     job_id: str
     attempt: int
@@ -127,7 +127,7 @@ class JournalsCollected:
 
 @dataclass(frozen=True, slots=True)
 class JournalsDrained:
-    """All that an attempt recorded is in the store, or ``trouble`` says why some is not and nobody is to wait."""
+    """An attempt's records are in the store; else ``trouble`` says why not, and nobody waits any longer."""
 
     job_id: str
     attempt: int

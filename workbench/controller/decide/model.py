@@ -1,4 +1,4 @@
-"""What a decision about one job is made from, and what it can be: values, so every case is a test. Pure."""
+"""The input and output of decisions: a snapshot of one job, and the actions that follow from it. Values only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.spec import JobSpec
 
 
 class Operation(StrEnum):
-    """The call that is under way at the place for one job; there is at most one."""
+    """The call to the backend that is under way for one job; there is at most one."""
 
     NOTHING = ""
     LAUNCH = "launch"
@@ -27,11 +27,11 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BackendTrouble:
-    """Why a call at the place failed."""
+    """Why a call to the backend failed."""
 
     kind: Literal["refused", "busy", "unreachable", "fault"]
-    """refused: trying again cannot mend it; busy: slots are taken; unreachable: tried until it works;
-    fault: the attempt has failed."""
+    """``refused``: a retry cannot help; ``busy``: slots are taken; ``unreachable``: retried until it works;
+    ``fault``: the attempt has failed."""
     reason: Reason
     started: bool = False
     """Whether something of the attempt may have been started."""
@@ -39,7 +39,7 @@ class BackendTrouble:
 
 @dataclass(frozen=True, slots=True)
 class StopSent:
-    """The last stop that was asked of the place for this attempt."""
+    """The last stop request for this attempt that the backend accepted."""
 
     kind: Literal["halt", "kill"]
     at: float
@@ -48,17 +48,17 @@ class StopSent:
 
 @dataclass(frozen=True, slots=True)
 class Preparing:
-    """What a launch that is under way says it does."""
+    """The progress of a launch that is under way."""
 
     text: str
     stage: Literal["preparing", "waiting", "starting"]
     since: float
-    """When this launch first said something of this stage."""
+    """When this launch entered the stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """One job as the controller sees it now. Times are seconds on the clock that cannot jump."""
+    """All that a decision about one job depends on. Times are seconds of the monotonic clock."""
 
     job_id: str
     state: State
@@ -76,11 +76,11 @@ class JobSnapshot:
     seen: Mapping[int, LearnerStatus] = field(default_factory=dict)
     """The attempt's learners as they were last seen."""
     looked: bool = False
-    """Whether the place has shown all of this attempt since the controller started, or last stopped it."""
+    """Whether a complete observation of this attempt has come since the controller started or last stopped it."""
     doubt: bool = False
-    """Whether the place has shown all and a learner that should be there was not."""
+    """Whether a complete observation lacked a learner that should be there."""
     previous_is_over: bool | None = None
-    """Whether the place confirms that the learners before are gone; None when it was not asked."""
+    """Whether the previous attempt's learners are confirmed to be over; None before the backend was asked."""
     operation: Operation = Operation.NOTHING
     is_cancelling: bool = False
     """Whether the launch under way was told to end."""
@@ -94,9 +94,9 @@ class JobSnapshot:
     not_before: float | None = None
     """When the next call is due after one that failed, or the next attempt of a job that did."""
     verdict: QueueVerdict | None = None
-    """What the queue says; None when it was not asked."""
+    """The queue's verdict; None before the queue was asked."""
     note: str = ""
-    """What is worth saying aloud while it runs."""
+    """A remark to show while the job runs."""
     preparing: Preparing | None = None
     reason_changed_at: float | None = None
     """When the reason was last changed in place."""
@@ -109,14 +109,14 @@ class JobSnapshot:
     drained: bool = False
     """Whether all that the learners recorded is in the store, or nothing more of it is to be waited for."""
     vanished: bool = False
-    """Whether the place lost all trace of a learner, which may run on."""
+    """Whether the backend lost track of a learner, which may still run."""
     cleaned: bool = False
     """Whether all that could be left of the attempt was ended and removed."""
     removed: bool = False
     unreachable: str = ""
-    """Why the place does not answer, in words."""
+    """Why the backend does not answer; empty while it does."""
     never_started: bool = False
-    """Whether the place could not even be asked to begin the attempt."""
+    """Whether no launch of this attempt has reached the backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +141,12 @@ class StartLaunch:
 
 @dataclass(frozen=True, slots=True)
 class CancelLaunch:
-    """Call off the launch that is under way, at its next word."""
+    """Cancel the launch that is under way when it next reports progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop the attempt's learners, and look what is left of them."""
+    """Stop the attempt's learners, then probe what is left of them."""
 
     kind: Literal["halt", "kill"]
     grace_seconds: float
@@ -154,19 +154,19 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Ask the place once more what there is of this attempt: a learner that is not there then is lost."""
+    """Probe this attempt once more: a learner that is absent again is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbePrevious:
-    """Ask the place whether anything of the attempt before this one is left, ending it if so."""
+    """Probe whether anything of the previous attempt is left; ``end`` stops it."""
 
     end: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Bring all that the learners recorded into the store."""
+    """Ingest the rest of the learners' records into the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove what the place has of a deleted job."""
+    """Remove a deleted job's files and processes from the backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ Action = (
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done for a job now, in this order, and when to decide again though nothing happens."""
+    """What to do for a job now, in this order, and the time of the next decision if no event comes."""
 
     actions: tuple[Action, ...] = ()
     until: float | None = None

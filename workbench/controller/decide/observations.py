@@ -1,4 +1,4 @@
-"""How news of learners changes what is known of them: what a learner has left behind stays behind. Pure."""
+"""Merges observations of learners into what is known; a learner never returns to an earlier phase. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _RANK: Final = {
 
 
 def merge(before: Mapping[int, LearnerStatus], news: Iterable[LearnerStatus]) -> dict[int, LearnerStatus]:
-    """Take news in. Two looks may be told in either order, so an older one changes nothing.
+    """Merge new statuses. Observations may arrive in any order, so an older one changes nothing.
 
-    A learner that was taken for lost and is seen after all is back.
+    A learner that was considered lost and is observed again is no longer lost.
     """
     after = dict(before)
     for seen in news:
@@ -41,7 +41,7 @@ def merge(before: Mapping[int, LearnerStatus], news: Iterable[LearnerStatus]) ->
 
 
 def absent(known: Mapping[int, LearnerStatus], shown: Iterable[LearnerStatus], *, expected: int) -> set[int]:
-    """List the learners that a whole look lacks, of those expected and not known to be over."""
+    """Return the expected learners that a complete observation lacks and that are not known to be over."""
     there = {seen.ref.learner for seen in shown}
     over = {n for n, seen in known.items() if seen.phase in (LearnerPhase.EXITED, LearnerPhase.LOST)}
     return set(range(1, expected + 1)) - there - over

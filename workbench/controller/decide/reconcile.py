@@ -1,7 +1,7 @@
-"""What to do next for one job, from its rows and what was seen of it: the heart of the controller. Pure.
+"""Decides what to do next for one job, from its snapshot: the heart of the controller. Pure.
 
 Level-triggered: every decision is made from how things are, never from what happened, so it does not matter
-how often it is made, in which order news came, or whether this controller or one before it began the work.
+how often it is made, in which order events came, or whether this controller or one before it began the work.
 
 What holds at all times: a QUEUED attempt was never launched; an attempt ends only when every learner of it is
 known to be over or never to have started.

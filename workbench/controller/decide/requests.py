@@ -1,4 +1,4 @@
-"""What a request comes to, given how its job is now: the obvious thing in every state, every time. Pure."""
+"""Decides how a person's request is answered, given the state of its job. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _STOPPING_KINDS: Final = frozenset({"halt", "kill", "delete"})
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """It stays open until the place confirms."""
+    """Keep the request open until the backend confirms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """It is over."""
+    """Close the request with an outcome."""
 
     outcome: str
     """``done``, or why not."""

@@ -1,4 +1,4 @@
-"""Who may start at a place and who waits, with the reason in words: first come, first served. Pure.
+"""Schedules the queue of one machine, first come, first served, and says why a job waits. Pure.
 
 A job that asks for nothing reserves nothing and never waits. One that asks for CPUs or slots waits while
 others hold them, and behind every earlier job that waits for the same kind of thing, so nobody starves. One
@@ -17,7 +17,7 @@ NAMED_HOLDERS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class SlotRequest:
-    """What one job wants of its place, all learners together."""
+    """The CPUs and slots that one job needs, all learners together."""
 
     job_id: str
     seq: int
@@ -25,12 +25,12 @@ class SlotRequest:
     cpus: float = 0.0
     slots: int = 0
     busy: str = ""
-    """Why its slots were not to be had when it was last tried, while it is not yet worth trying again."""
+    """Why the last try got no slots, until the next one is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a place has."""
+    """The CPUs and slots of a machine."""
 
     cpus: float
     slots: int
@@ -43,7 +43,7 @@ class QueueVerdict:
     start: bool
     reason: str = ""
     note: str = ""
-    """Worth saying aloud though it starts: it gets less than it asked for."""
+    """A remark to show with a job that starts: it gets less than it asked for."""
     never: str = ""
     """Why it can never start, in words; it has failed then."""
 

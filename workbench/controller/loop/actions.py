@@ -1,4 +1,4 @@
-"""Does what was decided for one job: rows first, then the call at the place."""
+"""Executes the actions of a decision: rows are written first, then the backend is called."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ _LEFT_RECORDS = (
 
 
 class ActionExecutor:
-    """Carries actions out on the board."""
+    """Executes actions on the controller's context."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
 
     def do(self, tracked: TrackedJob, action: Action) -> None:
-        """Carry one action out.
+        """Execute one action.
 
         Raises:
-            FabricError: the store takes nothing now; nothing was done and it can be decided again.
+            FabricError: the store cannot be written; nothing was done, and the decision can be repeated.
         """
         context = self._context
         match action:
@@ -95,14 +95,14 @@ class ActionExecutor:
                 self._untrack(tracked)
 
     def save_learners(self, tracked: TrackedJob) -> None:
-        """Write down how learners were seen that have started."""
+        """Save the status of learners that have started."""
         if tracked.unsaved():
             with self._context.atomic():
                 self._save(tracked)
             tracked.saved_all()
 
     def look(self, tracked: TrackedJob, attempt: AttemptRef, stopped: StopSent | None = None) -> None:
-        """Ask the place for a look at an attempt."""
+        """Request a probe of an attempt."""
         context = self._context
         context.looks[tracked.row.id] = AwaitedProbe(-1, attempt.attempt, stopped)
         context.watch(tracked)

@@ -1,4 +1,4 @@
-"""What the parts of the loop share: the store, the jobs that are open and the places that they are at."""
+"""The state that the parts of the loop share: the store, the tracked jobs and the workers of their targets."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from workbench.store.db.rows import TargetRef
 
 @dataclass(frozen=True, slots=True)
 class AwaitedProbe:
-    """A look that was asked for on behalf of one job."""
+    """A probe that was requested for one job."""
 
     serial: int
-    """It is answered by this look of the place or a later one."""
+    """The probe with this number, or a later one, answers it."""
     attempt: int
     stopped: StopSent | None = None
-    """The stop before it, which it confirms."""
+    """The stop that the probe confirms."""
 
 
 @dataclass(slots=True)
@@ -46,16 +46,16 @@ class ControllerContext:
     writing: threading.Lock
     jobs: dict[str, TrackedJob] = field(default_factory=dict)
     at: dict[str, dict[str, TrackedJob]] = field(default_factory=dict)
-    """The same jobs by the key of their place."""
+    """The same jobs by the key of their target."""
     places: dict[str, BackendWorker] = field(default_factory=dict)
     orders: dict[str, LaunchOrder] = field(default_factory=dict)
     """Launches under way, by job."""
     looks: dict[str, AwaitedProbe] = field(default_factory=dict)
-    """Looks that are awaited, by job."""
+    """Probes that are awaited, by job."""
     has_ended_jobs: bool = False
     """Whether a job ended or went: others may have waited for what it held, and people for its end."""
     queue_stale: bool = True
-    """Whether a job came to the queue."""
+    """Whether the queue has to be evaluated again."""
 
     @contextmanager
     def atomic(self) -> Iterator[None]:
@@ -64,7 +64,7 @@ class ControllerContext:
             yield
 
     def place(self, ref: TargetRef) -> BackendWorker:
-        """Return the place of a job; nothing is reached before it is asked something."""
+        """Return the worker of a job's target; nothing is opened before the first call."""
         key = target_key(ref)
         if key not in self.places:
             self.places[key] = BackendWorker(
@@ -73,7 +73,7 @@ class ControllerContext:
         return self.places[key]
 
     def jobs_at(self, place: str) -> list[TrackedJob]:
-        """List the open jobs at a place."""
+        """List the open jobs at a target."""
         return list(self.at.get(place, {}).values())
 
     def add(self, tracked: TrackedJob) -> None:
@@ -82,7 +82,7 @@ class ControllerContext:
         self.at.setdefault(target_key(tracked.row.place), {})[tracked.row.id] = tracked
 
     def watch(self, tracked: TrackedJob) -> None:
-        """Tell the place of a job which of its learners matter now."""
+        """Update which attempts of a job its target's worker observes."""
         attempts = set()
         if tracked.is_launched:
             attempts.add(tracked.attempt)

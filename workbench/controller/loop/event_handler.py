@@ -1,4 +1,4 @@
-"""Takes news from the places' threads into the working memory of the jobs that it concerns."""
+"""Applies events from the targets' threads to the tracked jobs that they concern."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from workbench.store.queries.learners import learners
 
 
 class EventHandler:
-    """Says of each piece of news which jobs are to be decided on again."""
+    """Applies each event, and returns the jobs that need a new decision."""
 
     def __init__(self, context: ControllerContext, executor: ActionExecutor) -> None:
         self._context = context
         self._executor = executor
         self._away: set[str] = set()
-        """The places that do not answer now."""
+        """Keys of the targets that do not answer now."""
 
     def take(self, event: Event) -> set[str]:
-        """Take news in; return the jobs that it concerns."""
+        """Apply an event; return the jobs that it concerns."""
         match event:
             case Observed():
                 return self._observed(event)
@@ -117,7 +117,7 @@ class EventHandler:
         self._context.watch(tracked)
 
     def back(self, place: str) -> set[str]:
-        """Note that a place answers that did not; return the jobs there."""
+        """Mark a target as reachable again; return its jobs."""
         if place not in self._away:
             return set()
         self._away.remove(place)
@@ -162,7 +162,7 @@ class EventHandler:
         return {tracked.row.id}
 
     def _caller(self, event: CallFinished | CallFailed) -> TrackedJob | None:
-        """Return the job that waits for this; None when it has gone on without it."""
+        """Return the job that waits for this call; None if it no longer does."""
         tracked = self._context.jobs.get(event.attempt.job_id)
         if tracked is None or (tracked.operation, tracked.calling) != (event.operation, event.attempt):
             return None

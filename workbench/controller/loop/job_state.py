@@ -1,4 +1,4 @@
-"""The controller's working memory of one job: all of it can be found out again from store and place."""
+"""What the controller remembers of one job; all of it can be rebuilt from the store and the backend."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.store.db.rows import JobRow, LearnerRow
 
 @dataclass(slots=True)
 class TrackedJob:
-    """One open job. Times are seconds on the clock that cannot jump."""
+    """One open job. Times are seconds of the monotonic clock."""
 
     row: JobRow
     spec: JobSpec

@@ -1,4 +1,4 @@
-"""Asks the queue of each place who may start, when something changed; measures a place when that matters."""
+"""Evaluates the queue of each machine when something changed, and measures capacity where that matters."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ BUSY_LONGEST_SECONDS: Final = 30.0
 
 
 class JobQueue:
-    """The queues of all places. A machine that is reached in two ways is one queue."""
+    """The queues of all machines; two targets on one machine share its queue."""
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context

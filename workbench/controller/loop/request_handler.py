@@ -1,4 +1,4 @@
-"""Takes up what people ask for: requests become intents, next attempts, or an outcome in words."""
+"""Handles people's requests from the store: they become intents, next attempts, or outcomes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from workbench.store.jobs import job, new_attempt, set_intent
 from workbench.store.queries.requests import pending_requests, settle_request
 
 Track = Callable[[JobRow], TrackedJob]
-"""Opens a job on the board."""
+"""Begins to track a job."""
 
 
 class RequestHandler:
-    """The open requests."""
+    """Answers the requests that are open in the store."""
 
     def __init__(self, context: ControllerContext, track: Track) -> None:
         self._context = context

@@ -21,7 +21,7 @@ def load_client_backend(options: BackendOptions) -> Backend:
     """Load a backend in a client's process; nothing is reached yet."""
     from backends.registry import load_backend
 
-    SESSION_SHARING.lend_by(ControllerSessions(Home(default_home())))
+    SESSION_SHARING.use(ControllerSessions(Home(default_home())))
     return load_backend(options)
 
 

@@ -1,4 +1,4 @@
-"""One place as the loop sees it: calls go out, come back as events, and none of them is ever waited for."""
+"""A target as the loop sees it: calls return at once and report back as events."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class LaunchOrder:
 
 
 class BackendWorker:
-    """One place and one way of starting learners there."""
+    """Threads and connections for one target: a backend with a runner."""
 
     def __init__(
         self, key: str, ref: TargetRef, home: Home, home_uuid: str, post: Post, open_place: Opener
@@ -80,7 +80,7 @@ class BackendWorker:
         self._opening = threading.Lock()
         self._opened: OpenedTarget | None = None
         self._refused: tuple[float, FabricError] | None = None
-        """When the place could not be opened last, and why."""
+        """When the backend could last not be opened, and why."""
         self._watched: dict[str, set[AttemptRef]] = {}
         self._mine = threading.local()
         self._launching = WorkerPool(f"launch {key}", post, width=LAUNCHES_AT_ONCE)
