@@ -43,6 +43,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+QUICK_FOLDERS = ("config", "data", "logs", "manifest", "metrics", "project", "store")
+QUICK_MODULES = tuple(
+    f"controller/test_{name}.py"
+    for name in (
+        "answers",
+        "mending",
+        "orders",
+        "outcome",
+        "reconcile",
+        "restarts",
+        "scheduling",
+        "tracked",
+        "turns",
+    )
+)
+SLOW_MODULES = ("project/test_packaging.py", "store/test_killed.py")
+"""They build a wheel, or kill processes that write."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as ``quick`` what needs no process of fabric, no engine, no host and no screen: ``pytest -m quick``."""
+    tests = Path(__file__).parent
+    for item in items:
+        if not item.path.is_relative_to(tests):
+            continue
+        path = item.path.relative_to(tests).as_posix()
+        quick = path.startswith(tuple(f"{folder}/" for folder in QUICK_FOLDERS)) or path in QUICK_MODULES
+        if quick and path not in SLOW_MODULES:
+            item.add_marker(pytest.mark.quick)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Make a skip a failure where ``FABRIC_TEST_NO_SKIP`` is set, unless its reason matches: CI leaves nothing out."""

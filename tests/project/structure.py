@@ -1,4 +1,7 @@
-"""Measures the structure of the source tree: ``python -m tests.project.structure`` prints the figures."""
+"""Measures the structure of the source tree: ``python -m tests.project.structure`` prints the figures.
+
+``--picture`` draws the packages and their arrows, as ``docs/architecture.md`` shows them; ``-v`` names what is counted.
+"""
 
 from __future__ import annotations
 
@@ -132,10 +135,55 @@ def one_importer_modules(found: Mapping[str, Module], arrows: Mapping[str, set[s
     ]
 
 
+FLOORS = (
+    ("workbench.cli", "screens", "workbench.api"),
+    ("workbench.services", "workbench.terminal"),
+    ("workbench.controller",),
+    ("runners",),
+    ("backends",),
+    ("workbench.logs", "workbench.metrics"),
+    ("workbench.store",),
+    ("workbench.config", "workbench.data"),
+    ("workbench.manifest",),
+    ("workbench.learner",),
+)
+"""The packages from the top down, as the contract of layers in ``pyproject.toml`` has them."""
+
+
+def picture(found: Mapping[str, Module], arrows: Mapping[str, set[str]]) -> str:
+    """Draw the packages with their sub-packages, floor by floor, and which packages each imports."""
+    packages = [name for floor in FLOORS for name in floor]
+
+    def home_of(module: str) -> str | None:
+        return next((one for one in packages if module == one or module.startswith(f"{one}.")), None)
+
+    targets: dict[str, set[str]] = defaultdict(set)
+    for source, named in arrows.items():
+        for target in named:
+            if (home := home_of(source)) and (other := home_of(target)) and home != other:
+                targets[home].add(other)
+    lines = []
+    for floor in FLOORS:
+        for name in floor:
+            parts = sorted(
+                one.removeprefix(f"{name}.")
+                for one, module in found.items()
+                if module.path.name == "__init__.py" and one.rpartition(".")[0] == name
+            )
+            inside = f"  [{' '.join(parts)}]" if parts else ""
+            lines.append(f"{name}{inside}")
+            below = [one.removeprefix("workbench.") for one in packages if one in targets[name]]
+            lines.append(f"    -> {', '.join(below) or 'nothing of ours'}")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
-    """Print the figures of the structure."""
+    """Print the figures of the structure, or the picture."""
     found = modules()
     arrows = imports(found)
+    if "--picture" in sys.argv:
+        sys.stdout.write(picture(found, arrows))
+        return
     folder, fullest = files_by_folder(found).most_common(1)[0]
     ring = circles(arrows)
     lines = [module.lines for module in found.values()]
