@@ -28,7 +28,7 @@ def text_of(document: Any) -> str:
 
 
 def _drawn(value: Any, indent: str) -> str:
-    line = json.dumps(value, ensure_ascii=False)
+    line = json.dumps(value, ensure_ascii=False, sort_keys=True)
     if not isinstance(value, dict | list) or len(line) + len(indent) <= _LINE:
         return line
     below = indent + " "

@@ -1,4 +1,4 @@
-"""Writes frozen files anew: ``python -m tests.frozen.renew [help] [options] [names]``; look at the diff.
+"""Writes frozen files anew: ``python -m tests.frozen.renew [help] [options] [names] [json]``; look at the diff.
 
 Without words it is the help alone, whose sentences may change. The others hold what must not: renew one only when
 that was decided, and say why in the commit.
@@ -11,8 +11,9 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from tests.frozen import commands, goldens, sandbox
+from tests.frozen import commands, documents, goldens
 from tests.frozen.asked import public_names
+from tests.frozen.sandbox import sandbox
 
 
 def renew_help() -> None:
@@ -30,14 +31,26 @@ def renew_options() -> None:
 
 def renew_names() -> None:
     """Write the names that others import."""
-    with sandbox.fresh() as fabric:
+    with sandbox() as fabric:
         goldens.NAMES.write_text(goldens.text_of(public_names(fabric)), encoding="utf-8")
+
+
+def renew_json() -> None:
+    """Write the documents of the frozen home."""
+    shutil.rmtree(goldens.JSON, ignore_errors=True)
+    goldens.JSON.mkdir()
+    for table in (documents.READ, documents.CHANGED):
+        with sandbox("ended") as box:
+            for name, asked in table.items():
+                text = goldens.text_of(documents.ask(box, asked))
+                (goldens.JSON / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 PARTS: Final[dict[str, Callable[[], None]]] = {
     "help": renew_help,
     "options": renew_options,
     "names": renew_names,
+    "json": renew_json,
 }
 
 

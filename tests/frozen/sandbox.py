@@ -1,4 +1,4 @@
-"""A home and an environment of its own for what runs outside pytest: making the frozen home, renewing files."""
+"""Homes and environments of their own: what is started in one is found again by its folder, and ended."""
 
 from __future__ import annotations
 
@@ -6,52 +6,93 @@ import contextlib
 import os
 import shutil
 import signal
-import tempfile
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from tests.cli.conftest import Fabric, wait_until
+from tests.frozen import unpacking
+
+
+@dataclass(frozen=True)
+class Sandbox(Fabric):
+    """Calls ``fabric`` in an environment whose folders all lie below ``root``."""
+
+    root: Path
+    path: str = ""
+
+    @property
+    def home(self) -> Path:
+        """Its ``FABRIC_HOME``."""
+        return self.root / "fabric"
+
+    def __call__(
+        self, *words: str, input: str | None = None, expect: int | None = 0, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        return Fabric.__call__(self, *words, input=input, expect=expect, **{**self.environment, **env})
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of its session."""
+        return {
+            "PATH": self.path or f"{self.root}/bin:{os.defpath}",
+            "LANG": "C.UTF-8",
+            "LC_ALL": "C.UTF-8",
+            "HOME": str(self.root),
+            "USER": "ada",
+            "LOGNAME": "ada",
+            "SHELL": "/bin/sh",
+            "TZ": "UTC",
+            "FABRIC_HOME": str(self.home),
+            "FABRIC_CONFIG": str(self.root / "config.toml"),
+            "FABRIC_LEASES": str(self.root / "leases"),
+            "XDG_RUNTIME_DIR": str(self.root / "run"),
+            "DOCKER_HOST": f"unix://{self.root}/no-engine.sock",
+            "KUBECONFIG": str(self.root / "no-kubeconfig"),
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+        }
+
+    def job(self, name: str) -> str:
+        """Return the id of the only job of a name."""
+        (found,) = (job["id"] for job in self.json("list", "--all", "--json") if job["name"] == name)
+        return str(found)
+
+    def learner(self, name: str, number: int = 1) -> Path:
+        """Return the folder of a learner of a job's first attempt."""
+        return self.home / "jobs" / self.job(name) / "attempt-1" / f"learner-{number}"
 
 
 @contextmanager
-def fresh(*, path: str = "") -> Iterator[Fabric]:
-    """Give the command line in a clean environment and an empty home; nothing is left of it."""
-    root = Path(tempfile.mkdtemp(prefix="fab-"))
-    before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(environment(root, path=path or before["PATH"]))
-    (root / "run").mkdir(mode=0o700)
-    (root / "leases").mkdir(mode=0o1777)
-    (root / "work").mkdir()
+def sandbox(part: str = "", *, path: str = "") -> Iterator[Sandbox]:
+    """Give a home, unpacked or empty; nothing is left of it. ``ROOT`` in ``path`` is its folder."""
+    root = unpacking.new_root()
+    for name, mode in (("run", 0o700), ("leases", 0o1777), ("work", 0o700)):
+        (root / name).mkdir()
+        (root / name).chmod(mode)
+    if part:
+        unpacking.unpack(part, root)
     try:
-        yield Fabric(root / "work")
+        yield Sandbox(root / "work", root, path.replace("ROOT", str(root)))
     finally:
         end_processes(root)
-        os.environ.clear()
-        os.environ.update(before)
         shutil.rmtree(root, ignore_errors=True)
 
 
-def environment(root: Path, *, path: str) -> dict[str, str]:
-    """Return the variables of a session whose folders all lie below one."""
-    return {
-        "PATH": path,
-        "LANG": "C.UTF-8",
-        "HOME": str(root),
-        "USER": "ada",
-        "LOGNAME": "ada",
-        "SHELL": "/bin/sh",
-        "TZ": "UTC",
-        "FABRIC_HOME": str(root / "fabric"),
-        "FABRIC_CONFIG": str(root / "config.toml"),
-        "FABRIC_LEASES": str(root / "leases"),
-        "XDG_RUNTIME_DIR": str(root / "run"),
-        "DOCKER_HOST": f"unix://{root}/no-engine.sock",
-        "GIT_CONFIG_GLOBAL": "/dev/null",
-    }
+@contextmanager
+def only(box: Sandbox) -> Iterator[None]:
+    """Have a sandbox's variables alone in the environment: those that jobs record, too."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(box.environment)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def end_processes(root: Path) -> None:
