@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from textual.content import Content
+from textual.widgets import Input
 
+from screens.base.dialogs import Confirm, Problem, Question, TaskList, TextView
+from screens.base.login import TypeAnswer
+from screens.jobs.compare_screen import CompareScreen
+from screens.style.glyphs import glyphs
+from screens.workers.background import Report
 from tests.screens import seeding
 from tests.screens.support import SIZES, check, opened, picture
 from tests.screens.walking import Walk, pretended
+from workbench.errors import CannotWrite
 from workbench.job import Reason
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -19,6 +28,7 @@ from workbench.store.jobs import job, mark_seen, set_reason
 
 SIZE_NAMES = {size: f"{size[0]}x{size[1]}" for size in SIZES}
 sizes = pytest.mark.parametrize("size", SIZES, ids=SIZE_NAMES.get)
+two_sizes = pytest.mark.parametrize("size", SIZES[:2], ids=SIZE_NAMES.get)
 Steps = Callable[[Walk], Awaitable[None]]
 Same = Callable[..., None]
 MANIFEST = "name: digits\nparams: {lr: 0.1}\nframework: {name: custom, command: python train.py}\n"
@@ -202,6 +212,221 @@ def test_a_place_that_cannot_be_reached(home: Home, size: tuple[int, int], same:
         await walk.places("does not answer: gpubox", "is it switched on?")
 
     same("unreachable", size, steps, unreachable=True)
+
+
+@two_sizes
+def test_windows_and_lines_over_the_runs(home: Home, size: tuple[int, int], same: Same) -> None:
+    with Store.open(home) as store:
+        seeding.three_runs(store)
+        seeding.remember_runs(store)
+
+    async def steps(walk: Walk) -> None:
+        shown = walk.shown
+        await shown.until_shown("step 19 loss")
+        await shown.press("exclamation_mark")
+        await walk.see("problems alone", "mnist-big")
+        await shown.press("exclamation_mark")
+        await shown.until_shown("mnist-wide")
+        await shown.press("g")
+        await shown.press("S")
+        await walk.see("turned round", "mnist-wide")
+        await shown.press("S", "g")
+        await shown.press("i")
+        await walk.see("without the preview", "mnist-wide")
+        await shown.press("i", "p")
+        await walk.see("held still", "mnist-wide", "step 19")
+        await shown.press("p")
+        await walk.window("kill", ["X"], "Kill mnist-wide?")
+        await walk.window("copy here", ["ctrl+s"], "Copy here")
+        await walk.window("open", ["o"], "Open")
+        for name, key, said in (
+            ("columns", "C", "columns"), ("tags", "t", "tags"), ("note", "N", "note"), ("upload", "U", "upload"),
+            ("beside learner", "dollar_sign", "beside learner"),
+        ):  # fmt: skip
+            await walk.asked(name, key, said)
+        await walk.typed("palette searched", "ctrl+p", "halt", "halt  (x)")
+        await walk.over(
+            "a problem", Problem(CannotWrite("the disk is full", hint="make room"), "halt: it did not work")
+        )
+        await walk.over(
+            "a text", TextView("results/notes.txt  23 B", Content("the best so far [bold]\nand more"))
+        )
+        await walk.over("a secret is asked for", TypeAnswer("gpubox", "Password of ada@gpubox:", shown=False))
+        await walk.over("a code is asked for", TypeAnswer("gpubox", "Verification code:", shown=True))
+        shows = Question(
+            "gpubox shows a key that is not known", ("SHA256:abc",), "Take it only if it is right.", "accept"
+        )
+        await walk.over("a key is asked for", Confirm(shows))
+
+    same("windows", size, steps)
+
+
+@two_sizes
+def test_what_is_done_in_the_background(
+    home: Home, size: tuple[int, int], same: Same, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("screens.workers.background.Task.seconds", property(lambda task: 12.0))
+    go_on = threading.Event()
+
+    def work(report: Report) -> str:
+        report("copied 43 %")
+        go_on.wait(60)
+        return "there"
+
+    async def steps(walk: Walk) -> None:
+        shown = walk.shown
+        shown.app.tasks.begin("download digits", work, lambda _: None)
+        await shown.until_shown("download digits 43%")
+        await shown.press("B")
+        await shown.until(lambda: isinstance(shown.app.screen, TaskList))
+        await walk.see("background under way", "copied 43 %")
+        go_on.set()
+        await shown.until(lambda: "43%" not in shown.text())
+        await walk.see("background done", "download digits")
+        await shown.press("escape")
+
+    try:
+        same("tasks", size, steps)
+    finally:
+        go_on.set()
+
+
+@two_sizes
+def test_a_log_in_all_its_views(home: Home, size: tuple[int, int], same: Same) -> None:
+    with Store.open(home) as store:
+        rows = seeding.three_runs(store)
+        seeding.remember_runs(store)
+
+    async def steps(walk: Walk) -> None:
+        shown = walk.shown
+        await shown.until_shown("step 19 loss")
+        shown.app.open_job(rows[2], "logs")
+        await walk.see("log of two learners", "[2] step 19 loss")
+        await walk.pressed("log of one learner", "R", "learner")
+        await walk.pressed("log with times", "t")
+        await walk.pressed("log with times of day", "t")
+        await shown.press("t", "R", "R")
+        await walk.line("log search", "slash", "step 1")
+        await shown.press("slash")
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        await shown.type("step 12")
+        await shown.press("enter")
+        await walk.see("log found", "step 12")
+        await shown.press("g")
+        await shown.until_shown("step 0 loss")
+        await shown.press("backslash")
+        await shown.until(lambda: isinstance(shown.app.focused, Input))
+        await shown.type("step 7")
+        await shown.press("enter")
+        await walk.see("log filtered", "step 7")
+        await shown.press("escape", "g")
+        await shown.until_shown("step 0 loss", "40 lines")
+        await walk.line("log go to", "ctrl+g", "12")
+        await shown.press("g", "m", "v", "j", "j")
+        await walk.see("log selected", "step 1")
+        await shown.press("escape")
+        await walk.window("log line", ["enter"], "step")
+        await walk.window("log help", ["question_mark"], "Keys")
+        await walk.line("log save", "ctrl+s", "x")
+        shown.app.go_home()
+        shown.app.open_job(rows[1], "logs")
+        await shown.until_shown("CUDA out of memory")
+        await walk.pressed("log at an error", "e", "Traceback")
+        # Where the cursor is among fewer lines depends on which of them were found first.
+        for name, key, said in (
+            ("log of warnings", "L", "4 of 5"), ("log of errors", "L", "3 of 5"), ("log wrapped", "w", "wrap"),
+        ):  # fmt: skip
+            await shown.press(key)
+            await shown.until_shown(said)
+            await walk.pressed(name, "g", " 1/")
+        shown.app.go_home()
+
+    same("log", size, steps)
+
+
+@two_sizes
+def test_charts_in_all_their_views(home: Home, size: tuple[int, int], same: Same) -> None:
+    with Store.open(home) as store:
+        rows = seeding.three_runs(store)
+        seeding.remember_runs(store)
+
+    async def steps(walk: Walk) -> None:
+        shown = walk.shown
+        await shown.until_shown("step 19 loss")
+        shown.app.open_job(rows[2], "charts")
+        await walk.see("charts", "train/loss")
+        for name, key in (
+            ("charts logarithmic", "y"), ("charts smoothed", "tilde"), ("charts over time", "a"),
+            ("charts with a cursor", "i"), ("cursor to the left", "h"), ("charts zoomed", "plus"),
+        ):  # fmt: skip
+            await walk.pressed(name, key, "train/")
+        await shown.press("0", "i", "escape")
+        await walk.pressed("charts in one column", "1", "train/")
+        await walk.pressed("charts in three columns", "3", "train/")
+        await walk.pressed("a chart at the top", "space", "train/")
+        await walk.line("charts filtered", "slash", "acc")
+        await walk.pressed("one chart alone", "enter", "train/")
+        await walk.window("charts help", ["question_mark"], "Keys")
+        shown.app.go_home()
+
+    same("charts", size, steps)
+
+
+@two_sizes
+def test_the_form_and_the_help_of_every_screen(home: Home, size: tuple[int, int], same: Same) -> None:
+    with Store.open(home) as store:
+        rows = seeding.three_runs(store)
+        seeding.remember_runs(store)
+
+    async def steps(walk: Walk) -> None:
+        shown = walk.shown
+        await shown.until_shown("step 19 loss")
+        for tab in ("overview", "usage", "config", "files", "events"):
+            shown.app.open_job(rows[2], tab)
+            await shown.until_shown({**_says(rows[2]), "config": "Values, and where"}[tab])
+            await walk.window(f"{tab} help", ["question_mark"], "Keys")
+            shown.app.go_home()
+        screen = CompareScreen(rows[:2])
+        shown.app.push_screen(screen)
+        await shown.until(lambda: shown.app.screen is screen and screen.whole)
+        await walk.window("compare help", ["question_mark"], "Keys")
+        shown.app.go_home()
+        await shown.press("P")
+        await shown.until_shown("laptop")
+        await walk.window("places help", ["question_mark"], "Keys")
+        await walk.window("which place", ["t"], "Which place?")
+        shown.app.go_home()
+        await shown.press("n")
+        await walk.window("form help", ["question_mark"], "Keys")
+        await walk.pressed("form with a line open", "enter", "Not yet")
+        await shown.type("python train.py")
+        await shown.press("enter")
+        await walk.see("form that can be started", "can be started", "place     local")
+        await shown.press("escape")
+        shown.app.go_home()
+
+    same("form", size, steps)
+
+
+@two_sizes
+def test_without_signs_that_a_terminal_may_lack(
+    home: Home, size: tuple[int, int], same: Same, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FABRIC_ASCII", "1")
+    glyphs.cache_clear()
+    with Store.open(home) as store:
+        rows = seeding.three_runs(store)
+        seeding.remember_runs(store)
+
+    async def steps(walk: Walk) -> None:
+        await walk.see("runs", "step 19 loss")
+        await walk.job(rows[2], _says(rows[2]))
+        await walk.compare(
+            rows[:2], {"charts": "train/loss", "values": "accuracy", "differences": "What differs"}
+        )
+        await walk.places("ada abcdefghi", "not ours", "laptop")
+
+    same("ascii", size, steps)
 
 
 @pytest.mark.parametrize("size", [(50, 10), (20, 5)])

@@ -80,6 +80,32 @@ class Walk:
         await self.shown.press("escape")
         await self.shown.until(lambda: isinstance(self.shown.app.screen, BaseScreen), name)
 
+    async def over(self, name: str, window: ModalScreen[Any], *parts: str) -> None:
+        """Keep a window that is opened over the screen, and close it."""
+        self.shown.app.push_screen(window)
+        await self.shown.until(lambda: self.shown.app.screen is window, name)
+        await self.see(name, *parts)
+        await self.shown.press("escape")
+        await self.shown.until(lambda: isinstance(self.shown.app.screen, BaseScreen), name)
+
+    async def asked(self, name: str, key: str, *parts: str) -> None:
+        """Keep a line that a key asks for, as it is offered."""
+        await self.typed(name, key, "", *parts)
+
+    async def typed(self, name: str, key: str, words: str, *parts: str) -> None:
+        """Keep what a key opens to type into, with something typed, and close it."""
+        await self.shown.press(key)
+        await self.shown.until(lambda: isinstance(self.shown.app.focused, Input), name)
+        await self.shown.type(words)
+        await self.see(name, *parts)
+        await self.shown.press("escape")
+        await self.shown.until(lambda: isinstance(self.shown.app.screen, BaseScreen), name)
+
+    async def pressed(self, name: str, key: str, *parts: str) -> None:
+        """Keep the screen after a key."""
+        await self.shown.press(key)
+        await self.see(name, *parts)
+
     async def job(self, row: JobRow, says: dict[str, str]) -> None:
         """Keep every tab of a job; ``says`` has what each shows once it is there."""
         app = self.shown.app
@@ -194,6 +220,8 @@ def pretended(patch: pytest.MonkeyPatch, folder: Path, *, unreachable: bool = Fa
     kind = _Unreachable if unreachable else _Place
     patch.setattr("backends.registry.load_backend", kind)
     patch.setattr("screens.backends.watch.now_us", _now)
+    # Asked again and again, a place would have one block more in its history each time.
+    patch.setattr("screens.backends.watch.EVERY_SECONDS", 3600.0)
     patch.setattr("screens.backends.page._latency", lambda seconds: "12 ms")
     yield
 
