@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tests.cli.conftest import Fabric
 from tests.frozen import names
+
+KEYS_PAGE: Final = Path(__file__).parents[2] / "docs" / "keys.md"
+_KEYS_ROW: Final = re.compile(r"^\| (.+?) \| ([a-z]+\.[a-z-]+)[ ✎]* \|", re.MULTILINE)
 
 
 def public_names(fabric: Fabric) -> dict[str, Any]:
@@ -21,6 +25,15 @@ def public_names(fabric: Fabric) -> dict[str, Any]:
         **_asked(["fabric_learner"], archive),
         **_asked([*rest, *names.EXTENDED, *names.GROUPS], ""),
     }
+
+
+def keys() -> dict[str, Any]:
+    """Return the keys of every pane by the names of their actions, out of the page that is made of them."""
+    panes = {}
+    for part in KEYS_PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
+        title, _, table = part.partition("\n")
+        panes[title] = {name: shown.replace("`", "").split() for shown, name in _KEYS_ROW.findall(table)}
+    return panes
 
 
 def _asked(words: list[str], path: str) -> Any:

@@ -13,6 +13,7 @@ HELP: Final = FOLDER / "help"
 JSON: Final = FOLDER / "json"
 OPTIONS: Final = FOLDER / "options.json"
 NAMES: Final = FOLDER / "names.json"
+KEYS: Final = FOLDER / "keys.json"
 
 _LINE: Final = 120
 
@@ -34,7 +35,8 @@ def _drawn(value: Any, indent: str) -> str:
     below = indent + " "
     if isinstance(value, dict):
         parts = [
-            f"{json.dumps(key, ensure_ascii=False)}: {_drawn(each, below)}" for key, each in sorted(value.items())
+            f"{json.dumps(key, ensure_ascii=False)}: {_drawn(each, below)}"
+            for key, each in sorted(value.items())
         ]
         return "{\n" + ",\n".join(below + part for part in parts) + f"\n{indent}}}"
     return "[\n" + ",\n".join(below + _drawn(each, below) for each in value) + f"\n{indent}]"

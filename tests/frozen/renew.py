@@ -1,4 +1,4 @@
-"""Writes frozen files anew: ``python -m tests.frozen.renew [help] [options] [names] [json]``; look at the diff.
+"""Writes frozen files anew: ``python -m tests.frozen.renew [help] [options] [names] [keys] [json]``; look at the diff.
 
 Without words it is the help alone, whose sentences may change. The others hold what must not: renew one only when
 that was decided, and say why in the commit.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.frozen import commands, documents, goldens
-from tests.frozen.asked import public_names
+from tests.frozen.asked import keys, public_names
 from tests.frozen.sandbox import sandbox
 
 
@@ -35,6 +35,11 @@ def renew_names() -> None:
         goldens.NAMES.write_text(goldens.text_of(public_names(fabric)), encoding="utf-8")
 
 
+def renew_keys() -> None:
+    """Write the keys of the screens."""
+    goldens.KEYS.write_text(goldens.text_of(keys()), encoding="utf-8")
+
+
 def renew_json() -> None:
     """Write the documents of the frozen home."""
     shutil.rmtree(goldens.JSON, ignore_errors=True)
@@ -50,6 +55,7 @@ PARTS: Final[dict[str, Callable[[], None]]] = {
     "help": renew_help,
     "options": renew_options,
     "names": renew_names,
+    "keys": renew_keys,
     "json": renew_json,
 }
 
