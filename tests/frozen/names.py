@@ -25,6 +25,9 @@ EXTENDED: Final = ("backends.interface", "runners.interface", "runners.conforman
 
 GROUPS: Final = ("fabric.backends", "fabric.runners", "fabric.collectors")
 
+_OFFERED: Final = {"runners.conformance": ("RunnerContract",)}
+"""Of a module that only puts together what it offers: that alone. Of what it is made, nothing is promised."""
+
 _NO_MEMBERS: Final = ("_", "test_")
 """How names begin that nobody outside uses: each test of a contract is its own matter."""
 
@@ -34,9 +37,8 @@ _OURS: Final = ("workbench", "backends", "runners", "screens", "fabric_workbench
 def public(module: str) -> dict[str, Any]:
     """Return the public names of a module and what each is."""
     found = importlib.import_module(module)
-    names = getattr(found, "__all__", None) or [
-        name for name in vars(found) if _is_ours(name, vars(found)[name])
-    ]
+    offered = _OFFERED.get(module) or getattr(found, "__all__", None)
+    names = offered or [name for name in vars(found) if _is_ours(name, vars(found)[name])]
     return {name: _described(getattr(found, name), module in CALLED) for name in sorted(names)}
 
 

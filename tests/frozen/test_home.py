@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -260,7 +259,7 @@ def _points(box: Sandbox, job: str, name: str) -> int:
 
 def rows(home: Path) -> dict[str, list[tuple[Any, ...]]]:
     """Return all that the job folders can give back; a series by its name, since its number is the order of arrival."""
-    with closing(_copied(home)) as database:
+    with closing(_opened(home)) as database:
         series = {
             number: "/".join(str(word) for word in named)
             for number, *named in database.execute("SELECT id, job_id, learner, kind, name FROM series")
@@ -279,7 +278,7 @@ def _rows(database: sqlite3.Connection, table: str, series: dict[int, str]) -> l
 
 def schema(home: Path) -> dict[str, Any]:
     """Return how a home's database is made."""
-    with closing(_copied(home)) as database:
+    with closing(_opened(home)) as database:
         return {
             "version": database.execute("PRAGMA user_version").fetchone()[0],
             "made": sorted(database.execute("SELECT type, name, sql FROM sqlite_master")),
@@ -287,13 +286,8 @@ def schema(home: Path) -> dict[str, Any]:
         }
 
 
-def _copied(home: Path) -> sqlite3.Connection:
-    """Open a copy: nothing of ours must be in the way of who owns it."""
-    folder = home.parent / "looked-at"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    for file in home.glob("fabric.db*"):
-        shutil.copy(file, folder)
-    database = sqlite3.connect(folder / "fabric.db")
+def _opened(home: Path) -> sqlite3.Connection:
+    """Open a home's database for reading."""
+    database = sqlite3.connect(f"file:{home / 'fabric.db'}?mode=ro", uri=True)
     assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     return database
