@@ -88,9 +88,11 @@ def _entries(page: str, heading: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _of_command(command: Any) -> dict[str, Any]:
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    options = [one for one in command.params if one.param_type_name == "option"]
     return {
-        "parameters": [_of_parameter(one) for one in command.params],
-        "commands": sorted(getattr(command, "commands", {})),
+        "arguments": [_of_parameter(one) for one in arguments],
+        "options": {one.opts[0]: _of_parameter(one) for one in options},
     }
 
 
@@ -101,7 +103,6 @@ def _of_parameter(parameter: Any) -> dict[str, Any]:
     if parameter.param_type_name == "argument":
         names = []  # those are the names of variables; what a user reads is the metavar
     said = {
-        "kind": parameter.param_type_name,
         "names": names,
         "type": kind.name,
         "choices": list(getattr(kind, "choices", ())),

@@ -16,7 +16,7 @@ from tests.frozen.sandbox import Sandbox
 
 @pytest.mark.parametrize("name", documents.READ)
 def test_what_is_read_is_what_it_was(ended: Sandbox, name: str) -> None:
-    goldens.same(goldens.JSON / f"{name}.json", documents.ask(ended, documents.READ[name]))
+    goldens.holds(goldens.JSON / f"{name}.json", documents.ask(ended, documents.READ[name]))
 
 
 def test_reading_starts_no_controller(ended: Sandbox) -> None:
@@ -25,7 +25,7 @@ def test_reading_starts_no_controller(ended: Sandbox) -> None:
 
 def test_what_is_answered_to_a_change_has_the_same_shape(changing: Sandbox) -> None:
     for name, asked in documents.CHANGED.items():
-        goldens.same(goldens.JSON / f"{name}.json", documents.ask(changing, asked))
+        goldens.holds(goldens.JSON / f"{name}.json", documents.ask(changing, asked))
 
 
 def test_the_events_of_a_run_have_the_same_keys(changing: Sandbox) -> None:
@@ -35,8 +35,10 @@ def test_the_events_of_a_run_have_the_same_keys(changing: Sandbox) -> None:
     ran = changing("run", "--json", "--", "echo one; exit 4", expect=4)
     now = keys_of_events([[json.loads(line) for line in ran.stdout.splitlines()]])
 
-    assert {"state", "output", "learner", "end"} <= set(now) <= set(frozen)
-    assert {event: frozen[event] for event in now} == now
+    assert {"state", "output", "learner", "end"} <= set(now)
+    assert {
+        event: frozen[event] - now[event] for event in now if event in frozen and frozen[event] - now[event]
+    } == {}
 
 
 def keys_of_events(documents: Any) -> dict[str, set[str]]:
@@ -52,7 +54,7 @@ def test_no_frozen_document_is_left_over() -> None:
 
 def test_every_command_that_has_documents_is_asked_for_one() -> None:
     table = goldens.read(goldens.OPTIONS).items()
-    able = {name for name, command in table if "--json" in str(command["parameters"])}
+    able = {name for name, command in table if "--json" in command["options"]}
     asked = [" ".join(one.words) for one in (*documents.READ.values(), *documents.CHANGED.values())]
     silent = {name for name in able if not any(words.startswith(name) for words in asked)}
 

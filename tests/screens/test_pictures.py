@@ -275,7 +275,7 @@ def test_what_is_done_in_the_background(
 
     async def steps(walk: Walk) -> None:
         shown = walk.shown
-        shown.app.tasks.begin("download digits", work, lambda _: None)
+        shown.app.background.begin("download digits", work, lambda _: None)
         await shown.until_shown("download digits 43%")
         await shown.press("B")
         await shown.until(lambda: isinstance(shown.app.screen, TaskList))
