@@ -401,7 +401,7 @@ def test_the_form_and_the_help_of_every_screen(home: Home, size: tuple[int, int]
         await walk.pressed("form with a line open", "enter", "Not yet")
         await shown.type("python train.py")
         await shown.press("enter")
-        await walk.see("form that can be started", "can be started", "place     local")
+        await walk.see("form that can be started", "can be started", "'python train.py']")
         await shown.press("escape")
         shown.app.go_home()
 
