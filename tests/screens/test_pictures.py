@@ -15,7 +15,6 @@ from screens.base.dialogs import Confirm, Problem, Question, TaskList, TextView
 from screens.base.login import TypeAnswer
 from screens.jobs.compare_screen import CompareScreen
 from screens.style.glyphs import glyphs
-from screens.workers.background import Report
 from tests.screens import seeding
 from tests.screens.support import SIZES, check, opened, picture
 from tests.screens.walking import Walk, pretended
@@ -268,7 +267,7 @@ def test_what_is_done_in_the_background(
     monkeypatch.setattr("screens.workers.background.Task.seconds", property(lambda task: 12.0))
     go_on = threading.Event()
 
-    def work(report: Report) -> str:
+    def work(report: Callable[[str], None]) -> str:
         report("copied 43 %")
         go_on.wait(60)
         return "there"
