@@ -18,7 +18,7 @@ from runners.shared.data_stores import (
 )
 from runners.shared.environment import job_folders
 from runners.shared.host_facts import HostFacts
-from workbench.data.stores.model import Store, stores_of
+from workbench.data.stores.model import JobDataStore, stores_of
 
 DATA: Final = "/mnt/data"
 RESULTS: Final = "/mnt/results"
@@ -131,13 +131,13 @@ def _inside(data: Data) -> str:
     return f"{DATA}/{data.name}"
 
 
-def _bucket_inside(store: Store) -> str:
+def _bucket_inside(store: JobDataStore) -> str:
     if store.is_volume:
         return str(PurePosixPath(_volume_inside(store), store.results_path()))
     return f"{RESULTS}/{PurePosixPath(store.results_container).name}"
 
 
-def _volume_inside(store: Store) -> str:
+def _volume_inside(store: JobDataStore) -> str:
     return f"{VOLUMES}/{store.connection.get('name', '')}"
 
 

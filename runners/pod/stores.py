@@ -22,7 +22,7 @@ from runners.shared.data_stores import (
 from runners.shared.data_stores import refusals as of_stores
 from runners.shared.host_facts import HostFacts
 from runners.shared.store_setup import CACHE_BYTES, PATIENCE, remotes_text
-from workbench.data.stores.model import Store
+from workbench.data.stores.model import JobDataStore
 from workbench.learner.pod import config
 from workbench.learner.stores.config import REMOTES
 from workbench.paths import Home
@@ -99,7 +99,7 @@ def store_variables(request: LaunchRequest) -> dict[str, str]:
     return told
 
 
-def stored_results(request: LaunchRequest) -> Store | None:
+def stored_results(request: LaunchRequest) -> JobDataStore | None:
     """Return the store that results are sent to; None where they stay in the cluster."""
     store = results_store(request)
     return store if store is not None and store.is_copied else None

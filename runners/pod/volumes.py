@@ -9,7 +9,7 @@ from typing import Any, Final
 from runners.interface import LaunchRequest
 from runners.pod.options import PodOptions
 from runners.shared.data_stores import CHECKPOINTS, SHARED_CHECKPOINTS, Data, data_of, results_store
-from workbench.data.stores.model import Store, stores_of
+from workbench.data.stores.model import JobDataStore, stores_of
 from workbench.learner.pod import config
 
 VOLUMES: Final = "/mnt/volumes"
@@ -128,9 +128,9 @@ def bound_refusals(request: LaunchRequest, options: PodOptions) -> Iterator[str]
             )
 
 
-def _is_only_read(store: Store) -> bool:
+def _is_only_read(store: JobDataStore) -> bool:
     return store.read_only and not store.results_container
 
 
-def _point(store: Store) -> str:
+def _point(store: JobDataStore) -> str:
     return f"{VOLUMES}/{store.connection.get('name', '')}"

@@ -15,7 +15,7 @@ from typing import Any, Final
 from backends.contract.host import Host
 from runners.interface import LaunchRequest
 from runners.shared.host_facts import HostFacts
-from workbench.data.stores.model import ADDRESSING, Store, remote_name, stores_of
+from workbench.data.stores.model import ADDRESSING, JobDataStore, remote_name, stores_of
 from workbench.data.stores.types import TYPES
 from workbench.paths import JobFolder
 from workbench.spec import spec_to_json
@@ -30,7 +30,7 @@ SHARED_CHECKPOINTS: Final = "_wml_checkpoints"
 class Data:
     """One store that is read."""
 
-    store: Store
+    store: JobDataStore
     variables: tuple[str, ...]
     """What names its folder to the command."""
     name: str
@@ -41,7 +41,7 @@ class Data:
 class ResultFolders:
     """Where results go."""
 
-    store: Store
+    store: JobDataStore
     result_dir: str
     bucket_dir: str
     checkpoint_dir: str
@@ -88,7 +88,7 @@ def results_of(request: LaunchRequest, site: HostFacts) -> ResultFolders | None:
     return ResultFolders(store, folder, folder, str(job.checkpoints), path, checkpoints)
 
 
-def results_store(request: LaunchRequest) -> Store | None:
+def results_store(request: LaunchRequest) -> JobDataStore | None:
     """Return the store that results go to: the first that has a container for them."""
     return next((store for store in stores_of(request.spec) if store.results_container), None)
 
@@ -186,7 +186,7 @@ def about(request: LaunchRequest) -> dict[str, Any]:
     }
 
 
-def used_remotes(request: LaunchRequest, site: HostFacts) -> list[Store]:
+def used_remotes(request: LaunchRequest, site: HostFacts) -> list[JobDataStore]:
     """Return the stores that the agent moves data of, each once."""
     used = {data.store.id: data.store for data in data_of(request) if data.store.is_copied}
     if results := results_of(request, site):
@@ -229,7 +229,7 @@ def _fetched(data: Data, link: str | None, before: Mapping[str, str]) -> dict[st
     }
 
 
-def etags_of(store: Store) -> bool:
+def etags_of(store: JobDataStore) -> bool:
     """Say whether listing a store tells of its files' content at no cost."""
     return store.type not in ("sftp", "webdav", "http", "host_path", "mount_volume")
 

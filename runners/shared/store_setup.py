@@ -20,7 +20,7 @@ from backends.contract.host import Host
 from runners.interface import LaunchRequest
 from runners.shared.data_stores import refusals, used_remotes
 from runners.shared.host_facts import HostFacts
-from workbench.data.stores.model import Store, remote_of, stores_of
+from workbench.data.stores.model import JobDataStore, remote_of, stores_of
 from workbench.data.stores.rclone import VERSION_MIN, find_rclone, parse_version
 from workbench.errors import InputMissing, LaunchRefused, RunnerError
 from workbench.learner.stores.config import REMOTES
@@ -160,7 +160,7 @@ def theirs(host: Host) -> str:
     return lines[0] if new_enough and lines[0].startswith("/") else ""
 
 
-def _folders_read(store: Store) -> list[str]:
+def _folders_read(store: JobDataStore) -> list[str]:
     if not store.is_folder:
         return []
     paths = [store.data_path] if store.container else []

@@ -16,7 +16,7 @@ import pytest
 from tests.cli.conftest import Fabric, Serve, wait_until
 from tests.ports import free_port
 from tests.stores.servers import KEY, SECRET, Server, serving
-from workbench.data.stores.local_server import ALIAS, Served, served_store
+from workbench.data.stores.local_server import ALIAS, LocalStore, served_store
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import UsageError
 from workbench.job import short_id
@@ -83,7 +83,7 @@ def test_it_is_known_as_long_as_it_runs_and_no_longer(fabric: Fabric, home: Home
 
     served = served_store(home)
     assert served
-    assert served == Served(store["address"], store["folder"], served.server, process.pid)
+    assert served == LocalStore(store["address"], store["folder"], served.server, process.pid)
     refused = fabric("store", "serve", expect=75).stderr
     assert f"served already at {store['address']}" in refused
 

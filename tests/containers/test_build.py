@@ -11,7 +11,7 @@ import pytest
 from tests.containers.conftest import MakeJob
 from tests.containers.images import DEBIAN
 from tests.containers.test_images import containers_of
-from workbench.data.code.snapshot import snap
+from workbench.data.code.snapshot import take_snapshot
 from workbench.errors import LaunchRefused, ManifestError
 from workbench.manifest import load_text
 from workbench.paths import Home
@@ -41,7 +41,7 @@ def code(tmp_path: Path, home: Home) -> Iterator[Code]:
         (folder / "here.txt").write_text(here)
         (folder / "left-out").write_text("")
         (folder / ".dockerignore").write_text("left-out\n")
-        made = snap(folder, home)
+        made = take_snapshot(folder, home)
         return made.code_hash, str(home.snapshot(made.code_hash))
 
     before = built()

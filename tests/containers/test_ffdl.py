@@ -14,7 +14,7 @@ from runners.container.plan import make_plan
 from runners.interface import AttemptRef, LaunchRequest
 from runners.shared.host_facts import look_at
 from tests.containers.conftest import MakeJob
-from workbench.data.code.snapshot import snap
+from workbench.data.code.snapshot import take_snapshot
 from workbench.manifest import load_text
 from workbench.paths import Home
 
@@ -89,7 +89,7 @@ def test_tf_distributed_meets_by_name_and_ends_when_its_worker_has(
     (folder / "launcher.py").write_text(LAUNCHER)
     (folder / "launcher.py").chmod(0o755)
     (folder / "mnist_dist_savemodel.py").write_text(TRAIN)
-    made = snap(folder, home)
+    made = take_snapshot(folder, home)
     command = (
         "PS_HOSTS_COUNT=1 ./launcher.py python3 ${MODEL_DIR}/mnist_dist_savemodel.py --data_dir ${DATA_DIR}"
         " --model_dir ${RESULT_DIR}"

@@ -23,7 +23,7 @@ from workbench.job import State
 from workbench.learner.boot.sh_launch import agent_script, guard_argv, render, render_secrets
 from workbench.learner.journal.output import published_end
 from workbench.metrics import points, series
-from workbench.metrics.records import Batch, read_records
+from workbench.metrics.records import RecordBatch, read_records
 from workbench.paths import Home, LearnerFolder
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobDetail
@@ -135,7 +135,7 @@ def test_records_of_a_newer_format_hold_up_nobody(desk: Desk) -> None:
 def test_a_fault_with_one_learners_records_holds_up_neither_its_end_nor_others(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(file: Path, *rest: int, **limits: int) -> Batch:
+    def fail(file: Path, *rest: int, **limits: int) -> RecordBatch:
         if file == desk.learner(2).records:
             raise RuntimeError("odd")
         return read_records(file, *rest, **limits)
@@ -160,7 +160,7 @@ def test_a_store_that_takes_nothing_holds_a_jobs_end_only_so_long_and_then_takes
 ) -> None:
     mended = threading.Event()
 
-    def fail(file: Path, *rest: int, **limits: int) -> Batch:
+    def fail(file: Path, *rest: int, **limits: int) -> RecordBatch:
         if not mended.is_set():
             raise TryAgain("the store is locked by another process")
         return read_records(file, *rest, **limits)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.support import make_tree, packed_content, packed_names
-from workbench.data.code.snapshot import snap
+from workbench.data.code.snapshot import take_snapshot
 from workbench.errors import CannotWrite, InputMissing
 from workbench.paths import Home
 
@@ -86,9 +86,9 @@ def tree(clean_environment: Path) -> Path:
 def test_an_archive_is_the_same_snapshot_as_its_folder(
     tree: Path, home: Home, clean_environment: Path, name: str
 ) -> None:
-    snapshot = snap(packed(clean_environment, tree, name), home)
+    snapshot = take_snapshot(packed(clean_environment, tree, name), home)
 
-    assert snapshot.code_hash == snap(tree, home).code_hash
+    assert snapshot.code_hash == take_snapshot(tree, home).code_hash
     assert (snapshot.files, snapshot.size_bytes) == (2, 11)
 
 
@@ -97,7 +97,7 @@ def test_an_archive_is_known_by_its_content_not_its_name(
 ) -> None:
     path = packed(clean_environment, tree, "code.zip").rename(clean_environment / "model.bin")
 
-    assert snap(path, home).code_hash == snap(tree, home).code_hash
+    assert take_snapshot(path, home).code_hash == take_snapshot(tree, home).code_hash
 
 
 @pytest.mark.usefixtures("settled")
@@ -105,22 +105,22 @@ def test_an_unchanged_archive_is_not_unpacked_again(
     tree: Path, home: Home, clean_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = packed(clean_environment, tree, "code.zip")
-    first = snap(path, home)
+    first = take_snapshot(path, home)
 
     def never(*_: object) -> list[str]:
         raise AssertionError("unpacked again")
 
     monkeypatch.setattr("workbench.data.code.archives.extract", never)
-    second = snap(path, home)
+    second = take_snapshot(path, home)
 
     assert (second.code_hash, second.files, second.cached) == (first.code_hash, 2, True)
 
 
 def test_a_changed_archive_is_seen(tree: Path, home: Home, clean_environment: Path) -> None:
-    first = snap(packed(clean_environment, tree, "code.zip"), home)
+    first = take_snapshot(packed(clean_environment, tree, "code.zip"), home)
     (tree / "train.py").write_text("print(2)\n")
 
-    assert snap(packed(clean_environment, tree, "code.zip"), home).code_hash != first.code_hash
+    assert take_snapshot(packed(clean_environment, tree, "code.zip"), home).code_hash != first.code_hash
 
 
 def test_ignore_files_do_not_count_in_an_archive_but_git_stays_out(
@@ -130,7 +130,7 @@ def test_ignore_files_do_not_count_in_an_archive_but_git_stays_out(
         clean_environment / "c.zip", file(".gitignore", b"*.log\n"), file("a.log"), file(".git/config")
     )
 
-    assert packed_names(home.snapshot(snap(path, home).code_hash)) == [".gitignore", "a.log"]
+    assert packed_names(home.snapshot(take_snapshot(path, home).code_hash)) == [".gitignore", "a.log"]
 
 
 def test_scripts_of_an_archive_without_modes_can_be_executed(home: Home, clean_environment: Path) -> None:
@@ -138,7 +138,7 @@ def test_scripts_of_an_archive_without_modes_can_be_executed(home: Home, clean_e
         clean_environment / "c.zip", ("run.sh", b"#!/bin/sh\n", 0), ("a.py", b"a", 0), ("x\\y.py", b"b", 0)
     )
 
-    with tarfile.open(home.snapshot(snap(path, home).code_hash)) as archive:
+    with tarfile.open(home.snapshot(take_snapshot(path, home).code_hash)) as archive:
         modes = {member.name: member.mode for member in archive if member.isfile()}
 
     assert modes == {"run.sh": 0o755, "a.py": 0o644, "x/y.py": 0o644}
@@ -205,7 +205,7 @@ def test_an_archive_that_would_write_outside_is_refused_and_leaves_nothing(
     before = {path.name for path in clean_environment.iterdir()}
 
     with pytest.raises(InputMissing) as caught:
-        snap(path, home)
+        take_snapshot(path, home)
 
     assert said in caught.value.message
     assert list(home.code.iterdir()) == []
@@ -215,7 +215,7 @@ def test_an_archive_that_would_write_outside_is_refused_and_leaves_nothing(
 def test_links_inside_an_archive_are_kept(home: Home, clean_environment: Path) -> None:
     path = zip_of(clean_environment / "c.zip", file("lib/a.py", b"a"), link("lib/b.py", "../lib/a.py"))
 
-    with tarfile.open(home.snapshot(snap(path, home).code_hash)) as archive:
+    with tarfile.open(home.snapshot(take_snapshot(path, home).code_hash)) as archive:
         assert archive.getmember("lib/b.py").linkname == "../lib/a.py"
 
 
@@ -229,7 +229,7 @@ def test_a_tar_s_hard_links_become_files_and_its_devices_a_warning(
         ("pipe", tarfile.FIFOTYPE, b"", ""),
     )
 
-    snapshot = snap(path, home)
+    snapshot = take_snapshot(path, home)
 
     assert packed_content(home.snapshot(snapshot.code_hash), "b") == b"content"
     assert "pipe" in snapshot.warnings[0]
@@ -240,7 +240,7 @@ def test_a_name_that_comes_twice_has_its_later_content(home: Home, clean_environ
         clean_environment / "c.tar", ("a", tarfile.REGTYPE, b"old", ""), ("a", tarfile.REGTYPE, b"new", "")
     )
 
-    assert packed_content(home.snapshot(snap(path, home).code_hash), "a") == b"new"
+    assert packed_content(home.snapshot(take_snapshot(path, home).code_hash), "a") == b"new"
 
 
 def damaged_zip(folder: Path) -> Path:
@@ -271,7 +271,7 @@ def test_a_damaged_archive_is_a_sentence_and_leaves_nothing(
     path = make(clean_environment)
 
     with pytest.raises(InputMissing, match="damaged"):
-        snap(path, home)
+        take_snapshot(path, home)
 
     assert list(home.code.iterdir()) == []
 
@@ -284,6 +284,6 @@ def test_an_archive_larger_than_the_disk_is_refused_beforehand(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
 
     with pytest.raises(CannotWrite, match=r"needs 11 bytes unpacked, and .* has 10 left"):
-        snap(path, home)
+        take_snapshot(path, home)
 
     assert list(home.code.iterdir()) == []

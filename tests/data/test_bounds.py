@@ -13,7 +13,7 @@ from tests.data.support import make_tree, packed_names
 from workbench.data.code import pack
 from workbench.data.code import scan as scanning
 from workbench.data.code.bounds import Bounds, CodeExcess
-from workbench.data.code.snapshot import Taking, snap
+from workbench.data.code.snapshot import SnapshotOptions, take_snapshot
 from workbench.errors import UsageError
 from workbench.paths import Home
 
@@ -33,7 +33,7 @@ def test_more_than_the_bound_is_refused_with_the_ten_largest(
     monkeypatch.setattr(scanning, "file_digest", read.append)
 
     with pytest.raises(UsageError) as caught:
-        snap(large, home, Taking(bounds=SMALL))
+        take_snapshot(large, home, SnapshotOptions(bounds=SMALL))
 
     first, *lines = caught.value.message.splitlines()
     assert first == (
@@ -54,36 +54,39 @@ def test_it_is_taken_when_that_is_said_or_somebody_agrees(large: Path, home: Hom
         asked.append(found)
         return True
 
-    agreed = snap(large, home, Taking(bounds=SMALL, agree=agree))
-    said = snap(large, home, Taking(bounds=SMALL, anyway=True))
+    agreed = take_snapshot(large, home, SnapshotOptions(bounds=SMALL, agree=agree))
+    said = take_snapshot(large, home, SnapshotOptions(bounds=SMALL, anyway=True))
 
     assert agreed.files == said.files == 12
     assert [(each.files, each.size_bytes, each.is_whole) for each in asked] == [(12, 78_000, True)]
 
 
 def test_many_small_files_are_refused_too(large: Path, home: Home) -> None:
-    assert snap(large, home, Taking(bounds=Bounds(files=12))).files == 12
+    assert take_snapshot(large, home, SnapshotOptions(bounds=Bounds(files=12))).files == 12
 
     with pytest.raises(UsageError, match="is 12 files of 78 kB"):
-        snap(large, home, Taking(bounds=Bounds(files=11)))
+        take_snapshot(large, home, SnapshotOptions(bounds=Bounds(files=11)))
 
 
 def test_what_is_left_out_does_not_count(large: Path, home: Home) -> None:
     make_tree(large, {".fabricignore": "1*.bin\n"})
 
-    assert packed_names(home.snapshot(snap(large, home, Taking(bounds=SMALL)).code_hash))[-1] == "d/09.bin"
+    assert (
+        packed_names(home.snapshot(take_snapshot(large, home, SnapshotOptions(bounds=SMALL)).code_hash))[-1]
+        == "d/09.bin"
+    )
 
 
 def test_a_folder_that_takes_long_to_look_through_is_refused(
     large: Path, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scanning, "_ENTRIES_BETWEEN_LOOKS", 5)
+    monkeypatch.setattr(scanning, "_ENTRIES_A_REPORT", 5)
     never = Bounds(seconds=-1)
 
     with pytest.raises(UsageError, match=r"at least 4 files of 10 kB.*\n +4 kB  d/04\.bin\n"):
-        snap(large, home, Taking(bounds=never))
+        take_snapshot(large, home, SnapshotOptions(bounds=never))
 
-    assert snap(large, home, Taking(bounds=never, agree=lambda _: True)).files == 12
+    assert take_snapshot(large, home, SnapshotOptions(bounds=never, agree=lambda _: True)).files == 12
 
 
 def test_an_archive_is_weighed_before_it_is_unpacked(
@@ -93,17 +96,17 @@ def test_an_archive_is_weighed_before_it_is_unpacked(
     assert archive.stat().st_size < SMALL.size_bytes
 
     with pytest.raises(UsageError, match=r"12 files of 78 kB"):
-        snap(archive, home, Taking(bounds=SMALL))
+        take_snapshot(archive, home, SnapshotOptions(bounds=SMALL))
 
     assert not list(home.code.iterdir())
-    assert snap(archive, home, Taking(bounds=SMALL, anyway=True)).files == 12
+    assert take_snapshot(archive, home, SnapshotOptions(bounds=SMALL, anyway=True)).files == 12
 
 
 def test_how_far_a_look_is_is_told(large: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanning, "_ENTRIES_BETWEEN_LOOKS", 5)
+    monkeypatch.setattr(scanning, "_ENTRIES_A_REPORT", 5)
     told: list[tuple[str, int, int]] = []
 
-    snap(large, home, Taking(progress=lambda *how_far: told.append(how_far)))
+    take_snapshot(large, home, SnapshotOptions(progress=lambda *how_far: told.append(how_far)))
 
     assert told[:2] == [("look", 5, 0), ("look", 10, 0)]
     assert told[-1] == ("pack", 78_000, 78_000)
@@ -115,12 +118,14 @@ def test_code_that_is_only_looked_at_leaves_the_home_as_it_is(
     scratch = clean_environment / "scratch"
     archive = Path(shutil.make_archive(str(clean_environment / "large"), "zip", large))
 
-    looked = [snap(source, home, Taking(scratch=scratch)) for source in (large, archive, large)]
+    looked = [
+        take_snapshot(source, home, SnapshotOptions(scratch=scratch)) for source in (large, archive, large)
+    ]
 
     assert not home.path.exists()
     assert [each.cached for each in looked] == [False, True, True]
     assert Home(scratch).snapshot(looked[0].code_hash).is_file()
-    assert snap(large, home).code_hash == looked[0].code_hash
+    assert take_snapshot(large, home).code_hash == looked[0].code_hash
 
 
 def test_of_very_much_only_the_beginning_is_packed_to_look_at(
@@ -132,11 +137,11 @@ def test_of_very_much_only_the_beginning_is_packed_to_look_at(
     noise = random.Random(1).randbytes(9_000_000)
     tree = make_tree(clean_environment / "much", {"a.py": "text", "b.bin": noise})
 
-    looked = snap(tree, home, Taking(scratch=scratch.path))
+    looked = take_snapshot(tree, home, SnapshotOptions(scratch=scratch.path))
 
     beginning = scratch.snapshot(looked.code_hash)
     assert 1_000_000 < beginning.stat().st_size < 5_000_000
     with tarfile.open(beginning) as archive:
         assert (member := archive.next()) is not None
         assert member.name == "a.py"
-    assert packed_names(home.snapshot(snap(tree, home).code_hash)) == ["a.py", "b.bin"]
+    assert packed_names(home.snapshot(take_snapshot(tree, home).code_hash)) == ["a.py", "b.bin"]

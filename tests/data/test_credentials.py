@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.support import make_tree, packed_names
-from workbench.data.code.snapshot import snap
+from workbench.data.code.snapshot import take_snapshot
 from workbench.paths import Home
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----\n"
@@ -17,7 +17,7 @@ CERTIFICATE = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"
 
 
 def kept(tree: Path, home: Home) -> list[str]:
-    return packed_names(home.snapshot(snap(tree, home).code_hash))
+    return packed_names(home.snapshot(take_snapshot(tree, home).code_hash))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def kept(tree: Path, home: Home) -> list[str]:
 def test_a_credential_is_left_out_by_its_name(clean_environment: Path, home: Home, path: str) -> None:
     tree = make_tree(clean_environment / "code", {"train.py": "", path: "secret"})
 
-    snapshot = snap(tree, home)
+    snapshot = take_snapshot(tree, home)
 
     assert [name for name in packed_names(home.snapshot(snapshot.code_hash)) if name[-1] != "/"] == [
         "train.py"
@@ -70,7 +70,7 @@ def test_a_private_key_is_left_out_by_its_content(
 ) -> None:
     tree = make_tree(clean_environment / "code", {"train.py": "", name: text})
 
-    snapshot = snap(tree, home)
+    snapshot = take_snapshot(tree, home)
 
     assert packed_names(home.snapshot(snapshot.code_hash)) == ["train.py"]
     assert snapshot.excluded == (name,)
@@ -96,7 +96,7 @@ def test_what_only_looks_like_one_is_taken(clean_environment: Path, home: Home, 
 def test_it_is_left_out_of_every_later_snapshot_too(clean_environment: Path, home: Home) -> None:
     tree = make_tree(clean_environment / "code", {"train.py": "", ".env": "", "deploy": PEM})
 
-    first, second = snap(tree, home), snap(tree, home)
+    first, second = take_snapshot(tree, home), take_snapshot(tree, home)
 
     assert second.cached
     assert second.excluded == first.excluded == (".env", "deploy")
@@ -128,13 +128,13 @@ def test_gitignore_does_not_take_it_along(clean_environment: Path, home: Home) -
 def test_one_that_a_pattern_leaves_out_is_not_spoken_of(clean_environment: Path, home: Home) -> None:
     tree = make_tree(clean_environment / "code", {".env": "", "a.py": "", ".gitignore": ".env\n"})
 
-    assert snap(tree, home).warnings == ()
+    assert take_snapshot(tree, home).warnings == ()
 
 
 def test_it_is_one_line_however_many_there_are(clean_environment: Path, home: Home) -> None:
     tree = make_tree(clean_environment / "code", {f"{number}/.env": "" for number in range(30)})
 
-    (warning,) = snap(tree, home).warnings
+    (warning,) = take_snapshot(tree, home).warnings
 
     assert "\n" not in warning
     assert "and 22 more" in warning
@@ -158,8 +158,8 @@ def test_it_is_left_out_of_an_archive(clean_environment: Path, home: Home, kind:
 def test_a_snapshot_of_an_earlier_job_is_taken_as_it_is(clean_environment: Path, home: Home) -> None:
     tree = make_tree(clean_environment / "code" / "src", {".env": "", "train.py": ""})
     make_tree(tree.parent, {".git/HEAD": "", ".fabricignore": "!.env\n"})
-    first = snap(tree, home)
+    first = take_snapshot(tree, home)
 
-    again = snap(home.snapshot(first.code_hash), home)
+    again = take_snapshot(home.snapshot(first.code_hash), home)
 
     assert (again.code_hash, again.cached, again.warnings) == (first.code_hash, True, ())

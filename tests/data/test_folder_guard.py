@@ -13,21 +13,21 @@ import pytest
 from tests.data.support import make_tree, packed_names
 from workbench.data.code import folder_guard
 from workbench.data.code.folder_guard import check_chosen
-from workbench.data.code.snapshot import Taking, snap
+from workbench.data.code.snapshot import SnapshotOptions, take_snapshot
 from workbench.errors import FabricError, InputMissing, UsageError
 from workbench.paths import Home
 from workbench.store.db.database import Store
 
-ANYWAY = Taking(anyway=True)
-UNASKED = Taking()
+ANYWAY = SnapshotOptions(anyway=True)
+UNASKED = SnapshotOptions()
 
 
 def identity() -> str:
     return json.dumps({"format": 1, "uuid": str(uuid.uuid4())})
 
 
-def names(source: Path, home: Home, taking: Taking = UNASKED) -> list[str]:
-    return packed_names(home.snapshot(snap(source, home, taking).code_hash))
+def names(source: Path, home: Home, taking: SnapshotOptions = UNASKED) -> list[str]:
+    return packed_names(home.snapshot(take_snapshot(source, home, taking).code_hash))
 
 
 @pytest.mark.parametrize("below", ["", "code", "jobs/training-x"])
@@ -39,7 +39,7 @@ def test_our_home_is_refused_as_code_and_so_is_what_is_in_it(home: Home, below: 
     before = sorted(home.path.rglob("*"))
 
     with pytest.raises(UsageError, match=r"a home of fabric.*never taken as code"):
-        snap(folder, home, Taking(anyway=anyway))
+        take_snapshot(folder, home, SnapshotOptions(anyway=anyway))
 
     assert sorted(home.path.rglob("*")) == before
 
@@ -54,14 +54,14 @@ def test_our_home_is_refused_by_any_name(home: Home, clean_environment: Path) ->
     (clean_environment / "link").symlink_to(home.path)
 
     with pytest.raises(UsageError, match="a home of fabric"):
-        snap(clean_environment / "link" / "jobs" / "..", home)
+        take_snapshot(clean_environment / "link" / "jobs" / "..", home)
 
 
 def test_another_home_is_refused_as_code(home: Home, clean_environment: Path) -> None:
     other = make_tree(clean_environment / "other", {"home.json": identity(), "jobs/x/train.py": ""})
 
     with pytest.raises(UsageError, match="a home of fabric"):
-        snap(other / "jobs" / "x", home, ANYWAY)
+        take_snapshot(other / "jobs" / "x", home, ANYWAY)
 
 
 def test_homes_in_the_code_are_left_out_and_named(clean_environment: Path) -> None:
@@ -72,7 +72,7 @@ def test_homes_in_the_code_are_left_out_and_named(clean_environment: Path) -> No
     home = Home(tree / ".fabric-home")
     Store.open(home).close()
 
-    snapshot = snap(tree, home)
+    snapshot = take_snapshot(tree, home)
 
     assert packed_names(home.snapshot(snapshot.code_hash)) == ["old/", "old/kept.py", "train.py"]
     (warning,) = snapshot.warnings
@@ -92,7 +92,7 @@ def test_nothing_of_a_home_in_the_code_is_opened_but_its_name(
         return real(file, *words, **options)  # type: ignore[call-overload] # whatever open takes
 
     monkeypatch.setattr("builtins.open", watched)
-    snap(other.path.parent, home)
+    take_snapshot(other.path.parent, home)
     monkeypatch.undo()
 
     assert [path for path in opened if path.startswith(f"{other.path}/")] == [
@@ -113,7 +113,7 @@ def test_the_home_folder_is_refused_unless_it_is_said(clean_environment: Path, h
     make_tree(clean_environment, {"train.py": ""})
 
     with pytest.raises(UsageError, match="a whole home folder, which is not taken") as caught:
-        snap(clean_environment, home)
+        take_snapshot(clean_environment, home)
 
     assert "--code-anyway" in caught.value.hint
     assert "train.py" in names(clean_environment, home, ANYWAY)
@@ -121,14 +121,14 @@ def test_the_home_folder_is_refused_unless_it_is_said(clean_environment: Path, h
 
 def test_what_is_above_the_home_folder_is_refused(clean_environment: Path, home: Home) -> None:
     with pytest.raises(UsageError, match=f"above the home folder {clean_environment}"):
-        snap(clean_environment.parent, home)
+        take_snapshot(clean_environment.parent, home)
 
 
 def test_the_root_of_all_files_is_refused_at_once(home: Home) -> None:
     started = time.monotonic()
 
     with pytest.raises(UsageError, match="the root of all files"):
-        snap(Path("/"), home)
+        take_snapshot(Path("/"), home)
 
     assert time.monotonic() - started < 2
 
@@ -157,7 +157,7 @@ def test_a_folder_of_keys_is_refused_unless_it_is_said(
     folder = make_tree(clean_environment / name, {"notes.txt": ""})
 
     with pytest.raises(UsageError, match="a folder of keys and credentials"):
-        snap(folder, home)
+        take_snapshot(folder, home)
 
     assert names(folder, home, ANYWAY) == ["notes.txt"]
 
@@ -169,7 +169,7 @@ def test_an_archive_of_a_home_is_refused(clean_environment: Path, home: Home) ->
     archive = shutil.make_archive(str(clean_environment / "other"), "zip", other)
 
     with pytest.raises(FabricError, match="holds a home of fabric") as caught:
-        snap(Path(archive), home)
+        take_snapshot(Path(archive), home)
 
     assert isinstance(caught.value, InputMissing)
     assert list(home.code.iterdir()) == []

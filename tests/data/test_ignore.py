@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.support import make_tree, packed_names
-from workbench.data.code.snapshot import snap
+from workbench.data.code.snapshot import take_snapshot
 from workbench.paths import Home
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 
 def kept(tree: Path, home: Home) -> set[str]:
-    names = packed_names(home.snapshot(snap(tree, home).code_hash))
+    names = packed_names(home.snapshot(take_snapshot(tree, home).code_hash))
     return {name for name in names if not name.endswith("/")} - {".gitignore", ".fabricignore"}
 
 
@@ -172,6 +172,6 @@ def test_the_same_files_are_left_out_as_git_leaves_out(
         text=True,
         check=True,
     )
-    ours = packed_names((home := Home(root / "home")).snapshot(snap(tree, home).code_hash))
+    ours = packed_names((home := Home(root / "home")).snapshot(take_snapshot(tree, home).code_hash))
 
     assert {name for name in ours if not name.endswith("/")} == set(listed.stdout.split("\0")) - {""}

@@ -11,7 +11,7 @@ import pytest
 
 from tests.data.support import make_tree, packed_content, packed_names
 from workbench.data.code import scan as scanning
-from workbench.data.code.snapshot import LARGE_BYTES, Taking, snap, unpack
+from workbench.data.code.snapshot import LARGE_BYTES, SnapshotOptions, take_snapshot, unpack
 from workbench.errors import InputMissing
 from workbench.paths import Home
 
@@ -30,7 +30,7 @@ def watch_reading(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_snapshot_holds_the_folder_and_is_named_by_its_content(tree: Path, home: Home) -> None:
-    snapshot = snap(tree, home)
+    snapshot = take_snapshot(tree, home)
 
     file = home.snapshot(snapshot.code_hash)
     assert packed_names(file) == ["data.bin", "lib/", "lib/a.py", "lib/empty/", "train.py"]
@@ -52,7 +52,7 @@ def test_the_same_content_is_the_same_snapshot_wherever_and_whenever(
     previous = os.umask(0o077)
     try:
         (other / "train.py").chmod(0o600)
-        first, second = snap(tree, home), snap(other, second_home)
+        first, second = take_snapshot(tree, home), take_snapshot(other, second_home)
     finally:
         os.umask(previous)
 
@@ -62,7 +62,7 @@ def test_the_same_content_is_the_same_snapshot_wherever_and_whenever(
 
 @pytest.mark.parametrize("change", ["content", "name", "mode", "folder", "link"])
 def test_any_change_is_another_snapshot(tree: Path, home: Home, change: str) -> None:
-    before = snap(tree, home)
+    before = take_snapshot(tree, home)
     if change == "content":
         (tree / "train.py").write_text("print(2)\n")
     elif change == "name":
@@ -74,29 +74,29 @@ def test_any_change_is_another_snapshot(tree: Path, home: Home, change: str) -> 
     else:
         (tree / "link.py").symlink_to("train.py")
 
-    assert snap(tree, home).code_hash != before.code_hash
+    assert take_snapshot(tree, home).code_hash != before.code_hash
 
 
 def test_a_slash_at_the_end_and_a_relative_name_are_no_matter(
     tree: Path, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tree)
-    whole = snap(tree, home).code_hash
+    whole = take_snapshot(tree, home).code_hash
 
-    assert snap(Path(f"{tree}/"), home).code_hash == whole
-    assert snap(Path(), home).code_hash == whole
-    assert snap(Path("lib/.."), home).code_hash == whole
+    assert take_snapshot(Path(f"{tree}/"), home).code_hash == whole
+    assert take_snapshot(Path(), home).code_hash == whole
+    assert take_snapshot(Path("lib/.."), home).code_hash == whole
 
 
 @pytest.mark.usefixtures("settled")
 def test_an_unchanged_folder_is_neither_read_nor_packed_again(
     tree: Path, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = snap(tree, home)
+    first = take_snapshot(tree, home)
     inode = home.snapshot(first.code_hash).stat().st_ino
     read = watch_reading(monkeypatch)
 
-    second = snap(tree, home)
+    second = take_snapshot(tree, home)
 
     assert (second.code_hash, second.cached) == (first.code_hash, True)
     assert read == []
@@ -105,11 +105,11 @@ def test_an_unchanged_folder_is_neither_read_nor_packed_again(
 
 @pytest.mark.usefixtures("settled")
 def test_only_what_changed_is_read(tree: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = snap(tree, home)
+    first = take_snapshot(tree, home)
     read = watch_reading(monkeypatch)
     (tree / "lib" / "a.py").write_text("b\n")
 
-    second = snap(tree, home)
+    second = take_snapshot(tree, home)
 
     assert second.code_hash != first.code_hash
     assert read == [str(tree / "lib" / "a.py")]
@@ -119,22 +119,22 @@ def test_a_change_that_leaves_size_and_times_is_seen(tree: Path, home: Home) -> 
     """A file that is written twice within the clock's grain, and whose times are put back."""
     file = tree / "train.py"
     times = (file.stat().st_atime_ns, file.stat().st_mtime_ns)
-    first = snap(tree, home)
+    first = take_snapshot(tree, home)
 
     file.write_text("print(2)\n")
     os.utime(file, ns=times)
 
-    assert snap(tree, home).code_hash != first.code_hash
+    assert take_snapshot(tree, home).code_hash != first.code_hash
 
 
 @pytest.mark.usefixtures("settled")
 def test_a_damaged_memory_is_forgotten(tree: Path, home: Home) -> None:
-    first = snap(tree, home)
+    first = take_snapshot(tree, home)
     (memory,) = (home.code / "scans").iterdir()
 
     for text in ("", "{", "[]", '{"format": 99}', '{"format": 1, "files": 3}'):
         memory.write_text(text)
-        assert snap(tree, home).code_hash == first.code_hash
+        assert take_snapshot(tree, home).code_hash == first.code_hash
 
 
 def test_a_folder_that_goes_while_it_is_looked_through_is_as_if_never_there(
@@ -142,7 +142,7 @@ def test_a_folder_that_goes_while_it_is_looked_through_is_as_if_never_there(
 ) -> None:
     whole = make_tree(tmp_path / "whole", {"a/first.py": "1\n"})
     losing = make_tree(tmp_path / "losing", {"a/first.py": "1\n", "b/c/deep.py": "2\n"})
-    expected = snap(whole, home).code_hash
+    expected = take_snapshot(whole, home).code_hash
     digest = scanning.file_digest
 
     def removing(path: str) -> tuple[str, int]:
@@ -150,15 +150,15 @@ def test_a_folder_that_goes_while_it_is_looked_through_is_as_if_never_there(
         return digest(path)
 
     monkeypatch.setattr(scanning, "file_digest", removing)
-    assert snap(losing, home).code_hash == expected
+    assert take_snapshot(losing, home).code_hash == expected
     assert not (losing / "b").exists()
 
 
 def test_a_snapshot_that_is_gone_is_packed_again(tree: Path, home: Home) -> None:
-    first = snap(tree, home)
+    first = take_snapshot(tree, home)
     home.snapshot(first.code_hash).unlink()
 
-    second = snap(tree, home)
+    second = take_snapshot(tree, home)
 
     assert second.cached is False
     assert home.snapshot(second.code_hash).exists()
@@ -169,7 +169,7 @@ def test_git_s_own_folder_is_never_in_it(tree: Path, home: Home) -> None:
         tree, {".git/config": "x", "sub/.git": "gitdir: ../x", "sub/b.py": "b", ".fabricignore": "!.git\n"}
     )
 
-    names = packed_names(home.snapshot(snap(tree, home).code_hash))
+    names = packed_names(home.snapshot(take_snapshot(tree, home).code_hash))
 
     assert not [name for name in names if ".git" in name.split("/")]
     assert "sub/b.py" in names
@@ -178,7 +178,7 @@ def test_git_s_own_folder_is_never_in_it(tree: Path, home: Home) -> None:
 def test_a_home_inside_the_folder_is_left_out(tree: Path) -> None:
     home = Home(tree / ".fabric")
 
-    first, second = snap(tree, home), snap(tree, home)
+    first, second = take_snapshot(tree, home), take_snapshot(tree, home)
 
     assert first.code_hash == second.code_hash
     assert first.excluded == (".fabric/",)
@@ -187,7 +187,7 @@ def test_a_home_inside_the_folder_is_left_out(tree: Path) -> None:
 def test_virtual_environments_and_bytecode_are_left_out(tree: Path, home: Home) -> None:
     make_tree(tree, {".venv/pyvenv.cfg": "", ".venv/lib/x.py": "", "lib/__pycache__/a.pyc": ""})
 
-    snapshot = snap(tree, home)
+    snapshot = take_snapshot(tree, home)
 
     assert set(snapshot.excluded) == {".venv/", "lib/__pycache__/"}
 
@@ -200,7 +200,7 @@ def test_links_inside_are_kept_as_links(tree: Path, home: Home) -> None:
     (tree / "dangling").symlink_to("not-there")
     (tree / "folder").symlink_to("lib", target_is_directory=True)
 
-    with tarfile.open(home.snapshot(snap(tree, home).code_hash)) as archive:
+    with tarfile.open(home.snapshot(take_snapshot(tree, home).code_hash)) as archive:
         links = {member.name: member.linkname for member in archive if member.issym()}
 
     assert links == {
@@ -218,20 +218,20 @@ def test_links_that_lead_out_are_refused_by_name(tree: Path, home: Home) -> None
     (tree / "lib" / "up").symlink_to("../../outside")
 
     with pytest.raises(InputMissing) as caught:
-        snap(tree, home)
+        take_snapshot(tree, home)
 
     assert "data -> /usr/share" in caught.value.message
     assert "lib/up -> ../../outside" in caught.value.message
     assert ".fabricignore" in caught.value.hint
     make_tree(tree, {".fabricignore": "/data\nup\n"})
-    assert set(snap(tree, home).excluded) == {"data", "lib/up"}
+    assert set(take_snapshot(tree, home).excluded) == {"data", "lib/up"}
 
 
 def test_pipes_and_sockets_are_left_out_with_a_warning(tree: Path, home: Home) -> None:
     os.mkfifo(tree / "pipe")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tree / "socket"))
-        snapshot = snap(tree, home)
+        snapshot = take_snapshot(tree, home)
 
     (warning,) = snapshot.warnings
     assert "pipe, socket" in warning
@@ -244,10 +244,10 @@ def test_names_of_any_bytes_are_kept(tree: Path, home: Home, clean_environment: 
         Path(os.fsdecode(os.fsencode(tree) + b"/" + name)).write_bytes(name)
     target = clean_environment / "unpacked"
 
-    unpack(home.snapshot(snap(tree, home).code_hash), target)
+    unpack(home.snapshot(take_snapshot(tree, home).code_hash), target)
 
     assert set(names) <= {os.fsencode(path.name) for path in target.iterdir()}
-    assert snap(tree, home).cached
+    assert take_snapshot(tree, home).cached
 
 
 def test_the_largest_files_are_named_above_100_mb(tree: Path, home: Home) -> None:
@@ -255,7 +255,7 @@ def test_the_largest_files_are_named_above_100_mb(tree: Path, home: Home) -> Non
         with (tree / name).open("wb") as stream:
             stream.truncate(size)
 
-    snapshot = snap(tree, home)
+    snapshot = take_snapshot(tree, home)
 
     (warning,) = snapshot.warnings
     assert snapshot.largest[:2] == (("big.bin", LARGE_BYTES), ("lib/second.bin", 2_000_000))
@@ -266,7 +266,7 @@ def test_the_largest_files_are_named_above_100_mb(tree: Path, home: Home) -> Non
 def test_progress_is_told(tree: Path, home: Home) -> None:
     told: list[tuple[str, int, int]] = []
 
-    snap(tree, home, Taking(progress=lambda *how_far: told.append(how_far)))
+    take_snapshot(tree, home, SnapshotOptions(progress=lambda *how_far: told.append(how_far)))
 
     assert told[-1] == ("pack", 13, 13)
     assert ("read", 13, 13) in told
@@ -275,7 +275,7 @@ def test_progress_is_told(tree: Path, home: Home) -> None:
 def test_an_empty_folder_is_a_snapshot_of_nothing(home: Home, clean_environment: Path) -> None:
     folder = make_tree(clean_environment / "empty", {})
 
-    snapshot = snap(folder, home)
+    snapshot = take_snapshot(folder, home)
 
     assert (snapshot.files, packed_names(home.snapshot(snapshot.code_hash))) == (0, [])
 
@@ -286,15 +286,15 @@ def test_unpacking_gives_the_folder_back(tree: Path, home: Home, clean_environme
     (tree / "same").symlink_to("lib/a.py")
     target = clean_environment / "unpacked"
 
-    unpack(home.snapshot(snap(tree, home).code_hash), target)
+    unpack(home.snapshot(take_snapshot(tree, home).code_hash), target)
 
-    assert snap(target, home).code_hash == snap(tree, home).code_hash
+    assert take_snapshot(target, home).code_hash == take_snapshot(tree, home).code_hash
     assert os.access(target / "run.sh", os.X_OK)
     assert (target / "same").read_text() == "a\n"
 
 
 def test_the_hash_is_not_that_of_the_file(tree: Path, home: Home) -> None:
     """Who sends a snapshot and checks it by its bytes must hash the file itself."""
-    snapshot = snap(tree, home)
+    snapshot = take_snapshot(tree, home)
 
     assert hashlib.sha256(home.snapshot(snapshot.code_hash).read_bytes()).hexdigest() != snapshot.code_hash

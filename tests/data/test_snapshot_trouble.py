@@ -10,7 +10,7 @@ import pytest
 
 from tests.data.support import make_tree, packed_content, unprivileged
 from workbench.data.code import scan as scanning
-from workbench.data.code.snapshot import snap
+from workbench.data.code.snapshot import take_snapshot
 from workbench.errors import CannotWrite, InputMissing
 from workbench.paths import Home
 
@@ -27,7 +27,7 @@ def test_folders_nested_beyond_all_measure_are_a_sentence(home: Home, clean_envi
 
     try:
         with pytest.raises(InputMissing, match="nested too deep"):
-            snap(folder, home)
+            take_snapshot(folder, home)
     finally:
         # Python's own way of removing a tree gives up at this depth.
         subprocess.run(["rm", "-rf", str(folder)], check=True)
@@ -35,12 +35,12 @@ def test_folders_nested_beyond_all_measure_are_a_sentence(home: Home, clean_envi
 
 def test_code_that_is_not_there_is_a_sentence(home: Home, clean_environment: Path) -> None:
     with pytest.raises(InputMissing, match="is not there"):
-        snap(clean_environment / "absent", home)
+        take_snapshot(clean_environment / "absent", home)
 
 
 def test_a_file_that_is_no_archive_is_a_sentence(tree: Path, home: Home) -> None:
     with pytest.raises(InputMissing, match="neither a folder nor a zip nor a tar"):
-        snap(tree / "train.py", home)
+        take_snapshot(tree / "train.py", home)
 
 
 def test_an_unreadable_file_is_a_sentence(tree: Path, home: Home, clean_environment: Path) -> None:
@@ -50,7 +50,7 @@ def test_an_unreadable_file_is_a_sentence(tree: Path, home: Home, clean_environm
         unprivileged(clean_environment),
         pytest.raises(InputMissing, match=r"train\.py cannot be read: Permission denied"),
     ):
-        snap(tree, home)
+        take_snapshot(tree, home)
 
 
 def test_an_unreadable_folder_is_a_sentence(tree: Path, home: Home, clean_environment: Path) -> None:
@@ -60,7 +60,7 @@ def test_an_unreadable_folder_is_a_sentence(tree: Path, home: Home, clean_enviro
         unprivileged(clean_environment),
         pytest.raises(InputMissing, match=r"lib(/\.gitignore)? cannot be read"),
     ):
-        snap(tree, home)
+        take_snapshot(tree, home)
 
     (tree / "lib").chmod(0o700)
 
@@ -69,11 +69,11 @@ def test_a_home_that_cannot_be_written_is_a_sentence(tree: Path, clean_environme
     (clean_environment / "occupied").write_text("")
 
     with pytest.raises(CannotWrite):
-        snap(tree, Home(clean_environment / "occupied" / "home"))
+        take_snapshot(tree, Home(clean_environment / "occupied" / "home"))
 
 
 def test_nothing_half_made_is_left(tree: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    snap(tree, home)
+    take_snapshot(tree, home)
     (tree / "new.py").write_text("x")
 
     def full(descriptor: int) -> None:
@@ -81,7 +81,7 @@ def test_nothing_half_made_is_left(tree: Path, home: Home, monkeypatch: pytest.M
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(CannotWrite, match="No space left"):
-        snap(tree, home)
+        take_snapshot(tree, home)
 
     assert not [path for path in home.code.iterdir() if path.name.startswith(".")]
 
@@ -100,6 +100,6 @@ def test_a_file_that_changes_while_it_is_read_is_looked_at_again(
 
     monkeypatch.setattr(scanning, "file_digest", changing)
 
-    snapshot = snap(tree, home)
+    snapshot = take_snapshot(tree, home)
 
     assert packed_content(home.snapshot(snapshot.code_hash), "train.py") == b"print(33)\n"

@@ -30,7 +30,7 @@ def folders(tmp_path: Path) -> list[LearnerFolder]:
 def test_hits_come_in_the_order_of_the_folders_however_many_search(
     folders: list[LearnerFolder], monkeypatch: pytest.MonkeyPatch, worth: int, most: int | None
 ) -> None:
-    monkeypatch.setattr(parallel_search, "WORTH_BYTES", worth)
+    monkeypatch.setattr(parallel_search, "PARALLEL_BYTES_MIN", worth)
 
     found = [
         (number, line) for number, (_, line) in parallel_search.search(folders, Pattern("line .* of"), most)
@@ -45,7 +45,7 @@ def test_hits_come_in_the_order_of_the_folders_however_many_search(
 def test_a_search_that_is_left_leaves_no_process(
     folders: list[LearnerFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parallel_search, "WORTH_BYTES", 1)
+    monkeypatch.setattr(parallel_search, "PARALLEL_BYTES_MIN", 1)
     before = set(psutil.Process().children())
 
     with closing(parallel_search.search(folders, Pattern("line"))) as found:
@@ -58,7 +58,7 @@ def test_a_search_that_is_left_leaves_no_process(
 def test_a_log_that_cannot_be_read_is_said(
     folders: list[LearnerFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parallel_search, "WORTH_BYTES", 1)
+    monkeypatch.setattr(parallel_search, "PARALLEL_BYTES_MIN", 1)
     folders[3].index.unlink()
     folders[3].index.mkdir()
 

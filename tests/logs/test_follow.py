@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 
 from tests.logs.writing import START_US, Journal
 from workbench.logs.file_copy import copy_published
-from workbench.logs.follow import LINE_MAX, Dress, Source, follow, labels
+from workbench.logs.follow import LINE_MAX, LearnerOutput, LineFormat, follow, labels
 from workbench.logs.grep import Pattern
 from workbench.logs.journal import JournalReader
 
 
-def source(journal: Journal, label: str = "", start: int = 0) -> Source:
-    return Source(JournalReader(journal.folder), label, start)
+def source(journal: Journal, label: str = "", start: int = 0) -> LearnerOutput:
+    return LearnerOutput(JournalReader(journal.folder), label, start)
 
 
-def written(sources: Sequence[Source], dress: Dress | None = None) -> bytes:
-    return b"".join(follow(sources, dress=dress))
+def written(sources: Sequence[LearnerOutput], line_format: LineFormat | None = None) -> bytes:
+    return b"".join(follow(sources, line_format=line_format))
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ def test_timestamps_stand_before_each_line(tmp_path: Path) -> None:
     journal.publish(b"one\n", START_US + 1_250_000)
     journal.publish(b"two\nthree\n", START_US + 2_000_000)
 
-    said = written([source(journal)], Dress(timestamps=True, local=False))
+    said = written([source(journal)], LineFormat(timestamps=True, local=False))
 
     assert said == (
         b"2023-11-14T22:13:21.250Z one\n2023-11-14T22:13:22.000Z two\n2023-11-14T22:13:22.000Z three\n"
     )
-    local = written([source(journal, "[1] ")], Dress(timestamps=True)).splitlines()
+    local = written([source(journal, "[1] ")], LineFormat(timestamps=True)).splitlines()
     assert re.fullmatch(rb"\[1\] 2023-11-1[45]T\d\d:13:21\.250[+-]\d\d:\d\d one", local[0])
 
 
@@ -126,9 +126,11 @@ def test_only_lines_that_match_are_shown_and_matched_without_their_dress(tmp_pat
     journal.publish(b"loss 1\nnote\nlo", 5)
     journal.publish(b"ss 2\n[1] x", 6)
 
-    assert written([source(journal)], Dress(pattern=Pattern(r"^loss \d$"))) == b"loss 1\nloss 2\n"
-    assert written([source(journal, "[1] ")], Dress(pattern=Pattern("[1]", literal=True))) == b"[1] [1] x\n"
-    assert written([source(journal)], Dress(pattern=Pattern("loss"), invert=True)) == b"note\n[1] x\n"
+    assert written([source(journal)], LineFormat(pattern=Pattern(r"^loss \d$"))) == b"loss 1\nloss 2\n"
+    assert (
+        written([source(journal, "[1] ")], LineFormat(pattern=Pattern("[1]", literal=True))) == b"[1] [1] x\n"
+    )
+    assert written([source(journal)], LineFormat(pattern=Pattern("loss"), invert=True)) == b"note\n[1] x\n"
 
 
 def test_following_ends_when_everyone_has_ended_and_shows_all(tmp_path: Path) -> None:
@@ -161,7 +163,7 @@ def test_the_store_may_know_that_a_lost_learner_has_ended(tmp_path: Path) -> Non
 
     said = list(
         follow(
-            [Source(JournalReader(journal.folder), ended=lambda: bool(lost))],
+            [LearnerOutput(JournalReader(journal.folder), ended=lambda: bool(lost))],
             wait=lambda paths: lost.append(True),
         )
     )
@@ -277,7 +279,7 @@ def test_two_processes_that_print_at_once_are_followed_without_loss(tmp_path: Pa
 
     folders = {letter: LearnerFolder(path) for letter, path in journals.items()}
     watcher = Watcher([str(path) for folder in folders.values() for path in (folder.index, folder.state)])
-    sources = [Source(JournalReader(folder), f"[{letter}] ") for letter, folder in folders.items()]
+    sources = [LearnerOutput(JournalReader(folder), f"[{letter}] ") for letter, folder in folders.items()]
     lines = b"".join(follow(sources, wait=lambda paths: watcher.wait(1.0))).splitlines()
     watcher.close()
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.metrics.chart_buckets import Axis, buckets
-from workbench.metrics.columns import Column
+from workbench.metrics.columns import SeriesPoints
 from workbench.metrics.rollup import SPAN, levels_of, roll_up
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -42,7 +42,7 @@ def filled(batches: Sequence[Sequence[Row]]) -> Iterator[tuple[Store, int]]:
                     "INSERT INTO points VALUES (1, ?, 1, ?, ?, ?)",
                     [(before + n, *row) for n, row in enumerate(batch, 1)],
                 )
-                roll_up(store, 1, before, Column(steps, times, values, []))  # type: ignore[arg-type] # by construction
+                roll_up(store, 1, before, SeriesPoints(steps, times, values, []))  # type: ignore[arg-type] # by construction
                 before += len(batch)
                 store.execute("UPDATE series SET points = ? WHERE id = 1", (before,))
         yield store, before

@@ -447,7 +447,7 @@ def test_a_record_that_the_store_refuses_is_left_out_alone(
     records.add("note", text="kept")
     records.points({"loss": [2.0]})
     said: list[str] = []
-    ingest(store, JOB, 1, 1, records.file, say=said.append)
+    ingest(store, JOB, 1, 1, records.file, report=said.append)
 
     assert values(store, "loss") == [1.0, 2.0]
     assert {row.name for row in series(store, JOB)} == {"loss"}

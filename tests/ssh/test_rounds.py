@@ -23,7 +23,7 @@ from tests.ssh.conftest import Box
 from tests.ssh.daemon import processes_of, wait_until
 from tests.ssh.harms import ANOTHER_ATTEMPT, HARMS, Scene
 from tests.ssh.relay import Relay
-from workbench.data.code.snapshot import snap
+from workbench.data.code.snapshot import take_snapshot
 from workbench.job import TERMINAL, State
 from workbench.metrics import points, series
 from workbench.paths import Home
@@ -184,7 +184,7 @@ def large_code(home: Home, folder: Path, draw: random.Random) -> str:
     content = draw.randbytes(CODE_BYTES)
     (folder / "blob").write_bytes(content)
     (folder / "sums").write_text(f"{hashlib.sha256(content).hexdigest()}  blob\n")
-    return snap(folder, home).code_hash
+    return take_snapshot(folder, home).code_hash
 
 
 def uploaded(scene: Scene) -> int:

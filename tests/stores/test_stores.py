@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.data.stores.model import Store, remote_name, remote_of, secrets_in, store_of
+from workbench.data.stores.model import JobDataStore, remote_name, remote_of, secrets_in, store_of
 from workbench.data.stores.rclone import find_rclone, parse_version
 from workbench.data.stores.types import TYPES
 from workbench.errors import InputMissing, LaunchRefused
@@ -19,7 +19,7 @@ CONNECTION = {
 CREDENTIALS = {"store.password": "hush-hush"}
 
 
-def a_store(kind: str = "mount_cos", **fields: object) -> Store:
+def a_store(kind: str = "mount_cos", **fields: object) -> JobDataStore:
     values = {"training_data": "tf_training_data", "connection": CONNECTION, **fields}
     return store_of(DataStore(id="sl-internal-os", type=kind, **values))  # type: ignore[arg-type]
 

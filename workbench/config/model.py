@@ -63,7 +63,7 @@ def read_config(path: Path) -> Config:
     text = read_text(path)
     if not text.strip():
         return Config(backends={LOCAL: local_backend()}, file=path)
-    return Reader(path, text).config()
+    return ConfigReader(path, text).config()
 
 
 def read_text(path: Path) -> str:
@@ -115,12 +115,12 @@ def type_of_address(address: str) -> str:
     return SCHEMES.get(found[1], found[1]) if found else ""
 
 
-def reader_of(path: Path, text: str) -> Reader:
+def reader_of(path: Path, text: str) -> ConfigReader:
     """Return what reads a text as the file it will become."""
-    return Reader(path, text)
+    return ConfigReader(path, text)
 
 
-class Reader:
+class ConfigReader:
     """One file's way from TOML to values."""
 
     def __init__(self, path: Path, text: str) -> None:

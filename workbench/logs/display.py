@@ -1,4 +1,4 @@
-"""How one line is shown: its last state, harmless, and no wider than it may be."""
+"""Shows one line: its last state, without harmful sequences, and cut to a width."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from workbench.logs.grep import Pattern, select
-from workbench.logs.journal import Entry, JournalReader
+from workbench.logs.journal import JournalEntry, JournalReader
 
 LINE_MAX: Final = 1 << 20
 """A line of several learners' that is longer is broken here, so that it need not be kept in memory."""
@@ -24,7 +24,7 @@ _ENTRIES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LearnerOutput:
     """One learner's output of one attempt."""
 
     reader: JournalReader
@@ -41,7 +41,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Dress:
+class LineFormat:
     """How lines are shown."""
 
     timestamps: bool = False
@@ -51,10 +51,10 @@ class Dress:
     invert: bool = False
 
 
-class Raw:
+class RawOutput:
     """A learner's bytes as they are."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: LearnerOutput) -> None:
         self._source = source
         self._offset = source.start
 
@@ -69,13 +69,13 @@ class Raw:
         return b""
 
 
-class Lines:
-    """A learner's whole lines, filtered and dressed, with their times."""
+class FormattedLines:
+    """A learner's whole lines, filtered and formatted, with their times."""
 
-    def __init__(self, source: Source, dress: Dress, *, timed: bool) -> None:
+    def __init__(self, source: LearnerOutput, line_format: LineFormat, *, timed: bool) -> None:
         """Begin where the source does; ``timed`` keeps lines of different times apart."""
         self._source = source
-        self._dress = dress
+        self._line_format = line_format
         self._timed = timed
         self._label = source.label.encode()
         self._offset = source.start
@@ -97,63 +97,63 @@ class Lines:
 
     def finish(self) -> bytes:
         """Return the last line, which the learner did not end."""
-        return self._dressed(self._release() + b"\n") if self._held else b""
+        return self._formatted(self._release() + b"\n") if self._held else b""
 
-    def _of_group(self, group: Sequence[Entry], data: bytes) -> Iterator[tuple[int, bytes]]:
+    def _of_group(self, group: Sequence[JournalEntry], data: bytes) -> Iterator[tuple[int, bytes]]:
         base, position = self._offset, 0
         self._offset = group[-1].end
         for entry in group if self._timed else group[-1:]:
             self._time_us = entry.time_us
             stop = min(entry.end - base, len(data))
-            if said := self._take(data, position, stop):
-                yield entry.time_us, said
+            if lines := self._take(data, position, stop):
+                yield entry.time_us, lines
             position = stop
 
     def _take(self, data: bytes, start: int, stop: int) -> bytes:
-        """Return what has become whole lines, dressed; the rest is held until its end comes."""
-        said: list[bytes] = []
+        """Return what has become whole lines, formatted; the rest is held until its end comes."""
+        lines: list[bytes] = []
         cut = data.rfind(b"\n", start, stop) + 1
         if cut and self._held:
             first = data.find(b"\n", start) + 1
-            said.append(self._dressed(self._release() + data[start:first]))
+            lines.append(self._formatted(self._release() + data[start:first]))
             start = first
         if start < cut:
-            said.append(self._dressed(data, start, cut))
+            lines.append(self._formatted(data, start, cut))
             start = cut
         if start < stop:
             self._held.append(data[start:stop])
             self._held_bytes += stop - start
         if self._held_bytes >= LINE_MAX:
-            said.append(self._dressed(self._release() + b"\n"))
-        return b"".join(said)
+            lines.append(self._formatted(self._release() + b"\n"))
+        return b"".join(lines)
 
     def _release(self) -> bytes:
         held = b"".join(self._held)
         self._held, self._held_bytes = [], 0
         return held
 
-    def _dressed(self, data: bytes, start: int = 0, end: int | None = None) -> bytes:
-        """Filter whole lines, a part of ``data``, and put before each what belongs there."""
-        pattern = self._dress.pattern
+    def _formatted(self, data: bytes, start: int = 0, end: int | None = None) -> bytes:
+        """Filter whole lines, a part of ``data``, and put label and time before each."""
+        pattern = self._line_format.pattern
         block = (
             data[start:end]
             if pattern is None
-            else select(data, pattern, invert=self._dress.invert, start=start, end=end)
+            else select(data, pattern, invert=self._line_format.invert, start=start, end=end)
         )
         head = self._label
-        if self._dress.timestamps:
-            head += _stamp(self._time_us, self._dress.local) + b" "
+        if self._line_format.timestamps:
+            head += _stamp(self._time_us, self._line_format.local) + b" "
         if not head or not block:
             return block
         return head + block[:-1].replace(b"\n", b"\n" + head) + b"\n"
 
 
-def _groups(entries: Sequence[Entry], offset: int) -> Iterator[Sequence[Entry]]:
+def _groups(entries: Sequence[JournalEntry], offset: int) -> Iterator[Sequence[JournalEntry]]:
     """Yield entries that are read at once: about one block's worth, of a larger one a part at a time."""
-    group: list[Entry] = []
+    group: list[JournalEntry] = []
     for entry in entries:
         while entry.end - offset > LINE_MAX:
-            part = Entry(offset + _BLOCK, entry.time_us, entry.newlines)
+            part = JournalEntry(offset + _BLOCK, entry.time_us, entry.newlines)
             yield [*group, part]
             group, offset = [], part.end
         if entry.end <= offset:
@@ -173,7 +173,7 @@ def _stamp(time_us: int, local: bool) -> bytes:
     return (moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z").encode()
 
 
-__all__ = ["Dress", "Source", "Wait", "follow", "labels"]
+__all__ = ["LearnerOutput", "LineFormat", "Wait", "follow", "labels"]
 
 Wait = Callable[[Sequence[str]], object]
 """Blocks until one of these files changes, or for a moment: ``Watcher(paths).wait``."""
@@ -188,24 +188,33 @@ def labels(learners: Sequence[int]) -> list[str]:
 
 
 def follow(
-    sources: Sequence[Source],
+    sources: Sequence[LearnerOutput],
     *,
-    dress: Dress | None = None,
+    line_format: LineFormat | None = None,
     wait: Wait | None = None,
 ) -> Iterator[bytes]:
     """Yield the output of the learners of one attempt, as it is to be written.
 
     Args:
-        sources: The learners. One alone, undressed, is passed through byte for byte.
-        dress: Timestamps and filter.
+        sources: The learners. One alone, without a format, is passed through byte for byte.
+        line_format: Timestamps and filter.
         wait: Called when nothing is new and somebody has not ended; without it what is there is the end.
     """
-    dress = dress or Dress()
-    plain = len(sources) == 1 and not sources[0].label and not dress.timestamps and dress.pattern is None
-    streams: list[Raw] | list[Lines]
+    line_format = line_format or LineFormat()
+    plain = (
+        len(sources) == 1
+        and not sources[0].label
+        and not line_format.timestamps
+        and line_format.pattern is None
+    )
+    streams: list[RawOutput] | list[FormattedLines]
     # Times are read one by one only where they are shown, or decide the order.
-    timed = len(sources) > 1 or dress.timestamps
-    streams = [Raw(sources[0])] if plain else [Lines(source, dress, timed=timed) for source in sources]
+    timed = len(sources) > 1 or line_format.timestamps
+    streams = (
+        [RawOutput(sources[0])]
+        if plain
+        else [FormattedLines(source, line_format, timed=timed) for source in sources]
+    )
     paths = [str(source.reader.folder.index) for source in sources]
     paths += [str(source.reader.folder.state) for source in sources]
     while True:
@@ -224,7 +233,7 @@ def follow(
             yield rest
 
 
-def _in_order(streams: Sequence[Raw] | Sequence[Lines]) -> Iterator[bytes]:
+def _in_order(streams: Sequence[RawOutput] | Sequence[FormattedLines]) -> Iterator[bytes]:
     if len(streams) == 1:
         return (data for _, data in streams[0].pieces())
     merged = heapq.merge(*(stream.pieces() for stream in streams), key=lambda piece: piece[0])

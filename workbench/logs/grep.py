@@ -16,9 +16,9 @@ _LONG_WORD: Final = 12
 
 
 class Pattern:
-    """What is looked for in lines: a regular expression or plain words, over bytes.
+    """A regular expression or a plain text to find in lines, over bytes.
 
-    Words without capitals match in any case where ``smart_case`` is set.
+    Texts without capitals match in any case where ``smart_case`` is set.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Pattern:
             self._regex = re.compile((re.escape(text) if literal else text).encode(), flags)
         except (re.error, RecursionError, OverflowError) as error:
             raise UsageError(
-                f"{text!r} is no regular expression: {error}", hint="-F takes words as they are"
+                f"{text!r} is no regular expression: {error}", hint="-F takes the text literally"
             ) from error
 
     def matches(self, line: bytes) -> bool:
@@ -83,7 +83,7 @@ class Pattern:
     def last_span(self, block: bytes) -> tuple[int, int] | None:
         """Return the last line of a block that matches."""
         found = None
-        for found in self.spans(block):  # noqa: B007 - the last one is what is wanted
+        for found in self.spans(block):  # noqa: B007 - the last one is returned
             pass
         return found
 
@@ -118,7 +118,7 @@ def select(
             start = stop + 1
         kept.append(block[start:end])
         return b"".join(kept)
-    # Lines that stand beside each other are taken at once.
+    # Neighbouring lines are taken at once.
     first = last = start
     for begin, stop in pattern.spans(block, start, end):
         if begin != last:

@@ -20,7 +20,7 @@ _BLOCK: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """One index entry: the output up to ``end`` was there at ``time_us``."""
 
     end: int
@@ -29,9 +29,9 @@ class Entry:
     """In the whole output up to ``end``."""
 
 
-_NOTHING: Final = Entry(0, 0, 0)
+_NOTHING: Final = JournalEntry(0, 0, 0)
 
-_Condition = Callable[[Entry], bool]
+_Condition = Callable[[JournalEntry], bool]
 
 
 class JournalReader:
@@ -46,7 +46,7 @@ class JournalReader:
         """Return the offset where every reader stops."""
         return self.last_entry().end
 
-    def last_entry(self) -> Entry:
+    def last_entry(self) -> JournalEntry:
         """Return the last whole entry of the index; one of zeros while there is none."""
         count = self.entries()
         return self.entry(count - 1) if count else _NOTHING
@@ -56,20 +56,21 @@ class JournalReader:
         index = self._index_file()
         return 0 if index < 0 else max(0, os.fstat(index).st_size - HEADER_BYTES) // _ENTRY.size
 
-    def entry(self, number: int) -> Entry:
+    def entry(self, number: int) -> JournalEntry:
         """Return an entry that is there, from 0."""
-        return Entry(
+        return JournalEntry(
             *_ENTRY.unpack(os.pread(self._index_file(), _ENTRY.size, HEADER_BYTES + number * _ENTRY.size))
         )
 
-    def entries_from(self, number: int, limit: int = 4096) -> list[Entry]:
+    def entries_from(self, number: int, limit: int = 4096) -> list[JournalEntry]:
         """Return some entries at once, from a number on."""
         index = self._index_file()
         if index < 0:
             return []
         data = os.pread(index, limit * _ENTRY.size, HEADER_BYTES + number * _ENTRY.size)
         return [
-            Entry(*fields) for fields in _ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size])
+            JournalEntry(*fields)
+            for fields in _ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size])
         ]
 
     def read(self, offset: int, limit: int) -> bytes:
@@ -135,17 +136,17 @@ class JournalReader:
         end = self.published()
         if lines <= 0:
             return end
-        wanted, position, block = lines, end, _BLOCK
+        missing, position, block = lines, end, _BLOCK
         # The newline at the very end closes the last line, it does not begin one.
         if end and self.read(end - 1, 1) == b"\n":
-            wanted += 1
+            missing += 1
         while position > 0:
             start = max(0, position - block)
             data = self.read(start, position - start)
             here = data.count(b"\n")
-            if here >= wanted:
-                return start + _nth_newline(data, here - wanted + 1) + 1
-            wanted -= here
+            if here >= missing:
+                return start + _nth_newline(data, here - missing + 1) + 1
+            missing -= here
             position, block = start, min(block * 2, 1 << 22)
         return 0
 

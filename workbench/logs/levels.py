@@ -1,7 +1,7 @@
-"""How bad each line is: debug, info, warning, error, or the beginning and body of a traceback.
+"""The level of each line: debug, info, warning, error, or the beginning and body of a traceback.
 
-Looked for is a handful of words, each by itself, since that is ten times as fast as one regular expression; a
-hit is then looked at closely.
+A few words are searched one by one, since that is ten times as fast as one regular expression; a hit is then matched
+against its expression.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from workbench.logs.line_index import LineIndex
 
 
 class Level(IntEnum):
-    """What a line is; of two that fit the higher one."""
+    """A line's level; where two fit, the higher one counts."""
 
     NONE = 0
     DEBUG = 1
@@ -42,7 +42,7 @@ def _named(word: str) -> re.Pattern[bytes]:
     return re.compile(_STRUCTURED.replace(b"{}", word.encode()))
 
 
-_LOOKED_FOR: Final[tuple[tuple[Level, bytes, re.Pattern[bytes]], ...]] = (
+_MARKERS: Final[tuple[tuple[Level, bytes, re.Pattern[bytes]], ...]] = (
     (Level.DEBUG, b"DEBUG", _whole("DEBUG")),
     (Level.DEBUG, b"TRACE", _whole("TRACE")),
     (Level.DEBUG, b"lev", _named("debug|trace")),
@@ -117,7 +117,7 @@ def classify(block: bytes, *, in_traceback: bool = False) -> tuple[bytearray, bo
     # One newline before, so that what stands at the beginning of a line looks the same on the first.
     text = b"\n" + block
     kinds = bytearray(block.count(b"\n"))
-    for level, word, closely in _LOOKED_FOR:
+    for level, word, closely in _MARKERS:
         _mark(text, kinds, level, word, closely)
     return kinds, _mark_bodies(block, kinds, in_traceback)
 
@@ -135,7 +135,7 @@ def _mark(text: bytes, kinds: bytearray, level: Level, word: bytes, closely: re.
             end = text.find(b"\n", begin)
             if end < 0:
                 return
-            # The newline at the end may itself begin what is looked for on the next line.
+            # The newline at the end may itself begin the marker of the next line.
             number, counted = number + 1, end + 1
             hit = text.find(word, end)
         else:

@@ -39,9 +39,9 @@ def find(
 
 
 class LineFilter:
-    """The numbers of the lines that match, found bit by bit.
+    """The numbers of the lines that match, found block by block.
 
-    It goes on where it stopped when the file has grown.
+    When the file has grown, the search resumes where it stopped.
     """
 
     def __init__(self, index: LineIndex, pattern: Pattern, *, invert: bool = False) -> None:
@@ -51,7 +51,7 @@ class LineFilter:
         self.lines = array("Q")
         """Numbers of the lines that match, so far."""
         self.searched = 0
-        """How many lines have been looked at; one that is not ended is not."""
+        """How many whole lines have been searched."""
         self._generation = index.generation
 
     def advance(self, *, cancelled: Cancelled | None = None) -> Iterator[int]:

@@ -43,9 +43,9 @@ def _blocks(journal: JournalReader) -> Iterator[tuple[int, bytearray, int]]:
     while start + held < published:
         if held == len(block):
             block.extend(bytes(len(block)))  # a line that is longer than the block
-        wanted = min(len(block) - held, published - start - held)
+        size = min(len(block) - held, published - start - held)
         with memoryview(block) as view:
-            count = _read(journal, output, view[held : held + wanted], start + held)
+            count = _read(journal, output, view[held : held + size], start + held)
         if not count:
             return
         held += count
@@ -66,10 +66,10 @@ def _read(journal: JournalReader, output: int, view: memoryview, offset: int) ->
         raise read_failure(error, journal.folder.output) from error
 
 
-WORTH_BYTES: Final = 64 << 20
+PARALLEL_BYTES_MIN: Final = 64 << 20
 """Less than this is read sooner than processes are started."""
 
-MOST_PROCESSES: Final = 8
+PROCESSES_MAX: Final = 8
 BATCH: Final = 500
 """Hits that are sent at once."""
 
@@ -80,24 +80,24 @@ Hit = tuple[int, bytes]
 
 
 def search(
-    folders: Sequence[LearnerFolder], pattern: Pattern, most: int | None = None
+    folders: Sequence[LearnerFolder], pattern: Pattern, limit: int | None = None
 ) -> Generator[tuple[int, Hit]]:
     """Yield the number of the folder, offset and line of all that matches, folder by folder.
 
-    At most ``most`` lines are given of each. Closing the iterator ends the processes.
+    At most ``limit`` lines are given of each. Closing the iterator ends the processes.
 
     Raises:
         InputMissing: a log cannot be read.
     """
     sizes = [_size(folder) for folder in folders]
-    processes = min(MOST_PROCESSES, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+    processes = min(PROCESSES_MAX, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
     processes = min(processes, sum(size > 0 for size in sizes))
-    if processes < 2 or sum(sizes) < WORTH_BYTES:
+    if processes < 2 or sum(sizes) < PARALLEL_BYTES_MIN:
         for number, folder in enumerate(folders):
-            for hit in _of(folder, pattern, most):
+            for hit in _of(folder, pattern, limit):
                 yield number, hit
         return
-    workers = [_start(folders, pattern, most, first, processes) for first in range(processes)]
+    workers = [_start(folders, pattern, limit, first, processes) for first in range(processes)]
     try:
         for number in range(len(folders)):
             yield from _received(workers[number % processes][1], number)
@@ -115,10 +115,10 @@ def _size(folder: LearnerFolder) -> int:
         return 0
 
 
-def _of(folder: LearnerFolder, pattern: Pattern, most: int | None) -> Iterator[Hit]:
+def _of(folder: LearnerFolder, pattern: Pattern, limit: int | None) -> Iterator[Hit]:
     with JournalReader(folder) as journal:
         for number, hit in enumerate(matching_lines(journal, pattern)):
-            if most is not None and number >= most:
+            if limit is not None and number >= limit:
                 return
             yield hit
 
@@ -136,7 +136,7 @@ def _received(stream: BinaryIO, number: int) -> Iterator[tuple[int, Hit]]:
 
 
 def _start(
-    folders: Sequence[LearnerFolder], pattern: Pattern, most: int | None, first: int, step: int
+    folders: Sequence[LearnerFolder], pattern: Pattern, limit: int | None, first: int, step: int
 ) -> tuple[int, BinaryIO]:
     """Start a process that searches every ``step``-th folder; return its id and what it says."""
     read, write = os.pipe()
@@ -149,25 +149,25 @@ def _start(
         os.close(read)
         with os.fdopen(write, "wb", buffering=1 << 16) as stream:
             for folder in folders[first::step]:
-                _send(stream, folder, pattern, most)
+                _send(stream, folder, pattern, limit)
     except BaseException:
         os._exit(1)
     os._exit(0)
 
 
-def _send(stream: BinaryIO, folder: LearnerFolder, pattern: Pattern, most: int | None) -> None:
+def _send(stream: BinaryIO, folder: LearnerFolder, pattern: Pattern, limit: int | None) -> None:
     batch: list[Hit] = []
     try:
-        for hit in _of(folder, pattern, most):
+        for hit in _of(folder, pattern, limit):
             batch.append(hit)
             if len(batch) >= BATCH:
                 _put(stream, batch)
                 batch = []
     except (FabricError, OSError) as error:
-        words = (
+        message = (
             f"{folder.path} cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
         )
-        _put(stream, words)
+        _put(stream, message)
         return
     if batch:
         _put(stream, batch)

@@ -12,7 +12,7 @@ _UNITS: Final = {
     "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0,
     "w": 604800.0,
 }  # fmt: skip
-_WORDS: Final = {
+_UNIT_NAMES: Final = {
     "second": 1.0, "sec": 1.0, "minute": 60.0, "min": 60.0, "hour": 3600.0, "day": 86400.0, "week": 604800.0,
     "month": 30 * 86400.0, "year": 365 * 86400.0, "millisecond": 1e-3,
 }  # fmt: skip
@@ -41,9 +41,9 @@ def since_us(text: str, now_us: int) -> int:
     Raises:
         UsageError: it stands for no time.
     """
-    words = " ".join(text.split())
+    normalised = " ".join(text.split())
     for read in (_word, _duration, _ago, _number, _clock, _iso, _other):
-        found = read(words, now_us)
+        found = read(normalised, now_us)
         if found is not None:
             return found
     raise UsageError(
@@ -73,7 +73,7 @@ def _duration(text: str, now_us: int) -> int | None:
 
 def _ago(text: str, now_us: int) -> int | None:
     found = _AGO.fullmatch(text.lower())
-    seconds = _WORDS.get(found[2], _UNITS.get(found[2])) if found else None
+    seconds = _UNIT_NAMES.get(found[2], _UNITS.get(found[2])) if found else None
     if found is None or seconds is None:
         return None
     amount = 1.0 if found[1].startswith("a") else float(found[1])

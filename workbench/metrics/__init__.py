@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from workbench.metrics.queries import texts as texts
     from workbench.metrics.queries import usage as usage
     from workbench.metrics.table import MetricRow as MetricRow
-    from workbench.metrics.table import Table as Table
+    from workbench.metrics.table import MetricTable as MetricTable
 
 _READ = (
     "CheckpointRow NoteRow ProgressRow UsageRow checkpoints last_step latest latest_of notes points progress series "
@@ -38,7 +38,7 @@ _READ = (
 )
 _HOMES = {
     "MetricRow": "table",
-    "Table": "table",
+    "MetricTable": "table",
     "buckets": "chart_buckets",
     "ingest": "ingestion",
     **dict.fromkeys(_READ.split(), "queries"),

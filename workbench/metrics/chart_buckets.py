@@ -1,7 +1,7 @@
 """Points for charts: about two a column, from roll-ups, however many points there are.
 
-From the coarsest level down, only what lies in the window is looked at, until there are enough buckets; so
-the cost goes with the width of the chart. The edges of a window are exact.
+From the coarsest level down, only buckets in the window are read, until there are enough; so the cost grows
+with the width of the chart. The edges of a window are exact.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HIGHEST: Final = (1 << 63) - 1
 @dataclass(frozen=True, slots=True)
 class _Part:
     level: int
-    place: int
+    number: int
     """Number of the bucket on its level; of a point its ``seq`` - 1."""
     inside: bool
     """Whether all of it lies in the window."""
@@ -71,26 +71,26 @@ def buckets(
         _HIGHEST if x_to is None else _bounded(x_to),
         x_from is None and x_to is None,
     )
-    wanted = max(2, 2 * width)
-    parts = _descend(store, series_id, total, window, wanted)
-    return _merge([part.bucket for part in _refine(store, series_id, window, parts)], wanted)
+    count = max(2, 2 * width)
+    parts = _descend(store, series_id, total, window, count)
+    return _merge([part.bucket for part in _refine(store, series_id, window, parts)], count)
 
 
 def _bounded(x: int) -> int:
     return min(max(x, _LOWEST), _HIGHEST)
 
 
-def _descend(store: Store, series: int, total: int, window: _Window, wanted: int) -> list[_Part]:
+def _descend(store: Store, series: int, total: int, window: _Window, count: int) -> list[_Part]:
     level = levels_of(total)
     if window.everything:
         # Nothing has to be looked for: the finest level that is not finer than needed.
-        while level > 0 and (total - 1 >> (BITS * level)) + 1 < wanted:
+        while level > 0 and (total - 1 >> (BITS * level)) + 1 < count:
             level -= 1
         return _read(store, series, level, [(0, total - 1 >> (BITS * level))], window)
     parts = _read(store, series, level, [(0, total - 1 >> (BITS * level))], window)
-    while level > 0 and len(parts) < wanted:
+    while level > 0 and len(parts) < count:
         level -= 1
-        parts = _read(store, series, level, _children([part.place for part in parts]), window)
+        parts = _read(store, series, level, _children([part.number for part in parts]), window)
     return parts
 
 
@@ -103,16 +103,16 @@ def _refine(store: Store, series: int, window: _Window, parts: list[_Part]) -> l
         if part.inside:
             exact.append(part)
         else:
-            below = _read(store, series, part.level - 1, _children([part.place]), window)
+            below = _read(store, series, part.level - 1, _children([part.number]), window)
             exact += _refine(store, series, window, below)
     return exact
 
 
-def _children(places: Sequence[int]) -> list[tuple[int, int]]:
+def _children(numbers: Sequence[int]) -> list[tuple[int, int]]:
     """Return the ranges of the buckets below, neighbours joined."""
     ranges: list[tuple[int, int]] = []
-    for place in places:
-        first, last = place << BITS, (place + 1 << BITS) - 1
+    for number in numbers:
+        first, last = number << BITS, (number + 1 << BITS) - 1
         if ranges and ranges[-1][1] + 1 == first:
             ranges[-1] = (ranges[-1][0], last)
         else:
@@ -123,7 +123,7 @@ def _children(places: Sequence[int]) -> list[tuple[int, int]]:
 def _read(
     store: Store, series: int, level: int, ranges: Sequence[tuple[int, int]], window: _Window
 ) -> list[_Part]:
-    """Read the buckets of a level, or the points, in ranges of places that have something in the window."""
+    """Read the buckets of a level, or the points, in ranges of numbers that have something in the window."""
     return [part for first, last in ranges for part in _read_range(store, series, level, first, last, window)]
 
 
@@ -159,16 +159,16 @@ def _point(seq: int, step: int | None, time_us: int, value: float | None) -> Buc
     return Bucket(seq, 1, step, step, time_us, time_us, value, value, value, value, nans)
 
 
-def _merge(found: list[Bucket], wanted: int) -> list[Bucket]:
+def _merge(found: list[Bucket], count: int) -> list[Bucket]:
     """Join neighbours until there are as many as wanted; runs with a gap between them stay apart."""
-    if len(found) <= wanted:
+    if len(found) <= count:
         return found
     total = sum(bucket.count for bucket in found)
     merged: list[Bucket] = []
     group: list[Bucket] = []
     before = current = 0
     for bucket in found:
-        share = before * wanted // total
+        share = before * count // total
         gap = group and group[-1].first_seq + group[-1].count != bucket.first_seq
         if group and (share != current or gap):
             merged.append(_join(group))

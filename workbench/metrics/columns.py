@@ -1,4 +1,4 @@
-"""Turns one metrics record, whoever wrote it, into columns of integers, floats, and None for NaN."""
+"""Turns one metrics record into columns of integers and floats, with None for NaN."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from workbench.learner.texts import clean, clean_name
 
-Kind = Literal["value", "etime", "usage", "text"]
+SeriesKind = Literal["value", "etime", "usage", "text"]
 
 LATEST_US: Final = 253_402_300_799_999_999
 """The last time that a calendar has a date for: the end of the year 9999."""
@@ -27,7 +27,7 @@ _WORDS: Final = {
 
 
 @dataclass(slots=True)
-class Column:
+class SeriesPoints:
     """Points of one series, in order. Not frozen: batches of one series are joined by extending its lists."""
 
     steps: list[int | None]
@@ -36,7 +36,7 @@ class Column:
     """Of a text series: texts, see :attr:`texts`."""
     texts: list[str]
 
-    def extend(self, other: Column) -> None:
+    def extend(self, other: SeriesPoints) -> None:
         """Append another batch of the same series."""
         self.steps += other.steps
         self.times += other.times
@@ -44,7 +44,7 @@ class Column:
         self.texts += other.texts
 
 
-def metric_columns(record: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Column]]:
+def metric_columns(record: Mapping[str, Any]) -> Iterator[tuple[SeriesKind, str, SeriesPoints]]:
     """Yield kind, name and points of each series that a metrics record holds.
 
     Raises:
@@ -69,7 +69,7 @@ def metric_columns(record: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Colum
             )
 
 
-def usage_columns(record: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Column]]:
+def usage_columns(record: Mapping[str, Any]) -> Iterator[tuple[SeriesKind, str, SeriesPoints]]:
     """Yield each number of a usage sample as one point of its series.
 
     A GPU's are named ``gpu/<uuid>/<what>``.
@@ -82,7 +82,7 @@ def usage_columns(record: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Column
         uuid = clean_name(str(gpu["uuid"]))
         numbers |= {f"gpu/{uuid}/{clean_name(key)}": value for key, value in gpu.items() if _is_number(value)}
     for name, value in numbers.items():
-        yield "usage", clean_name(name), Column([None], [time_us], [_float(value)], [])
+        yield "usage", clean_name(name), SeriesPoints([None], [time_us], [_float(value)], [])
 
 
 def time_of(value: Any) -> int:
@@ -95,17 +95,17 @@ def time_of(value: Any) -> int:
 
 
 def _column(
-    kind: Kind, name: str, steps: list[int | None], times: list[int], cells: Sequence[Any], text: bool
-) -> tuple[Kind, str, Column]:
+    kind: SeriesKind, name: str, steps: list[int | None], times: list[int], cells: Sequence[Any], text: bool
+) -> tuple[SeriesKind, str, SeriesPoints]:
     if not text:
         try:
-            return kind, name, Column(list(steps), list(times), _floats(cells), [])
+            return kind, name, SeriesPoints(list(steps), list(times), _floats(cells), [])
         except ValueError:
-            pass  # words are shown as words
+            pass  # texts are shown as texts
     return (
         "text",
         name,
-        Column(list(steps), list(times), [], [_text(cell) for cell in cells]),
+        SeriesPoints(list(steps), list(times), [], [_text(cell) for cell in cells]),
     )
 
 
@@ -118,7 +118,7 @@ def _prefix(record: Mapping[str, Any]) -> str:
 
 
 def _floats(cells: Sequence[Any]) -> list[float | None]:
-    """Return floats, None for NaN; the way for clean columns is the fast one."""
+    """Return floats, None for NaN; clean columns take a fast path."""
     kinds = set(map(type, cells))
     if kinds == {float}:
         total = sum(cells)
@@ -135,7 +135,7 @@ def _float(cell: Any) -> float | None:  # whatever JSON holds
     if isinstance(cell, str):
         value = _WORDS.get(cell.lower())
         if value is None:
-            raise ValueError("a word")
+            raise ValueError("a text, not a number")
     else:
         try:
             value = float(cell)

@@ -1,4 +1,4 @@
-"""Conditions on metrics, as ``accuracy>=0.9`` or ``min(loss)<0.1``: read, and held against a job's series."""
+"""Conditions on metrics, such as ``accuracy>=0.9`` or ``min(loss)<0.1``: parsed, and judged by a job's series."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A condition held against what a job measured."""
+    """Whether a condition holds for a job's series."""
 
     condition: Condition
     holds: bool
@@ -109,22 +109,22 @@ def _condition(match: re.Match[str]) -> Condition:
 
 
 def judge(conditions: Sequence[Condition], series: Sequence[SeriesRow]) -> list[Verdict]:
-    """Hold conditions against a job's series; of several learners the first one's counts."""
+    """Judge conditions by a job's series; of several learners the first one's counts."""
     return [_verdict(condition, series) for condition in conditions]
 
 
 def _verdict(condition: Condition, series: Sequence[SeriesRow]) -> Verdict:
-    wanted = condition.metric.lower()
+    name = condition.metric.lower()
     fitting = [
         row
         for row in series
-        if row.kind == "value" and row.points and (row.name.lower() == wanted or _ends(row.name, wanted))
+        if row.kind == "value" and row.points and (row.name.lower() == name or _ends(row.name, name))
     ]
     if not fitting:
         names = ", ".join(dict.fromkeys(row.name for row in series if row.kind == "value" and row.points))
         there = f"; there are {names}" if names else ", nor was any other metric"
         return Verdict(condition, False, None, f"{condition.metric} was never reported{there}")
-    row = min(fitting, key=lambda each: (each.learner, each.name.lower() != wanted, len(each.name)))
+    row = min(fitting, key=lambda each: (each.learner, each.name.lower() != name, len(each.name)))
     field = {"last": row.last, "min": row.minimum, "max": row.maximum}[condition.which]
     value = math.nan if field is None else field
     holds = OPERATORS[condition.operator](value, condition.value)
@@ -134,5 +134,5 @@ def _verdict(condition: Condition, series: Sequence[SeriesRow]) -> Verdict:
     return Verdict(condition, holds, value, sentence)
 
 
-def _ends(name: str, wanted: str) -> bool:
-    return name.lower().endswith(f"/{wanted}")
+def _ends(series_name: str, name: str) -> bool:
+    return series_name.lower().endswith(f"/{name}")

@@ -1,4 +1,4 @@
-"""From records to rows: points, roll-ups and the offset in one transaction, so each record counts once."""
+"""Writes records as rows: points, roll-ups and the offset in one transaction, so each record counts once."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 from workbench.clock import now_us
 from workbench.errors import CannotWrite, InputMissing, TryAgain
 from workbench.learner.texts import clean, clean_json
-from workbench.metrics.columns import Column, Kind, metric_columns, time_of, usage_columns
-from workbench.metrics.records import Batch, read_records
+from workbench.metrics.columns import SeriesKind, SeriesPoints, metric_columns, time_of, usage_columns
+from workbench.metrics.records import RecordBatch, read_records
 from workbench.metrics.rollup import roll_up
 from workbench.store.db.database import Store
 from workbench.store.db.rows import dump
@@ -22,12 +22,12 @@ from workbench.store.db.rows import dump
 LIMIT_BYTES: Final = 4 << 20
 """What one transaction takes in by default: some 200,000 points."""
 
-SAID_MOST: Final = 3
-"""Reasons that are said of one batch."""
+REPORTS_MAX: Final = 3
+"""How many reasons are reported of one batch."""
 
 Statement: TypeAlias = tuple[str, tuple[Any, ...]]
-Found: TypeAlias = tuple[Kind, str, Column]
-Columns: TypeAlias = dict[tuple[Kind, str], Column]
+NamedPoints: TypeAlias = tuple[SeriesKind, str, SeriesPoints]
+Columns: TypeAlias = dict[tuple[SeriesKind, str], SeriesPoints]
 
 PATH_CHARACTERS: Final = 4096
 TEXT_CHARACTERS: Final = 1000
@@ -49,7 +49,7 @@ class _Learner:
     job_id: str
     attempt: int
     learner: int
-    say: Callable[[str], object]
+    report: Callable[[str], object]
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -64,20 +64,20 @@ def ingest(
     records_file: Path,
     *,
     limit_bytes: int = LIMIT_BYTES,
-    say: Callable[[str], object] = lambda text: None,
+    report: Callable[[str], object] = lambda text: None,
 ) -> bool:
     """Take in the next whole records of a learner.
 
     Return whether there were any, so that the caller asks again.
 
     Records that are in the store already are passed over by their sequence number. Records that cannot be
-    understood or kept are left out and counted in one of the learner's notes; ``say`` is called with the reasons.
+    understood or kept are left out and counted in one of the learner's notes; ``report`` is called with the reasons.
 
     Raises:
         ConfigError: the records are of a newer format.
         CannotWrite: the disk is full; nothing was taken in, and the same call works later.
     """
-    source = _Learner(store, job_id, attempt, learner, _first_only(say))
+    source = _Learner(store, job_id, attempt, learner, _first_only(report))
     offset, _ = _position(source)
     batch = read_records(records_file, offset, limit_bytes=limit_bytes)
     if batch.end == offset:
@@ -91,17 +91,17 @@ def ingest(
     return True
 
 
-def _first_only(say: Callable[[str], object]) -> Callable[[str], None]:
+def _first_only(report: Callable[[str], object]) -> Callable[[str], None]:
     """Let only the first reasons of a batch through: of a learner that writes garbage all are alike."""
-    left = SAID_MOST
+    left = REPORTS_MAX
 
-    def say_first(text: str) -> None:
+    def report_first(text: str) -> None:
         nonlocal left
         if left > 0:
             left -= 1
-            say(text)
+            report(text)
 
-    return say_first
+    return report_first
 
 
 def _position(source: _Learner) -> tuple[int, int]:
@@ -110,7 +110,7 @@ def _position(source: _Learner) -> tuple[int, int]:
     return (found[0], found[1]) if found else (0, 0)
 
 
-def _take(source: _Learner, batch: Batch, seq: int) -> None:
+def _take(source: _Learner, batch: RecordBatch, seq: int) -> None:
     """Take in a batch all at once; where the store refuses something of it, record by record."""
     try:
         with source.store.atomic():
@@ -118,8 +118,8 @@ def _take(source: _Learner, batch: Batch, seq: int) -> None:
     except _STORE_TROUBLES:
         raise
     except Exception as error:
-        source.say(
-            f"records of {source.job_id}, learner {source.learner}, are taken in one by one: {_words(error)}"
+        source.report(
+            f"records of {source.job_id}, learner {source.learner}, are taken in one by one: {_error_text(error)}"
         )
         seq_now, left_out = _take_one_by_one(source, batch, seq)
     if left_out:
@@ -131,7 +131,7 @@ def _take(source: _Learner, batch: Batch, seq: int) -> None:
     )
 
 
-def _take_together(source: _Learner, batch: Batch, seq: int) -> tuple[int, int]:
+def _take_together(source: _Learner, batch: RecordBatch, seq: int) -> tuple[int, int]:
     """Return the last sequence number, and how many records were left out."""
     left_out = batch.garbage
     columns: Columns = {}
@@ -147,7 +147,7 @@ def _take_together(source: _Learner, batch: Batch, seq: int) -> tuple[int, int]:
             found, more = _understand(source, record)
         except Exception as error:  # whatever stands in it, the others count
             left_out += 1
-            source.say(_left_out_words(source, record, error))
+            source.report(_left_out_message(source, record, error))
             continue
         _collect(columns, found)
         statements += more
@@ -155,7 +155,7 @@ def _take_together(source: _Learner, batch: Batch, seq: int) -> tuple[int, int]:
     return seq, left_out
 
 
-def _take_one_by_one(source: _Learner, batch: Batch, seq: int) -> tuple[int, int]:
+def _take_one_by_one(source: _Learner, batch: RecordBatch, seq: int) -> tuple[int, int]:
     """Do the same when some record can be understood, but not be kept."""
     left_out = batch.garbage
     for record in batch.records:
@@ -175,16 +175,16 @@ def _take_one_by_one(source: _Learner, batch: Batch, seq: int) -> tuple[int, int
             raise
         except Exception as error:
             left_out += 1
-            source.say(_left_out_words(source, record, error))
+            source.report(_left_out_message(source, record, error))
     return seq, left_out
 
 
-def _is_next(record: Mapping[str, Any], seq: int, batch: Batch) -> bool:
+def _is_next(record: Mapping[str, Any], seq: int, batch: RecordBatch) -> bool:
     """Say whether a sequence number may be true: each takes a line, and one that is made up would hide what follows."""
     return bool(record["seq"] <= seq + batch.end)
 
 
-def _understand(source: _Learner, record: Mapping[str, Any]) -> tuple[list[Found], list[Statement]]:
+def _understand(source: _Learner, record: Mapping[str, Any]) -> tuple[list[NamedPoints], list[Statement]]:
     kind = record["kind"]
     if (to_columns := _TO_COLUMNS.get(kind)) is not None:
         return list(to_columns(record)), []
@@ -193,7 +193,7 @@ def _understand(source: _Learner, record: Mapping[str, Any]) -> tuple[list[Found
     return [], []
 
 
-def _collect(columns: Columns, found: list[Found]) -> None:
+def _collect(columns: Columns, found: list[NamedPoints]) -> None:
     for kind, name, column in found:
         if known := columns.get((kind, name)):
             known.extend(column)
@@ -213,13 +213,11 @@ def _count_left_out(source: _Learner, count: int) -> None:
         source.store.execute(*statement)
 
 
-def _left_out_words(source: _Learner, record: Mapping[str, Any], error: Exception) -> str:
-    return (
-        f"record {record['seq']} of {source.job_id}, learner {source.learner}, is left out: {_words(error)}"
-    )
+def _left_out_message(source: _Learner, record: Mapping[str, Any], error: Exception) -> str:
+    return f"record {record['seq']} of {source.job_id}, learner {source.learner}, is left out: {_error_text(error)}"
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return clean(f"{type(error).__name__}: {error}", 300)
 
 
@@ -238,7 +236,7 @@ def _write_points(source: _Learner, columns: Columns) -> None:
             _write_series(source, kind, name, column, revision)
 
 
-def _write_series(source: _Learner, kind: Kind, name: str, column: Column, revision: int) -> None:
+def _write_series(source: _Learner, kind: SeriesKind, name: str, column: SeriesPoints, revision: int) -> None:
     store = source.store
     series, before = _series(source, kind, name)
     table, cells = ("texts", column.texts) if kind == "text" else ("points", column.values)
@@ -279,7 +277,7 @@ def _write_series(source: _Learner, kind: Kind, name: str, column: Column, revis
         roll_up(store, series, before, column)
 
 
-def _series(source: _Learner, kind: Kind, name: str) -> tuple[int, int]:
+def _series(source: _Learner, kind: SeriesKind, name: str) -> tuple[int, int]:
     """Return id and number of points of a series, which is made when it is new."""
     key = (source.job_id, source.learner, kind, name)
     sql = "SELECT id, points FROM series WHERE job_id = ? AND learner = ? AND kind = ? AND name = ?"
@@ -292,7 +290,7 @@ def _series(source: _Learner, kind: Kind, name: str) -> tuple[int, int]:
 
 
 def _checkpoint_statements(key: tuple[str, int, int], record: Mapping[str, Any]) -> Iterator[Statement]:
-    """Yield what keeps a checkpoint; ``key`` is the learner's job, attempt and number.
+    """Yield the statements that store a checkpoint; ``key`` is the learner's job, attempt and number.
 
     Raises:
         ValueError, TypeError, KeyError, OverflowError: the record is not what it should be.
@@ -304,16 +302,16 @@ def _checkpoint_statements(key: tuple[str, int, int], record: Mapping[str, Any])
         "DELETE FROM checkpoints WHERE job_id = ? AND attempt = ? AND learner = ? AND path = ? AND step IS ?",
         (*key, path, step),
     )
-    said = [_object(record.get(name)) for name in ("metrics", "metadata")]
+    objects = [_object(record.get(name)) for name in ("metrics", "metadata")]
     yield (
         "INSERT OR REPLACE INTO checkpoints (job_id, attempt, learner, seq, time_us, path, step, metrics, "
         "metadata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*key, record["seq"], time_of(record["time"]), path, step, *said),
+        (*key, record["seq"], time_of(record["time"]), path, step, *objects),
     )
 
 
 def _progress_statements(key: tuple[str, int, int], record: Mapping[str, Any]) -> Iterator[Statement]:
-    """Yield what keeps how far a learner says it is; raises as :func:`_checkpoint_statements` does."""
+    """Yield the statement that stores a learner's progress; raises as :func:`_checkpoint_statements` does."""
     job_id, attempt, learner = key
     fraction = None if record.get("fraction") is None else float(record["fraction"])
     if fraction is not None:
@@ -327,7 +325,7 @@ def _progress_statements(key: tuple[str, int, int], record: Mapping[str, Any]) -
 
 
 def _note_statements(key: tuple[str, int, int], record: Mapping[str, Any]) -> Iterator[Statement]:
-    """Yield what keeps a note; raises as :func:`_checkpoint_statements` does."""
+    """Yield the statement that stores a note; raises as :func:`_checkpoint_statements` does."""
     level = record.get("level") or "info"
     yield (
         "INSERT OR REPLACE INTO notes (job_id, attempt, learner, seq, time_us, level, text) "
@@ -357,7 +355,7 @@ def _object(value: Any) -> str:
     return found
 
 
-_TO_COLUMNS: Final[Mapping[str, Callable[[Mapping[str, Any]], Iterable[Found]]]] = {
+_TO_COLUMNS: Final[Mapping[str, Callable[[Mapping[str, Any]], Iterable[NamedPoints]]]] = {
     "metrics": metric_columns,
     "usage": usage_columns,
 }

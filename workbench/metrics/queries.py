@@ -1,4 +1,4 @@
-"""Reading what was ingested: series, points, latest values, usage, checkpoints, progress, notes."""
+"""Reads what was ingested: series, points, latest values, usage, checkpoints, progress, notes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SERIES_COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRow:
-    """A saved state that a learner told of."""
+    """A checkpoint that a learner reported."""
 
     job_id: JobId
     attempt: int
@@ -37,7 +37,7 @@ class CheckpointRow:
 
 @dataclass(frozen=True, slots=True)
 class ProgressRow:
-    """How far a learner says it is."""
+    """A learner's reported progress."""
 
     learner: int
     attempt: int
@@ -49,7 +49,7 @@ class ProgressRow:
 
 @dataclass(frozen=True, slots=True)
 class NoteRow:
-    """What an agent or collector had to say, in words."""
+    """A message of an agent or collector."""
 
     attempt: int
     learner: int
@@ -70,13 +70,13 @@ class UsageRow:
 
 def series(store: Store, job_id: str, *, kinds: Iterable[str] = NUMERIC, since: int = 0) -> list[SeriesRow]:
     """List a job's series by learner and name; ``since`` leaves out those whose revision is not above it."""
-    wanted = list(kinds)
-    marks = ", ".join("?" * len(wanted))
+    selected = list(kinds)
+    marks = ", ".join("?" * len(selected))
     sql = (
         f"SELECT {_SERIES_COLUMNS} FROM series WHERE job_id = ? AND kind IN ({marks}) AND revision > ? "
         "ORDER BY learner, kind DESC, name"
     )
-    return [SeriesRow(*row) for row in store.rows(sql, (job_id, *wanted, since))]
+    return [SeriesRow(*row) for row in store.rows(sql, (job_id, *selected, since))]
 
 
 def points(store: Store, series_id: int, *, since_seq: int = 0, limit: int | None = None) -> list[Point]:
@@ -105,14 +105,14 @@ def latest(store: Store, job_id: str) -> dict[str, float]:
 
 def latest_of(store: Store, job_ids: Iterable[str]) -> dict[str, dict[str, float]]:
     """Return :func:`latest` of many jobs at once, for lists."""
-    wanted = list(job_ids)
-    marks = ", ".join("?" * len(wanted))
+    selected = list(job_ids)
+    marks = ", ".join("?" * len(selected))
     sql = (
         f"SELECT job_id, name, last FROM series WHERE job_id IN ({marks}) AND kind = 'value' "
         "ORDER BY learner DESC, name"
     )
-    found: dict[str, dict[str, float]] = {job_id: {} for job_id in wanted}
-    for job_id, name, last in store.rows(sql, wanted):
+    found: dict[str, dict[str, float]] = {job_id: {} for job_id in selected}
+    for job_id, name, last in store.rows(sql, selected):
         found[job_id][name] = math.nan if last is None else last
     return found
 
@@ -162,13 +162,13 @@ def checkpoints(store: Store, job_id: str) -> list[CheckpointRow]:
 
 
 def progress(store: Store, job_id: str) -> list[ProgressRow]:
-    """Return how far each learner says it is."""
+    """Return the reported progress of each learner."""
     sql = "SELECT learner, attempt, time_us, fraction, text FROM progress WHERE job_id = ? ORDER BY learner"
     return [ProgressRow(*row) for row in store.rows(sql, (job_id,))]
 
 
 def notes(store: Store, job_id: str) -> list[NoteRow]:
-    """List what agents and collectors had to say, in order."""
+    """List the notes of agents and collectors, in order."""
     sql = (
         "SELECT attempt, learner, time_us, level, text FROM notes WHERE job_id = ? "
         "ORDER BY attempt, time_us, learner"

@@ -21,7 +21,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class RecordBatch:
     """Some records that stand one after the other."""
 
     records: tuple[dict[str, Any], ...]
@@ -32,7 +32,7 @@ class Batch:
     """Lines that are no records."""
 
 
-def read_records(file: Path, offset: int, *, limit_bytes: int) -> Batch:
+def read_records(file: Path, offset: int, *, limit_bytes: int) -> RecordBatch:
     """Read about ``limit_bytes`` of records from an offset on, at least one when there is a whole one.
 
     A file that has become shorter than the offset was written anew and is read from its start; sequence
@@ -51,14 +51,14 @@ def read_records(file: Path, offset: int, *, limit_bytes: int) -> Batch:
                 data += stream.readline(LINE_BYTES)
                 if not data.endswith(b"\n"):
                     end = _end_of_line(stream)
-                    return Batch((), offset, 0) if end is None else Batch((), end, 1)
+                    return RecordBatch((), offset, 0) if end is None else RecordBatch((), end, 1)
     except FileNotFoundError:
-        return Batch((), offset, 0)
+        return RecordBatch((), offset, 0)
     except OSError as error:
         raise read_failure(error, file) from error
     whole = data.rfind(b"\n") + 1
     records, garbage = _parse(data[:whole], file, at_start=offset == 0)
-    return Batch(tuple(records), offset + whole, garbage)
+    return RecordBatch(tuple(records), offset + whole, garbage)
 
 
 def _end_of_line(stream: BinaryIO) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from workbench.metrics.columns import Column
+from workbench.metrics.columns import SeriesPoints
 from workbench.store.db.database import Store
 
 Number = TypeVar("Number", int, float)
@@ -52,7 +52,7 @@ def levels_of(points: int) -> int:
     return level
 
 
-def roll_up(store: Store, series: int, before: int, column: Column) -> None:
+def roll_up(store: Store, series: int, before: int, column: SeriesPoints) -> None:
     """Add new points to a series' levels; ``before`` is how many it had. Within a transaction."""
     after = before + len(column.times)
     if before:
@@ -66,7 +66,7 @@ def roll_up(store: Store, series: int, before: int, column: Column) -> None:
         store.executemany(_UPSERT, [(series, level, *partial) for partial in partials])
 
 
-def first_level(before: int, column: Column) -> list[Partial]:
+def first_level(before: int, column: SeriesPoints) -> list[Partial]:
     """Make partial buckets of level 1 of new points; ``before`` is how many points the series had."""
     steps, times, values = column.steps, column.times, column.values
     clean = None not in values

@@ -36,21 +36,23 @@ class MetricRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class MetricTable:
     """A table that is read once, from its first row to its last."""
 
     columns: tuple[str, ...]
     rows: Iterator[MetricRow]
 
 
-def table(store: Store, job_id: str, *, learner: int | None = None, attempt: int | None = None) -> Table:
+def table(
+    store: Store, job_id: str, *, learner: int | None = None, attempt: int | None = None
+) -> MetricTable:
     """Return a job's metrics by step, of all learners and attempts or of one."""
     found = series(store, job_id, kinds=("value", "etime"))
-    wanted = [row for row in found if learner in (None, row.learner)]
-    columns = tuple(dict.fromkeys(row.name for row in wanted))
-    cells = heapq.merge(*(_cells(store, row) for row in wanted), key=lambda cell: cell[0])
+    selected = [row for row in found if learner in (None, row.learner)]
+    columns = tuple(dict.fromkeys(row.name for row in selected))
+    cells = heapq.merge(*(_cells(store, row) for row in selected), key=lambda cell: cell[0])
     rows = _grouped(cells)
-    return Table(columns, (row for row in rows if attempt in (None, row.attempt)))
+    return MetricTable(columns, (row for row in rows if attempt in (None, row.attempt)))
 
 
 def _cells(store: Store, row: SeriesRow) -> Iterator[tuple[_Key, str, Point]]:

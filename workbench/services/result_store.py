@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workbench.data.stores.model import Store
-    from workbench.data.stores.transfer import Moving
+    from workbench.data.stores.model import JobDataStore
+    from workbench.data.stores.transfer import StoreTransfer
     from workbench.paths import Home
     from workbench.spec import JobSpec
 
@@ -19,7 +19,7 @@ SHARED_CHECKPOINTS = "_wml_checkpoints"
 class ResultStore:
     """Where a job's results are."""
 
-    store: Store
+    store: JobDataStore
     job_id: str
     shared_checkpoints: bool
 
@@ -40,16 +40,16 @@ class ResultStore:
         """Where that is, for people."""
         return self.results if self.store.is_folder else f"{self.store.address} {self.results}"
 
-    def moving(self, home: Home) -> Moving:
+    def moving(self, home: Home) -> StoreTransfer:
         """Return what copies from it.
 
         Raises:
             FabricError: its credentials are not kept any more, or rclone is missing.
         """
         from workbench.controller.runtime.secrets import read_secrets
-        from workbench.data.stores.transfer import Moving
+        from workbench.data.stores.transfer import StoreTransfer
 
-        return Moving(self.store, read_secrets(home, self.job_id))
+        return StoreTransfer(self.store, read_secrets(home, self.job_id))
 
 
 def result_store(spec: JobSpec, job_id: str) -> ResultStore | None:

@@ -13,7 +13,7 @@ from workbench.terminal.console import confirm, is_terminal, narrate, person_pre
 
 if TYPE_CHECKING:
     from workbench.data.code.bounds import CodeExcess
-    from workbench.data.code.snapshot import Taking
+    from workbench.data.code.snapshot import SnapshotOptions
 
 SILENT_SECONDS: Final = 3.0
 """So long nothing is said of work that goes on, first and between two lines."""
@@ -22,7 +22,7 @@ _agreed: set[Path] = set()
 """Of which code a person has said that all of it is taken: the jobs of a sweep do not ask again."""
 
 
-def taking_code(*, quiet: bool, asks: bool = True, scratch: Path | None = None) -> Taking:
+def taking_code(*, quiet: bool, asks: bool = True, scratch: Path | None = None) -> SnapshotOptions:
     """Return how code is taken where a person may sit at the terminal.
 
     Args:
@@ -30,10 +30,10 @@ def taking_code(*, quiet: bool, asks: bool = True, scratch: Path | None = None) 
         asks: whether that person may be asked.
         scratch: where code is put that is only looked at; None puts it into the home.
     """
-    from workbench.data.code.snapshot import Taking
+    from workbench.data.code.snapshot import SnapshotOptions
 
-    plain = Taking()
-    return Taking(
+    plain = SnapshotOptions()
+    return SnapshotOptions(
         agree=_agree if asks else plain.agree,
         progress=plain.progress if quiet else _CodeProgress(),
         scratch=scratch,

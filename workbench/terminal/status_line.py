@@ -10,7 +10,7 @@ from workbench.formats import duration, short, size
 from workbench.terminal.console import is_terminal, narrate
 
 if TYPE_CHECKING:
-    from workbench.data.stores.transfer import Progress
+    from workbench.data.stores.transfer import TransferProgress
 
 CLEAR = "\r\x1b[K"
 
@@ -66,7 +66,7 @@ def _columns() -> int:
         return 80
 
 
-def progress_text(progress: Progress) -> str:
+def progress_text(progress: TransferProgress) -> str:
     """Return how far a copy is: ``42 %, 1.2 GiB of 2.9 GiB, 110 MiB/s, 15 s left``."""
     parts = [f"{size(progress.done_bytes)} of {size(progress.total_bytes)}"]
     if progress.total_bytes:

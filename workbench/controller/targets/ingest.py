@@ -296,7 +296,7 @@ class JournalIngestion:
                 one.learner,
                 one.records,
                 limit_bytes=CHUNK_BYTES,
-                say=self._log.say,
+                report=self._log.say,
             )
         except (CannotWrite, TryAgain):
             raise

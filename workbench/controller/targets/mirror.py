@@ -345,13 +345,13 @@ def fetch_stored(home: Home, job_id: str, runner: Runner) -> None:
         runner.bring_folder(stored.results_path(job_id), job.results)
         return
     from workbench.controller.runtime.secrets import read_secrets
-    from workbench.data.stores.transfer import Moving
+    from workbench.data.stores.transfer import StoreTransfer
 
     wanted: list[tuple[str, Path, tuple[str, ...]]] = [(stored.results_path(job_id), job.results, OURS)]
     if not spec.checkpoints.shared:
         wanted.append((stored.results_path(job_id, CHECKPOINTS), job.checkpoints, ()))
     try:
-        moving = Moving(stored, read_secrets(home, job_id))
+        moving = StoreTransfer(stored, read_secrets(home, job_id))
         for path, target, exclude in wanted:
             if moving.files(path):
                 target.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -179,13 +179,13 @@ def _normal(name: str) -> str | None:
     return "/".join(parts)
 
 
-def _refuse_too_large(archive: Path, members: list[Member], place: Path) -> None:
+def _refuse_too_large(archive: Path, members: list[Member], target: Path) -> None:
     total = sum(member.size for member in members)
     if len(members) > _MEMBERS_MAX:
         raise InputMissing(f"{archive} has {len(members):,} members; at most {_MEMBERS_MAX:,} are taken")
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(target).free
     if total > free:
-        raise CannotWrite(f"{archive} needs {total:,} bytes unpacked, and {place} has {free:,} left")
+        raise CannotWrite(f"{archive} needs {total:,} bytes unpacked, and {target} has {free:,} left")
 
 
 def _write_all(archive: Path, members: list[Member], folder: Path) -> list[str]:

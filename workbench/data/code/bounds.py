@@ -1,4 +1,4 @@
-"""How much code is taken without asking, and what is said of more than that."""
+"""Limits on how much code is taken without asking, and the refusal of more."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ INSTEAD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is taken without asking; each counts for itself."""
+    """What is taken without asking; each limit counts by itself."""
 
     size_bytes: float = 1_048_576_000
     """``1GB``, as manifests count."""
     files: float = 100_000
     seconds: float = 60
-    """How long a folder is looked through before anything of it is read."""
+    """How long a folder may be listed before any file is read."""
 
 
 USUAL: Final = Bounds()
@@ -68,12 +68,12 @@ def excess(
 
 
 def too_much(found: CodeExcess) -> UsageError:
-    """Return the refusal of it."""
+    """Return the error for code over the limits."""
     return UsageError(str(found), hint=INSTEAD)
 
 
 def megabytes(size: int) -> str:
-    """Return a size in MB, as it is said of code."""
+    """Return a size as text, in MB, kB or B."""
     if size >= 1_000_000:
         return f"{size / 1_000_000:,.0f} MB"
     return f"{size / 1000:,.0f} kB" if size >= 1000 else f"{size} B"

@@ -1,4 +1,4 @@
-"""Which folders are never taken as code, or only when that is said in so many words."""
+"""Refuses folders that are never taken as code, or only with ``--code-anyway``."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def is_home(folder: str) -> bool:
 
 
 def check_chosen(folder: Path, home: Home, *, anyway: bool) -> None:
-    """See that a folder may be taken as code.
+    """Check that a folder may be taken as code.
 
     Args:
-        folder: it.
-        home: ours, which need not be there yet.
-        anyway: whether it was said that it is taken though it is more than a project.
+        folder: the folder.
+        home: the home of this installation, which may not exist yet.
+        anyway: whether ``--code-anyway`` was given.
 
     Raises:
         UsageError: it is a home of fabric or in one; or it is somebody's whole home folder, a file system's
-            root, a folder above these, or one of keys, and ``anyway`` was not said.
+            root, a folder above these, or one of keys, and ``anyway`` is false.
     """
     real = os.path.realpath(folder)
     if found := _home_around(real, home):
@@ -84,8 +84,8 @@ def _too_broad(real: str) -> str:
 
 def _home_folders() -> Iterator[str]:
     """Yield the home folder that the environment names, and the one that the system knows."""
-    if told := os.environ.get("HOME"):
-        yield os.path.realpath(told)
+    if folder := os.environ.get("HOME"):
+        yield os.path.realpath(folder)
     with suppress(ImportError, KeyError):
         import pwd
 

@@ -1,4 +1,4 @@
-"""What git knows of a folder of code: commit, branch, remote, what is not committed. Without git nothing.
+"""Reads the git state of a folder of code: commit, branch, remote and uncommitted changes.
 
 All of it is read-only and bounded in time; the remote's address is kept without the credentials that it may
 hold.
@@ -72,7 +72,7 @@ class _Git:
             "LC_ALL": "C",
         }
 
-    def run(self, *words: str) -> bytes | None:
+    def run(self, *arguments: str) -> bytes | None:
         """Return what a git command printed, or None when it failed, took too long or there is no git."""
         argv = [
             "git",
@@ -82,7 +82,7 @@ class _Git:
             "core.fsmonitor=false",
             "-c",
             "core.quotePath=true",
-            *words,
+            *arguments,
         ]
         try:
             done = subprocess.run(

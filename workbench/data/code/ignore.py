@@ -81,12 +81,12 @@ class Rules:
 
 
 def rules_of(folder: Path) -> Rules:
-    """Return the rules of a folder that is about to be snapped, with those of its repository."""
+    """Return the rules of a folder of which a snapshot is taken, with those of its repository."""
     root = next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
-    way = folder.relative_to(root).parts
+    parts = folder.relative_to(root).parts
     rules = _rules("", str(root), None, more=_read(f"{root}/.git/info/exclude"))
     here = root
-    for part in way:
+    for part in parts:
         here = here / part
         if rules.excludes(part, is_folder=True):
             # The folder was named although the repository leaves it out, so only its own rules can be meant.

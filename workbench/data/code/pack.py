@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
-from workbench.data.code.scan import Found, Progress
+from workbench.data.code.scan import CodeEntry, Progress
 from workbench.errors import CannotWrite
 
 _LEVEL: Final = 4
@@ -35,21 +35,21 @@ class ChangedMeanwhile(Exception):
 class _Checked:
     """A file that is hashed while it is packed."""
 
-    def __init__(self, stream: IO[bytes], told: Callable[[int], None]) -> None:
+    def __init__(self, stream: IO[bytes], progress: Callable[[int], None]) -> None:
         self._stream = stream
-        self._told = told
+        self._progress = progress
         self.digest = hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
         """Read on."""
         data = self._stream.read(size)
         self.digest.update(data)
-        self._told(len(data))
+        self._progress(len(data))
         return data
 
 
 def pack(
-    folder: Path, entries: Sequence[Found], target: Path, progress: Progress, *, whole: bool = True
+    folder: Path, entries: Sequence[CodeEntry], target: Path, progress: Progress, *, whole: bool = True
 ) -> None:
     """Pack these entries of a folder; not the ``whole`` of it is only as much as somebody looks at.
 
@@ -60,13 +60,13 @@ def pack(
     total = sum(entry.size for entry in entries)
     done = 0
 
-    def told(size: int) -> None:
+    def progress_of(size: int) -> None:
         nonlocal done
         done += size
         progress("pack", done, total)
 
     def cut(size: int) -> None:
-        told(size)
+        progress_of(size)
         if done > LOOKED_AT_BYTES and stream.tell() > LOOKED_AT_PACKED_BYTES:
             raise _Enough
 
@@ -77,7 +77,7 @@ def pack(
     try:
         with os.fdopen(descriptor, "wb") as stream:
             with suppress(_Enough):
-                _write(folder, entries, stream, told if whole else cut)
+                _write(folder, entries, stream, progress_of if whole else cut)
             stream.flush()
             os.fsync(stream.fileno())
         Path(temporary).replace(target)
@@ -87,16 +87,18 @@ def pack(
         Path(temporary).unlink(missing_ok=True)
 
 
-def _write(folder: Path, entries: Sequence[Found], stream: IO[bytes], told: Callable[[int], None]) -> None:
+def _write(
+    folder: Path, entries: Sequence[CodeEntry], stream: IO[bytes], progress: Callable[[int], None]
+) -> None:
     with (
         gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=stream, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
     ):
         for entry in sorted(entries, key=lambda found: os.fsencode(found.path)):
-            _add(archive, folder, entry, told)
+            _add(archive, folder, entry, progress)
 
 
-def _add(archive: tarfile.TarFile, folder: Path, entry: Found, told: Callable[[int], None]) -> None:
+def _add(archive: tarfile.TarFile, folder: Path, entry: CodeEntry, progress: Callable[[int], None]) -> None:
     info = tarfile.TarInfo(entry.path)
     info.mode = 0o755 if entry.executable or entry.kind == "folder" else 0o644
     if entry.kind == "folder":
@@ -112,11 +114,11 @@ def _add(archive: tarfile.TarFile, folder: Path, entry: Found, told: Callable[[i
     except OSError as error:
         raise ChangedMeanwhile(entry.path) from error
     with stream:
-        checked = _Checked(stream, told)
+        checked = _Checked(stream, progress)
         try:
             archive.addfile(info, checked)
         except OSError as error:
-            # tarfile's own words for a file that is shorter than it was; a full disk has a number.
+            # tarfile's own message for a file that is shorter than it was; a full disk has a number.
             if error.errno is None:
                 raise ChangedMeanwhile(entry.path) from error
             raise

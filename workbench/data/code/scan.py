@@ -1,8 +1,7 @@
-"""Looks through a folder of code: what belongs to its snapshot, with each file's content hash.
+"""Scans a folder of code: the entries of its snapshot, with each file's content hash.
 
-A file that has the size, times and inode of the last look is not read again. What was changed within the
-clock's grain of that look is not trusted, as git does it: a change right after a look can leave all of them
-the same.
+A file with the size, times and inode of the last scan is not read again. A file that changed within the clock's
+resolution of that scan is read again, as git does: such a change can leave all of them the same.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from workbench.data.code.bounds import UNBOUNDED, Bounds, CodeExcess, excess, to
 from workbench.data.code.credentials import is_credential, is_key
 from workbench.data.code.folder_guard import IDENTITY, is_home
 from workbench.data.code.ignore import Rules, rules_of
-from workbench.data.code.scan_cache import FileFacts, Remembered
+from workbench.data.code.scan_cache import FileFacts, ScanCache
 from workbench.errors import InputMissing
 
 _CHUNK_BYTES: Final = 1 << 20
 _HEAD_BYTES: Final = 1 << 16
 _NAMED_MAX: Final = 5
-_ENTRIES_BETWEEN_LOOKS: Final = 1024
-"""At the clock, and at who wants to know how far it is."""
+_ENTRIES_A_REPORT: Final = 1024
+"""How many entries are listed between two looks at the clock and two reports of progress."""
 
 TAKEN: Final = "in"
 LEFT_OUT: Final = "out"
@@ -40,7 +39,7 @@ what nobody knows yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CodeEntry:
     """One file, folder or link of a snapshot."""
 
     path: str
@@ -57,9 +56,9 @@ class Found:
 
 @dataclass(slots=True)
 class Scan:
-    """What was found."""
+    """The result of a scan."""
 
-    entries: list[Found] = field(default_factory=list)
+    entries: list[CodeEntry] = field(default_factory=list)
     excluded: list[str] = field(default_factory=list)
     """Paths that were left out, folders with a slash at their end."""
     skipped: list[str] = field(default_factory=list)
@@ -70,8 +69,8 @@ class Scan:
     """Keys and credentials, which were left out although no pattern says so."""
     homes: list[str] = field(default_factory=list)
     """Homes of fabric, which are always left out."""
-    remembered: Remembered = field(default_factory=Remembered)
-    """What the next look can trust."""
+    remembered: ScanCache = field(default_factory=ScanCache)
+    """The cache for the next scan."""
 
     def code_hash(self) -> str:
         """Return the hash over names, kinds, modes and contents, and nothing else."""
@@ -85,8 +84,8 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """How a folder is looked through."""
+class ScanOptions:
+    """What a scan leaves out, and its limits."""
 
     never: tuple[Path, ...] = ()
     """Folders and files that are left out wherever they lie: our home, a manifest with passwords."""
@@ -100,26 +99,26 @@ class Terms:
     progress: Progress = lambda *_: None
 
 
-def scan_folder(folder: Path, before: Remembered, terms: Terms = Terms()) -> Scan:
-    """Look through a folder.
+def scan_folder(folder: Path, before: ScanCache, options: ScanOptions = ScanOptions()) -> Scan:
+    """Scan a folder.
 
     Args:
         folder: absolute.
-        before: what the last look remembered.
-        terms: what is left out, and how much may be taken.
+        before: the cache of the last scan.
+        options: what is left out, and how much may be taken.
 
     Raises:
         InputMissing: something in it cannot be read, or a link leads out of it.
         UsageError: it is more than is taken without asking.
     """
-    scanner = _Scanner(folder, before, terms)
+    scanner = _Scanner(folder, before, options)
     try:
         return scanner.scanned()
     except FileNotFoundError as error:
         raise InputMissing(f"the code folder {folder} is not there any more") from error
     except _OutOfTime:
         scanner.check_bounds(is_whole=False)
-        return scan_folder(folder, before, replace(terms, bounds=UNBOUNDED))
+        return scan_folder(folder, before, replace(options, bounds=UNBOUNDED))
 
 
 def _leads_out(folder: Path, outward: list[str]) -> InputMissing:
@@ -134,7 +133,7 @@ def _leads_out(folder: Path, outward: list[str]) -> InputMissing:
 
 
 class _OutOfTime(Exception):
-    """A folder takes longer to look through than is spent on it without asking."""
+    """Listing a folder takes longer than its limit."""
 
 
 class _Unread(NamedTuple):
@@ -148,25 +147,25 @@ class _Unread(NamedTuple):
 
 
 class _Scanner:
-    """One look: first at names and sizes, then, if that is not too much, into files that changed."""
+    """One scan: names and sizes first, then, if they are within the limits, the content of files that changed."""
 
-    def __init__(self, folder: Path, before: Remembered, terms: Terms) -> None:
+    def __init__(self, folder: Path, before: ScanCache, options: ScanOptions) -> None:
         self.scan = Scan()
         self._folder = folder
         self._root = str(folder)
         self._real_root = os.path.realpath(folder)
         self._before = before
-        self._terms = terms
-        self._never = {os.path.realpath(path) for path in terms.never}
+        self._options = options
+        self._never = {os.path.realpath(path) for path in options.never}
         self._never_named = {Path(path).name for path in self._never}
-        self._found: list[Found | _Unread] = []
-        self._looked_at = self._told = 0
+        self._found: list[CodeEntry | _Unread] = []
+        self._listed_count = self._reported_count = 0
         self._started_ns = time.time_ns()
-        self._ends = time.monotonic() + terms.bounds.seconds
+        self._ends = time.monotonic() + options.bounds.seconds
 
     def scanned(self) -> Scan:
-        """Look, and return what was found."""
-        if not self._walk(self._root, "", self._terms.rules(self._folder)):
+        """Scan the folder, and return the result."""
+        if not self._walk(self._root, "", self._options.rules(self._folder)):
             raise InputMissing(f"{self._folder} holds a home of fabric, which is never taken as code")
         if self.scan.outward:
             raise _leads_out(self._folder, self.scan.outward)
@@ -175,10 +174,10 @@ class _Scanner:
         return self.scan
 
     def check_bounds(self, *, is_whole: bool) -> None:
-        """See that what was found may be taken; asks where it is more than the bounds."""
+        """Check the limits; where they are exceeded, ``agree`` decides."""
         files = ((each.path, each.facts.st_size) for each in self._found if isinstance(each, _Unread))
-        found = excess(self._folder, files, self._terms.bounds, is_whole=is_whole)
-        if found is not None and not self._terms.agree(found):
+        found = excess(self._folder, files, self._options.bounds, is_whole=is_whole)
+        if found is not None and not self._options.agree(found):
             raise too_much(found)
 
     def _walk(self, folder: str, prefix: str, rules: Rules) -> bool:
@@ -189,29 +188,29 @@ class _Scanner:
         decided = self._before.decisions(prefix, rules.fingerprint)
         verdicts: dict[str, list[str]] = {TAKEN: [], LEFT_OUT: [], KEY: []}
         for number, entry in enumerate(listing, 1):
-            if number % _ENTRIES_BETWEEN_LOOKS == 0:
-                self._count(_ENTRIES_BETWEEN_LOOKS)
+            if number % _ENTRIES_A_REPORT == 0:
+                self._count(_ENTRIES_A_REPORT)
             is_folder = entry.is_dir(follow_symlinks=False)
             shown = entry.name + "/" if is_folder else entry.name
             verdict = decided.get(shown) or self._verdict(entry.name, folder, rules, is_folder=is_folder)
             verdicts[verdict].append(shown)
             if verdict == LEFT_OUT:
                 self.scan.excluded.append(prefix + shown)
-            elif verdict == KEY and not self._terms.takes_keys:
+            elif verdict == KEY and not self._options.takes_keys:
                 self.scan.keys.append(prefix + shown)
             elif is_folder:
                 self._take_folder(entry, prefix + entry.name, rules)
             else:
                 self._take(entry, prefix + entry.name, rules)
-        self._count(len(listing) % _ENTRIES_BETWEEN_LOOKS)
+        self._count(len(listing) % _ENTRIES_A_REPORT)
         self.scan.remembered.note_folder(prefix, rules.fingerprint, verdicts)
         return True
 
     def _count(self, entries: int) -> None:
-        self._looked_at += entries
-        if self._looked_at - self._told >= _ENTRIES_BETWEEN_LOOKS:
-            self._told = self._looked_at
-            self._terms.progress("look", self._looked_at, 0)
+        self._listed_count += entries
+        if self._listed_count - self._reported_count >= _ENTRIES_A_REPORT:
+            self._reported_count = self._listed_count
+            self._options.progress("look", self._listed_count, 0)
             if time.monotonic() > self._ends:
                 raise _OutOfTime
 
@@ -228,17 +227,17 @@ class _Scanner:
         if self._never and os.path.realpath(entry.path) in self._never:
             self.scan.homes.append(path + "/")
             return
-        if not self._terms.moves_environments and os.path.exists(f"{entry.path}/pyvenv.cfg"):  # noqa: PTH110 - once a folder
+        if not self._options.moves_environments and os.path.exists(f"{entry.path}/pyvenv.cfg"):  # noqa: PTH110 - once a folder
             self.scan.excluded.append(path + "/")
             return
         taken = len(self._found)
-        self._found.append(Found(path, "folder"))
+        self._found.append(CodeEntry(path, "folder"))
         try:
             if not self._walk(entry.path, path + "/", rules.below(entry.name, entry.path)):
                 self.scan.homes.append(path + "/")
                 del self._found[taken:]
         except FileNotFoundError:
-            # Gone since the folder above was listed: as if it had never been there.
+            # Removed since the folder above was listed: skipped.
             del self._found[taken:]
 
     def _listing(self, folder: str) -> list[os.DirEntry[str]]:
@@ -263,7 +262,7 @@ class _Scanner:
             else:
                 self.scan.skipped.append(path)
         except FileNotFoundError:
-            # Gone since the folder was listed: as if it had never been there.
+            # Removed since the folder was listed: skipped.
             return
         except OSError as error:
             raise _unreadable(entry.path, error) from error
@@ -274,14 +273,14 @@ class _Scanner:
         if target is None:
             self.scan.outward.append(f"{path} -> {written}")
         else:
-            self._found.append(Found(path, "link", target=target))
+            self._found.append(CodeEntry(path, "link", target=target))
 
     def _read_all(self) -> None:
         total = sum(each.facts.st_size for each in self._found if isinstance(each, _Unread))
         done = 0
         lost = False
         for each in self._found:
-            if isinstance(each, Found):
+            if isinstance(each, CodeEntry):
                 self.scan.entries.append(each)
                 continue
             done += each.facts.st_size
@@ -291,11 +290,11 @@ class _Scanner:
                 try:
                     digest, size = file_digest(each.file)
                 except FileNotFoundError:
-                    lost = True  # gone since its folder was listed: as if it had never been there
+                    lost = True  # removed since its folder was listed: skipped
                     continue
                 except OSError as error:
                     raise _unreadable(each.file, error) from error
-                self._terms.progress("read", done, total)
+                self._options.progress("read", done, total)
             self._add(each, facts, digest, size)
         if lost:
             self.scan.entries = [each for each in self.scan.entries if self._is_there(each)]
@@ -304,13 +303,13 @@ class _Scanner:
         if facts.settled(self._started_ns) and size == facts.size:
             self.scan.remembered.note_file(each.path, facts, digest)
         if digest.startswith(KEY):
-            if not (self._terms.takes_keys or each.rules.brings_back(each.name, is_folder=False)):
+            if not (self._options.takes_keys or each.rules.brings_back(each.name, is_folder=False)):
                 self.scan.keys.append(each.path)
                 return
             digest = digest.removeprefix(KEY)
-        self.scan.entries.append(Found(each.path, "file", bool(each.facts.st_mode & 0o100), size, digest))
+        self.scan.entries.append(CodeEntry(each.path, "file", bool(each.facts.st_mode & 0o100), size, digest))
 
-    def _is_there(self, found: Found) -> bool:
+    def _is_there(self, found: CodeEntry) -> bool:
         return found.kind != "folder" or (self._folder / found.path).is_dir()
 
 
@@ -346,7 +345,7 @@ def _link_target(root: str, real_root: str, path: str, written: str) -> str | No
         return None
     if _stays_inside(path, written):
         return written
-    # Absolute, or out and in again by the folder's own name, which is another one at the place.
+    # Absolute, or out and in again by the folder's own name, which differs where the job runs.
     here = os.path.realpath(f"{root}/{os.path.dirname(path)}")  # noqa: PTH120 - text, as bytes may be no UTF-8
     return os.path.relpath(resolved, here)
 

@@ -1,4 +1,4 @@
-"""What the last look at code found, so that what did not change is neither read nor matched again."""
+"""The cache of the last scan of code, so that unchanged files are neither read nor matched again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RACY_NS: Final = 2_000_000_000
 
 
 class FileFacts(NamedTuple):
-    """What a file system says of a file; while all of it is the same, so is the content."""
+    """A file's size, times and inode; while they are the same, so is the content."""
 
     size: int
     mtime_ns: int
@@ -31,12 +31,12 @@ class FileFacts(NamedTuple):
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
 
     def settled(self, looked_at_ns: int) -> bool:
-        """Say whether a change after that look would show; one within the clock's grain leaves the times."""
+        """Say whether a change after that time would show in the file's times."""
         return max(self.mtime_ns, self.ctime_ns) < looked_at_ns - RACY_NS
 
 
 @dataclass(slots=True)
-class Remembered:
+class ScanCache:
     """Content hashes by path, and for each folder which names were left out by which rules."""
 
     files: dict[str, list[Any]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Remembered:
     folders: dict[str, list[Any]] = field(default_factory=dict)
     """Path with a slash at its end (empty: the root) to the rules' fingerprint, and names by verdict."""
     archive: dict[str, Any] = field(default_factory=dict)
-    """Of an archive: its facts and what its snapshot was described as."""
+    """Of an archive: its facts and its snapshot."""
 
     def digest(self, path: str, facts: FileFacts) -> str | None:
         """Return the hash of a file's content if it is the file of the last look."""
@@ -73,19 +73,19 @@ class Remembered:
         self.folders[folder] = [fingerprint, verdicts]
 
 
-def recall(file: Path) -> Remembered:
-    """Read what was remembered; anything unreadable is forgotten."""
+def load_cache(file: Path) -> ScanCache:
+    """Read the cache; an unreadable one counts as empty."""
     try:
         document = json.loads(file.read_bytes())
         if document["format"] == FORMAT:
-            return Remembered(document["files"], document["folders"], document["archive"])
+            return ScanCache(document["files"], document["folders"], document["archive"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    return Remembered()
+    return ScanCache()
 
 
-def remember(file: Path, remembered: Remembered) -> None:
-    """Write what is to be remembered, whole or not at all; failing to is no failure."""
+def save_cache(file: Path, remembered: ScanCache) -> None:
+    """Write the cache, whole or not at all; a failure is ignored."""
     document = {
         "format": FORMAT,
         "files": remembered.files,

@@ -18,8 +18,8 @@ from typing import Any, Final
 from workbench.data.code.bounds import UNBOUNDED, USUAL, Bounds, CodeExcess, excess, megabytes, too_much
 from workbench.data.code.folder_guard import check_chosen
 from workbench.data.code.ignore import rules_of_archive
-from workbench.data.code.scan import Progress, Scan, Terms, scan_folder
-from workbench.data.code.scan_cache import FileFacts, Remembered, recall, remember
+from workbench.data.code.scan import Progress, Scan, ScanOptions, scan_folder
+from workbench.data.code.scan_cache import FileFacts, ScanCache, load_cache, save_cache
 from workbench.errors import CannotWrite, InputMissing, TryAgain
 from workbench.paths import Home
 
@@ -33,7 +33,7 @@ _TRIES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A job's code as it was."""
+    """A job's code at one moment."""
 
     code_hash: str
     """Over names, kinds, the executable bit and contents; ``home.snapshot(code_hash)`` is the file."""
@@ -51,8 +51,8 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
-    """How a snapshot is taken."""
+class SnapshotOptions:
+    """What a snapshot leaves out, its limits, and where it is put."""
 
     never: tuple[Path, ...] = ()
     """Files of a folder that are left out whatever they hold."""
@@ -63,19 +63,19 @@ class Taking:
     """Asks a person whether more than the bounds may be taken."""
     progress: Progress = lambda *_: None
     scratch: Path | None = None
-    """Where a snapshot is put that is only looked at; the home then stays as it is. None puts it into the home."""
+    """A folder for a snapshot that is only previewed, so that the home is not changed; None puts it into the home."""
 
-    def terms(self, home: Home) -> Terms:
-        """Return how a folder is looked through."""
+    def options(self, home: Home) -> ScanOptions:
+        """Return the options of the scan."""
         bounds = UNBOUNDED if self.anyway else self.bounds
-        return Terms((home.path, *self.never), bounds=bounds, agree=self.agree, progress=self.progress)
+        return ScanOptions((home.path, *self.never), bounds=bounds, agree=self.agree, progress=self.progress)
 
     def kept(self, home: Home) -> Home:
-        """Return where packs and what is remembered go."""
+        """Return the home that snapshots and caches are written to."""
         return home if self.scratch is None else Home(self.scratch)
 
 
-def snap(source: Path, home: Home, taking: Taking = Taking()) -> Snapshot:
+def take_snapshot(source: Path, home: Home, options: SnapshotOptions = SnapshotOptions()) -> Snapshot:
     """Take a snapshot of a folder, a zip or a tar.
 
     Raises:
@@ -87,13 +87,15 @@ def snap(source: Path, home: Home, taking: Taking = Taking()) -> Snapshot:
     source = Path(os.path.abspath(source))  # noqa: PTH100 - links stay as named, only dots and slashes go
     try:
         if source.is_dir():
-            check_chosen(source, home, anyway=taking.anyway)
+            check_chosen(source, home, anyway=options.anyway)
         elif not source.exists():
             raise InputMissing(f"the code {source} is not there", hint="name a folder, a zip or a tar")
-        kept = taking.kept(home)
+        kept = options.kept(home)
         _make_folder(kept.path)
         _make_folder(kept.code)
-        return _snap_folder(source, home, taking) if source.is_dir() else _snap_archive(source, home, taking)
+        return (
+            _snap_folder(source, home, options) if source.is_dir() else _snap_archive(source, home, options)
+        )
     except RecursionError:
         raise InputMissing(f"the folders of {source} are nested too deep") from None
     except OSError as error:
@@ -131,56 +133,56 @@ def _memory_of(source: Path, home: Home) -> Path:
     return home.scan(key)
 
 
-def _recalled_look(source: Path, home: Home, taking: Taking) -> Remembered:
-    memory = _memory_of(source, taking.kept(home))
-    return recall(memory if memory.exists() else _memory_of(source, home))
+def _last_cache(source: Path, home: Home, options: SnapshotOptions) -> ScanCache:
+    memory = _memory_of(source, options.kept(home))
+    return load_cache(memory if memory.exists() else _memory_of(source, home))
 
 
-def _snap_folder(source: Path, home: Home, taking: Taking) -> Snapshot:
-    memory = _memory_of(source, taking.kept(home))
-    before = _recalled_look(source, home, taking)
+def _snap_folder(source: Path, home: Home, options: SnapshotOptions) -> Snapshot:
+    memory = _memory_of(source, options.kept(home))
+    before = _last_cache(source, home, options)
     for _ in range(_TRIES):
-        scan = scan_folder(source, before, taking.terms(home))
+        scan = scan_folder(source, before, options.options(home))
         if scan.remembered != before:
-            remember(memory, scan.remembered)
-        if (snapshot := _packed(source, scan, home, taking)) is not None:
+            save_cache(memory, scan.remembered)
+        if (snapshot := _packed(source, scan, home, options)) is not None:
             return snapshot
-        # The cheap look was wrong or a file is being written: look at everything again.
+        # The cache was wrong or a file is being written: scan again without the cache.
         memory.unlink(missing_ok=True)
-        before = Remembered()
+        before = ScanCache()
     raise TryAgain(f"the code in {source} changes while it is read", hint="try again when it is at rest")
 
 
-def _snap_archive(source: Path, home: Home, taking: Taking) -> Snapshot:
+def _snap_archive(source: Path, home: Home, options: SnapshotOptions) -> Snapshot:
     facts, looked_at_ns = FileFacts.of(source.stat()), time.time_ns()
-    known = _recalled_look(source, home, taking).archive
+    known = _last_cache(source, home, options).archive
     if known.get("facts") == list(facts):
-        file = snapshot_file(known["code_hash"], home, taking.scratch)
+        file = snapshot_file(known["code_hash"], home, options.scratch)
         if file.exists():
-            return _recalled(known, file, taking)
+            return _recalled(known, file, options)
     # An unchanged folder does without all of these.
     import shutil
     import tempfile
 
-    folder = Path(tempfile.mkdtemp(dir=taking.kept(home).code, prefix=".unpacking-"))
+    folder = Path(tempfile.mkdtemp(dir=options.kept(home).code, prefix=".unpacking-"))
     try:
-        snapshot = _snap_unpacked(source, folder / "code", home, taking)
+        snapshot = _snap_unpacked(source, folder / "code", home, options)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if snapshot is None:
         raise TryAgain(f"what {source} was unpacked to changed while it was read", hint="try again")
     if facts.settled(looked_at_ns) and facts == FileFacts.of(source.stat()):
-        memory = _memory_of(source, taking.kept(home))
-        remember(memory, Remembered(archive={"facts": list(facts), **asdict(snapshot)}))
+        memory = _memory_of(source, options.kept(home))
+        save_cache(memory, ScanCache(archive={"facts": list(facts), **asdict(snapshot)}))
     return snapshot
 
 
-def _snap_unpacked(source: Path, folder: Path, home: Home, taking: Taking) -> Snapshot | None:
+def _snap_unpacked(source: Path, folder: Path, home: Home, options: SnapshotOptions) -> Snapshot | None:
     from workbench.data.code.archives import extract
 
     def check(sizes: Iterable[tuple[str, int]]) -> None:
-        found = excess(source, sizes, UNBOUNDED if taking.anyway else taking.bounds)
-        if found is not None and not taking.agree(found):
+        found = excess(source, sizes, UNBOUNDED if options.anyway else options.bounds)
+        if found is not None and not options.agree(found):
             raise too_much(found)
 
     # What a home holds as code has been looked at before, with whatever its owner wanted in it.
@@ -188,15 +190,17 @@ def _snap_unpacked(source: Path, folder: Path, home: Home, taking: Taking) -> Sn
     skipped = extract(source, folder, None if ours else check)
     scan = scan_folder(
         folder,
-        Remembered(),
-        Terms(rules=rules_of_archive, moves_environments=True, takes_keys=ours, progress=taking.progress),
+        ScanCache(),
+        ScanOptions(
+            rules=rules_of_archive, moves_environments=True, takes_keys=ours, progress=options.progress
+        ),
     )
     scan.skipped += skipped
-    return _packed(folder, scan, home, taking)
+    return _packed(folder, scan, home, options)
 
 
-def _recalled(known: Mapping[str, Any], file: Path, taking: Taking) -> Snapshot:
-    if taking.scratch is None:
+def _recalled(known: Mapping[str, Any], file: Path, options: SnapshotOptions) -> Snapshot:
+    if options.scratch is None:
         _touch(file)
     return Snapshot(
         code_hash=known["code_hash"],
@@ -215,19 +219,19 @@ def _touch(snapshot: Path) -> None:
         os.utime(snapshot)
 
 
-def _packed(folder: Path, scan: Scan, home: Home, taking: Taking) -> Snapshot | None:
+def _packed(folder: Path, scan: Scan, home: Home, options: SnapshotOptions) -> Snapshot | None:
     """Return the snapshot of what a look found; None when it is no longer so."""
     code_hash = scan.code_hash()
-    target = snapshot_file(code_hash, home, taking.scratch)
+    target = snapshot_file(code_hash, home, options.scratch)
     cached = target.exists()
-    if cached and taking.scratch is None:
+    if cached and options.scratch is None:
         _touch(target)
     elif not cached:
         # Loads tar and gzip, which what is packed already does without.
         from workbench.data.code.pack import ChangedMeanwhile, pack
 
         try:
-            pack(folder, scan.entries, target, taking.progress, whole=taking.scratch is None)
+            pack(folder, scan.entries, target, options.progress, whole=options.scratch is None)
         except ChangedMeanwhile:
             return None
     return _described(scan, code_hash, cached)
@@ -251,25 +255,25 @@ def _described(scan: Scan, code_hash: str, cached: bool) -> Snapshot:
 
 
 def _warnings(scan: Scan, size: int, largest: list[tuple[str, int]]) -> list[str]:
-    said = []
+    warnings = []
     if scan.keys:
-        said.append(
+        warnings.append(
             f"left out of the code as keys or credentials: {_named(scan.keys)};"
             f" `!{_name(scan.keys[0])}` in .fabricignore takes it along, `{_name(scan.keys[0])}` there ends this"
             " warning"
         )
     if scan.homes:
-        said.append(f"left out of the code as a home of fabric: {_named(scan.homes)}")
+        warnings.append(f"left out of the code as a home of fabric: {_named(scan.homes)}")
     if size > LARGE_BYTES:
         named = ", ".join(f"{path} ({megabytes(length)})" for path, length in largest)
-        said.append(
+        warnings.append(
             f"the code is {megabytes(size)}; its largest files are {named};"
             " what a learner does not need can be named in .fabricignore"
         )
     if scan.skipped:
         named = _named(scan.skipped)
-        said.append(f"left out, since they are neither files nor folders nor links: {named}")
-    return said
+        warnings.append(f"left out, since they are neither files nor folders nor links: {named}")
+    return warnings
 
 
 def _named(paths: list[str]) -> str:

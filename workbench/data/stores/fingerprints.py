@@ -1,4 +1,4 @@
-"""What the data of a job was: each store's fingerprint, read from the records that its first learner left."""
+"""Fingerprints of a job's data, one a store, read from the records of its first learner."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def fingerprints(job: JobFolder, attempt: int) -> Sequence[Fingerprint]:
     found: dict[str, Fingerprint] = {}
     for line in lines:
         if b'"kind":"data"' in line:
-            told = _read(line)
-            if told is not None:
-                found[told.store] = told
+            document = _read(line)
+            if document is not None:
+                found[document.store] = document
     return tuple(found.values())
 
 
@@ -49,14 +49,14 @@ def recorded_data(job: JobFolder, attempt: int) -> Mapping[str, str]:
 
 def _read(line: bytes) -> Fingerprint | None:
     try:
-        told: dict[str, Any] = json.loads(line)
+        document: dict[str, Any] = json.loads(line)
         return Fingerprint(
-            store=str(told["store"]),
-            address=str(told["address"]),
-            path=str(told["path"]),
-            fingerprint=str(told["fingerprint"]),
-            files=int(told["files"]),
-            size_bytes=int(told["bytes"]),
+            store=str(document["store"]),
+            address=str(document["address"]),
+            path=str(document["path"]),
+            fingerprint=str(document["fingerprint"]),
+            files=int(document["files"]),
+            size_bytes=int(document["bytes"]),
         )
     except (ValueError, KeyError, TypeError):
         return None

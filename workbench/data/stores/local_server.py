@@ -1,4 +1,4 @@
-"""The store that ``fabric store serve`` serves on this machine: who serves it is known by a lock, never by a file."""
+"""The store that ``fabric store serve`` serves on this machine; its server holds a lock on the file about it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from workbench.errors import CannotWrite, TryAgain
 from workbench.paths import Home
 
 ALIAS: Final = "http://s3.default.svc.cluster.local"
-"""The address that FfDL's examples write for the store that its installation brings along."""
+"""The address of FfDL's built-in store, as FfDL's examples write it."""
 
 NAME: Final = "served"
-"""What it is called where a store is named, as in ``served:mnist``."""
+"""The name of the served store on the command line, as in ``served:mnist``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class LocalStore:
     """A store that is served."""
 
     address: str
@@ -36,7 +36,7 @@ class Served:
 
     @property
     def connection(self) -> dict[str, str]:
-        """How it is reached, as a manifest would say it."""
+        """The store's ``connection``, as a manifest has it."""
         return {
             "type": "s3_datastore",
             "auth_url": self.address,
@@ -49,7 +49,7 @@ TRIAL_KEY: Final = "test"
 """User and password of FfDL's examples: no secret, and good for a store on loopback only."""
 
 
-def served_store(home: Home) -> Served | None:
+def served_store(home: Home) -> LocalStore | None:
     """Return the store that is served right now, None when nobody serves one."""
     try:
         descriptor = os.open(home.served_store, os.O_RDONLY | os.O_CLOEXEC)
@@ -57,7 +57,7 @@ def served_store(home: Home) -> Served | None:
         return None
     try:
         if _lock(descriptor):
-            return None  # nobody holds it: what the file says is of one that has ended
+            return None  # nobody holds the lock: the file describes a server that has ended
         return _read(descriptor)
     finally:
         os.close(descriptor)
@@ -65,7 +65,7 @@ def served_store(home: Home) -> Served | None:
 
 @contextlib.contextmanager
 def serving(home: Home) -> Iterator[Registration]:
-    """Be the one that serves.
+    """Register as the server of the home's store, by holding the lock.
 
     Raises:
         TryAgain: another one does already.
@@ -92,19 +92,19 @@ def serving(home: Home) -> Iterator[Registration]:
 
 
 class Registration:
-    """The file that says what is served; whoever holds its lock may write it."""
+    """The file that describes the served store. Only the holder of its lock writes it."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
-    def write(self, served: Served) -> None:
-        """Say what is served."""
+    def write(self, served: LocalStore) -> None:
+        """Describe the served store in the file."""
         text = json.dumps({**asdict(served), "pid": os.getpid()})
         os.ftruncate(self.descriptor, 0)
         os.pwrite(self.descriptor, text.encode(), 0)
 
 
-def make_in(served: Served, names: Sequence[str]) -> list[str]:
+def make_served_containers(served: LocalStore, names: Sequence[str]) -> list[str]:
     """Make containers in the store that is served, and have its server look at its folder again.
 
     Raises:
@@ -125,13 +125,13 @@ def make_containers(folder: Path, names: Sequence[str]) -> list[str]:
     """
     made = []
     for name in names:
-        place = folder / name
-        if place.is_dir():
+        path = folder / name
+        if path.is_dir():
             continue
         try:
-            place.mkdir(parents=True)
+            path.mkdir(parents=True)
         except OSError as error:
-            raise CannotWrite(f"cannot make the container {place}: {error.strerror}") from error
+            raise CannotWrite(f"cannot make the container {path}: {error.strerror}") from error
         made.append(name)
     return made
 
@@ -144,9 +144,9 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
-def _read(descriptor: int) -> Served | None:
+def _read(descriptor: int) -> LocalStore | None:
     try:
-        told = json.loads(os.pread(descriptor, 1 << 16, 0))
-        return Served(**told)
+        document = json.loads(os.pread(descriptor, 1 << 16, 0))
+        return LocalStore(**document)
     except (OSError, ValueError, TypeError):
         return None

@@ -1,7 +1,7 @@
 """The data stores of a job as values: what is read, where results go, and how rclone reaches each.
 
-What may be shown and what may hold a credential are kept apart: a :class:`Store` is plain (its credentials
-are references, ``${secret:NAME}``), an :class:`RcloneRemote` holds their values and shows them to nobody.
+A :class:`JobDataStore` may be shown: its credentials are references, ``${secret:NAME}``. An :class:`RcloneRemote` holds
+their values and is never shown.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ REFERENCE: Final = re.compile(r"\$\{secret:([^}]+)\}")
 """Stands in a connection for a value that is kept with the job's secrets."""
 
 ADDRESSING: Final = ("auth_url", "region", "domain_name", "project_id", "path", "name")
-"""Connection keys that say which store it is; the others say who asks."""
+"""Connection keys that identify the store; the others identify the user."""
 
 CREDENTIALS: Final = ("password", "token")
 """Connection keys whose values are secret."""
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class JobDataStore:
     """One data store of a job."""
 
     id: str
@@ -62,7 +62,7 @@ class Store:
 
     @property
     def address(self) -> str:
-        """Where it is, in words for people, without credentials."""
+        """The address to show, without credentials."""
         return _without_user(self.connection.get("auth_url", "")) or self.connection.get("path", "")
 
     @property
@@ -83,24 +83,24 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class RcloneRemote:
-    """A store as rclone is told of it. It holds credentials: it goes to the place and is never shown."""
+    """A store as rclone's configuration has it. It holds credentials: it is sent to the backend and never shown."""
 
     name: str
     config: Mapping[str, str] = field(repr=False)
     """rclone's options, with credentials as they are."""
     path: str = ""
     obscured: tuple[str, ...] = ()
-    """Options that rclone wants obscured (``rclone obscure``), which is left to who calls it."""
+    """Options that the caller must obscure (``rclone obscure``)."""
 
 
-def stores_of(spec: JobSpec) -> tuple[Store, ...]:
+def stores_of(spec: JobSpec) -> tuple[JobDataStore, ...]:
     """Return the data stores of a job, the first one's data being ``DATA_DIR``."""
     return tuple(store_of(each) for each in spec.data_stores)
 
 
-def store_of(store: DataStore) -> Store:
+def store_of(store: DataStore) -> JobDataStore:
     """Return one data store of a spec."""
-    return Store(
+    return JobDataStore(
         id=store.id,
         type=store.type,
         connection=dict(store.connection),
@@ -112,13 +112,13 @@ def store_of(store: DataStore) -> Store:
     )
 
 
-def remote_of(store: Store, credentials: Mapping[str, str], *, path: str = "") -> RcloneRemote:
-    """Return a store as rclone is told of it, at a path behind the colon (its data unless one is given).
+def remote_of(store: JobDataStore, credentials: Mapping[str, str], *, path: str = "") -> RcloneRemote:
+    """Return the rclone remote of a store, at a path (its data's path if none is given).
 
     Args:
         store: the store.
         credentials: the job's secrets by name, which references stand for.
-        path: what is meant in it.
+        path: a path in the store.
 
     Raises:
         LaunchRefused: a credential has no value (C103), or rclone does not reach such a store (C101).
@@ -130,16 +130,16 @@ def remote_of(store: Store, credentials: Mapping[str, str], *, path: str = "") -
 
 def remote_name(store_id: str) -> str:
     """Return a name for a store that rclone takes in the name of a variable."""
-    told = re.sub(r"[^A-Za-z0-9]", "", store_id)[:20]
-    return f"S{sha256(store_id.encode()).hexdigest()[:6]}{told}".upper()
+    cleaned = re.sub(r"[^A-Za-z0-9]", "", store_id)[:20]
+    return f"S{sha256(store_id.encode()).hexdigest()[:6]}{cleaned}".upper()
 
 
-def secrets_in(store: Store) -> tuple[str, ...]:
+def secrets_in(store: JobDataStore) -> tuple[str, ...]:
     """Name the secrets that a store's connection refers to."""
     return tuple(name for value in store.connection.values() for name in REFERENCE.findall(value))
 
 
-def _resolved(store: Store, value: str, credentials: Mapping[str, str]) -> str:
+def _resolved(store: JobDataStore, value: str, credentials: Mapping[str, str]) -> str:
     for name in REFERENCE.findall(value):
         if name not in credentials:
             raise LaunchRefused(
@@ -152,7 +152,7 @@ def _resolved(store: Store, value: str, credentials: Mapping[str, str]) -> str:
     return REFERENCE.sub(lambda found: credentials[found[1]], value)
 
 
-def _joined(store: Store, container: str, *below: str) -> str:
+def _joined(store: JobDataStore, container: str, *below: str) -> str:
     """Put a path together; ``..`` never leads out of a container."""
     parts = [part for text in (container, *below) for part in text.split("/") if part not in ("", ".")]
     if ".." in parts:

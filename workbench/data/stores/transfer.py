@@ -1,6 +1,6 @@
-"""Moves data between this machine and data stores, and asks stores what they hold: the client's side of rclone.
+"""Lists, copies and removes data in data stores from this machine, by rclone.
 
-What goes wrong comes as an error of ours, in one sentence. Credentials reach rclone by its environment alone.
+Failures are raised as FabricError. Credentials reach rclone by its environment alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from workbench.data.stores.model import Store, remote_of
+from workbench.data.stores.model import JobDataStore, remote_of
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import CannotWrite, FabricError, InputMissing, NotAllowed, PlaceUnreachable
 from workbench.learner.stores.errors import TransferError, explain, is_missing
@@ -23,8 +23,8 @@ _AT_ONCE: Final = ("--retries", "1", "--low-level-retries", "2")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a copy is."""
+class TransferProgress:
+    """The progress of a copy."""
 
     done_bytes: int
     total_bytes: int
@@ -33,20 +33,20 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoreFile:
     """A file of a store."""
 
     path: str
     size_bytes: int
 
 
-Tell = Callable[[Progress], None]
+ProgressCallback = Callable[[TransferProgress], None]
 
 
-class Moving:
-    """One store, as this machine reaches it."""
+class StoreTransfer:
+    """Operations on one store, run on this machine."""
 
-    def __init__(self, store: Store, credentials: Mapping[str, str]) -> None:
+    def __init__(self, store: JobDataStore, credentials: Mapping[str, str]) -> None:
         self._store = store
         self._remote = remote_of(store, credentials)
         self._rclone = self._rclone_with({})
@@ -55,14 +55,14 @@ class Moving:
         """Name the containers.
 
         Raises:
-            FabricError: the store does not answer, or does not tell.
+            FabricError: the store does not answer, or does not allow it.
         """
         done = self._run(["lsf", "--dirs-only", *_AT_ONCE, self._at("")])
         self._raise(done)
         return sorted(name.rstrip("/") for name in done.output.decode("utf-8", "replace").splitlines())
 
     def has(self, container: str) -> bool:
-        """Say whether there is a container of that name; one that cannot be known is believed."""
+        """Say whether there is a container of that name; true where the store does not allow to list containers."""
         done = self._run(["lsf", "--max-depth", "1", *_AT_ONCE, self._at(container)])
         if done.code and is_missing(done.messages):
             return False
@@ -83,33 +83,33 @@ class Moving:
         rclone = self._rclone_with({"no_check_bucket": "false", "no_check_container": "false"})
         done = rclone.run(["mkdir", *_AT_ONCE, self._at(container)])
         if done.code:
-            said = _last(done.messages)
-            if "InvalidBucketName" in said or "invalid" in said.lower():
+            message = _last(done.messages)
+            if "InvalidBucketName" in message or "invalid" in message.lower():
                 raise InputMissing(
                     f"the store {self._store.id} takes no container of the name {container!r}",
                     hint="S3 wants 3 to 63 small letters, digits, dots and dashes",
                 )
             self._raise(done, writing=True)
 
-    def files(self, path: str) -> list[Entry]:
+    def files(self, path: str) -> list[StoreFile]:
         """List the files below a path; none where there is no such path.
 
         Raises:
-            FabricError: the store does not answer, or does not tell.
+            FabricError: the store does not answer, or does not allow it.
         """
         arguments = ["lsjson", "--recursive", "--files-only", "--no-mimetype", "--no-modtime", "--fast-list"]
         done = self._run([*arguments, *_AT_ONCE, self._at(path)])
         if done.code and is_missing(done.messages):
             return []
         self._raise(done)
-        found = [Entry(str(each["Path"]), int(each["Size"])) for each in json.loads(done.output or b"[]")]
+        found = [StoreFile(str(each["Path"]), int(each["Size"])) for each in json.loads(done.output or b"[]")]
         return sorted(found, key=lambda each: each.path)
 
-    def put(self, source: Path, path: str, tell: Tell | None = None) -> None:
-        """Copy a folder into the store, without what is there already; checked as it goes.
+    def put(self, source: Path, path: str, on_progress: ProgressCallback | None = None) -> None:
+        """Copy a folder into the store; files that are there already are skipped.
 
         Raises:
-            FabricError: something is not there afterwards.
+            FabricError: not all files were copied.
         """
         arguments = [
             "copy",
@@ -120,7 +120,7 @@ class Moving:
             *_transfers(),
             *_PATIENTLY,
         ]
-        self._raise(self._run(arguments, tell), writing=True)
+        self._raise(self._run(arguments, on_progress), writing=True)
 
     def get(
         self,
@@ -129,12 +129,12 @@ class Moving:
         *,
         include: Sequence[str] = (),
         exclude: Sequence[str] = (),
-        tell: Tell | None = None,
+        on_progress: ProgressCallback | None = None,
     ) -> None:
-        """Copy what is below a path into a folder here; what is there whole already is not copied again.
+        """Copy the files below a path into a local folder; files that are complete there are skipped.
 
         Raises:
-            FabricError: something did not come.
+            FabricError: not all files were copied.
         """
         arguments = [
             "copy",
@@ -145,14 +145,14 @@ class Moving:
             *_transfers(),
             *_PATIENTLY,
         ]
-        # Rules count in their order: what is left out goes before what is asked for, and then nothing else.
+        # Rules count in their order: exclusions first, then inclusions, then nothing else.
         rules = [f"- {pattern}" for pattern in exclude] + [f"+ {pattern}" for pattern in include]
         for rule in [*rules, *(["- *"] if include else [])]:
             arguments += ["--filter", rule]
-        self._raise(self._run(arguments, tell))
+        self._raise(self._run(arguments, on_progress))
 
     def remove(self, path: str) -> None:
-        """Remove a file, or all that is below a path; what is not there is no error.
+        """Remove a file, or all that is below a path; a missing path is no error.
 
         Raises:
             FabricError: the store refuses.
@@ -172,9 +172,11 @@ class Moving:
         document = {"config": dict(remote.config), "obscured": list(remote.obscured)}
         return RcloneClient(find_rclone().path, {remote.name: document})
 
-    def _run(self, arguments: list[str], tell: Tell | None = None) -> RcloneResult:
+    def _run(self, arguments: list[str], on_progress: ProgressCallback | None = None) -> RcloneResult:
         try:
-            return self._rclone.run(arguments, on_statistics=_teller(tell) if tell else None)
+            return self._rclone.run(
+                arguments, on_statistics=_statistics_handler(on_progress) if on_progress else None
+            )
         except TransferError as trouble:
             raise error_of(trouble) from trouble
 
@@ -186,7 +188,7 @@ class Moving:
 
 
 def error_of(trouble: TransferError) -> FabricError:
-    """Return an error of ours for what went wrong with a store."""
+    """Return the FabricError for a failure of a store."""
     if trouble.code == "S204":
         return CannotWrite(trouble.text, hint=trouble.hint)
     if trouble.code == "C103":
@@ -198,12 +200,12 @@ def _transfers() -> list[str]:
     return ["--transfers", str(TRANSFERS), "--checkers", str(TRANSFERS)]
 
 
-def _teller(tell: Tell) -> Callable[[dict[str, Any]], None]:
-    def take(said: dict[str, Any]) -> None:
-        done, total = int(said.get("bytes") or 0), int(said.get("totalBytes") or 0)
-        rate = float(said.get("speed") or 0)
+def _statistics_handler(on_progress: ProgressCallback) -> Callable[[dict[str, Any]], None]:
+    def take(statistics: dict[str, Any]) -> None:
+        done, total = int(statistics.get("bytes") or 0), int(statistics.get("totalBytes") or 0)
+        rate = float(statistics.get("speed") or 0)
         left = (total - done) / rate if rate > 0 and total >= done else None
-        tell(Progress(done, max(total, done), rate, left))
+        on_progress(TransferProgress(done, max(total, done), rate, left))
 
     return take
 

@@ -1,4 +1,4 @@
-"""What rclone is told of each type of data store: FfDL's connection keys turned into rclone's options. Pure."""
+"""Turns FfDL's connection keys of each type of data store into rclone's options. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.errors import LaunchRefused
 Connection = Mapping[str, str]
 
 FFDL_REGION: Final = "us-standard"
-"""What FfDL's documentation told people to write where a store has no regions."""
+"""The region that FfDL's documentation recommends for stores without regions."""
 
 FOLDERS: Final = ("mount_volume", "host_path")
 """Types whose containers are folders of the machine that learners run on."""
@@ -122,7 +122,7 @@ def _sftp(connection: Connection) -> Options:
         "user": connection.get("user_name", "") or address.username or "",
         "pass": connection.get("password", ""),
         "key_file": connection.get("key_file", ""),
-        # Without it rclone believes every machine that answers.
+        # Without it rclone trusts every machine that answers.
         "known_hosts_file": connection.get("known_hosts", "") or "~/.ssh/known_hosts",
         # Which commands a server has is found by running some, which servers of files alone refuse.
         "shell_type": "none",

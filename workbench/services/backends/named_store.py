@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from workbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from workbench.data.stores.local_server import Served
-    from workbench.data.stores.transfer import Moving
+    from workbench.data.stores.local_server import LocalStore
+    from workbench.data.stores.transfer import StoreTransfer
 
 _WORD = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62}):(.*)", re.DOTALL)
 
@@ -23,8 +23,8 @@ class Named:
     container: str
     path: str
     """Container and folder, as the store has them."""
-    moving: Moving
-    served: Served | None
+    moving: StoreTransfer
+    served: LocalStore | None
     """What serves it, where this machine does."""
 
 
@@ -39,8 +39,8 @@ def named(word: str) -> Named:
     from workbench.config.secrets import find_secrets
     from workbench.config.stores import named_store
     from workbench.data.stores.local_server import NAME, served_store
-    from workbench.data.stores.model import Store
-    from workbench.data.stores.transfer import Moving
+    from workbench.data.stores.model import JobDataStore
+    from workbench.data.stores.transfer import StoreTransfer
     from workbench.manifest.keys.credentials import connection_without, named_in, resolved
     from workbench.paths import Home, default_home
 
@@ -60,7 +60,7 @@ def named(word: str) -> Named:
     kept: dict[str, str] = {}
     kind = connection.pop("type")
     hidden = connection_without(connection, 0, kept)
-    store = Store(
+    store = JobDataStore(
         id=found[1],
         type=kind,
         connection={key: resolved(text, values.__getitem__) for key, text in hidden.items()},
@@ -69,5 +69,5 @@ def named(word: str) -> Named:
     credentials = {path: resolved(text, values.__getitem__) for path, text in kept.items()}
     is_served = served is not None and store.connection.get("auth_url") == served.address
     return Named(
-        found[1], parts[0], "/".join(parts), Moving(store, credentials), served if is_served else None
+        found[1], parts[0], "/".join(parts), StoreTransfer(store, credentials), served if is_served else None
     )

@@ -12,7 +12,7 @@ from workbench.services.follow.keeper import Keeper
 from workbench.store.db.rows import is_over
 
 if TYPE_CHECKING:
-    from workbench.logs.follow import Source, Wait
+    from workbench.logs.follow import LearnerOutput, Wait
     from workbench.logs.grep import Pattern
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobRow
@@ -114,30 +114,30 @@ def read_log(store: Store, row: JobRow, query: LogQuery, wait: Wait | None = Non
 
     Without ``wait`` what is there now, else all of it until the attempt has ended.
     """
-    from workbench.logs.follow import Dress, follow, labels
+    from workbench.logs.follow import LineFormat, follow, labels
 
     marks = labels(query.learners) if query.prefix else [""] * len(query.learners)
     sources = [
         _source(store, row, query, learner, mark) for learner, mark in zip(query.learners, marks, strict=True)
     ]
-    dress = Dress(timestamps=query.timestamps, pattern=query.pattern, invert=query.invert)
-    return follow(sources, dress=dress, wait=wait)
+    line_format = LineFormat(timestamps=query.timestamps, pattern=query.pattern, invert=query.invert)
+    return follow(sources, line_format=line_format, wait=wait)
 
 
 def read_lines(store: Store, row: JobRow, query: LogQuery, wait: Wait | None = None) -> Iterator[LogLine]:
     """Yield the same as lines with their times."""
-    from workbench.logs.follow import Dress, follow
+    from workbench.logs.follow import LineFormat, follow
 
     sources = [_source(store, row, query, learner, f"{learner} ") for learner in query.learners]
-    dress = Dress(timestamps=True, local=False, pattern=query.pattern, invert=query.invert)
-    for data in follow(sources, dress=dress, wait=wait):
+    line_format = LineFormat(timestamps=True, local=False, pattern=query.pattern, invert=query.invert)
+    for data in follow(sources, line_format=line_format, wait=wait):
         for line in data.removesuffix(b"\n").split(b"\n"):
             learner, when, text = line.split(b" ", 2)
             yield LogLine(query.attempt, int(learner), when.decode(), text.decode(errors="replace"))
 
 
-def _source(store: Store, row: JobRow, query: LogQuery, learner: int, label: str) -> Source:
-    from workbench.logs.follow import Source
+def _source(store: Store, row: JobRow, query: LogQuery, learner: int, label: str) -> LearnerOutput:
+    from workbench.logs.follow import LearnerOutput
     from workbench.logs.journal import JournalReader
     from workbench.paths import SetupFolder
     from workbench.store.jobs import job
@@ -157,7 +157,7 @@ def _source(store: Store, row: JobRow, query: LogQuery, learner: int, label: str
         now = job(store, row.id)
         return now is None or now.attempt > query.attempt or is_over(now) or now.deleted_us is not None
 
-    return Source(reader, label, start, ended)
+    return LearnerOutput(reader, label, start, ended)
 
 
 def learner_lines(

@@ -10,7 +10,7 @@ from workbench.errors import UsageError
 from workbench.spec import SWEEP_LABEL
 
 if TYPE_CHECKING:
-    from workbench.data.code.snapshot import Taking
+    from workbench.data.code.snapshot import SnapshotOptions
     from workbench.job import JobId
     from workbench.paths import Home
     from workbench.services.submit.dependencies import Parent
@@ -35,7 +35,9 @@ class JobBatch:
         """Whether it is one job on its own, neither a chain nor a sweep."""
         return len(self.options) == 1 and not self.label
 
-    def prepare(self, home: Home, *, launch: bool, taking: Taking | None = None) -> list[JobSubmission]:
+    def prepare(
+        self, home: Home, *, launch: bool, taking: SnapshotOptions | None = None
+    ) -> list[JobSubmission]:
         """Prepare all jobs before any is submitted: a mistake in the last one starts none.
 
         With ``launch`` the jobs of a sweep get a number in their name, and only the first one keeps the notes
@@ -53,7 +55,7 @@ class JobBatch:
             for number, submission in enumerate(submissions, 1)
         ]
 
-    def _prepared(self, home: Home, launch: bool, taking: Taking | None) -> Iterator[JobSubmission]:
+    def _prepared(self, home: Home, launch: bool, taking: SnapshotOptions | None) -> Iterator[JobSubmission]:
         from workbench.services.submit.dependencies import Parent
         from workbench.services.submit.prepare import prepare
 

@@ -10,7 +10,7 @@ from workbench.errors import InputMissing, UsageError
 from workbench.job import TERMINAL, JobId, State, short_id
 
 if TYPE_CHECKING:
-    from workbench.data.stores.model import Store
+    from workbench.data.stores.model import JobDataStore
     from workbench.manifest import Loaded
     from workbench.paths import Home
     from workbench.spec import DataStore, JobSpec
@@ -178,7 +178,7 @@ def check_results(parent: Parent, place: TargetRef) -> None:
         )
 
 
-def _store_of(parent: Parent) -> Store | None:
+def _store_of(parent: Parent) -> JobDataStore | None:
     """Return the store of a job's results; None where they are kept with the job."""
     from workbench.data.stores.model import stores_of
 
@@ -204,7 +204,7 @@ def _read_only(asked: DataStore, kind: str, connection: Mapping[str, str], conta
     )
 
 
-def _passed_on(store: Store, number: int, parent: Parent) -> tuple[dict[str, str], dict[str, str]]:
+def _passed_on(store: JobDataStore, number: int, parent: Parent) -> tuple[dict[str, str], dict[str, str]]:
     """Return a connection whose references are those of another job, and the values that they stand for."""
     from workbench.manifest.keys.credentials import paths_in, put_back, reference
 

@@ -19,7 +19,7 @@ from workbench.services.submit.options import (
 )
 
 if TYPE_CHECKING:
-    from workbench.data.code.snapshot import Snapshot, Taking
+    from workbench.data.code.snapshot import Snapshot, SnapshotOptions
     from workbench.job import JobId
     from workbench.manifest import Loaded
     from workbench.paths import Home
@@ -80,7 +80,7 @@ def prepare(
     launch: bool = False,
     chain: Mapping[str, Parent] = NO_CHAIN,
     job_id: JobId | None = None,
-    taking: Taking | None = None,
+    taking: SnapshotOptions | None = None,
 ) -> JobSubmission:
     """Prepare one job.
 
@@ -184,17 +184,21 @@ def _files_with_passwords(loaded: Loaded, inline: Sequence[str], options: RunOpt
     return [*manifest, *templates_of(options)]
 
 
-def _pack(code: Path, home: Home, taking: Taking | None, *, never: Sequence[Path], anyway: bool) -> Snapshot:
+def _pack(
+    code: Path, home: Home, taking: SnapshotOptions | None, *, never: Sequence[Path], anyway: bool
+) -> Snapshot:
     from workbench.config import load_config
     from workbench.config.code import limits
     from workbench.data.code.bounds import USUAL, Bounds
-    from workbench.data.code.snapshot import Taking, snap
+    from workbench.data.code.snapshot import SnapshotOptions, take_snapshot
 
     if not code.exists():
         raise InputMissing(f"the code {code} is not there", hint="name a folder, a zip or a tar")
     size, files, seconds = limits(load_config().code)
     bounds = Bounds(size or USUAL.size_bytes, files or USUAL.files, seconds or USUAL.seconds)
-    return snap(code, home, replace(taking or Taking(), never=tuple(never), anyway=anyway, bounds=bounds))
+    return take_snapshot(
+        code, home, replace(taking or SnapshotOptions(), never=tuple(never), anyway=anyway, bounds=bounds)
+    )
 
 
 def _likely_folder(options: RunOptions) -> Path:

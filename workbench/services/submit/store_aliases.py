@@ -11,12 +11,12 @@ from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
     from workbench.config import Config
-    from workbench.data.stores.local_server import Served
+    from workbench.data.stores.local_server import LocalStore
     from workbench.manifest import Loaded
     from workbench.spec import DataStore
 
 
-def with_aliases(loaded: Loaded, config: Config, served: Served | None) -> tuple[Loaded, list[str]]:
+def with_aliases(loaded: Loaded, config: Config, served: LocalStore | None) -> tuple[Loaded, list[str]]:
     """Return a manifest whose stores are reached at the addresses that stand for theirs, and say which.
 
     Raises:
@@ -43,7 +43,7 @@ def with_aliases(loaded: Loaded, config: Config, served: Served | None) -> tuple
     return replace(loaded, spec=spec, credentials=kept), notes
 
 
-def _instead(store: DataStore, config: Config, served: Served | None) -> tuple[dict[str, str], str]:
+def _instead(store: DataStore, config: Config, served: LocalStore | None) -> tuple[dict[str, str], str]:
     address = store.connection.get("auth_url", "")
     if not address or not (config.store_alias or served):
         return {}, ""

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from workbench.errors import InputMissing, PlaceUnreachable, UsageError
 
 if TYPE_CHECKING:
-    from workbench.data.stores.local_server import Served
+    from workbench.data.stores.local_server import LocalStore
     from workbench.manifest import Loaded
     from workbench.paths import Home
     from workbench.spec import DataStore, JobSpec
@@ -118,8 +118,8 @@ def _see_answer(store: DataStore) -> None:
         ) from error
 
 
-def _see_containers(store: DataStore, served: Served) -> None:
-    from workbench.data.stores.local_server import NAME, make_in
+def _see_containers(store: DataStore, served: LocalStore) -> None:
+    from workbench.data.stores.local_server import NAME, make_served_containers
 
     folder = Path(served.folder)
     container = store.training_data.strip("/").partition("/")[0]
@@ -131,4 +131,4 @@ def _see_containers(store: DataStore, served: Served) -> None:
             hint=f"fabric data put FOLDER {NAME}:{container} brings data there",
         )
     if results := store.training_results.strip("/").partition("/")[0]:
-        make_in(served, [results])
+        make_served_containers(served, [results])

@@ -152,7 +152,7 @@ def _from_store(
         into,
         include=include,
         exclude=exclude,
-        tell=lambda progress: report(CopyProgress(what, progress)),
+        on_progress=lambda progress: report(CopyProgress(what, progress)),
     )
     if not any(into.iterdir()):
         raise _NoFiles

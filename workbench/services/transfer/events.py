@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workbench.data.stores.transfer import Progress
+    from workbench.data.stores.transfer import TransferProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class CopyProgress:
 
     what: str
     """What is copied."""
-    progress: Progress
+    progress: TransferProgress
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from workbench.services.transfer.events import CopyProgress, Report, TransferNot
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from workbench.data.stores.transfer import Progress
+    from workbench.data.stores.transfer import TransferProgress
     from workbench.services.result_store import ResultStore
     from workbench.store.db.database import Store
     from workbench.store.db.rows import JobDetail
@@ -153,5 +153,5 @@ def _from_here(store: Store, job: JobDetail, stored: ResultStore, report: Report
     return {"files": len(files), "bytes": sum(each.size_bytes for each in files), "missing_files": 0}
 
 
-def _report_progress(report: Report, what: str, progress: Progress) -> None:
+def _report_progress(report: Report, what: str, progress: TransferProgress) -> None:
     report(CopyProgress(what, progress))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from workbench.data.stores.local_server import TRIAL_KEY, Served, make_containers, serving
+from workbench.data.stores.local_server import TRIAL_KEY, LocalStore, make_containers, serving
 from workbench.data.stores.rclone import find_rclone
 from workbench.errors import BackendError, CannotWrite, InputMissing, TryAgain
 from workbench.paths import Home
@@ -60,7 +60,7 @@ def serve_store(
         server = _start(rclone.path, address, folder)
         try:
             _wait_until_ready(server, address, cancel)
-            served = Served(f"http://{address}", str(folder), server.pid)
+            served = LocalStore(f"http://{address}", str(folder), server.pid)
             registration.write(served)
             yield ServedStore(served.address, served.folder, tuple(made))
             while server.poll() is None and not cancel.is_set():

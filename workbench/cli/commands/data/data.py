@@ -202,9 +202,9 @@ def _table(found: Sequence[CachedContainer]) -> str:
 def make_container(to: Named) -> None:
     """Make a container: in the folder itself where this machine serves it, since S3 refuses underscores."""
     if to.served is not None:
-        from workbench.data.stores.local_server import make_in
+        from workbench.data.stores.local_server import make_served_containers
 
-        make_in(to.served, [to.container])
+        make_served_containers(to.served, [to.container])
         return
     to.moving.make(to.container)
 
