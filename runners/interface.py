@@ -311,7 +311,7 @@ class Runner(ABC):
 
         Raises RunnerError where this cannot be done.
         """
-        raise RunnerError(f"The runner {self.name} cannot copy folders of its place.")
+        raise RunnerError(f"The runner {self.name} cannot copy folders from its backend.")
 
     def store_again(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
         """Store what the learners of an attempt that is over could not store; return how it went for each.

@@ -106,9 +106,9 @@ def not_allowed(path: str) -> FabricError:
 
 def _remote_hint(address: str) -> str:
     if address.startswith("ssh://"):
-        return f"Add that machine as a place: fabric backend add NAME {address}"
+        return f"Add that machine as a backend: fabric backend add NAME {address}"
     machine = address.partition("://")[2].partition(":")[0]
-    return f"Add the machine that it is on as a place: fabric backend add NAME ssh://{machine}"
+    return f"Add the machine that it is on as a backend: fabric backend add NAME ssh://{machine}"
 
 
 def _object(path: Path) -> dict[str, dict[str, dict[str, str]]]:
@@ -173,7 +173,7 @@ def _check_files(path: str, home: Home) -> None:
         if _MISSING in error.message:
             raise ConfigError(
                 f"The container engine at {path} does not see this machine's files: it runs somewhere else.",
-                hint="Add the machine that it runs on as a place: fabric backend add NAME ssh://MACHINE",
+                hint="Add the machine that it runs on as a backend: fabric backend add NAME ssh://MACHINE",
             ) from error
         # What else it does not like about this image, the job's own will say.
     finally:

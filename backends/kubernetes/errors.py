@@ -142,7 +142,7 @@ def _forbidden(asked: ApiCall, message: str) -> FabricError:
     if "violates PodSecurity" in message:
         return Invalid(
             f"The cluster's Pod Security refuses the pod: {message.partition('violates ')[2]}.",
-            hint="The option run_as of the place is restricted or image; restricted passes the strictest policy.",
+            hint="The option run_as of the backend is restricted or image; restricted passes the strictest policy.",
         )
     if "unable to create new content" in message or "is being terminated" in message:
         return Invalid(f"The namespace is being deleted: {message}.")

@@ -232,9 +232,9 @@ class Option:
 
 
 OPTIONS: Final[Mapping[str, Option]] = {
-    "kubeconfig": Option(_text, "", "kubeconfig files in the place of $KUBECONFIG, with ':' between them"),
-    "context": Option(_text, "", "which context of it, in the place of the address's"),
-    "namespace": Option(_text, "", "which namespace, in the place of the address's"),
+    "kubeconfig": Option(_text, "", "kubeconfig files instead of $KUBECONFIG, with ':' between them"),
+    "context": Option(_text, "", "the context in it, instead of the address's"),
+    "namespace": Option(_text, "", "the namespace, instead of the address's"),
     "run_as": Option(
         _one_of(*RUN_AS), "restricted", "restricted: the strictest Pod Security; image: the image's own user"
     ),
@@ -246,7 +246,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "gpu_types": Option(_types, {}, "labels of the nodes that have a GPU type: a table type -> key=value"),
     "tolerations": Option(_tolerations, (), "taints that pods may stand: key=value:Effect, ..."),
     "node_selector": Option(_labels, {}, "labels that a node must have: key=value, ..."),
-    "labels": Option(_labels, {}, "labels that every object gets beside ours: key=value, ..."),
+    "labels": Option(_labels, {}, "additional labels for every object: key=value, ..."),
     "service_account": Option(_name, "", "the service account that pods run as, without its token"),
     "image_pull_secrets": Option(_names, (), "Secrets with the logins of private registries"),
     "priority_class": Option(_name, "", "the PriorityClass of pods"),

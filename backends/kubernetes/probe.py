@@ -98,7 +98,7 @@ def _named(cluster: KubernetesCluster, subject: str, kind: str, name: str) -> Fi
             f"there is no {kind} {name}{where}",
             "wrong",
             "pods with it are never started",
-            "make it, or name another one in the place's options",
+            "make it, or name another one in the backend's options",
         )
     if kind == "PersistentVolumeClaim":
         return _claim(subject, name, found)

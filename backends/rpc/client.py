@@ -46,7 +46,7 @@ class FrameClient:
             PlaceUnreachable: no greeting came in time, or it is of another version.
         """
         if not self._greeted.wait(deadline_seconds):
-            raise PlaceUnreachable(f"The place did not answer within {deadline_seconds:g} seconds.")
+            raise PlaceUnreachable(f"The backend did not answer within {deadline_seconds:g} seconds.")
         if self._lost is not None:
             raise self._lost
 
@@ -132,7 +132,7 @@ class FrameClient:
         with self._lock:
             if self._lost is None:
                 said = f": {reason}" if reason else ""
-                self._lost = PlaceUnreachable(f"The connection to the place was lost{said}.")
+                self._lost = PlaceUnreachable(f"The connection to the backend was lost{said}.")
             pending, self._pending = list(self._pending.values()), {}
         for call in pending:
             call.fail(self._lost)
@@ -213,7 +213,7 @@ class PendingCall:
         """Wait until the agent is ready for the stream, and return its JSON reply."""
         frame = self.next()
         if frame.kind != frames.HELLO:
-            raise BackendError(f"The place answered {self._do} with something else.")
+            raise BackendError(f"The backend sent an invalid answer to {self._do}.")
         return frame.json()
 
     def result(self) -> tuple[Any, bytes]:
@@ -225,4 +225,6 @@ class PendingCall:
         return frame.json(), b"".join(data)
 
     def _late(self) -> PlaceUnreachable:
-        return PlaceUnreachable(f"The place did not answer {self._do} within {self._seconds or 0:g} seconds.")
+        return PlaceUnreachable(
+            f"The backend did not answer {self._do} within {self._seconds or 0:g} seconds."
+        )

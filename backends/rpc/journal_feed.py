@@ -35,7 +35,7 @@ def read_journal_feed(call: PendingCall, early: EarlyBytes | None) -> Mapping[st
                 reached += len(piece)
             news.setdefault(folder, {})[name] = Chunk(b"".join(kept), reached, end)
     if call.next().kind != frames.RESULT:
-        raise BackendError("The place answered follow with something else.")
+        raise BackendError("The backend sent an invalid answer to follow.")
     return news
 
 
@@ -52,7 +52,7 @@ class _CallBytes:
             if not self._left:
                 frame = self._call.next()
                 if frame.kind != frames.DATA:
-                    raise BackendError("The place answered follow with too little.")
+                    raise BackendError("The backend sent an incomplete answer to follow.")
                 self._left = memoryview(frame.payload)
             piece, self._left = self._left[:count], self._left[count:]
             count -= len(piece)

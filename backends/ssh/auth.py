@@ -44,7 +44,7 @@ def methods_of(transport: Any, hop: Hop) -> tuple[str, ...]:
     except paramiko.BadAuthenticationType as error:
         return tuple(error.allowed_types)
     except (paramiko.SSHException, EOFError, OSError) as error:
-        raise PlaceUnreachable(f"{hop.words} hung up while we logged in: {error}.") from error
+        raise PlaceUnreachable(f"{hop.words} closed the connection during the login: {error}.") from error
 
 
 def log_in_typed(transport: Any, hop: Hop, methods: tuple[str, ...]) -> bool:
@@ -71,7 +71,9 @@ def log_in_typed(transport: Any, hop: Hop, methods: tuple[str, ...]) -> bool:
                     break
                 continue
             except (paramiko.SSHException, EOFError, OSError) as error:
-                raise PlaceUnreachable(f"{hop.words} hung up while we logged in: {error}.") from error
+                raise PlaceUnreachable(
+                    f"{hop.words} closed the connection during the login: {error}."
+                ) from error
             round_.was_right()
             return not missing or log_in_typed(transport, hop, tuple(missing))
     return False
@@ -173,11 +175,13 @@ def log_in(transport: Any, hop: Hop, agent_socket: str, timeout_seconds: float) 
             except paramiko.AuthenticationException as error:
                 tried.names.append(name)
                 if not transport.is_active() and len(tried.names) < TOO_MANY:
-                    raise PlaceUnreachable(f"{hop.words} hung up while we logged in.") from error
+                    raise PlaceUnreachable(f"{hop.words} closed the connection during the login.") from error
                 if "timeout" in str(error).lower() or not transport.is_active():
                     break
             except (paramiko.SSHException, EOFError, OSError) as error:
-                raise PlaceUnreachable(f"{hop.words} hung up while we logged in: {error}.") from error
+                raise PlaceUnreachable(
+                    f"{hop.words} closed the connection during the login: {error}."
+                ) from error
     if not tried.methods and transport.is_active():
         tried.methods = methods_of(transport, hop)
     if tried.methods == ("none",) or log_in_typed(transport, hop, tried.methods):

@@ -125,7 +125,7 @@ class SshConnection:
             transport.start_client(timeout=BANNER_SECONDS + seconds)
         except (paramiko.SSHException, OSError, EOFError) as error:
             text = str(error) or "it hung up"
-            raise PlaceUnreachable(f"{hop.words} does not speak SSH with us: {text}.") from error
+            raise PlaceUnreachable(f"{hop.words} does not speak SSH: {text}.") from error
         transport.set_keepalive(int(hop.alive_seconds) or 15)
         key = transport.get_remote_server_key()
         self._check(hop, key.get_name(), key.asbytes(), known)
@@ -166,7 +166,7 @@ def session_on(connection: SshConnection | None, command: str) -> Pipe:
         PlaceUnreachable: the host gives no session, or something else holds its connection.
     """
     if connection is None:
-        raise PlaceUnreachable("The connection to the place is not ours.")
+        raise PlaceUnreachable("The connection to the backend is not held by this process.")
     return connection.run(command)
 
 

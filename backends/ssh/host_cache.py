@@ -53,7 +53,7 @@ class HostCache:
         why = f": {self.gpu_lack}" if self.gpu_lack and not self.gpus else ""
         return BackendError(
             f"The job asks for {_gpus(count)}; {self.hostname} has {_gpus(self.gpus)}{why}.",
-            hint="Ask for fewer with --gpus, or run it at another place with --backend.",
+            hint="Ask for fewer with --gpus, or run it on another backend with --backend.",
         )
 
 

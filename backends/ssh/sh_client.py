@@ -68,7 +68,7 @@ class ShellClient:
             except (OSError, ValueError) as error:
                 self.lost = True
                 why = self._pipe.explain() or str(error)
-                raise PlaceUnreachable(f"The connection to the place was lost: {why}.") from error
+                raise PlaceUnreachable(f"The connection to the backend was lost: {why}.") from error
             finally:
                 late.cancel()
 

@@ -133,7 +133,7 @@ class ShellHost(Host):
 
     def watch(self, paths: Sequence[str], *, timeout_seconds: float) -> Sequence[str]:
         """Block until one of these files changes."""
-        raise BackendError("Files are not watched at a place without a Python.", hint="install python3 there")
+        raise BackendError("Files are not watched on a host without Python.", hint="install python3 there")
 
     def lock(self, names: Sequence[str], *, folder: str, text: str) -> Lock | None:
         """Take locks that nobody else sees: a shell has none. GPUs are not given there for that."""
@@ -146,7 +146,7 @@ class ShellHost(Host):
     def connect(self, path: str) -> socket.socket:
         """Refuse: a shell opens no sockets."""
         raise BackendError(
-            "Containers cannot be run at a place without a Python.",
+            "Containers cannot run on a host without Python.",
             hint="install python3 there, or --runner process",
         )
 

@@ -80,7 +80,7 @@ class ShellOperations:
         found = self._operations.get(operation)
         if found is None:
             raise BackendError(
-                f"This place has no Python, and {operation!r} needs one.", hint="install python3 there"
+                f"This host has no Python, and {operation!r} needs one.", hint="install python3 there"
             )
         return found(**arguments)
 

@@ -153,7 +153,7 @@ class ContainerLaunch:
         if missing := [name for name in self._request.spec.secrets if name not in self._request.secrets]:
             raise LaunchRefused(
                 f"There is no value for the secret {missing[0]}.",
-                hint=f"Give it when the job is given: fabric run -e {missing[0]}",
+                hint=f"Set it when you submit the job: fabric run -e {missing[0]}",
                 code="C103",
             )
 
@@ -388,7 +388,7 @@ def _not_created(error: EngineRefused, document: Mapping[str, Any]) -> RunnerErr
     if "bind source path does not exist" in said:
         return LaunchRefused(
             "The container engine does not see this machine's files: it runs somewhere else.",
-            hint="Add the machine that it runs on as a place (fabric backend add), or use --runner process.",
+            hint="Add the machine that it runs on as a backend (fabric backend add), or use --runner process.",
             code="C104",
         )
     if error.status == 404 and "No such image" in said:

@@ -20,7 +20,7 @@ HINTS: Final[Mapping[str, str]] = {
     "per Container": "ask for what the namespace lets one have, by memory:, cpus: and shm_size:",
     "per Pod": "ask for what the namespace lets one have, by memory:, cpus: and shm_size:",
     "must specify": "say what the quota counts, by cpus: and memory:",
-    "PodSecurity": "the option run_as of the place is restricted or image; restricted passes the strictest policy",
+    "PodSecurity": "the option run_as of the backend is restricted or image; restricted passes the strictest policy",
     "service account": "service_account of the backend names one that is there",
     "PriorityClass": "priority_class of the backend names one that is there",
 }

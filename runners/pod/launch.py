@@ -117,7 +117,7 @@ class PodLaunch:
         if missing := [name for name in self._request.spec.secrets if name not in self._request.secrets]:
             raise LaunchRefused(
                 f"There is no value for the secret {missing[0]}.",
-                hint=f"Give it when the job is given: fabric run -e {missing[0]}",
+                hint=f"Set it when you submit the job: fabric run -e {missing[0]}",
                 code="C103",
             )
         secret_values(self._request)
@@ -181,7 +181,7 @@ class PodLaunch:
         if not ours:
             raise RunnerError(
                 f"The {found['kind']} {name} is another home's.",
-                hint="Remove it by hand if nobody needs it.",
+                hint="Remove it by hand if it is not needed.",
             )
         if found["metadata"].get("deletionTimestamp"):
             raise TryAgain(f"The {found['kind']} {name} is still being removed.")

@@ -59,7 +59,7 @@ class PodRunner(Runner):
     def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
         super().__init__(place, home_uuid=home_uuid)
         if not isinstance(place, Cluster):
-            raise RunnerError("The runner 'pod' needs a cluster, and this place is a host.")
+            raise RunnerError("The runner 'pod' needs a cluster, and this backend is a host.")
         self._cluster = place
         self._asker = uuid.uuid4().hex
         self._making = threading.Lock()

@@ -136,7 +136,7 @@ def unrecoverable(pod: Pod) -> Reason | None:
             return Reason(f"the image {image} cannot be had: {_short(message or reason)}", "S103", hint)
         if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
             if "runAsNonRoot" in message or "non-numeric user" in message:
-                hint = "this place runs pods as restricted; run_as=image, or the other way round, may do"
+                hint = "this backend runs pods as restricted; run_as=image, or the other way round, may do"
                 return Reason(f"the container cannot be started: {_short(message)}", "C104", hint)
             if 'exec: "sh"' in message or "sh: no such file" in message:
                 return Reason(

@@ -71,7 +71,7 @@ class ProcessLaunch:
         if missing := [name for name in spec.secrets if name not in self._request.secrets]:
             raise LaunchRefused(
                 f"There is no value for the secret {missing[0]}.",
-                hint=f"Give it when the job is given: fabric run -e {missing[0]}",
+                hint=f"Set it when you submit the job: fabric run -e {missing[0]}",
                 code="C103",
             )
 

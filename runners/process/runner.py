@@ -86,7 +86,7 @@ class ProcessRunner(Runner):
     def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
         super().__init__(place, home_uuid=home_uuid)
         if not isinstance(place, Host):
-            raise RunnerError("The runner 'process' needs a host, and this place is a cluster.")
+            raise RunnerError("The runner 'process' needs a host, and this backend is a cluster.")
         self._host = place
         self._looking = threading.Lock()
         self._looked: HostFacts | None = None
@@ -211,7 +211,7 @@ class ProcessRunner(Runner):
         stream = self._host.exec(argv, env=environment, cwd=str(launch["cwd"]), terminal=terminal)
         if stream is None:
             raise RunnerError(
-                "This place offers no commands beside learners.", hint="Use a terminal on that machine."
+                "This backend cannot run commands in a running job.", hint="Use a terminal on that machine."
             )
         return JoinedExec(stream, terminal=terminal)
 

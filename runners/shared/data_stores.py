@@ -206,7 +206,7 @@ def refusals(request: LaunchRequest, *, runner: str, agent_kind: str) -> Iterato
                 " or a host_path"
             )
     if agent_kind == "sh" and (request.recorded.get("from") or any(not store.is_volume for store in stores)):
-        yield "data stores need Python 3.8 or newer at the place, which brings the data in and stores the results"
+        yield "data stores need Python 3.8 or newer on the backend, which brings the data in and stores the results"
     if len([store for store in stores if store.results_container]) > 1:
         yield "several data stores have training_results; keep one, results go to one place"
 

@@ -56,7 +56,7 @@ def bring_home(
             bring_folder(host, str(source), target, within=str(within) if contained else "")
         _bring_small_files(host, there.attempt(attempt).path, here.attempt(attempt).path)
     except OSError as error:
-        raise CannotWrite(f"what the job made cannot be brought home: {error.strerror or error}") from error
+        raise CannotWrite(f"the job's files cannot be copied back: {error.strerror or error}") from error
 
 
 def bring_folder(host: Host, source: str, target: Path, *, within: str = "") -> None:
@@ -75,7 +75,7 @@ def bring_folder(host: Host, source: str, target: Path, *, within: str = "") -> 
         _make_links(target, entries)
         if not missing:
             return
-    raise BackendError(f"files in {source} go on changing, or cannot be brought home: {missing[0]}")
+    raise BackendError(f"files in {source} keep changing, or cannot be copied back: {missing[0]}")
 
 
 def _bring_small_files(host: Host, source: Path, target: Path) -> None:
@@ -101,10 +101,10 @@ class _Receiver:
                     entry = self.entries.get(member.name)
                     content = tar.extractfile(member) if member.isreg() and entry else None
                     if entry is None or content is None:
-                        raise BackendError(f"the place sent {member.name!r}, which it was not asked for")
+                        raise BackendError(f"the backend sent {member.name!r}, which was not requested")
                     self._write(member.name, entry, content)
         except (tarfile.TarError, EOFError) as error:
-            raise BackendError(f"what the place sent is no archive: {error}") from error
+            raise BackendError(f"the backend did not send a valid archive: {error}") from error
 
     def _write(self, name: str, entry: _Entry, content: Any) -> None:
         path = inside(self.target, name)
@@ -133,7 +133,7 @@ def inside(folder: Path, name: str) -> Path:
     """
     parts = PurePosixPath(name).parts
     if not parts or ".." in parts or PurePosixPath(name).is_absolute():
-        raise BackendError(f"the place names {name!r}, which is not in the job's folder")
+        raise BackendError(f"the backend lists {name!r}, which is not in the job's folder")
     return folder.joinpath(*parts)
 
 

@@ -132,7 +132,7 @@ def _refuse(
     has = f"{site.name} has {_count(len(usable)) if usable else 'none'}" + (f": {why}" if why else "")
     raise LaunchRefused(
         f"The job asks for {_count(count)}{each}; {has}.",
-        hint="Ask for fewer with --gpus, or run it at another place with --backend.",
+        hint="Ask for fewer with --gpus, or run it on another backend with --backend.",
         code="C104",
     )
 

@@ -85,7 +85,7 @@ def _current(python: str, environment: dict[str, str], site: HostFacts, host: Ho
         return Interpreter("", environment)
     if not host.call("runnable", paths=[python]):
         raise LaunchRefused(
-            f"The interpreter {python}, which was active when the job was given, is gone.",
+            f"The interpreter {python}, which was active when the job was submitted, no longer exists.",
             hint="Name another one with 'python:', or give the job again.",
             code="C205",
         )

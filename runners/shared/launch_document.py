@@ -70,7 +70,7 @@ def check_memory(request: LaunchRequest, site: HostFacts) -> None:
     )
     raise LaunchRefused(
         f"The job asks for {_size(wanted)} of memory{each}; {site.name} has {_size(site.memory_bytes)}.",
-        hint="Ask for less with 'memory:' or --set memory=, or run it at another place.",
+        hint="Ask for less with 'memory:' or --set memory=, or run it on another backend.",
         code="C104",
     )
 

@@ -54,8 +54,8 @@ def refuse_stores(
             where = "" if site.here else f" on {site.name}"
             raise LaunchRefused(
                 f"The data store {store.id} is the folder {path}, and there is none{where}.",
-                hint="A host_path is a folder of the machine that the job runs on; --data PATH brings one of this"
-                " machine's."
+                hint="A host_path is a folder of the machine that the job runs on; --data PATH uses one"
+                " of this machine's."
                 if not site.here
                 else "Check connection.path and training_data.container.",
                 code="C104",
@@ -175,7 +175,7 @@ def store_again(request: LaunchRequest, host: Host, site: HostFacts) -> list[Map
 
     Raises:
         RunnerError: an agent says nothing that can be read.
-        PlaceUnreachable: the place does not answer.
+        PlaceUnreachable: the backend does not answer.
         LaunchRefused: a credential has no value any more.
     """
     secrets = json.dumps(secrets_with(request, site)) + "\n"

@@ -53,7 +53,7 @@ def test_what_is_there_is_kept_unless_told(fabric: Fabric, row: JobRow) -> None:
     kept.write_text("mine")
 
     refused = fabric("download", "done", expect=73)
-    assert "is there already" in refused.stderr
+    assert "already exists" in refused.stderr
     assert "--force" in refused.stderr
     assert kept.exists()
 

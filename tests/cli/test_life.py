@@ -128,7 +128,7 @@ def test_rerun_without_its_code_or_interpreter_says_so(fabric: Fabric, home: Hom
     for snapshot in home.code.glob("*.tar.gz"):
         snapshot.unlink()
 
-    assert "is not there any more" in fabric("rerun", "a", expect=66).stderr
+    assert "no longer exists" in fabric("rerun", "a", expect=66).stderr
 
 
 def test_an_attached_client_starts_another_controller(

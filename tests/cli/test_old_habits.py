@@ -90,7 +90,7 @@ def test_downloads_are_zips_named_as_ffdl_named_them(trained: Fabric) -> None:
     ):
         with zipfile.ZipFile(trained.folder / name) as archive:
             assert inside in archive.namelist()
-    assert "is there already" in trained("download", job, "--definition", expect=73).stderr
+    assert "already exists" in trained("download", job, "--definition", expect=73).stderr
     assert "--to names a folder" in trained("download", job, "--filename", "x.zip", expect=64).stderr
 
 

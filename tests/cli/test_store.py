@@ -146,7 +146,7 @@ def test_an_alias_to_an_address_where_nobody_answers_is_said(fabric: Fabric, cle
 
     refused = fabric("run", "manifest.yml", expect=69)
 
-    assert "nobody answers at http://127.0.0.1:1, where the store sl-internal-os should be" in refused.stderr
+    assert "nothing answers at http://127.0.0.1:1, where the store sl-internal-os should be" in refused.stderr
 
 
 def test_an_alias_to_nothing_is_said(fabric: Fabric, clean_environment: Path) -> None:
@@ -388,9 +388,9 @@ def test_what_only_this_machine_has_is_refused_for_another_place(
     connection = {"auth_url": store["address"]}
     spec = JobSpec("x", data_stores=(DataStore("a", "mount_cos", "mnist", connection=connection),))
 
-    with pytest.raises(UsageError, match="which only this machine reaches, and the job goes to gpubox"):
+    with pytest.raises(UsageError, match="which only this machine reaches, and the job runs on gpubox"):
         check_stores(spec, box, home, launch=False)
-    with pytest.raises(UsageError, match="is a folder of this machine, and the job goes to gpubox"):
+    with pytest.raises(UsageError, match="is a folder of this machine, and the job runs on gpubox"):
         check_folders([str(fabric.folder)], box)
     check_folders(["served:mnist", "s3://bucket"], box)
     theirs = {"auth_url": "http://127.0.0.1:1"}

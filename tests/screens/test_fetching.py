@@ -109,7 +109,7 @@ async def test_all_results_are_downloaded_and_what_cannot_be_is_said(
         await shown.until(lambda: isinstance(shown.app.focused, Input))
         shown.app.screen.query_one(Input).value = str(clean_environment / "out")
         await shown.press("enter")
-        await shown.until_shown("it did not work", "is there already", "--force")
+        await shown.until_shown("it did not work", "already exists", "--force")
     assert (clean_environment / "out" / "results" / "notes.txt").is_file()
 
 

@@ -97,7 +97,7 @@ def hop_with(identities: tuple[Path, ...]) -> Hop:
 
 
 def test_a_host_that_hangs_up_at_the_first_key_is_away(tmp_path: Path) -> None:
-    with pytest.raises(PlaceUnreachable, match="hung up while we logged in"):
+    with pytest.raises(PlaceUnreachable, match="closed the connection during the login"):
         log_in(HangsUp(1), hop_with(keys(tmp_path, 2)), "", 5.0)
 
 

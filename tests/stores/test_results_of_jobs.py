@@ -107,7 +107,7 @@ def test_results_that_came_home_from_a_host_are_read_here_and_not_there(fabric: 
     there = fabric("run", "train.yml", "--backend", "box", expect=64)
 
     assert here.stdout == "data\n"
-    assert "read where they are kept, on this machine; this one goes to box" in there.stderr
+    assert "read where they are kept, on this machine; this job runs on box" in there.stderr
     assert "Traceback" not in there.stderr
 
 
@@ -124,9 +124,9 @@ def test_a_place_that_does_not_reach_them_is_refused_in_a_sentence() -> None:
     check_results(parent(None, box), here)  # what a host has made came home
     check_results(parent(folder, box), box)
     check_results(parent(far, here), box)
-    with pytest.raises(UsageError, match="on this machine; this one goes to box"):
+    with pytest.raises(UsageError, match="on this machine; this job runs on box"):
         check_results(parent(None, here), box)
-    with pytest.raises(UsageError, match="lie in a folder at box; this one goes to local"):
+    with pytest.raises(UsageError, match="are in a folder on box; this job runs on local"):
         check_results(parent(folder, box), here)
     with pytest.raises(UsageError, match="lie in the volume results"):
         check_results(parent(volume, here), here)

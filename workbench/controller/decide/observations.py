@@ -83,7 +83,7 @@ def lost(ref: LearnerRef, known: LearnerStatus | None) -> LearnerStatus:
     return LearnerStatus(
         ref,
         LearnerPhase.LOST,
-        reason=Reason("the learner and its journal are gone from the place", "S104"),
+        reason=Reason("the learner and its journal are gone from the backend", "S104"),
         started_us=known.started_us if known else None,
         slots=known.slots if known else (),
         node=known.node if known else "",

@@ -40,7 +40,7 @@ REFUSED: Final = ("C1", "C205")
 UNSTORED: Final = "S303"
 """The code of results that could not be stored."""
 
-RESUMES: Final = "fabric resume goes on from its last checkpoint"
+RESUMES: Final = "fabric resume continues from its last checkpoint"
 
 _STOP_CODES: Final = frozenset({EXIT_HALTED, EXIT_KILLED})
 

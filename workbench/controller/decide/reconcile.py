@@ -255,7 +255,7 @@ def _fault(job: JobSnapshot) -> BackendTrouble | None:
         return None
     if job.launched_at is None or job.now < job.launched_at + SEEN_WITHIN_SECONDS or not _missing(job):
         return None
-    text = f"was started {job.launches} times, but is not to be seen at the place"
+    text = f"was started {job.launches} times, but does not appear on the backend"
     return BackendTrouble("fault", Reason(text, "S101"), started=True)
 
 

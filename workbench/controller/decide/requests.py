@@ -74,7 +74,7 @@ def _resume(row: JobRow, later: Sequence[str]) -> Answer:
     if row.intent is Intent.DELETE:
         return Settle("it is being deleted")
     if row.state is State.COMPLETED:
-        return Settle("it has completed, there is nothing to go on with; fabric rerun starts it once more")
+        return Settle("it has completed; fabric rerun starts it again")
     if row.state in TERMINAL:
         return Resume()
     if stopped := [kind for kind in later if kind in _STOPPING_KINDS]:

@@ -55,7 +55,7 @@ def read_secrets(home: Home, job_id: str) -> dict[str, str]:
     except OSError as error:
         raise read_failure(error, file) from error
     except (ValueError, AttributeError) as error:
-        raise InputMissing(f"{file} does not hold the job's secrets any more") from error
+        raise InputMissing(f"{file} no longer holds the job's secrets") from error
 
 
 def all_secrets(home: Home, job_id: str, spec: JobSpec) -> dict[str, str]:

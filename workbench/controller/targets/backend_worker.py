@@ -232,9 +232,7 @@ class BackendWorker:
             except BaseException as error:
                 tries += 1
                 if tries >= COLLECT_TRIES:
-                    self._post(
-                        LogNote(f"{attempt.job_id}: what it made stays at the place: {sentence(error)}")
-                    )
+                    self._post(LogNote(f"{attempt.job_id}: its files stay on the backend: {sentence(error)}"))
                     return
             call.heartbeat()
             self._closed.wait(COLLECT_AGAIN_SECONDS)

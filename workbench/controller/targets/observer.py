@@ -81,7 +81,7 @@ class TargetObserver:
         after = TargetObserver(self._place, make_runner, self._post)
         after._serial = self._serial
         after._answered_us = self._answered_us
-        self._post(Unreachable(self._place, "the place does not answer", self._answered_us))
+        self._post(Unreachable(self._place, "the backend does not answer", self._answered_us))
         after.want(self._wanted)
         return after
 

@@ -76,7 +76,7 @@ def ended_lines(row: JobRow, results: str) -> list[str]:
         lines.append(f"results: {results}   (fabric show {job_name}; fabric download {job_name} results)")
     elif row.state is State.HALTED:
         lines.append(
-            f"results so far: {results}   (fabric resume {job_name} goes on; fabric show {job_name})"
+            f"results so far: {results}   (fabric resume {job_name} continues it; fabric show {job_name})"
         )
     else:
         lines.append(f"results so far: {results}   (fabric show {job_name}; fabric logs {job_name})")

@@ -244,7 +244,7 @@ def _files(home: Home, code_hash: str) -> dict[str, _SnapshotFile]:
         with tarfile.open(home.snapshot(code_hash)) as archive:
             return {member.name: _read(archive, member) for member in archive if member.isfile()}
     except (OSError, tarfile.TarError) as error:
-        raise InputMissing(f"the code {code_hash[:12]} is not there any more: {error}") from error
+        raise InputMissing(f"the code {code_hash[:12]} no longer exists: {error}") from error
 
 
 def _read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> _SnapshotFile:

@@ -131,7 +131,7 @@ def why(row: JobRow, now: int) -> str:
     """Return a job's reason in one line, with what was asked of it and when its backend last answered."""
     parts = [row.reason.text]
     if row.intent:
-        parts.insert(0, f"{row.intent} asked for;")
+        parts.insert(0, f"{row.intent} requested;")
     if (unseen := unseen_seconds(row, now)) is not None:
         parts.append(f"(last seen {duration(unseen)} ago)")
     return " ".join(part for part in parts if part)

@@ -127,8 +127,7 @@ def _refuse_failed(parent: Parent, mode: str) -> None:
     if row.next_try_us is None and not row.intent:
         raise UsageError(
             f"{short_id(row.id)} {row.name} did not complete: it is {row.state.lower()}",
-            hint=f"--after {short_id(row.id)}:ended starts all the same; "
-            f"fabric resume {short_id(row.id)} lets it go on",
+            hint=f"--after {short_id(row.id)}:ended starts anyway; fabric resume {short_id(row.id)} continues that job",
         )
 
 
@@ -165,7 +164,7 @@ def check_results(parent: Parent, place: TargetRef) -> None:
     store = _store_of(parent)
     if store is None and place.type != "local":
         raise UsageError(
-            f"another job's results are read where they are kept, on this machine; this one goes to {place.backend}",
+            f"another job's results are read where they are kept, on this machine; this job runs on {place.backend}",
             hint="fabric download JOB results, and --data FOLDER, bring them there",
         )
     if store is None or not store.is_folder:
@@ -173,7 +172,7 @@ def check_results(parent: Parent, place: TargetRef) -> None:
     theirs = parent.place
     if (theirs.type, theirs.address, theirs.backend) != (place.type, place.address, place.backend):
         raise UsageError(
-            f"the results of {_name(parent)} lie in a folder at {theirs.backend}; this one goes to {place.backend}",
+            f"the results of {_name(parent)} are in a folder on {theirs.backend}; this job runs on {place.backend}",
             hint=f"--backend {theirs.backend}, or a store that both reach",
         )
 

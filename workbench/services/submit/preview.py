@@ -109,7 +109,7 @@ def refuse_loss(submission: JobSubmission, home: Home) -> None:
     if seconds:
         raise UsageError(
             f"the job's results are lost {seconds / 60:g} minutes after its end unless they are fetched by then,"
-            " and with --detach nobody may be there",
+            " and with --detach nothing fetches them",
             hint="--accept-loss starts it all the same; claim or storage_class of the backend, or --results,"
             " keeps them",
         )

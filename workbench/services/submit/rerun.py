@@ -61,11 +61,11 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
     python = str(old.get("python") or submit_environment.active_interpreter())
     if job.row.place.type == "local" and not Path(python).exists():
         raise InputMissing(
-            f"the interpreter of {short_id(job.row.id)} is not there any more: {python}",
+            f"the interpreter of {short_id(job.row.id)} no longer exists: {python}",
             hint="`fabric run` with its manifest takes the one that is active now",
         )
     if job.code_hash and not store.home.snapshot(job.code_hash).exists():
-        raise InputMissing(f"the code of {short_id(job.row.id)} is not there any more: {job.code_hash}")
+        raise InputMissing(f"the code of {short_id(job.row.id)} no longer exists: {job.code_hash}")
     _, proxies = submit_environment.passed_environment()
     # Values that the environment lacks are those of the first job.
     kept_secrets = read_secrets(store.home, job.row.id)

@@ -200,7 +200,8 @@ def _moved(store: Store, row: JobRow, backend: str, runner: str) -> tuple[Mappin
     stays = (target.type, target.address) == (row.place.type, row.place.address)
     if not stays and not any(each.training_results for each in spec.data_stores):
         raise UsageError(
-            f"{short_id(row.id)} has no result store: its results and checkpoints are only at '{row.place.backend}'",
-            hint="`fabric resume` goes on there; give the next one training_results in its data_stores",
+            f"{short_id(row.id)} has no result store: its results and checkpoints are only on '{row.place.backend}'",
+            hint="`fabric resume` without --backend continues it there; for the next job, set"
+            " training_results in data_stores",
         )
     return {"place": asdict(target)}, notes

@@ -59,8 +59,8 @@ def check_stores(spec: JobSpec, place: TargetRef, home: Home, *, launch: bool) -
         is_served = served is not None and served.address == store.connection["auth_url"]
         if is_served and place.type != LOCAL:
             raise UsageError(
-                f"the store {store.id} is served at {store.connection['auth_url']}, which only this machine reaches,"
-                f" and the job goes to {place.backend}",
+                f"the store {store.id} is served at {store.connection['auth_url']}, which only this"
+                f" machine reaches, and the job runs on {place.backend}",
                 hint="a store with an address of its own in the network serves both",
             )
         # The address of another place's loopback is its own business.
@@ -81,7 +81,7 @@ def check_folders(words: Sequence[str], place: TargetRef) -> None:
     for word in words:
         if place.type != LOCAL and is_folder_here(word):
             raise UsageError(
-                f"{word} is a folder of this machine, and the job goes to {place.backend}",
+                f"{word} is a folder of this machine, and the job runs on {place.backend}",
                 hint=f"fabric data put {word} STORE:CONTAINER, then name STORE:CONTAINER; or a store of type"
                 " host_path in the manifest, for a folder that is there",
             )
@@ -98,8 +98,7 @@ def _see_alias(store: DataStore) -> None:
 
     if same_address(store.connection["auth_url"], ALIAS):
         raise PlaceUnreachable(
-            f"the store {store.id} is at {ALIAS}, the one that FfDL's own installation brought along, and nothing"
-            " stands for it here",
+            f"the store {store.id} is at {ALIAS}, FfDL's built-in store, which does not exist here",
             hint="`fabric store serve` does, with a folder of this machine; or map it in config.toml:"
             f' [store_alias] "{ALIAS}" = "https://..."',
         )
@@ -113,7 +112,7 @@ def _see_answer(store: DataStore) -> None:
         socket.create_connection((told.hostname or "", port), timeout=ANSWER_SECONDS).close()
     except (OSError, ValueError) as error:
         raise PlaceUnreachable(
-            f"nobody answers at {address}, where the store {store.id} should be",
+            f"nothing answers at {address}, where the store {store.id} should be",
             hint="`fabric store serve` serves a folder of this machine as a store",
         ) from error
 

@@ -186,7 +186,7 @@ def _code_writer(store: Store, row: JobRow, options: DownloadOptions) -> FillFol
         raise InputMissing(f"{short_id(row.id)} has no code")
     snapshot = store.home.snapshot(code_hash)
     if not snapshot.exists():
-        raise InputMissing(f"the code of {short_id(row.id)} is not there any more: {snapshot}")
+        raise InputMissing(f"the code of {short_id(row.id)} no longer exists: {snapshot}")
 
     def write(into: Path) -> None:
         if not options.include:
@@ -260,7 +260,7 @@ def download_zips(
         for kind, part in parts:
             target = Path(filename or f"{row.id}-{part}.zip")
             if target.exists() and not force:
-                raise CannotWrite(f"{target} is there already", hint="--force replaces it")
+                raise CannotWrite(f"{target} already exists", hint="--force replaces it")
             folder = download(store, row, kind, Path(scratch) / kind, DownloadOptions(), report)
             written[part] = _zipped(folder, target)
     return written

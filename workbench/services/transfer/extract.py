@@ -103,7 +103,7 @@ def write_folder(target: Path, write: Callable[[Path], object], *, force: bool, 
         CannotWrite: something is there already, or the disk takes no more; nothing is left half-made.
     """
     if _exists(target) and not force:
-        raise CannotWrite(f"{target} is there already", hint="--force replaces it; --to names another folder")
+        raise CannotWrite(f"{target} already exists", hint="--force replaces it; --to names another folder")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = _partial_folder(target, resume_key)

@@ -73,7 +73,7 @@ def helpers(home: Home) -> Iterator[Finding]:
     except FabricError as error:
         yield Finding("rclone", error.message, "lack", "no job can use an object store", error.hint)
     if shutil.which("ssh") is None:
-        consequence = "a place with transport = openssh cannot be reached"
+        consequence = "a backend with transport = openssh cannot be reached"
         yield Finding("ssh", "not there", "lack", consequence, "install openssh-client")
 
 

@@ -61,7 +61,7 @@ class Store:
             TryAgain: another process kept it locked.
         """
         if not makes and not home.identity.is_file():
-            raise InputMissing(f"the home {home.path} is not there any more")
+            raise InputMissing(f"the home {home.path} no longer exists")
         home_uuid(home)
         return cls.open_file(home, home.database, wait_seconds=wait_seconds, migrate=migrate)
 
