@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from workbench.services.submit.adoption import AdoptableJob
 
 Place = Annotated[
-    str, typer.Argument(metavar="BACKEND", help="The backend where they run.", autocompletion=backend_names)
+    str, typer.Argument(metavar="PLACE", help="The backend where they run.", autocompletion=backend_names)
 ]
 Jobs = Annotated[
     list[str] | None,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", autocompletion=backend_names)]
 Place = Annotated[
-    str, typer.Argument(metavar="BACKEND", help="Its name or address.", autocompletion=backend_names)
+    str, typer.Argument(metavar="PLACE", help="Its name or address.", autocompletion=backend_names)
 ]
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="The name to give it.")]
 Address = Annotated[
@@ -35,7 +35,7 @@ AcceptKey = Annotated[
 ]
 Cluster = Annotated[
     str,
-    typer.Argument(metavar="[BACKEND]", help="A cluster's name or address.", autocompletion=backend_names),
+    typer.Argument(metavar="[PLACE]", help="A cluster's name or address.", autocompletion=backend_names),
 ]
 User = Annotated[
     str,

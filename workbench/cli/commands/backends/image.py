@@ -17,7 +17,7 @@ Where = Annotated[
 ]
 
 Place = Annotated[
-    str, typer.Argument(metavar="BACKEND", help="The backend to send it to.", autocompletion=backend_names)
+    str, typer.Argument(metavar="PLACE", help="The backend to send it to.", autocompletion=backend_names)
 ]
 Image = Annotated[str, typer.Argument(metavar="IMAGE", help="Its name in this machine's engine.")]
 
