@@ -105,8 +105,8 @@ fabric.toml, the user's config.toml, the default. A profile (--profile) override
     "signals": (
         "What ctrl-c, hang-ups and cancelled pipelines do.",
         """\
-On a terminal ctrl-c and a hang-up leave the job running (exit codes 130 and 129) and print how to follow it again.
-Without a terminal, or with CI set, SIGINT and SIGTERM halt the job: it can write a checkpoint in its grace period;
+On a terminal ctrl-c and a hang-up leave the job running (exit codes 130, 129) and print how to follow it again.
+Without a terminal, or with CI set, SIGINT and SIGTERM halt the job, which can write a checkpoint first;
 a second signal kills it. --on-interrupt detach|halt|kill overrides this. A closed pipe ends the command silently (141).
 """,
     ),
