@@ -43,7 +43,7 @@ class Sieve:
 
 
 @dataclass(frozen=True, slots=True)
-class LogLine:
+class DocumentLine:
     """One line as it is shown."""
 
     learner: int
@@ -253,7 +253,7 @@ class LogDocument:
         """Return how many lines of a source stand before a position."""
         return position if self._order is None else self._order.last_line(number, position - 1) + 1
 
-    def line(self, row: int, *, timed: bool = False) -> LogLine:
+    def line(self, row: int, *, timed: bool = False) -> DocumentLine:
         """Read a row that is there."""
         number, line = self.place(self.position(row))
         return self.sources[number].line(line, timed=timed)
@@ -351,7 +351,7 @@ class LearnerLog:
         """Return the first line that was printed at a time or after it."""
         return self.index.line_at(self.journal.offset_of_time(time_us))
 
-    def line(self, number: int, *, timed: bool) -> LogLine:
+    def line(self, number: int, *, timed: bool) -> DocumentLine:
         """Read a line as it is shown."""
         kinds = self.levels.kinds
         level = Level(kinds[number]) if number < len(kinds) else Level.NONE
@@ -360,7 +360,7 @@ class LearnerLog:
             begin, end = self.index.span(number)
             time_us = self.journal.time_of_offset(max(begin, end - 1))
         settled = number < min(self.index.whole, len(kinds))
-        return LogLine(self.learner, number, self.index.text(number, CELLS), level, time_us, settled)
+        return DocumentLine(self.learner, number, self.index.text(number, CELLS), level, time_us, settled)
 
     def close(self) -> None:
         """Give the files back."""

@@ -14,7 +14,7 @@ from typing import Final
 from textual.message import Message
 from textual.widget import Widget
 
-from screens.logs.document import LogDocument, LogLine, Sieve
+from screens.logs.document import DocumentLine, LogDocument, Sieve
 from screens.workers.background import post, start_loop
 from workbench.logs.grep import Pattern
 
@@ -170,7 +170,7 @@ class Pages:
         self._document: LogDocument | None = None
         self._timed = False
         self._epoch = -1
-        self._known: dict[int, LogLine] = {}
+        self._known: dict[int, DocumentLine] = {}
         self._wanted: list[int] = []
         self._closed = False
         self._missed = False
@@ -185,7 +185,7 @@ class Pages:
             self._started = True
             start_loop(self._viewer, "log rows", self._run)
 
-    def get(self, rows: Iterable[int], *, timed: bool) -> dict[int, LogLine]:
+    def get(self, rows: Iterable[int], *, timed: bool) -> dict[int, DocumentLine]:
         """Return those of the rows that are at hand within a moment; the others follow."""
         with self._wake:
             document = self._document
@@ -231,7 +231,7 @@ class Pages:
                 post(self._viewer, Grown())
 
 
-def _read(document: LogDocument, rows: list[int], timed: bool) -> dict[int, LogLine]:
+def _read(document: LogDocument, rows: list[int], timed: bool) -> dict[int, DocumentLine]:
     read = {}
     for row in rows:
         try:

@@ -8,7 +8,7 @@ from rich.segment import Segment
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from screens.logs.document import LogDocument, LogLine
+from screens.logs.document import DocumentLine, LogDocument
 from screens.logs.feed import Pages
 from screens.logs.render import Manner, render
 from screens.logs.state import LogState
@@ -79,10 +79,10 @@ class LogLines(CachedStyle, ScrollView):
         """Return how lines are shown now."""
         return self.state.manner(self.room - 1)
 
-    def _lines(self, rows: range) -> Mapping[int, LogLine]:
+    def _lines(self, rows: range) -> Mapping[int, DocumentLine]:
         return self.pages.get(rows, timed=self.state.times != "none")
 
-    def _strips(self, row: int, line: LogLine | None) -> list[Strip]:
+    def _strips(self, row: int, line: DocumentLine | None) -> list[Strip]:
         """Return a row's lines; those that will not change are kept."""
         if line is None:
             return [Strip([Segment(f" {glyphs().more}", self.base + paint_of(self).style("dim"))])]

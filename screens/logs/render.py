@@ -10,7 +10,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from screens.logs.document import LogLine
+from screens.logs.document import DocumentLine
 from screens.style import text
 from screens.style.glyphs import glyphs
 from screens.style.themes import CURVE_COLOURS, Paint
@@ -54,7 +54,9 @@ class Manner:
         return max(8, self.width - self.margin)
 
 
-def render(line: LogLine, manner: Manner, paint: Paint, base: Style, *, marked: bool = False) -> list[Strip]:
+def render(
+    line: DocumentLine, manner: Manner, paint: Paint, base: Style, *, marked: bool = False
+) -> list[Strip]:
     """Return the screen's lines of a log's line: one, or with wrapping as many as it needs."""
     shown = _coloured(line, manner, paint)
     margin = _margin(line, manner, paint, base, marked)
@@ -71,7 +73,7 @@ def render(line: LogLine, manner: Manner, paint: Paint, base: Style, *, marked: 
     ]
 
 
-def _coloured(line: LogLine, manner: Manner, paint: Paint) -> Text:
+def _coloured(line: DocumentLine, manner: Manner, paint: Paint) -> Text:
     shown = decoded(line.text)
     role = _ROLES.get(line.level)
     if role is None and manner.find is None:
@@ -99,7 +101,7 @@ def _wrapped(shown: Text, width: int) -> list[Text]:
     return list(shown.divide(edges))
 
 
-def _margin(line: LogLine, manner: Manner, paint: Paint, base: Style, marked: bool) -> Strip:
+def _margin(line: DocumentLine, manner: Manner, paint: Paint, base: Style, marked: bool) -> Strip:
     segments = [Segment(glyphs().mark if marked else " ", base + paint.style("accent", "bold"))]
     if manner.gutter:
         colour = (line.learner - 1) % CURVE_COLOURS + 1
@@ -110,7 +112,7 @@ def _margin(line: LogLine, manner: Manner, paint: Paint, base: Style, marked: bo
     return Strip(segments)
 
 
-def _time(line: LogLine, manner: Manner) -> str:
+def _time(line: DocumentLine, manner: Manner) -> str:
     if line.time_us is None:
         return ""
     if manner.times == "of day":

@@ -11,7 +11,7 @@ from tests.stores.hostile import Hostile, serving
 from workbench.job import State
 from workbench.learner.stores.cache import CacheEntry
 from workbench.learner.stores.errors import TransferError
-from workbench.learner.stores.listing import StoreListing
+from workbench.learner.stores.inventory import StoreListing
 
 PATIENT = "FABRIC_STORE_PATIENCE_SECONDS"
 

@@ -18,7 +18,7 @@ from workbench.learner.stores.cache import CacheEntry, entries, evict
 from workbench.learner.stores.checkpoints import CheckpointStore
 from workbench.learner.stores.config import REMOTES, Stores, credentials_of
 from workbench.learner.stores.errors import TransferError, explain
-from workbench.learner.stores.listing import StoreListing
+from workbench.learner.stores.inventory import StoreListing
 from workbench.learner.stores.progress import ProgressReporter
 from workbench.learner.stores.restore import Landing, copy_local
 from workbench.learner.stores.sources import UploadItem, UploadLedger, UploadSource, canonical, listed

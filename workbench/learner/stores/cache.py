@@ -14,13 +14,13 @@ import time
 
 from workbench.learner.platform import files as host_files
 from workbench.learner.stores.errors import TransferError
-from workbench.learner.stores.listing import shown
+from workbench.learner.stores.inventory import shown
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from workbench.learner.stores.listing import StoreListing
+    from workbench.learner.stores.inventory import StoreListing
     from workbench.learner.stores.rclone import StopCheck
 
 COMPLETE = "complete.json"

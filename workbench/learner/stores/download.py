@@ -17,7 +17,7 @@ from workbench.learner.platform import system
 from workbench.learner.stores.cache import CacheEntry
 from workbench.learner.stores.config import Stores, remotes_of
 from workbench.learner.stores.errors import TransferError, explain, is_missing, of_system
-from workbench.learner.stores.listing import StoreListing, list_store, missing, shown
+from workbench.learner.stores.inventory import StoreListing, list_store, missing, shown
 from workbench.learner.stores.progress import ProgressReporter
 from workbench.learner.stores.rclone import TRIES, RcloneClient
 from workbench.learner.stores.restore import begin_with, restore

@@ -16,7 +16,7 @@ import time
 from workbench.learner.platform import beneath, open_files
 from workbench.learner.stores.checkpoints import MARK, OTHER_MARK
 from workbench.learner.stores.errors import TransferError, explain, is_missing
-from workbench.learner.stores.listing import list_store
+from workbench.learner.stores.inventory import list_store
 from workbench.learner.stores.rclone import TRIES
 from workbench.learner.stores.sources import LINK_SUFFIX, UploadLedger
 

@@ -18,7 +18,7 @@ from workbench.learner.platform import beneath, open_files, system
 from workbench.learner.stores import sources
 from workbench.learner.stores.checkpoints import MARK, CheckpointStore
 from workbench.learner.stores.errors import TransferError, explain, is_missing
-from workbench.learner.stores.listing import list_store
+from workbench.learner.stores.inventory import list_store
 from workbench.learner.stores.rclone import TRIES, RcloneClient
 from workbench.learner.stores.sources import (
     UploadItem,

@@ -16,7 +16,7 @@ _WORD = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62}):(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedStore:
     """A container of a store, and perhaps a folder in it."""
 
     store: str
@@ -28,7 +28,7 @@ class Named:
     """What serves it, where this machine does."""
 
 
-def named(word: str) -> Named:
+def named(word: str) -> NamedStore:
     """Return what a word names.
 
     Raises:
@@ -68,6 +68,6 @@ def named(word: str) -> Named:
     )
     credentials = {path: resolved(text, values.__getitem__) for path, text in kept.items()}
     is_served = served is not None and store.connection.get("auth_url") == served.address
-    return Named(
+    return NamedStore(
         found[1], parts[0], "/".join(parts), StoreTransfer(store, credentials), served if is_served else None
     )

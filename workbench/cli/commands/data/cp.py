@@ -35,7 +35,7 @@ Target = Annotated[str, typer.Argument(metavar="DEST", help="A path here (- prin
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class JobPath:
     """A path of a job."""
 
     job: str
@@ -82,7 +82,7 @@ def cp(
         narrate(f"copied {count(files, 'file')}, {size(size_bytes)}, to {to}")
 
 
-def _sort_out(source: str, target: str) -> tuple[str, Named]:
+def _sort_out(source: str, target: str) -> tuple[str, JobPath]:
     """Return which of both is here, and what the other one names."""
     one, other = _named(source), _named(target)
     if one and other:
@@ -94,12 +94,12 @@ def _sort_out(source: str, target: str) -> tuple[str, Named]:
     raise UsageError("neither SOURCE nor DEST is a file of a job", hint="fabric cp JOB:results/FILE .")
 
 
-def _named(text: str) -> Named | None:
+def _named(text: str) -> JobPath | None:
     """Read ``JOB:PATH``; a path here that has a colon begins with ``./`` or ``/``."""
     job, colon, path = text.partition(":")
     if not colon or "/" in job or not job or job == ".":
         return None
-    return Named(job, path)
+    return JobPath(job, path)
 
 
 def _fetch(found: LearnerAccess, path: str, target: str, *, force: bool) -> tuple[str, int, int]:

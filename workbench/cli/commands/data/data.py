@@ -15,7 +15,7 @@ from workbench.errors import InputMissing, UsageError
 from workbench.terminal.console import confirm, narrate, person_present
 
 if TYPE_CHECKING:
-    from workbench.services.backends.named_store import Named
+    from workbench.services.backends.named_store import NamedStore
     from workbench.services.transfer.data_cache import CachedContainer
 
 Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="A local folder.")]
@@ -199,7 +199,7 @@ def _table(found: Sequence[CachedContainer]) -> str:
     return render(columns, rows, width=width(120))
 
 
-def make_container(to: Named) -> None:
+def make_container(to: NamedStore) -> None:
     """Make a container: in the folder itself where this machine serves it, since S3 refuses underscores."""
     if to.served is not None:
         from workbench.data.stores.local_server import make_served_containers
@@ -209,7 +209,7 @@ def make_container(to: Named) -> None:
     to.moving.make(to.container)
 
 
-def _no_container(to: Named) -> InputMissing:
+def _no_container(to: NamedStore) -> InputMissing:
     from workbench.errors import FabricError
 
     try:
