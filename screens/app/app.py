@@ -53,12 +53,15 @@ def exit_summary(jobs: Sequence[JobRow]) -> str:
     going = [job for job in jobs if is_open(job)]
     if not going:
         return ""
-    lines = ["1 job goes on:" if len(going) == 1 else f"{len(going):,} jobs go on:"]
+    lines = [
+        "1 job is still running or waiting:"
+        if len(going) == 1
+        else f"{len(going):,} jobs are still running or waiting:"
+    ]
     lines += [f"  {job.id}  {job.state.lower():<11} {formats.printable(job.name)}" for job in going[-MOST:]]
     if len(going) > MOST:
         lines.append(f"  and {len(going) - MOST:,} more")
-    shows = "it" if len(going) == 1 else "them"
-    return "\n".join([*lines, f"fabric tui shows {shows} again", ""])
+    return "\n".join([*lines, "fabric tui opens the screens again", ""])
 
 
 TICK_SECONDS: Final = 1.0
@@ -145,7 +148,7 @@ class FabricApp(AppActions):
         for fault in self.key_map.faults:
             self.show_message(fault, "warning")
         if (text := why_not(self.home)) is not None:
-            self.show_message(f"{text} ({BIND} says what can be done)", "warning")
+            self.show_message(f"{text} (see {BIND})", "warning")
         self.set_interval(TICK_SECONDS, self._tick)
 
     def _repaint(self, theme: Theme) -> None:

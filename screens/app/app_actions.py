@@ -50,7 +50,7 @@ class AppActions(App[int]):
         screen = self.screen
         owner = screen.find_owner(action) if isinstance(screen, BaseScreen) else None
         if owner is None and action.owner == "pane":
-            self.show_message(f"{action.title}: not on this screen", "warning")
+            self.show_message(f"{action.title} does not work on this screen", "warning")
             return
         target = action.target if number is None else f"{action.target}({number})"
         await self.run_action(target, default_namespace=owner or screen)
@@ -64,7 +64,7 @@ class AppActions(App[int]):
     def action_app_upload(self) -> None:
         """Ask for a folder and a store, and copy the one into the other in the background."""
         if self.readonly:
-            self.show_message("nothing is changed here: it was started with --readonly", "warning")
+            self.show_message("read-only: the screens were started with --readonly", "warning")
             return
         known = self.memory.texts("uploads")
         self.ask_line("upload (FOLDER, then STORE:CONTAINER)", "", known, self._upload)
@@ -79,7 +79,7 @@ class AppActions(App[int]):
             self.show_message(str(error), "warning")
             return
         if len(words) < 2:
-            self.show_message("say which folder, and where to: ~/mnist lab:mnist", "warning")
+            self.show_message("give a folder and a target, e.g. ~/mnist lab:mnist", "warning")
             return
         folder, home = str(Path(words[0]).expanduser()), self.home
         told = ["data", "put", folder, *words[1:]]
@@ -87,7 +87,7 @@ class AppActions(App[int]):
         self.background.begin(
             f"upload {Path(folder).name}",
             lambda report: call(home, told, report, deadline_seconds=None),
-            lambda said: self.show_message(said.strip() or f"{words[0]} is in {words[1]}"),
+            lambda said: self.show_message(said.strip() or f"copied {words[0]} to {words[1]}"),
         )
 
     def show_problem(self, error: FabricError, what: str) -> None:
@@ -95,7 +95,7 @@ class AppActions(App[int]):
         from screens.base.dialogs import Problem
 
         if isinstance(self.screen, BaseScreen):
-            self.push_screen(Problem(error, f"{what}: it did not work"))
+            self.push_screen(Problem(error, f"{what} failed"))
         else:
             self.show_message(f"{error}" + (f" ({error.hint})" if error.hint else ""), "error")
 
@@ -172,7 +172,7 @@ class AppActions(App[int]):
         elif last is not None:
             self.open_job(last, self.memory.text("tab"))
         else:
-            self.show_message("no job was open before")
+            self.show_message("no other job was open before")
 
     # Windows and looks
 
@@ -201,7 +201,7 @@ class AppActions(App[int]):
     def action_app_theme(self) -> None:
         """The next of our themes."""
         if not self.coloured:
-            self.show_message("NO_COLOR is set: there is one theme")
+            self.show_message("NO_COLOR is set: themes are off")
             return
         index = OURS.index(self.theme) if self.theme in OURS else -1
         self.theme = OURS[(index + 1) % len(OURS)]

@@ -1,4 +1,4 @@
-"""The command line (``:``): ``run abc``, ``logs abc``, ``filter state:failed``, or any action's name."""
+"""The command line (``:``): ``job abc``, ``logs abc``, ``filter state:failed``, or any action's name."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from workbench.errors import UsageError
 if TYPE_CHECKING:
     from screens.app.app_actions import AppActions
 
-JOB_WORDS: Final = {"run": "overview", "open": "overview", "log": "logs", "metrics": "charts"} | {
-    tab: tab for tab in TABS
-}
-"""Words that a job may follow, and the tab that they open."""
-PLAIN_WORDS: Final = ("runs", "filter ", "theme ", "help", "places", "pause", "fabric ", "q", "quit")
-PLACES: Final = ("gpus", "hosts", "runners", "backends")
-"""Other words for the places."""
+JOB_WORDS: Final = {
+    "job": "overview",
+    "run": "overview",
+    "open": "overview",
+    "log": "logs",
+    "metrics": "charts",
+} | {tab: tab for tab in TABS}
+"""Commands that take a job's name, and the tab that each opens."""
+PLAIN_WORDS: Final = ("jobs", "filter ", "theme ", "help", "backends", "pause", "fabric ", "q", "quit")
+BACKENDS: Final = ("backends", "places", "gpus", "hosts", "runners")
+"""Commands that open the screen of backends."""
 LOOKING: Final = frozenset(
     {"list", "ls", "ps", "show", "logs", "metrics", "events", "grep", "compare", "diff", "files", "gpus"}
     | {"doctor", "version", "validate", "plan", "schema", "help"}
@@ -44,7 +48,7 @@ def obey(app: AppActions, line: str) -> None:
         app.action_app_quit()
     elif word in JOB_WORDS:
         _open(app, word, rest)
-    elif word == "runs":
+    elif word in ("jobs", "runs"):
         app.go_home()
     elif word == "filter":
         app.go_home()
@@ -52,7 +56,7 @@ def obey(app: AppActions, line: str) -> None:
             app.screen.set_filter(rest)
     elif word == "theme":
         _theme(app, rest)
-    elif word in PLACES:
+    elif word in BACKENDS:
         app.action_app_places()
     elif word == "fabric":
         _command(app, rest)
@@ -60,7 +64,7 @@ def obey(app: AppActions, line: str) -> None:
         action_id = word if word in actions.BY_ID else f"app.{word}"
         app.call_next(app.action_perform, action_id)
     else:
-        app.show_message(f"{word!r} is no command; ctrl+p shows what can be done", "warning")
+        app.show_message(f"unknown command {word!r}; ctrl+p lists the actions", "warning")
 
 
 def _open(app: AppActions, word: str, name: str) -> None:
@@ -68,7 +72,7 @@ def _open(app: AppActions, word: str, name: str) -> None:
     if not name:
         job = app.job_in_view()
         if job is None:
-            app.show_message(f"which job? :{word} NAME", "warning")
+            app.show_message(f"no job is in view: give one, :{word} NAME", "warning")
         else:
             app.open_job(job, tab)
         return
@@ -108,16 +112,16 @@ def _command(app: AppActions, line: str) -> None:
         app.show_message(str(error), "warning")
         return
     if not words:
-        app.show_message("which command? :fabric gpus, :fabric diff @ @last", "warning")
+        app.show_message("give a command, e.g. :fabric gpus or :fabric diff @ @last", "warning")
         return
     if app.readonly and words[0] not in LOOKING:
-        app.show_message("nothing is changed here: it was started with --readonly", "warning")
+        app.show_message("read-only: the screens were started with --readonly", "warning")
         return
     job = app.job_in_view()
     told = [str(job.id) if word == "@" and job is not None else word for word in words]
 
     def show(printed: str) -> None:
-        app.show_text((f"fabric {line}", plain(printed.rstrip() or "it printed nothing")))
+        app.show_text((f"fabric {line}", plain(printed.rstrip() or "(no output)")))
 
     app.background.begin(f"fabric {words[0]}", lambda report: call(app.home, told, report), show)
 

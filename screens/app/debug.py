@@ -28,7 +28,7 @@ def debug_text(app: AppProtocol, terminal: Sequence[tuple[str, str]]) -> Content
     found = (
         f"pid {controller.pid}, version {controller.version}"
         if controller
-        else "none runs: it is started when needed"
+        else "not running; it is started when needed"
     )
     return page(
         [
@@ -43,14 +43,14 @@ def debug_text(app: AppProtocol, terminal: Sequence[tuple[str, str]]) -> Content
             ),
         ],
         [
-            heading("Places"),
+            heading("Paths"),
             *facts(
                 (
                     ("home", str(app.home.path)),
                     ("database", str(app.home.database)),
                     ("configuration", str(config_file())),
                     ("controller", found),
-                    ("its log", str(app.home.controller_log)),
+                    ("controller log", str(app.home.controller_log)),
                 )
             ),
         ],
@@ -62,8 +62,8 @@ def debug_text(app: AppProtocol, terminal: Sequence[tuple[str, str]]) -> Content
                 (
                     *terminal,
                     ("TERM", os.environ.get("TERM", "")),
-                    ("signs", "unicode" if glyphs().unicode else "ASCII"),
-                    ("store", str(app.trouble) if app.trouble else "can be read"),
+                    ("characters", "unicode" if glyphs().unicode else "ASCII"),
+                    ("store", str(app.trouble) if app.trouble else "readable"),
                 )
             ),
         ],
@@ -75,14 +75,14 @@ def _configuration(app: AppProtocol) -> Iterator[tuple[str, str]]:
     try:
         config = load_config()
     except FabricError as error:
-        yield "fault", str(error)
+        yield "error", str(error)
         return
     for layer in reversed(config.layers):
         yield layer.origin, str(layer.file)
     for fault in config.warnings:
         yield "warning", str(fault)
-    for said in app.key_map.faults:
-        yield "warning", said
+    for fault_text in app.key_map.faults:
+        yield "warning", fault_text
 
 
 def _slowest(app: AppProtocol) -> list[tuple[str, float]]:

@@ -14,8 +14,8 @@ _INTRODUCTION: Final = """# Keys of the screens
 Made from the table of actions (`screens/core/actions.py`) by `python -m screens.app.docs --write`; do not edit it by
 hand.
 
-A key belongs to the pane that has the focus. Everything here is also in the palette (`ctrl+p`) and, by its
-name, a command (`:`); `?` shows the keys of the pane one is in. With `--readonly` what is marked ✎ is off.
+A key works in the pane that has the focus. Every action is also in the palette (`ctrl+p`) and, by its name, a
+command (`:`); `?` shows the keys of the focused pane. Actions marked ✎ are off with `--readonly`.
 """
 
 

@@ -46,9 +46,7 @@ def address_of(told: str) -> tuple[str, int]:
     found = _ADDRESS.fullmatch(f":{told}" if told.isdecimal() else told)
     port = int(found["port"] or DEFAULT_PORT) if found else 0
     if found is None or not 0 < port < 1 << 16:
-        raise UsageError(
-            f"{told!r} is no address to serve at", hint="write HOST:PORT, such as 127.0.0.1:8000"
-        )
+        raise UsageError(f"{told!r} is not a valid address", hint="give HOST:PORT, e.g. 127.0.0.1:8000")
     return (found["host"] or found["six"] or DEFAULT_HOST), port
 
 
@@ -74,7 +72,7 @@ def serve(home: Home, address: str, *, readonly: bool) -> int:
         from textual_serve.server import Server
     except ImportError:
         raise UsageError(
-            "serving to a browser needs textual-serve, which is not installed",
+            "--web needs textual-serve, which is not installed",
             hint="pip install 'fabric-workbench[web]'",
         ) from None
     os.environ["FABRIC_HOME"] = str(home.path)
@@ -83,17 +81,13 @@ def serve(home: Home, address: str, *, readonly: bool) -> int:
     server = _guarded(Server)(shlex.join(words), host, port, title="fabric")
     shown = f"[{host}]" if ":" in host else host
     print(f"http://{shown}:{port}/?token={token}", flush=True)
-    reach = (
-        ""
-        if is_loopback(host)
-        else ", from every machine that reaches it; what goes to and fro is not encrypted"
-    )
-    print(f"fabric serves its screens at {shown}:{port}{reach}; ctrl-c ends it", file=sys.stderr, flush=True)
+    reach = "" if is_loopback(host) else ", reachable from other machines and not encrypted"
+    print(f"serving the screens at {shown}:{port}{reach}; ctrl-c stops", file=sys.stderr, flush=True)
     server.token = token
     try:
         server.serve()
     except OSError as error:
-        raise CannotWrite(f"{shown}:{port} cannot be served at: {error.strerror or error}") from error
+        raise CannotWrite(f"cannot listen on {shown}:{port}: {error.strerror or error}") from error
     return 0
 
 
@@ -119,7 +113,7 @@ def _guarded(base: type[Server]) -> type[Any]:
         @web.middleware
         async def _guard(self, request: Request, handler: Handler) -> StreamResponse:
             if not _same_site(request.headers.get("Origin"), request.host):
-                raise web.HTTPForbidden(text="this is another site's page\n")
+                raise web.HTTPForbidden(text="requests from other sites are refused\n")
             told = request.query.get("token")
             if told is not None and self._fits(told):
                 answer = web.HTTPFound("/")  # so that the token stays in no history

@@ -82,7 +82,7 @@ def _is_version(found: Finding) -> bool:
 def _health(state: BackendState, now_us: int) -> Content:
     last = state.last
     if last is None:
-        return plain("asking", "dim")
+        return plain("connecting", "dim")
     age = formats.duration((now_us - last.seen_us) / 1e6)
     if last.trouble:
         said = f"does not answer: {last.trouble}"
@@ -143,7 +143,7 @@ def _holder(slot: Slot) -> Content:
     if slot.holder_job:
         return plain(f"{slot.holder or 'job'} {short_id(slot.holder_job)}", "processing")
     if slot.foreign:
-        return plain(f"not ours: {slot.foreign}", "warning")
+        return plain(f"other process: {slot.foreign}", "warning")
     return plain(slot.holder, "processing") if slot.holder else plain("free", "completed")
 
 

@@ -22,7 +22,7 @@ from workbench.errors import FabricError
 
 
 class BackendsScreen(BaseScreen):
-    """The places, asked again and again while one looks at them."""
+    """The backends, asked again and again while the screen is open."""
 
     BINDINGS: ClassVar = actions.early_bindings("places")
 
@@ -38,7 +38,7 @@ class BackendsScreen(BaseScreen):
     def on_mount(self) -> None:
         """Read the configuration, then ask."""
         self.query_one(BackendsPage).focus()
-        self.query_one(BackendsPage).show(plain("asking every place", "dim"))
+        self.query_one(BackendsPage).show(plain("connecting to the backends", "dim"))
         self.fabric.background.run(load_config, self._start, owner=self)
         self.refresh_head()
 
@@ -70,10 +70,10 @@ class BackendsScreen(BaseScreen):
             self.query_one(BackendsPage).show(shown)
             self.refresh_head()
 
-    # What is done with one place
+    # What is done with one backend
 
     def _which(self, then: Callable[[str], None]) -> None:
-        """Ask which place is meant, where there are several."""
+        """Ask which backend is meant, where there are several."""
         from screens.base.dialogs import Pick
 
         names = list(self._states)
@@ -86,11 +86,11 @@ class BackendsScreen(BaseScreen):
             then(names[0])
         elif names:
             self.app.push_screen(
-                Pick("Which place?", [f"{name}  {self._states[name].type}" for name in names]), picked
+                Pick("Which backend?", [f"{name}  {self._states[name].type}" for name in names]), picked
             )
 
     def action_places_test(self) -> None:
-        """Look again for all that a place has and lacks."""
+        """Test a backend: what it offers and what is missing."""
         self._which(self._test)
 
     def _test(self, name: str) -> None:
@@ -108,11 +108,11 @@ class BackendsScreen(BaseScreen):
         self.fabric.show_text((f"fabric backend test {name}", plain(said.rstrip())))
 
     def action_places_login(self) -> None:
-        """Log in to a place that wants something typed."""
+        """Log in to a backend that asks for credentials."""
         self._which(lambda name: self.fabric.logins.begin(options_of(self._places[name])))
 
     def refresh_head(self) -> None:
-        """Say how many places there are, and how many do not answer."""
+        """Show how many backends there are, and how many do not answer."""
         down = sum(state.last is not None and bool(state.last.trouble) for state in self._states.values())
-        count = formats.count(len(self._states), "place")
-        self.head(("places",), ((f"{down} do not answer" if down else "", "error"), (count, "dim")))
+        count = formats.count(len(self._states), "backend")
+        self.head(("backends",), ((f"{down} do not answer" if down else "", "error"), (count, "dim")))

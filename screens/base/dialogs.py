@@ -74,7 +74,7 @@ class Confirm(ModalScreen[bool]):
             yield Static(Content("\n".join(formats.printable(line) for line in asked.lines)), classes="lines")
             yield Static(Content(asked.consequence), classes="consequence")
             if asked.typed:
-                yield Static(Content(f"Type {formats.printable(asked.typed)} to go on:"))
+                yield Static(Content(f"Type {formats.printable(asked.typed)} to confirm:"))
                 yield Input()
             with Horizontal(classes="buttons"):
                 yield Button("cancel (n)", id="no")
@@ -236,7 +236,7 @@ class Pick(ModalScreen[int]):
         """Put the dialog together."""
         with Vertical(classes="dialog wide"):
             yield Static(Content(self.titled), classes="title")
-            line = Input(placeholder="type a part of it; up, down and enter choose", select_on_focus=False)
+            line = Input(placeholder="type to filter; up, down and enter choose", select_on_focus=False)
             line.cursor_blink = False
             yield line
             listed = OptionList(markup=False)
@@ -288,7 +288,7 @@ class Problem(ModalScreen[None]):
         ("y", "copy", "copy"),
     ]
 
-    def __init__(self, error: FabricError, title: str = "That did not work") -> None:
+    def __init__(self, error: FabricError, title: str = "Failed") -> None:
         super().__init__()
         self.error = error
         self.titled = title
@@ -324,9 +324,9 @@ class TaskList(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Put the window together."""
         with Vertical(classes="dialog wide"):
-            yield Static(Content("In the background"), classes="title")
+            yield Static(Content("Background tasks"), classes="title")
             yield Static("", id="task-lines", markup=False)
-            yield Static(plain("esc closes; what is under way goes on", "dim"), classes="keys")
+            yield Static(plain("esc closes; tasks continue", "dim"), classes="keys")
 
     def on_mount(self) -> None:
         """Keep it current."""
@@ -336,7 +336,7 @@ class TaskList(ModalScreen[None]):
     def _write(self) -> None:
         shown = [_task_lines(task) for task in self.background.tasks[-12:][::-1]]
         self.query_one("#task-lines", Static).update(
-            page(*shown) if shown else plain("nothing was done in the background yet", "dim")
+            page(*shown) if shown else plain("no background tasks yet", "dim")
         )
 
     def action_leave(self) -> None:
@@ -351,7 +351,7 @@ def _task_lines(task: Task) -> list[Content]:
     elif task.ended is not None:
         said, role = "done", "completed"
     else:
-        said, role = task.text or "under way", "text"
+        said, role = task.text or "running", "text"
     share = (
         f"{bar(task.fraction, 12)} {task.fraction:4.0%}  "
         if task.fraction is not None and task.ended is None

@@ -40,13 +40,13 @@ def lend_terminal(
         with app.suspend(), _unhurt_by_interrupts():
             ran = subprocess.run(list(argv), env=None if environ is None else dict(environ), check=False)
             if ran.returncode and wait_on_failure:
-                print(f"\nended with {ran.returncode}; Enter goes back", flush=True)
+                print(f"\nexit code {ran.returncode}; press Enter to return", flush=True)
                 _wait_for_enter()
             return ran.returncode
     except SuspendNotSupported:
-        app.show_message("this terminal cannot be lent to another program", "warning")
+        app.show_message("another program cannot run in this terminal", "warning")
     except OSError as error:
-        app.show_message(f"{argv[0]} cannot be started: {error.strerror}", "error")
+        app.show_message(f"cannot start {argv[0]}: {error.strerror}", "error")
     return None
 
 

@@ -56,13 +56,13 @@ class TypeAnswer(ModalScreen[str]):
     def compose(self) -> ComposeResult:
         """Put the dialog together."""
         with Vertical(classes="dialog"):
-            yield Static(plain(f"{self.place} wants something typed"), classes="title")
+            yield Static(plain(f"{self.place} asks for credentials"), classes="title")
             yield Static(plain(self.question))
             line = Input(password=not self.shown)
             line.cursor_blink = False
             yield line
             yield Static(
-                plain("the controller keeps it in memory alone; enter gives it, esc leaves", "dim"),
+                plain("kept only in the controller's memory; enter submits, esc cancels", "dim"),
                 classes="keys",
             )
 
@@ -103,7 +103,7 @@ class LoginPrompts:
             log_in(home, options, lambda question: self._type(options.name, question), self._accept)
 
         app.background.begin(
-            f"log in to {options.name}", work, lambda _: app.show_message(f"{options.name} lets you in")
+            f"log in to {options.name}", work, lambda _: app.show_message(f"logged in to {options.name}")
         )
 
     def _type(self, place: str, question: LoginPrompt) -> str | None:
@@ -119,9 +119,9 @@ class LoginPrompts:
         from screens.base.dialogs import Confirm, Question
 
         asked = Question(
-            f"{what} is not known here",
-            (f"It shows the key {fingerprint}",),
-            "Is that what its owner says?",
+            f"The host key of {what} is not known yet",
+            (f"Its fingerprint is {fingerprint}",),
+            "Accept it? Compare it with the fingerprint that the host's owner gives.",
             "accept",
         )
 
@@ -135,5 +135,5 @@ class LoginPrompts:
         post(self._app, asked)
         while not asked.answered.wait(0.5):
             if not self._app.is_running:
-                raise FabricError("the screens were left before it was typed")
+                raise FabricError("the screens were closed before an answer was given")
         return asked.answer

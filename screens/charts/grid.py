@@ -193,7 +193,7 @@ class ChartGrid(ChartKeys, CachedStyle, ScrollView, can_focus=True):
         base = self.base
         if y != self.size.height // 2:
             return Strip.blank(width, base)
-        said = f"no metric fits {self.filter_text!r}: esc shows all" if self.filter_text else self.notice
+        said = f"no metric matches {self.filter_text!r}; esc shows all" if self.filter_text else self.notice
         said = text.shorten(said, width)
         blank = " " * ((width - text.cells(said)) // 2)
         return Strip([Segment(blank + said, base + paint_of(self).style("dim"))]).adjust_cell_length(

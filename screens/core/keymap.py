@@ -58,7 +58,9 @@ def key_map(told: Mapping[str, Sequence[str]]) -> KeyMap:
             faults.append(f"keys.{name}: {error}")
     while clash := next(_clashes(own), None):
         name, key, other = clash
-        faults.append(f"keys.{name}: {actions.key_name(key)} is {other} there already; give that another key")
+        faults.append(
+            f"keys.{name}: {actions.key_name(key)} is already {other}; give that action another key first"
+        )
         del own[name]
     return KeyMap(own, tuple(faults))
 
@@ -69,9 +71,9 @@ def _checked(name: str, wanted: Sequence[str]) -> tuple[str, ...]:
     action = actions.BY_ID.get(name)
     if action is None:
         close = nearest(name, actions.BY_ID)
-        raise ValueError("there is no such action" + (f"; did you mean {close}?" if close else ""))
+        raise ValueError("unknown action" + (f"; did you mean {close}?" if close else ""))
     if actions.takes_number(action):
-        raise ValueError("its keys are digits, and stay so")
+        raise ValueError("its keys are digits and cannot be changed")
     return tuple(_textual_name(key) for key in wanted)
 
 
@@ -83,7 +85,7 @@ def _textual_name(key: str) -> str:
         name = name.lower()
     known = (len(name) == 1 and name.isalnum()) or name in _LONG or name in actions.KEY_NAMES
     if not known or any(each not in _MODIFIERS for each in modifiers):
-        raise ValueError(f"{key!r} is no key; write such as x, ctrl+x, f5, ?")
+        raise ValueError(f"unknown key {key!r}; examples: x, ctrl+x, f5, ?")
     return "+".join((*modifiers, name))
 
 

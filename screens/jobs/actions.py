@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from workbench.services.control.requests import RequestKind
 
 _SAID: Final = {
-    "halt": "asked to halt",
-    "kill": "asked to be killed",
-    "resume": "asked to be resumed",
-    "delete": "asked to be deleted",
+    "halt": "halt requested",
+    "kill": "kill requested",
+    "resume": "resume requested",
+    "delete": "deletion requested",
 }
 
 
@@ -67,7 +67,7 @@ class JobActions(FileActions):
         fitting = self._fitting(kind, jobs)
         if not fitting:
             why = {"resume": "halted or failed", "delete": "there"}.get(kind, "running or waiting")
-            said = "there is no job under the cursor" if not jobs else f"{_names(jobs)} is not {why}"
+            said = "no job is under the cursor" if not jobs else f"{_names(jobs)} is not {why}"
             self.fabric.show_message(said, "warning")
             return
         left_out = len(jobs) - len(fitting)
@@ -75,7 +75,7 @@ class JobActions(FileActions):
         if len(fitting) > 8:
             lines.append(f"and {len(fitting) - 8} more")
         if left_out:
-            lines.append(f"({formats.count(left_out, 'marked job')} left out: nothing to {kind})")
+            lines.append(f"({formats.count(left_out, 'marked job')} skipped: nothing to {kind})")
         typed = fitting[0].name if kind in ("kill", "delete") and len(fitting) > 1 else ""
         asked = Question(f"{question} {_names(fitting)}?", tuple(lines), consequence, kind, typed)
 
@@ -87,19 +87,21 @@ class JobActions(FileActions):
 
     def action_job_halt(self) -> None:
         """Ask to halt."""
-        self._steer("halt", "Halt", "It is asked to save and stop; it can be resumed.")
+        self._steer("halt", "Halt", "The job saves and stops; it can be resumed.")
 
     def action_job_kill(self) -> None:
         """Ask to kill."""
         self._steer(
             "kill",
             "Kill",
-            "It is stopped at once, without time to save. It can be resumed from its last checkpoint.",
+            "The job is stopped now, without time to save. It can be resumed from its last checkpoint.",
         )
 
     def action_job_resume(self) -> None:
         """Ask to resume."""
-        self._steer("resume", "Resume", "A new attempt starts with the results and checkpoints of the last.")
+        self._steer(
+            "resume", "Resume", "A new attempt starts from the results and checkpoints of the last one."
+        )
 
     def action_job_delete(self) -> None:
         """Ask to delete."""
@@ -161,7 +163,7 @@ class JobActions(FileActions):
             Choice("i", "id", "\n".join(job.id for job in jobs)),
             Choice("p", "folder", "\n".join(folders)),
             Choice("l", "log file", "\n".join(f"{folder}/attempt-{job.attempt}/learner-1/output.log" for
-            folder, job in zip(folders, jobs, strict=True))), Choice("c", "command that shows it",
+            folder, job in zip(folders, jobs, strict=True))), Choice("c", "show command",
             "\n".join(f"fabric show {job.id}" for job in jobs)),
         )  # fmt: skip
         self.choose("Copy", choices, self._copied)

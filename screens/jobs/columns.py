@@ -1,4 +1,4 @@
-"""The columns of the table of runs: which are shown at which width, and what stands in each. Pure."""
+"""The columns of the table of jobs: which are shown at which width, and what stands in each. Pure."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ class JobColumn:
     """One column; ``width`` 0 takes a share of what is left."""
 
     title: str
+    """The name by which a saved layout keeps it."""
     width: int
     cell: Callable[[Line], Cell]
     align: Literal["left", "right"] = "left"
@@ -54,6 +55,17 @@ class JobColumn:
     """The name it is sorted by in a listing, or empty."""
     from_width: int = 0
     """The narrowest table that shows it."""
+    shown_title: str = ""
+    """What stands above it, where that is not its title."""
+
+    @property
+    def heading(self) -> str:
+        """What stands above it, and what a person types to choose it."""
+        return self.shown_title or self.title
+
+
+def _backend(line: Line) -> Cell:
+    return Cell(formats.printable(line.job.place.backend))
 
 
 def _state(line: Line) -> Cell:
@@ -123,7 +135,7 @@ COLUMNS: Final = (
     JobColumn("state", 13, _state, sort="state"),
     JobColumn("name", 0, lambda line: Cell(formats.printable(line.job.name)), sort="name"),
     JobColumn("id", 9, lambda line: Cell(short_id(line.job.id), "dim"), sort="submitted"),
-    JobColumn("place", 8, lambda line: Cell(formats.printable(line.job.place.backend)), sort="place", from_width=70),
+    JobColumn("place", 8, _backend, "left", "place", 70, shown_title="backend"),
     JobColumn("runner", 9, lambda line: Cell(line.job.place.runner, "dim"), from_width=130),
     JobColumn("gpus", 4, lambda line: Cell(str(line.job.gpus or "")), "right", "gpus", 110),
     JobColumn("step", 7, _step, "right", "", 62),

@@ -106,7 +106,7 @@ def differences_page(comparison: Comparison) -> Content:
     compared = [value for _, values in parts for value in values]
     same = sum(not value.differs for value in compared)
     if same == len(compared):
-        return plain(f"nothing differs: all {same} values are the same", "dim")
+        return plain(f"no differences: all {same} values are the same", "dim")
     heads = ("key", *titles(comparison.jobs))
     tables = []
     for title, values in parts:
@@ -115,7 +115,7 @@ def differences_page(comparison: Comparison) -> Content:
             (value.key, *(plain(shown) for shown in _shown(value))) for value in differing
         ]
         tables.append([heading(title), *table(heads, rows)] if rows else [])
-    return page(*tables, [plain(f"{same} other values are the same", "dim")])
+    return page(*tables, [plain(f"{same} other values are equal", "dim")])
 
 
 def _shown(value: ComparedValue) -> list[str]:

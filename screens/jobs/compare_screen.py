@@ -95,7 +95,7 @@ class CompareScreen(JobActions):
         if not self.whole:
             return
         if isinstance(answer.value, ChartsPage):
-            self.query_one(ChartGrid).show(answer.value, "none of them has reported a metric")
+            self.query_one(ChartGrid).show(answer.value, "none of these jobs reported metrics")
         elif answer.key == "jobs":
             self._comparison = answer.value
             self.jobs = [job.row for job in answer.value.jobs]
@@ -158,7 +158,7 @@ class CompareScreen(JobActions):
 
     def refresh_head(self) -> None:
         """Say how many are compared."""
-        self.head(("runs", f"compare {formats.count(len(self.jobs), 'job')}"), ())
+        self.head(("jobs", f"compare {formats.count(len(self.jobs), 'job')}"), ())
 
     def targets(self) -> list[JobRow]:
         """Return all of them."""

@@ -47,13 +47,13 @@ class FileActions(BaseScreen):
     def refused(self) -> bool:
         """Say that nothing is changed here, where that is so."""
         if self.fabric.readonly:
-            self.fabric.show_message("nothing is changed here: it was started with --readonly", "warning")
+            self.fabric.show_message("read-only: the screens were started with --readonly", "warning")
         return self.fabric.readonly
 
     def _target(self) -> JobRow | None:
         jobs = self.targets()
         if not jobs:
-            self.fabric.show_message("there is no job under the cursor", "warning")
+            self.fabric.show_message("no job is under the cursor", "warning")
         return jobs[0] if jobs else None
 
     # A shell
@@ -64,13 +64,11 @@ class FileActions(BaseScreen):
         if job is None:
             return
         if not is_open(job):
-            self.fabric.show_message(
-                f"{formats.printable(job.name)} does not run: there is nothing to be beside of", "warning"
-            )
+            self.fabric.show_message(f"{formats.printable(job.name)} is not running", "warning")
         elif not _has_shell(job):
-            self.fabric.show_message(f"the runner {job.place.runner} opens no shells", "warning")
+            self.fabric.show_message(f"the runner {job.place.runner} does not support shells", "warning")
         elif job.learners > 1:
-            self.fabric.ask_line("beside learner", "1", (), partial(self._shell, job))
+            self.fabric.ask_line("shell in learner", "1", (), partial(self._shell, job))
         else:
             self._shell(job, "1")
 
@@ -93,7 +91,7 @@ class FileActions(BaseScreen):
         file = self.chosen_file()
         this = [Choice("f", "this file", file.path)] if file is not None else []
         choices = [*this, *(Choice(key, kind, f"all {kind} of the job") for key, kind in KINDS)]
-        self.choose("Copy here", choices, partial(self._ask_where, job))
+        self.choose("Download", choices, partial(self._ask_where, job))
 
     def _ask_where(self, job: JobRow, choice: Choice) -> None:
         if choice.title == "this file":
@@ -111,7 +109,9 @@ class FileActions(BaseScreen):
     def _download(self, job: JobRow, kind: str, folder: str) -> None:
         if folder:
             words = ["download", job.id, kind, "--to", str(Path(folder).expanduser())]
-            self._do(f"download {kind} of {formats.printable(job.name)}", words, f"{kind} are in {folder}")
+            self._do(
+                f"download {kind} of {formats.printable(job.name)}", words, f"downloaded {kind} to {folder}"
+            )
 
     def _do(self, title: str, words: list[str], said: str) -> None:
         home = self.fabric.home
@@ -126,7 +126,7 @@ class FileActions(BaseScreen):
         job = None if self.refused() else self._target()
         if job is not None:
             self.fabric.ask_line(
-                "copy in (FILE, then where to: code/, data/, results/)", "", (), partial(self._copy_in, job)
+                "upload (FILE, then code/, data/ or results/)", "", (), partial(self._copy_in, job)
             )
 
     def _copy_in(self, job: JobRow, line: str) -> None:
@@ -138,7 +138,7 @@ class FileActions(BaseScreen):
         if words:
             source, target = str(Path(words[0]).expanduser()), words[1] if len(words) > 1 else "code/"
             self._do(
-                f"copy {Path(source).name} in", ["cp", source, f"{job.id}:{target}"], f"copied to {target}"
+                f"upload {Path(source).name}", ["cp", source, f"{job.id}:{target}"], f"copied to {target}"
             )
 
     def action_files_open(self) -> None:
@@ -177,7 +177,7 @@ class FileActions(BaseScreen):
             subprocess.Popen([opener, choice.value], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         else:
             self.app.copy_to_clipboard(choice.value)
-            self.fabric.show_message(f"copied {choice.value}: nothing here opens folders")
+            self.fabric.show_message(f"copied {choice.value}: this machine has no program to open it")
 
     def action_job_editor(self) -> None:
         """Read the manifest in an editor."""

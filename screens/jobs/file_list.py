@@ -30,7 +30,7 @@ class FileList(CursorList):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.files: Sequence[FoundFile] = ()
-        self.notice = "looking for files"
+        self.notice = "loading the list of files"
         self._now_us = 0
 
     @property

@@ -128,7 +128,7 @@ def read_file(home: Home, job: JobRow, path: str) -> tuple[str, Content]:
         f", the first {formats.size(SHOWN_BYTES)}" if size > SHOWN_BYTES else ""
     )
     if b"\0" in data[:8192]:
-        return title, plain("this is no text; ctrl+s copies it here", "dim")
+        return title, plain("not a text file; ctrl+s downloads it", "dim")
     return title, plain(data.decode("utf-8", "replace"))
 
 
@@ -137,7 +137,7 @@ def _beginning(file: Path) -> bytes:
         with file.open("rb") as stream:
             return stream.read(SHOWN_BYTES)
     except OSError as error:
-        raise InputMissing(f"{file.name} cannot be read: {error.strerror}") from error
+        raise InputMissing(f"cannot read {file.name}: {error.strerror}") from error
 
 
 def refusal(error: FabricError) -> str:

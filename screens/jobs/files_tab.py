@@ -62,10 +62,10 @@ def native_plan(home: Home, job_id: str) -> Content:
     return page(
         [
             heading(f"Native plan: {made.runner} at {place.backend}"),
-            *[plain(f"  {said}", "warning") for said in made.warnings],
+            *[plain(f"  {warning}", "warning") for warning in made.warnings],
         ],
         [plain(f"  {line}") for line in lines[:LINES]],
-        [plain(f"  and {formats.count(more, 'more learner')} alike", "dim")] if more else [],
+        [plain(f"  and {formats.count(more, 'more learner')} like it", "dim")] if more else [],
     )
 
 
@@ -75,12 +75,12 @@ class FilesTab(JobActions):
     def __init__(self, job: JobRow) -> None:
         super().__init__()
         self.job: JobRow | None = job
-        """None when it was deleted under the reader's eyes."""
+        """None when it was deleted while its screen is open."""
         self.job_id = job.id
-        self.native = plain("asking its runner for the native plan", "dim")
+        self.native = plain("loading the native plan", "dim")
         self._native_for = 0
         self._files: list[FoundFile] | None = None
-        self._no_files = "looking for files"
+        self._no_files = "loading the list of files"
 
     def write_pages(self) -> None:
         """Write the page that is in view."""
@@ -92,7 +92,7 @@ class FilesTab(JobActions):
             self.fabric.reader.watch(self, "files", found_files(folder), counters=None, every_seconds=3.0)
             return
         home, job_id = self.fabric.home, self.job_id
-        self._files, self._no_files = None, "asking the place for its files"
+        self._files, self._no_files = None, "loading the list of files from the backend"
 
         def look() -> list[FoundFile] | str:
             try:
@@ -126,7 +126,7 @@ class FilesTab(JobActions):
             try:
                 return native_plan(home, job_id)
             except FabricError as error:
-                return page([heading("Native plan")], [plain(f"  cannot be made now: {error}", "warning")])
+                return page([heading("Native plan")], [plain(f"  not available: {error}", "warning")])
 
         self.fabric.background.run(ask, self._take_plan, owner=self, newest="plan")
 

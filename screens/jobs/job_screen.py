@@ -171,7 +171,11 @@ class JobScreen(FilesTab):
             return
         if isinstance(value, ChartsPage):
             waits = status.is_open(self.job)
-            said = "no metric yet: they appear as they are reported" if waits else "it reported no metric"
+            said = (
+                "no metrics yet; they appear when the job reports them"
+                if waits
+                else "no metrics were reported"
+            )
             self.query_one(ChartGrid).show(value, said)
         elif answer.key == "usage":
             self.query_one(UsagePage).show(other_pages.usage(value, self.fabric.clock()))
@@ -195,7 +199,7 @@ class JobScreen(FilesTab):
     def _say_deleted(self) -> None:
         """Say on every tab that the job is gone; its log file may be readable as long as it is open here."""
         self.refresh_head()
-        gone = Content(f"{formats.printable(self.job_name)} was deleted. esc goes back to the other jobs.")
+        gone = Content(f"{formats.printable(self.job_name)} was deleted. esc goes back to the jobs.")
         for page in self.query(TextPage):
             page.show(gone)
         self.query_one(FileList).show((), gone.plain, self.fabric.clock())
@@ -225,12 +229,12 @@ class JobScreen(FilesTab):
     def refresh_head(self) -> None:
         """Say which job this is, and where it stands."""
         if self.job is None:
-            self.head(("runs", formats.printable(self.job_name)), (("deleted", "error"),))
+            self.head(("jobs", formats.printable(self.job_name)), (("deleted", "error"),))
             return
         look = status.look(self.job.state)
         seconds = run_seconds(self.job, self.fabric.clock())
         took = "" if seconds is None else formats.duration(seconds)
-        crumbs = ("runs", f"{formats.printable(self.job.name)} {short_id(self.job.id)}")
+        crumbs = ("jobs", f"{formats.printable(self.job.name)} {short_id(self.job.id)}")
         self.head(crumbs, ((str(look), self.job.state.lower()), (took, "dim")))
 
     def targets(self) -> list[JobRow]:

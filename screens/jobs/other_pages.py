@@ -26,7 +26,7 @@ def config(shown: JobPage, native: Content) -> Content:
         if origin_of(shown.detail.origins, key) != "default" or value not in (None, "", [], {})
     ]
     return page(
-        [heading("Values, and where each came from"), *table(("key", "value", "from"), rows)],
+        [heading("Values and their origins"), *table(("key", "value", "from"), rows)],
         [heading("Manifest"), *[plain(f"  {line}") for line in shown.detail.manifest_text.splitlines()]],
         [native],
     )
@@ -53,7 +53,7 @@ def events(shown: JobPage, now_us: int) -> Content:
         (
             formats.clock_time(one.time_us, now_us=now_us),
             one.kind,
-            one.outcome or "waits for the place to confirm",
+            one.outcome or "waits for the backend to confirm",
             plain(f"{one.who} {one.origin}", "dim"),
         )
         for one in reversed(shown.requests)
@@ -61,15 +61,15 @@ def events(shown: JobPage, now_us: int) -> Content:
     return page(
         [heading("History"), *table(("time", "attempt", "state", "what", "who"), rows)]
         if rows
-        else [plain("nothing has happened yet", "dim")],
-        [heading("Requests"), *table(("time", "asked", "outcome", "who"), asked)] if asked else [],
+        else [plain("no events yet", "dim")],
+        [heading("Requests"), *table(("time", "request", "outcome", "who"), asked)] if asked else [],
     )
 
 
 def usage(samples: Sequence[UsageRow], now_us: int) -> Content:
     """Return what each learner's processes use, by their last samples."""
     if not samples:
-        return plain("no usage sample yet: learners take one every few seconds", "dim")
+        return plain("no usage samples yet; learners take one every few seconds", "dim")
     return page(*[_learner_usage(sample, now_us) for sample in samples])
 
 

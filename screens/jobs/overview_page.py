@@ -48,7 +48,7 @@ def _state(shown: JobOverview, now_us: int) -> list[Content]:
         *facts(
             (
                 ("what to do", plain(row.reason.hint)),
-                ("whose fault", status.fault_words(row)),
+                ("fault", status.fault_words(row)),
                 ("exit code", code),
                 ("progress", progress),
                 ("ran" if row.state in TERMINAL else "running for", took),
@@ -82,7 +82,7 @@ def _metrics(shown: JobOverview) -> list[Content]:
         )
         for series in values[:12]
     ]
-    more = [plain(f"  and {len(values) - 12} more: see the charts", "dim")] if len(values) > 12 else []
+    more = [plain(f"  and {len(values) - 12} more: see charts", "dim")] if len(values) > 12 else []
     return [heading("Metrics"), *table(("metric", "last", "min", "max", "step"), rows), *more]
 
 
@@ -140,8 +140,8 @@ def _what(row: JobRow, spec: JobSpec) -> list[Content]:
                 ("setup", spec.setup),
                 ("framework", f"{spec.framework.name} {spec.framework.version}".strip()),
                 ("image", spec.image),
-                ("place", f"{row.place.backend} ({row.place.type}), as {row.place.runner}"),
-                ("asked for", ", ".join(asked)),
+                ("backend", f"{row.place.backend} ({row.place.type}), runner {row.place.runner}"),
+                ("resources", ", ".join(asked)),
                 ("params", params),
                 ("python", spec.python),
                 ("seed", "" if spec.seed is None else str(spec.seed)),

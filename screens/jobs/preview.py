@@ -241,6 +241,6 @@ def _no_output(job: JobRow | None, now_us: int) -> str:
     if job is None:
         return ""
     if job.state in TERMINAL:
-        return "it printed nothing"
+        return "no output"
     waited = formats.duration((now_us - job.changed_us) / 1e6)
     return f"waiting for the first output, {job.state.lower()} for {waited}"

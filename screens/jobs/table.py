@@ -91,7 +91,7 @@ class JobLines(CachedStyle, ScrollView):
         for column, size in self._columns:
             sorted_by = column.sort == self.listing.sort and bool(column.sort)
             arrow = (glyphs().down if self.listing.descending else glyphs().up) if sorted_by else ""
-            cells.append((column, Cell(column.title + arrow, "accent" if sorted_by else "dim"), size))
+            cells.append((column, Cell(column.heading + arrow, "accent" if sorted_by else "dim"), size))
         strip = Strip([Segment(" ", self.base), *self._cells(cells)]).adjust_cell_length(width, self.base)
         return overlay(strip, Style(bold=True))
 

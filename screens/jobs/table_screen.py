@@ -1,4 +1,4 @@
-"""The first screen: the table of runs, and beside it what is known of the one under the cursor."""
+"""The first screen: the table of jobs, and a preview of the job under the cursor."""
 
 from __future__ import annotations
 
@@ -120,16 +120,16 @@ class JobsScreen(JobActions):
         if jobs and (self.filter_text or self.problems_only):
             what = self.filter_text or "problems"
             self.table.notice = (
-                (f"no run fits  {formats.printable(what)}", "text"),
+                (f"no job matches  {formats.printable(what)}", "text"),
                 ("esc shows all", "dim"),
             )
         elif not jobs:
             self.table.notice = (
-                ("No runs yet", "text"),
+                ("No jobs yet", "text"),
                 ("", "dim"),
                 ("fabric run examples/digits/manifest.yml", "key"),
                 ("fabric run -- python train.py", "key"),
-                ("starts one; it shows up here by itself", "dim"),
+                ("starts a job; it appears here", "dim"),
             )
 
     @on(JobTable.Wanted)
@@ -146,7 +146,7 @@ class JobsScreen(JobActions):
         """Say how many jobs there are, in which states."""
         marked = len(self.table.marks)
         marks: tuple[Part, ...] = ((f"{marked} marked", "accent"),) if marked else ()
-        self.head(("runs",), (*marks, *self._counts))
+        self.head(("jobs",), (*marks, *self._counts))
 
     def tick(self, now_us: int) -> None:
         """Let ages grow."""
@@ -229,19 +229,20 @@ class JobsScreen(JobActions):
 
     def action_runs_columns(self) -> None:
         """Ask which columns are shown."""
-        known = [column.title for column in COLUMNS]
-        shown = self.table.wanted_columns or [column.title for column, _ in layout(self.table.size.width - 2)]
-        purpose = f"columns ({' '.join(known)}; none: what fits)"
+        known = [column.heading for column in COLUMNS]
+        shown = [column.heading for column, _ in layout(self.table.size.width - 2, self.table.wanted_columns)]
+        purpose = f"columns ({' '.join(known)}; empty: automatic)"
         self.fabric.ask_line(
             purpose if self.size.width > 140 else "columns", " ".join(shown), known, self._set_columns
         )
 
     def _set_columns(self, line: str) -> None:
-        titles = tuple(dict.fromkeys(line.replace(",", " ").split()))
-        known = {column.title for column in COLUMNS}
-        if unknown := [title for title in titles if title not in known]:
+        typed = dict.fromkeys(line.replace(",", " ").split())
+        known = {column.heading: column.title for column in COLUMNS}
+        titles = tuple(dict.fromkeys(known.get(name, name) for name in typed))
+        if unknown := [title for title in titles if title not in known.values()]:
             self.fabric.show_message(
-                f"there is no column {unknown[0]!r}; there are {', '.join(sorted(known))}", "warning"
+                f"unknown column {unknown[0]!r}; columns are {', '.join(sorted(known))}", "warning"
             )
             return
         self.table.wanted_columns = titles
@@ -290,10 +291,10 @@ class JobsScreen(JobActions):
         preview.show(self.table.job)
 
     def action_runs_compare(self) -> None:
-        """Lay the marked jobs beside each other."""
+        """Compare the marked jobs side by side."""
         marked = list(self.table.marks.values())
         if len(marked) < 2:
-            self.fabric.show_message("mark two jobs or more with space, then compare them", "warning")
+            self.fabric.show_message("mark at least two jobs with space, then compare them", "warning")
             return
         from screens.jobs.compare_screen import CompareScreen
 

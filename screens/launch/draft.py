@@ -18,8 +18,8 @@ from workbench.manifest.keys.root import MANIFEST
 COMMAND: Final = "framework.command"
 FLAGS: Final = {"name": "--name", "gpus": "--gpus", "backend": "--backend", "runner": "--runner"}
 """Keys that the command has an option of its own for."""
-MORE: Final = "more words"
-"""The field for whatever else the command knows, as it would be typed."""
+MORE: Final = "more options"
+"""The field for all other options of the command, as they are typed."""
 FIRST: Final = (
     "name",
     COMMAND,
@@ -108,7 +108,7 @@ def words_of(line: str) -> list[str]:
     try:
         return shlex.split(line)
     except ValueError as error:
-        raise UsageError(f"these are no words of a command: {error}") from None
+        raise UsageError(f"not a valid command line: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def check(draft: Draft) -> CheckedDraft:
     if not draft.manifest:
         command = draft.changes.get(COMMAND, "").strip()
         if not command:
-            return CheckedDraft({}, {COMMAND: "say what to run, such as python train.py"})
+            return CheckedDraft({}, {COMMAND: "give a command, e.g. python train.py"})
         text = from_command([command])
     overrides = [
         f"{key}={value}"
@@ -199,10 +199,10 @@ def fields_of(draft: Draft, values: Mapping[str, str]) -> list[Field]:
     lines: list[Field] = []
     for one in fields():
         named_by_command = one.key == "name" and not draft.manifest
-        lines.append(replace(one, default="made of the command") if named_by_command else one)
+        lines.append(replace(one, default="from the command") if named_by_command else one)
         if one.key == "params":
             lines += [
-                Field(name, "A hyper-parameter: ${" + name + "} stands for it.", "none", "") for name in named
+                Field(name, "A hyper-parameter: ${" + name + "} inserts it.", "none", "") for name in named
             ]
     return lines
 
@@ -212,7 +212,7 @@ def _every() -> Iterator[Field]:
     order = [*FIRST, *(name for name in known if name not in FIRST)]
     yield from (_field(name, known[name]) for name in order)
     yield Field(
-        MORE, "Anything else that fabric run takes, as it is typed there.", "none", "-e WANDB_API_KEY"
+        MORE, "Any other options of fabric run, as typed on the command line.", "none", "-e WANDB_API_KEY"
     )
 
 

@@ -40,7 +40,7 @@ def offers(home: Home) -> list[Offer]:
             ("job", str(row.id), f"{formats.printable(row.name)}  {row.state.lower()}")
             for row in jobs.list_jobs(store, limit=RECENT)
         ]
-    return [("command", "", "a bare command, without a manifest"), *here, *earlier, *examples]
+    return [("command", "", "a command, without a manifest"), *here, *earlier, *examples]
 
 
 def draft_of_file(path: str) -> Draft:
@@ -52,7 +52,7 @@ def draft_of_file(path: str) -> Draft:
     try:
         said = Path(path).expanduser().read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise InputMissing(f"{path} cannot be read: {error.strerror}") from error
+        raise InputMissing(f"cannot read {path}: {error.strerror}") from error
     return from_manifest(path, said)
 
 

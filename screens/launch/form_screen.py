@@ -41,7 +41,7 @@ class FormApp(AppProtocol, Protocol):
 def open_form(app: AppProtocol, draft: Draft) -> None:
     """Open the form with a draft; a form that is open takes the draft."""
     if app.readonly:
-        app.show_message("nothing is started here: it was started with --readonly", "warning")
+        app.show_message("read-only: the screens were started with --readonly", "warning")
     elif isinstance(app.screen, LaunchScreen):
         app.screen.set_draft(draft)
     else:
@@ -61,7 +61,7 @@ class LaunchScreen(BaseScreen):
         """Key and value that are being typed: tried, but not taken yet."""
         self._waiting: Timer | None = None
         self._places: Mapping[str, Mapping[str, Any]] = {}
-        self._planned = plain("what would be started is shown here", "dim")
+        self._planned = plain("the plan appears here", "dim")
 
     def body(self) -> Iterator[Widget]:
         """Make form and plan."""
@@ -179,7 +179,7 @@ class LaunchScreen(BaseScreen):
     def refresh_head(self) -> None:
         """Say what it is from, and whether it can be started."""
         faults = len(self.checked.faults)
-        wrong = (formats.count(faults, "fault"), "error") if faults else ("can be started", "completed")
+        wrong = (formats.count(faults, "fault"), "error") if faults else ("ready to start", "completed")
         self.head(("new job", f"from {formats.printable(self.draft.origin)}"), (wrong,))
 
     # Filling in
@@ -234,7 +234,7 @@ class LaunchScreen(BaseScreen):
                 self.begin(offered[index])
 
         lines = [f"{kind:<8} {'  '.join(filter(None, (name, about)))}" for kind, name, about in offered]
-        self.app.push_screen(Pick("Begin with", lines), picked)
+        self.app.push_screen(Pick("Start from", lines), picked)
 
     def begin(self, offer: Offer) -> None:
         """Begin anew from an offer."""
@@ -274,7 +274,7 @@ class LaunchScreen(BaseScreen):
     def action_form_start(self) -> None:
         """Start it."""
         if self.fabric.readonly:
-            self.fabric.show_message("nothing is started here: it was started with --readonly", "warning")
+            self.fabric.show_message("read-only: the screens were started with --readonly", "warning")
             return
         if self.checked.faults:
             key, fault = next(iter(self.checked.faults.items()))
@@ -300,11 +300,11 @@ class LaunchScreen(BaseScreen):
 def _planned(ask: partial[str], draft: Draft) -> Content:
     if draft.is_exactly_again:
         return plain(
-            f"{draft.origin} again: with exactly its code, settings and interpreter.\n\n{draft.text}"
+            f"runs {draft.origin} again, with exactly its code, settings and interpreter.\n\n{draft.text}"
         )
     if faults := check(draft).faults:
         said = [plain(f"{key}: {fault}" if key else fault, "error") for key, fault in faults.items()]
-        return page([heading("Not yet")], said)
+        return page([heading("Not ready")], said)
     try:
         return plain(ask(draft.words()))
     except FabricError as error:

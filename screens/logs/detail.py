@@ -81,7 +81,7 @@ def save(document: LogDocument, path: str) -> str:
             for row in range(rows):
                 stream.write(plain(document.raw(row, 1 << 30).decode("utf-8", "replace")) + "\n")
     except FileExistsError:
-        raise FabricError(f"{file} is there already", hint="choose another name") from None
+        raise FabricError(f"{file} exists already", hint="choose another name") from None
     except OSError as error:
         raise write_failure(error, file) from error
     return f"saved {rows:,} lines to {file}"

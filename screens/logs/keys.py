@@ -232,7 +232,7 @@ class LogSearch(LogMoves):
 
     def action_log_filter(self) -> None:
         """Ask what to show."""
-        self.post_message(self.PromptWanted("only lines with", self.state.filter_text))
+        self.post_message(self.PromptWanted("only lines that match", self.state.filter_text))
 
     def action_log_goto(self) -> None:
         """Ask where to go."""
@@ -253,7 +253,7 @@ class LogSearch(LogMoves):
             match purpose:
                 case "find":
                     self._find(typed)
-                case "only lines with":
+                case "only lines that match":
                     self._only(typed)
                 case "go to":
                     self._go_to(typed.strip())
@@ -307,7 +307,7 @@ class LogSearch(LogMoves):
             self.stop_following()
             self.reveal(found.row, middle=True)
             return
-        names = {"find": "hit", "error": "error", "step": "such step"}
+        names = {"find": "match", "error": "error", "step": "such step"}
         where = "above" if found.backward else "below"
         self.state.note = f"no {names.get(found.what, 'line')} {where}"
         self.redraw()

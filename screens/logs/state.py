@@ -81,11 +81,11 @@ class LogState:
         """Say why there are no rows."""
         job = self.job
         if document is not None and document.lines and not self.sieve.open:
-            return "looking" if document.looked_at < 1 else "no line fits: esc shows all"
+            return "looking" if document.looked_at < 1 else "no line matches; esc shows all"
         if job is None:
             return ""
         if self.attempt != job.attempt or not status.is_open(job):
-            return "it printed nothing"
+            return "no output"
         waited = formats.duration((now_us - job.changed_us) / 1e6)
         why = f": {job.reason.text}" if job.reason.text else ""
         return formats.printable(f"waiting for the first output, {job.state.lower()} for {waited}{why}")

@@ -52,14 +52,14 @@ def is_problem(job: JobRow) -> bool:
 
 
 _ASKED: Final = {
-    Intent.HALT: "halting: waits for the place to confirm",
-    Intent.KILL: "being killed: waits for the place to confirm",
-    Intent.DELETE: "being deleted: waits for the place to confirm",
+    Intent.HALT: "halting: waits for the backend to confirm",
+    Intent.KILL: "being killed: waits for the backend to confirm",
+    Intent.DELETE: "being deleted: waits for the backend to confirm",
 }
 
 
 def why(job: JobRow, now_us: int) -> str:
-    """Say in one line why a job is in its state, what is asked of it, and whether its place is seen."""
+    """Say in one line why a job is in its state, what is asked of it, and when its backend was last seen."""
     parts = []
     if job.intent:
         parts.append(_ASKED[job.intent])
@@ -77,8 +77,8 @@ def fault_words(job: JobRow) -> str:
     """Say whose fault a failure is, or nothing."""
     match job.reason.fault:
         case FaultOwner.USER:
-            return "the job's own fault"
+            return "job fault"
         case FaultOwner.PLATFORM:
-            return "the place's fault"
+            return "backend fault"
         case None:
             return ""

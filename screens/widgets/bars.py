@@ -20,7 +20,7 @@ from screens.widgets.cached_style import CachedStyle
 class Heading(CachedStyle):
     """Breadcrumbs to the left, news to the right; what does not fit is cut from the crumbs."""
 
-    crumbs: reactive[tuple[str, ...]] = reactive(("runs",))
+    crumbs: reactive[tuple[str, ...]] = reactive(("jobs",))
     news: reactive[tuple[Part, ...]] = reactive(())
 
     def render_line(self, y: int) -> Strip:

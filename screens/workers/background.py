@@ -191,7 +191,7 @@ class Background:
         except FabricError as raised:
             error = raised
         except (OSError, IndexError) as raised:  # a file was cut or replaced meanwhile
-            error = FabricError(f"it cannot be read any more: {raised}")
+            error = FabricError(f"the file changed while it was read: {raised}")
         except Exception as raised:  # a bug of ours is shown, and must not end in silence
             what = call.task.title if call.task else "reading"
             error = FabricError(f"{what} failed: {type(raised).__name__}: {raised}")

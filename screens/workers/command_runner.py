@@ -79,10 +79,10 @@ def call(
     finally:
         timer.cancel()
     if late.is_set():
-        raise FabricError(f"fabric {words[0]} took longer than {deadline_seconds:.0f} s and was ended")
+        raise FabricError(f"fabric {words[0]} took longer than {deadline_seconds:.0f} s and was stopped")
     if process.returncode:
         said = narrated.text.strip().removeprefix("fabric: ")
-        raise FabricError(said or f"fabric {words[0]} ended with {process.returncode}")
+        raise FabricError(said or f"fabric {words[0]} failed with exit code {process.returncode}")
     return printed.decode("utf-8", "replace")
 
 

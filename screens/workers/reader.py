@@ -206,4 +206,4 @@ class StoreReader:
 
 
 def _bug(error: Exception) -> FabricError:
-    return FabricError(f"reading failed: {type(error).__name__}: {error}", hint="this is a bug of fabric's")
+    return FabricError(f"reading failed: {type(error).__name__}: {error}", hint="internal error (bug)")

@@ -53,9 +53,9 @@ async def test_the_palette_offers_what_the_open_tab_can_do(three: Home) -> None:
         ("theme nord", ("mnist-big",)),
         ("theme nothing", ("themes: ",)),
         ("runs.problems", ("only problems x",)),
-        ("nonsense", ("'nonsense' is no command",)),
+        ("nonsense", ("unknown command 'nonsense'",)),
         ("logs nobody", ("nobody",)),
-        ("help", ("Keys – Runs",)),
+        ("help", ("Keys – Jobs",)),
     ],
 )
 @journey
@@ -96,7 +96,13 @@ async def test_the_debug_screen_says_where_everything_is(three: Home) -> None:
         await shown.until_shown("mnist-big")
         await shown.press("f12")
         await shown.until_shown(
-            "This installation", "textual", "8.2.8", "fabric.db", "none runs", "Slowest reads", "config.toml"
+            "This installation",
+            "textual",
+            "8.2.8",
+            "fabric.db",
+            "not running",
+            "Slowest reads",
+            "config.toml",
         )
 
 
@@ -107,7 +113,7 @@ async def test_what_can_be_copied_is_offered(three: Home, monkeypatch: pytest.Mo
         monkeypatch.setattr(shown.app, "copy_to_clipboard", copied.append)
         await shown.until_shown("mnist-wide")
         await shown.press("y")
-        await shown.until_shown("Copy", "y  name", "c  command that shows it")
+        await shown.until_shown("Copy", "y  name", "c  show command")
         await shown.press("i")
         await shown.until(lambda: copied == [seeding.job_id(3)])
         await shown.until_shown("copied the id")
@@ -148,7 +154,7 @@ async def test_the_last_job_is_one_key_away(three: Home) -> None:
     async with opened(three) as shown:
         await shown.until_shown("mnist-wide")
         await shown.press("minus")
-        await shown.until_shown("no job was open before")
+        await shown.until_shown("no other job was open before")
         await shown.press("j", "enter")
         await shown.until_shown("use a smaller batch")
         await shown.press("minus")

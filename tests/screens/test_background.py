@@ -33,7 +33,7 @@ async def test_an_older_answer_never_overwrites_a_newer_one(home: Home, held: th
         return "older"
 
     async with opened(home) as shown:
-        await shown.until_shown("No runs yet")
+        await shown.until_shown("No jobs yet")
         owner = shown.app.screen
         shown.app.background.run(slow, given.append, owner=owner, newest="answer")
         await shown.until(begun.is_set)
@@ -52,7 +52,7 @@ async def test_an_answer_that_was_cancelled_is_dropped(home: Home, held: threadi
     given: list[str] = []
 
     async with opened(home) as shown:
-        await shown.until_shown("No runs yet")
+        await shown.until_shown("No jobs yet")
         owner, background = shown.app.screen, shown.app.background
         background.run(lambda: str(held.wait(30)), given.append, owner=owner, newest="answer")
         background.cancel(owner, "answer")
@@ -75,13 +75,13 @@ async def test_an_answer_for_a_screen_that_was_left_is_dropped(home: Home, held:
         return "late"
 
     async with opened(home) as shown:
-        await shown.until_shown("No runs yet")
+        await shown.until_shown("No jobs yet")
         await shown.press("P")
         await shown.until(lambda: isinstance(shown.app.screen, BackendsScreen))
         shown.app.background.run(slow, given.append, owner=shown.app.screen)
         await shown.until(begun.is_set)
         await shown.press("escape")
-        await shown.until_shown("No runs yet")
+        await shown.until_shown("No jobs yet")
         held.set()
         await shown.until(ended.is_set)
         shown.app.background.run(lambda: "last", given.append)
@@ -94,7 +94,7 @@ async def test_an_answer_for_a_screen_that_was_left_is_dropped(home: Home, held:
 async def test_calls_that_hang_hold_up_neither_others_nor_the_end(home: Home, held: threading.Event) -> None:
     given: list[str] = []
     async with opened(home) as shown:
-        await shown.until_shown("No runs yet")
+        await shown.until_shown("No jobs yet")
         for _ in range(50):  # more than the threads of Python's own executor
             shown.app.background.run(lambda: str(held.wait(60)), given.append)
         shown.app.background.run(lambda: "another", given.append)
@@ -116,9 +116,9 @@ async def test_a_call_that_fails_is_shown(home: Home) -> None:
         raise IndexError("line 7")
 
     async with opened(home, (120, 40)) as shown:
-        await shown.until_shown("No runs yet")
+        await shown.until_shown("No jobs yet")
         shown.app.background.run(wrong, given.append)
         shown.app.background.run(cut, given.append)
-        await shown.until_shown("ZeroDivisionError: oops", "it cannot be read any more: line 7")
+        await shown.until_shown("ZeroDivisionError: oops", "the file changed while it was read: line 7")
 
     assert given == []

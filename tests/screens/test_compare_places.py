@@ -83,7 +83,7 @@ async def test_only_what_differs_is_shown(pair: Home) -> None:
     async with opened(pair, (120, 40)) as shown:
         await compare(shown)
         await shown.press("left_square_bracket", "left_square_bracket")
-        await shown.until_shown("What differs", "params.lr", "0.5", "0.1", "other values are the same")
+        await shown.until_shown("What differs", "params.lr", "0.5", "0.1", "other values are equal")
         assert "params.same" not in shown.text()
 
 
@@ -191,7 +191,7 @@ def test_machines_and_gpus_are_shown_with_who_uses_them() -> None:
         "driver 550, CUDA 12.4",
         "GPU 0 A100  ████████  97 %  8.0 GiB of 40.0 GiB  65 °C  210/300 W",
         f"ada {job.removeprefix('training-')}",
-        "not ours: python of eve",
+        "other process: python of eve",
         "free",
     ):
         assert part in page, page
@@ -206,7 +206,7 @@ def test_a_place_that_does_not_answer_keeps_what_was_seen_last_with_its_age() ->
 
 def test_a_place_that_hangs_is_said_to() -> None:
     assert "no answer for 42 s" in shown_page(seen(box(), ago=42))
-    assert "asking" in shown_page()
+    assert "connecting" in shown_page()
 
 
 def test_what_a_place_lacks_is_said_with_its_remedy() -> None:
@@ -262,15 +262,15 @@ async def test_a_place_that_hangs_keeps_only_itself_waiting(
     monkeypatch.setattr("screens.backends.screen.load_config", lambda: Config(backends=places))
     monkeypatch.setattr("backends.registry.load_backend", lambda options: kinds[options.type](options))
     async with opened(home, (160, 40)) as shown:
-        await shown.until_shown("No runs yet")
+        await shown.until_shown("No jobs yet")
         await shown.press("P")
         await shown.until_shown(
-            "good (good)  answers in", "GPU 0 A100", "hanging (hanging)  asking", "2 places"
+            "good (good)  answers in", "GPU 0 A100", "hanging (hanging)  connecting", "2 backends"
         )
         _Hanging.let_go.set()
         await shown.until_shown("does not answer: it hung", "1 do not answer")
         await shown.press("escape")
-        await shown.until_shown("No runs yet")
+        await shown.until_shown("No jobs yet")
 
 
 class _SlowToProbe(_Local):
@@ -293,7 +293,7 @@ async def test_what_a_place_has_is_shown_before_it_is_known_what_it_lacks(
     monkeypatch.setattr("screens.backends.screen.load_config", lambda: Config(backends=places))
     monkeypatch.setattr("backends.registry.load_backend", _SlowToProbe)
     async with opened(home, (160, 40)) as shown:
-        await shown.until_shown("No runs yet")
+        await shown.until_shown("No jobs yet")
         await shown.press("P")
         await shown.until_shown("slow (slow)  answers in", "GPU 0 A100")
         assert "no Docker" not in shown.text()
@@ -313,7 +313,7 @@ def test_a_machine_that_is_told_of_twice_counts_once_in_its_curve() -> None:
 @journey
 async def test_this_machine_is_a_place(home: Home) -> None:
     async with opened(home, (160, 40)) as shown:
-        await shown.until_shown("No runs yet")
+        await shown.until_shown("No jobs yet")
         await shown.press("P")
         await shown.until_shown("local (local)  answers in", "CPUs", "disk")
 
@@ -324,7 +324,7 @@ async def test_configuration_that_cannot_be_read_is_said(home: Home, monkeypatch
 
     config_file().write_text("not = [toml")
     async with opened(home, (160, 40)) as shown:
-        await shown.until_shown("No runs yet")
+        await shown.until_shown("No jobs yet")
         await shown.press("P")
         await shown.until_shown("config.toml")
 
@@ -332,7 +332,7 @@ async def test_configuration_that_cannot_be_read_is_said(home: Home, monkeypatch
 @journey
 async def test_a_place_is_tested_by_key(home: Home) -> None:
     async with opened(home, (160, 40)) as shown:
-        await shown.until_shown("No runs yet")
+        await shown.until_shown("No jobs yet")
         await shown.press("P")
         await shown.until_shown("local (local)  answers in")
         await shown.press("t")

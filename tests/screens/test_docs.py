@@ -34,7 +34,7 @@ def test_keys_that_are_named_are_those_of_the_table() -> None:
     known = {actions.key_name(key) for action in actions.ACTIONS for key in action.keys}
     named = {
         key
-        for key in re.findall(r"`([^`\s]{1,6})`", PAGE.partition("## Beside the others")[0])
+        for key in re.findall(r"`([^`\s]{1,6})`", PAGE.partition("## Comparison with other tools")[0])
         if len(key) == 1
     }
 

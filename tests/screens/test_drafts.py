@@ -84,7 +84,7 @@ def test_every_fault_is_named_with_its_line_of_the_form() -> None:
 def test_a_manifest_that_is_none_is_said_to_be() -> None:
     assert "" in check(from_manifest("m.yml", "[")).faults
     assert check(from_manifest("m.yml", "- a")).faults
-    assert check(Draft()).faults == {COMMAND: "say what to run, such as python train.py"}
+    assert check(Draft()).faults == {COMMAND: "give a command, e.g. python train.py"}
 
 
 def test_words_that_no_shell_takes_are_refused() -> None:
@@ -123,7 +123,7 @@ def test_a_former_command_line_is_understood() -> None:
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InputMissing, match="cannot be read"):
+    with pytest.raises(InputMissing, match="cannot read"):
         draft_of_file(str(tmp_path / "nothing.yml"))
 
 

@@ -79,7 +79,7 @@ async def test_files_are_read_and_copied_here(done: Home, clean_environment: Pat
         await shown.press("escape")
         await go_to(shown, listed, "model.bin")
         await shown.press("enter")
-        await shown.until_shown("this is no text")
+        await shown.until_shown("not a text file")
         await shown.press("escape")
         await shown.press("ctrl+s")
         await shown.until(lambda: isinstance(shown.app.screen, Choose))
@@ -109,7 +109,7 @@ async def test_all_results_are_downloaded_and_what_cannot_be_is_said(
         await shown.until(lambda: isinstance(shown.app.focused, Input))
         shown.app.screen.query_one(Input).value = str(clean_environment / "out")
         await shown.press("enter")
-        await shown.until_shown("it did not work", "already exists", "--force")
+        await shown.until_shown("failed", "already exists", "--force")
     assert (clean_environment / "out" / "results" / "notes.txt").is_file()
 
 
@@ -176,12 +176,12 @@ async def test_there_is_no_shell_beside_what_has_ended_nor_read_only(three: Home
     async with opened(three, (120, 40), job="mnist-wide", readonly=True) as shown:
         await shown.until_shown("1 overview")
         await shown.press("dollar_sign")
-        await shown.until_shown("nothing is changed here")
+        await shown.until_shown("read-only: the screens were")
         await shown.press("colon")
         await shown.until(lambda: isinstance(shown.app.focused, Input))
         await shown.type("fabric delete @")
         await shown.press("enter")
-        await shown.until(lambda: shown.text().count("nothing is changed here") == 2)
+        await shown.until(lambda: shown.text().count("read-only: the screens were") == 2)
 
 
 @journey
@@ -217,7 +217,7 @@ async def test_a_folder_is_uploaded_by_the_command_and_what_it_refuses_is_said(
     source = clean_environment / "mnist"
     source.mkdir()
     async with opened(home, (160, 40)) as shown:
-        await shown.until_shown("No runs yet")
+        await shown.until_shown("No jobs yet")
         await shown.press("U")
         await shown.until(lambda: isinstance(shown.app.focused, Input))
         shown.app.screen.query_one(Input).value = f"{source}"
@@ -227,4 +227,4 @@ async def test_a_folder_is_uploaded_by_the_command_and_what_it_refuses_is_said(
         await shown.until(lambda: isinstance(shown.app.focused, Input))
         shown.app.screen.query_one(Input).value = f"{source} nowhere:data"
         await shown.press("enter")
-        await shown.until_shown("upload mnist: it did not work", "nowhere")
+        await shown.until_shown("upload mnist failed", "nowhere")

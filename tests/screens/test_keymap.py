@@ -37,15 +37,15 @@ def test_signs_are_understood_as_people_write_them() -> None:
     keys = key_map({"app.help": ["f1", "&"], "runs.filter": [","]})
 
     assert keys.own == {"runs.filter": ("comma",)}
-    assert keys.faults == ("keys.app.help: '&' is no key; write such as x, ctrl+x, f5, ?",)
+    assert keys.faults == ("keys.app.help: unknown key '&'; examples: x, ctrl+x, f5, ?",)
 
 
 @pytest.mark.parametrize(
     ("told", "fault"),
     [
-        ({"job.hlt": ["H"]}, "there is no such action; did you mean job.halt?"),
-        ({"job.halt": ["l"]}, "keys.job.halt: l is job.logs there already"),
-        ({"job.halt": ["hyper+x"]}, "'hyper+x' is no key"),
+        ({"job.hlt": ["H"]}, "unknown action; did you mean job.halt?"),
+        ({"job.halt": ["l"]}, "keys.job.halt: l is already job.logs"),
+        ({"job.halt": ["hyper+x"]}, "unknown key 'hyper+x'"),
         ({"run.tab": ["x"]}, "its keys are digits"),
     ],
 )
@@ -69,7 +69,7 @@ async def test_other_keys_are_shown_and_obeyed_and_the_old_ones_do_nothing(home:
         seeding.three_runs(store)
         seeding.remember_runs(store)
     async with opened(home, (120, 40), keys={"runs.problems": ["ctrl+y"], "nothing": ["x"]}) as shown:
-        await shown.until_shown("mnist-big", "ctrl+y problems", "keys.nothing: there is no such action")
+        await shown.until_shown("mnist-big", "ctrl+y problems", "keys.nothing: unknown action")
         await shown.press("exclamation_mark")
         assert isinstance(shown.app.screen, JobsScreen) and not shown.app.screen.problems_only
         await shown.press("ctrl+y")

@@ -78,7 +78,7 @@ async def test_find_goes_to_the_nearest_hit_and_n_on(
         await shown.press("n")
         await shown.until(lambda: log(shown).state.cursor == 101)
         await shown.press("n")
-        await shown.until_shown("no hit below")
+        await shown.until_shown("no match below")
 
 
 @journey
@@ -180,7 +180,7 @@ async def test_what_is_shown_is_saved_but_no_file_is_overwritten(
         await shown.type("keep")
         await shown.press("enter")
         await shown.until_shown("2 of 3 lines")
-        for said in ("saved 2 lines", "is there already"):
+        for said in ("saved 2 lines", "exists already"):
             await shown.press("ctrl+s")
             await shown.until_shown("save to: digits.log")
             await shown.press("enter")
@@ -278,4 +278,4 @@ async def test_a_deleted_job_says_so_on_every_tab(
             await shown.press(key)
             await shown.until_shown("was deleted")
         await shown.press("x", "escape")
-        await shown.until_shown("No runs yet")
+        await shown.until_shown("No jobs yet")

@@ -1,4 +1,4 @@
-"""A place that wants something typed asks in a window, and the controller is given it: against a real sshd."""
+"""A backend that asks for credentials asks in a window, and the controller gets them: against a real sshd."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ async def test_what_a_place_wants_typed_is_asked_for_once_and_given_to_the_contr
     locked: Box, home: Home
 ) -> None:
     async with opened(home, (120, 40), clock=now_us) as shown:
-        await shown.until_shown("No runs yet")
+        await shown.until_shown("No jobs yet")
         await shown.press("P")
         await shown.until(lambda: isinstance(shown.app.screen, TypeAnswer))
-        await shown.until_shown("gpubox wants something typed", "Password of")
+        await shown.until_shown("gpubox asks for credentials", "Password of")
         await shown.type("open")
         await shown.press("space")
         await shown.type("sesame")
         assert SECRET not in shown.text()
         await shown.press("enter")
-        await shown.until_shown("gpubox lets you in")
+        await shown.until_shown("logged in to gpubox")
         held = say(home, "recall") or {}
         assert SECRET in (held.get("answers") or {}).values()
         await shown.until_shown("gpubox (ssh)  answers in")

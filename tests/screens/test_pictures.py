@@ -73,25 +73,23 @@ def same(home: Home, folder: Path, request: pytest.FixtureRequest, monkeypatch: 
 @sizes
 def test_while_there_is_nothing(home: Home, size: tuple[int, int], same: Same) -> None:
     async def steps(walk: Walk) -> None:
-        await walk.see("runs", "No runs yet")
+        await walk.see("jobs", "No jobs yet")
         await walk.window("help", ["question_mark"], "Keys")
         await walk.window("palette", ["ctrl+p"], "help")
-        await walk.window("background", ["B"], "nothing was done")
-        await walk.form("say what to run", "Not yet")
+        await walk.window("background", ["B"], "no background tasks")
+        await walk.form("give a command", "Not ready")
         with Store.open(home) as store:
             rows = [seeding.add_job(store, number, f"waiting-{number}", age_seconds=60) for number in (1, 2)]
-        await walk.see("runs that wait", "waiting for the first output")
+        await walk.see("jobs that wait", "waiting for the first output")
         await walk.job(
             rows[0],
             {
                 "overview": "waits for the controller", "logs": "waiting for the first output",
-                "charts": "no metric yet", "usage": "no usage sample yet", "config": "native plan",
+                "charts": "no metrics yet", "usage": "no usage sample yet", "config": "native plan",
                 "files": "no results yet", "events": "History",
             },
         )  # fmt: skip
-        await walk.compare(
-            rows, {"charts": "none of them has reported", "values": "no metrics", "code": "same"}
-        )
+        await walk.compare(rows, {"charts": "none of these jobs", "values": "no metrics", "code": "same"})
 
     same("empty", size, steps)
 
@@ -106,15 +104,21 @@ def test_while_the_store_is_being_opened(
     monkeypatch.setattr("screens.backends.screen.watch_backends", lambda screen, places: None)
 
     async def steps(walk: Walk) -> None:
-        await walk.see("runs", "loading the list of jobs")
+        await walk.see("jobs", "loading the list of jobs")
         tabs = dict.fromkeys(("overview", "usage", "config", "events"), "loading")
         await walk.job(
-            rows[2], {**tabs, "logs": "step 19", "charts": "loading the metrics", "files": "looking"}
+            rows[2],
+            {
+                **tabs,
+                "logs": "step 19",
+                "charts": "loading the metrics",
+                "files": "loading the list of files",
+            },
         )
         await walk.compare(
             rows[:2], {"charts": "loading the metrics", **dict.fromkeys(("values", "code"), "loading")}
         )
-        await walk.places("asking")
+        await walk.places("connecting")
 
     same("loading", size, steps)
 
@@ -134,25 +138,25 @@ def test_three_runs(home: Home, size: tuple[int, int], same: Same) -> None:
 
     async def steps(walk: Walk) -> None:
         shown = walk.shown
-        await walk.see("runs", "step 19 loss")
+        await walk.see("jobs", "step 19 loss")
         await walk.window("halt", ["x"], "Halt mnist-wide?")
-        await walk.window("copy", ["y"], "command that shows it")
+        await walk.window("copy", ["y"], "show command")
         await walk.window("jump", ["ctrl+o"], " d ")
         await walk.line("filter", "slash", "state:failed")
         await walk.line("command", "colon", "logs")
         await shown.press("space", "space", "space", "g")
         await walk.see("marked", "3 marked")
-        await walk.window("delete", ["D"], "Type mnist-wide to go on")
+        await walk.window("delete", ["D"], "Type mnist-wide to confirm")
         await shown.press("ctrl+backslash")
         await shown.until(lambda: "marked" not in shown.text())
         await walk.job(rows[2], _says(rows[2]))
         await walk.compare(
             rows[:2], {"charts": "train/loss", "values": "accuracy", "differences": "What differs"}
         )
-        await walk.places("ada abcdefghi", "not ours", "laptop")
+        await walk.places("ada abcdefghi", "other process", "laptop")
         await shown.press("r")
-        await walk.see("once more", "again: with exactly its code")
-        await walk.window("begin with", ["t"], "a bare command", "manifest.yml")
+        await walk.see("once more", "with exactly")
+        await walk.window("start from", ["t"], "a command", "manifest.yml")
         shown.app.go_home()
 
     same("three", size, steps)
@@ -166,20 +170,20 @@ def test_five_thousand_runs(home: Home, size: tuple[int, int], same: Same) -> No
         last = [row for number in (4998, 4999) if (row := job(store, seeding.job_id(number))) is not None]
 
     async def steps(walk: Walk) -> None:
-        await walk.see("runs", "sweep-04999", "it printed nothing")
+        await walk.see("jobs", "sweep-04999", "no output")
         await walk.shown.press("G")
-        await walk.see("the last runs", "sweep-00000")
+        await walk.see("the last jobs", "sweep-00000")
         await walk.shown.press("g")
         await walk.line("filter", "slash", "sweep-0123")
         await walk.job(
             last[0],
             {
-                "overview": "completed", "logs": "it printed nothing", "charts": "it reported no metric",
+                "overview": "completed", "logs": "no output", "charts": "no metrics were reported",
                 "usage": "no usage sample", "config": "cannot be read", "files": "no results yet",
-                "events": "nothing has",
+                "events": "no events yet",
             },
         )  # fmt: skip
-        await walk.compare(last, {"charts": "none of them", "values": "no metrics"})
+        await walk.compare(last, {"charts": "none of these", "values": "no metrics"})
 
     same("many", size, steps)
 
@@ -203,7 +207,7 @@ def test_a_place_that_cannot_be_reached(home: Home, size: tuple[int, int], same:
         seeding.remember_runs(store)
 
     async def steps(walk: Walk) -> None:
-        await walk.see("runs", "? processing", "waiting for the first output")
+        await walk.see("jobs", "? processing", "waiting for the first output")
         await walk.job(row, {**_says(row), "overview": "last seen 42 s ago", "logs": "step 19"})
         await walk.compare(
             [row, other], {"charts": "train/loss", "values": "loss", "differences": "name", "code": "same"}

@@ -85,4 +85,4 @@ async def test_a_job_is_followed_halted_resumed_killed_and_deleted(real_home: Ho
         await shown.until_shown("deleted")
         await shown.press("escape")
         await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
-        await shown.until_shown("No runs yet")
+        await shown.until_shown("No jobs yet")

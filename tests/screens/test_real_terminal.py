@@ -112,7 +112,7 @@ def test_a_tour_at_80x24(terminal: Terminal) -> None:
     terminal.until_shown("3 jobs")
     terminal.keys("q")
     terminal.until(lambda _: terminal.code.exists() and terminal.code.read_text() == "0\n")
-    terminal.until_left("1 job goes on:", "mnist-wide")
+    terminal.until_left("1 job is still running or waiting:", "mnist-wide")
 
 
 def test_it_fits_itself_to_a_terminal_that_changes_its_size(terminal: Terminal) -> None:
@@ -132,7 +132,7 @@ def test_readonly_is_said_and_nothing_is_changed(terminal: Terminal) -> None:
     terminal.start(80, 24, "--readonly")
     terminal.until_shown("read-only", "mnist-wide")
     terminal.keys("x")
-    terminal.until_shown("nothing is changed here")
+    terminal.until_shown("read-only: the screens were")
 
 
 def test_what_happens_in_the_store_is_seen(terminal: Terminal) -> None:

@@ -84,7 +84,7 @@ def test_every_screen_is_reached_with_real_jobs(real: Terminal, width: int, heig
     real.keys("]")
     real.until_shown("CPU", "memory", "processes")
     real.keys("]")
-    real.until_shown("Values, and where each came from", "framework.command")
+    real.until_shown("Values and their origins", "framework.command")
     real.keys("]")
     real.until_shown("no results yet")
     real.keys("]")
@@ -114,7 +114,7 @@ def test_every_screen_is_reached_with_real_jobs(real: Terminal, width: int, heig
     real.keys("q")
     real.until_shown("2 jobs")
     real.keys("q")
-    real.until_left("1 job goes on:", "endless")
+    real.until_left("1 job is still running or waiting:", "endless")
 
 
 def test_a_shell_beside_a_learner_takes_the_terminal_and_gives_it_back(real: Terminal) -> None:

@@ -58,7 +58,7 @@ def test_why_says_all_that_is_known(home: Home) -> None:
     said = status.why(row, now)
 
     for part in (
-        "halting: waits for the place to confirm",
+        "halting: waits for the backend to confirm",
         "C203 out of memory",
         "last seen 42 s ago",
         "tries again in 5.0 s",

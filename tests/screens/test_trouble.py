@@ -106,17 +106,17 @@ def test_leaving_says_which_jobs_go_on(home: Home) -> None:
             seeding.add_job(store, number, f"waiting-{number}")
         said = exit_summary(jobs.open_jobs(store))
 
-    assert said.startswith("13 jobs go on:\n")
+    assert said.startswith("13 jobs are still running or waiting:\n")
     assert "waiting-31" in said and "  and 3 more\n" in said
     assert rows[0].name not in said
     assert exit_summary([]) == ""
-    assert "1 job goes on:" in exit_summary([rows[2]])
+    assert "1 job is still running or waiting:" in exit_summary([rows[2]])
 
 
 @journey
 async def test_leaving_asks_nobody_and_ends_with_zero(home: Home) -> None:
     async with opened(home) as shown:
-        await shown.until_shown("No runs yet")
+        await shown.until_shown("No jobs yet")
         await shown.press("q")
         await shown.until(lambda: shown.app.return_code == 0)
 

@@ -56,7 +56,7 @@ async def test_a_task_says_how_far_it_is_and_how_it_went(three: Home) -> None:
         await shown.until_shown("download digits 43%")
         await shown.press("B")
         await shown.until(lambda: isinstance(shown.app.screen, TaskList))
-        await shown.until_shown("In the background", "43%  copied 43 %")
+        await shown.until_shown("Background tasks", "43%  copied 43 %")
         go_on.set()
         await shown.until(lambda: given == ["there"])
         await shown.until_shown("done")
@@ -64,7 +64,7 @@ async def test_a_task_says_how_far_it_is_and_how_it_went(three: Home) -> None:
         await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
         shown.app.background.begin("download again", fail, given.append)
         await shown.until(lambda: isinstance(shown.app.screen, Problem))
-        await shown.until_shown("download again: it did not work", "the disk is full", "make room")
+        await shown.until_shown("download again failed", "the disk is full", "make room")
         await shown.press("escape")
         await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
     assert given == ["there"]
@@ -90,4 +90,4 @@ async def test_what_a_controller_refuses_is_said_in_a_window(
         await shown.until_shown("Halt mnist-wide?")
         await shown.press("y")
         await shown.until(lambda: isinstance(shown.app.screen, Problem))
-        await shown.until_shown("halt: it did not work", "the home takes no more", "make room")
+        await shown.until_shown("halt failed", "the home takes no more", "make room")

@@ -117,9 +117,9 @@ class Walk:
             screen.show(tab)
             if says.get(tab) == "native plan":
                 await self.shown.until(lambda: screen.native.plain.startswith("Native plan"), tab)
-                await self.see(f"run {tab}", "Values, and where each came from")
+                await self.see(f"job {tab}", "Values and their origins")
             else:
-                await self.see(f"run {tab}", says.get(tab, tab))
+                await self.see(f"job {tab}", says.get(tab, tab))
         app.go_home()
 
     async def compare(self, rows: Sequence[JobRow], says: dict[str, str]) -> None:
@@ -135,7 +135,7 @@ class Walk:
     async def places(self, *parts: str) -> None:
         """Keep the places."""
         await self.shown.press("P")
-        await self.see("places", *parts)
+        await self.see("backends", *parts)
         self.shown.app.go_home()
 
     async def form(self, *parts: str) -> None:
