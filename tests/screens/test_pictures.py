@@ -85,7 +85,7 @@ def test_while_there_is_nothing(home: Home, size: tuple[int, int], same: Same) -
             rows[0],
             {
                 "overview": "waits for the controller", "logs": "waiting for the first output",
-                "charts": "no metrics yet", "usage": "no usage sample yet", "config": "native plan",
+                "charts": "no metrics yet", "usage": "no usage samples yet", "config": "native plan",
                 "files": "no results yet", "events": "History",
             },
         )  # fmt: skip
@@ -240,16 +240,16 @@ def test_windows_and_lines_over_the_runs(home: Home, size: tuple[int, int], same
         await walk.see("held still", "mnist-wide", "step 19")
         await shown.press("p")
         await walk.window("kill", ["X"], "Kill mnist-wide?")
-        await walk.window("copy here", ["ctrl+s"], "Copy here")
+        await walk.window("download", ["ctrl+s"], "Download")
         await walk.window("open", ["o"], "Open")
         for name, key, said in (
             ("columns", "C", "columns"), ("tags", "t", "tags"), ("note", "N", "note"), ("upload", "U", "upload"),
-            ("beside learner", "dollar_sign", "beside learner"),
+            ("shell in learner", "dollar_sign", "shell in learner"),
         ):  # fmt: skip
             await walk.asked(name, key, said)
         await walk.typed("palette searched", "ctrl+p", "halt", "halt  (x)")
         await walk.over(
-            "a problem", Problem(CannotWrite("the disk is full", hint="make room"), "halt: it did not work")
+            "a problem", Problem(CannotWrite("the disk is full", hint="make room"), "halt failed")
         )
         await walk.over(
             "a text", TextView("results/notes.txt  23 B", Content("the best so far [bold]\nand more"))
@@ -257,7 +257,10 @@ def test_windows_and_lines_over_the_runs(home: Home, size: tuple[int, int], same
         await walk.over("a secret is asked for", TypeAnswer("gpubox", "Password of ada@gpubox:", shown=False))
         await walk.over("a code is asked for", TypeAnswer("gpubox", "Verification code:", shown=True))
         shows = Question(
-            "gpubox shows a key that is not known", ("SHA256:abc",), "Take it only if it is right.", "accept"
+            "The host key of gpubox is not known yet",
+            ("Its fingerprint is SHA256:abc",),
+            "Accept it?",
+            "accept",
         )
         await walk.over("a key is asked for", Confirm(shows))
 
@@ -386,7 +389,7 @@ def test_the_form_and_the_help_of_every_screen(home: Home, size: tuple[int, int]
         await shown.until_shown("step 19 loss")
         for tab in ("overview", "usage", "config", "files", "events"):
             shown.app.open_job(rows[2], tab)
-            await shown.until_shown({**_says(rows[2]), "config": "Values, and where"}[tab])
+            await shown.until_shown({**_says(rows[2]), "config": "Values and their"}[tab])
             await walk.window(f"{tab} help", ["question_mark"], "Keys")
             shown.app.go_home()
         screen = CompareScreen(rows[:2])
@@ -396,15 +399,15 @@ def test_the_form_and_the_help_of_every_screen(home: Home, size: tuple[int, int]
         shown.app.go_home()
         await shown.press("P")
         await shown.until_shown("laptop")
-        await walk.window("places help", ["question_mark"], "Keys")
-        await walk.window("which place", ["t"], "Which place?")
+        await walk.window("backends help", ["question_mark"], "Keys")
+        await walk.window("which backend", ["t"], "Which backend?")
         shown.app.go_home()
         await shown.press("n")
         await walk.window("form help", ["question_mark"], "Keys")
-        await walk.pressed("form with a line open", "enter", "Not yet")
+        await walk.pressed("form with a line open", "enter", "Not ready")
         await shown.type("python train.py")
         await shown.press("enter")
-        await walk.see("form that can be started", "can be started", "'python train.py']")
+        await walk.see("form ready to start", "ready to start", "'python train.py']")
         await shown.press("escape")
         shown.app.go_home()
 
@@ -422,12 +425,12 @@ def test_without_signs_that_a_terminal_may_lack(
         seeding.remember_runs(store)
 
     async def steps(walk: Walk) -> None:
-        await walk.see("runs", "step 19 loss")
+        await walk.see("jobs", "step 19 loss")
         await walk.job(rows[2], _says(rows[2]))
         await walk.compare(
             rows[:2], {"charts": "train/loss", "values": "accuracy", "differences": "What differs"}
         )
-        await walk.places("ada abcdefghi", "not ours", "laptop")
+        await walk.places("ada abcdefghi", "other process", "laptop")
 
     same("ascii", size, steps)
 
