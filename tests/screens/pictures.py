@@ -68,7 +68,7 @@ async def draw(home: Home, folder: Path) -> None:
         await shown.until_shown("smooth 0.9")
         await keep(shown, folder / "compare.svg")
         await shown.press("escape", "escape")
-        await shown.until_shown("fabric › runs")
+        await shown.until_shown("fabric › jobs")
         await shown.press("n")
         await shown.until_shown("new job")
         open_form(shown.app, draft_of_file("examples/digits/manifest.yml").changed("params.epochs", "80"))

@@ -133,7 +133,7 @@ async def test_the_code_is_compared_file_by_file(pair: Home) -> None:
         await shown.until_shown("from fast to slow", "-lr = 0.5", "+lr = 0.1", "- only-2.txt", "+ only-1.txt")
         assert "image.bin: 2 B, then 1 B" in shown.text()
         await shown.press("escape")
-        await shown.until_shown("fabric › runs", "2 marked")
+        await shown.until_shown("fabric › jobs", "2 marked")
 
 
 @journey
@@ -141,7 +141,7 @@ async def test_one_job_alone_is_not_compared(pair: Home) -> None:
     async with opened(pair) as shown:
         await shown.until_shown("slow")
         await shown.press("c")
-        await shown.until_shown("mark two jobs or more")
+        await shown.until_shown("mark at least two jobs")
 
 
 def slot(index: int, **more: Any) -> Slot:

@@ -104,7 +104,7 @@ async def test_all_results_are_downloaded_and_what_cannot_be_is_said(
         assert "leaves-" in shown.app.screen.query_one(Input).value
         shown.app.screen.query_one(Input).value = str(clean_environment / "out")
         await shown.press("enter")
-        await shown.until_shown("results are in")
+        await shown.until_shown("downloaded results to")
         await shown.press("ctrl+s", "r")
         await shown.until(lambda: isinstance(shown.app.focused, Input))
         shown.app.screen.query_one(Input).value = str(clean_environment / "out")
@@ -172,7 +172,7 @@ async def test_there_is_no_shell_beside_what_has_ended_nor_read_only(three: Home
     async with opened(three, (120, 40), job="mnist-big") as shown:
         await shown.until_shown("1 overview")
         await shown.press("dollar_sign")
-        await shown.until_shown("mnist-big does not run")
+        await shown.until_shown("mnist-big is not running")
     async with opened(three, (120, 40), job="mnist-wide", readonly=True) as shown:
         await shown.until_shown("1 overview")
         await shown.press("dollar_sign")
@@ -222,7 +222,7 @@ async def test_a_folder_is_uploaded_by_the_command_and_what_it_refuses_is_said(
         await shown.until(lambda: isinstance(shown.app.focused, Input))
         shown.app.screen.query_one(Input).value = f"{source}"
         await shown.press("enter")
-        await shown.until_shown("say which folder, and where to")
+        await shown.until_shown("give a folder and a target")
         await shown.press("U")
         await shown.until(lambda: isinstance(shown.app.focused, Input))
         shown.app.screen.query_one(Input).value = f"{source} nowhere:data"

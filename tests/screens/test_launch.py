@@ -74,7 +74,7 @@ async def test_a_job_is_made_of_a_file_changed_started_and_run(folder: Path, hom
     async with opened(home, (120, 40), clock=now_us) as shown:
         await shown.until_shown("No jobs yet")
         screen = await open_form(shown)
-        await shown.until_shown("from a command", "say what to run")
+        await shown.until_shown("from a command", "give a command, e.g.")
         await begin_with(shown, "manifest.yml")
         await shown.until_shown(
             "from manifest.yml", "params.greeting", "ready to start", "$ fabric run manifest.yml"
@@ -216,7 +216,7 @@ def test_what_the_command_narrates_is_passed_on(folder: Path, home: Home) -> Non
         lambda line, fraction=None: said.append(line),
     )
 
-    assert said[-1].startswith("it runs on by itself")
+    assert said[-1].startswith("it runs in the background")
 
 
 def test_a_command_that_takes_too_long_is_ended(home: Home) -> None:

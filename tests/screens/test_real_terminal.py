@@ -101,7 +101,7 @@ def test_a_tour_at_80x24(terminal: Terminal) -> None:
     terminal.keys("]")
     terminal.until_shown("train/accuracy", "⣀")
     terminal.keys("Escape")
-    terminal.until_shown("fabric › runs", "mnist-big", "3 jobs")
+    terminal.until_shown("fabric › jobs", "mnist-big", "3 jobs")
     terminal.keys("j", "Enter", "d")
     terminal.until_shown("use a smaller batch")
     terminal.keys("?")

@@ -102,7 +102,7 @@ def test_every_screen_is_reached_with_real_jobs(real: Terminal, width: int, heig
     real.keys("Escape")
     real.until(lambda shown: "endless" in shown and "answers in" not in shown)
     real.keys("n")
-    real.until_shown("new job", "say what to run", "$ fabric run")
+    real.until_shown("new job", "give a command, e.g.", "$ fabric run")
     real.keys("Escape")
     real.until_shown("2 jobs")
     real.keys("j", "Enter", "6")

@@ -187,7 +187,7 @@ async def test_keys_are_answered_while_somebody_else_writes_for_long(home: Home)
         holder.execute("BEGIN IMMEDIATE")  # nobody else can write: neither a request nor how the screens look
         try:
             await shown.press("s", "S")
-            for key, part in (("question_mark", "Keys"), ("n", "say what to run")):
+            for key, part in (("question_mark", "Keys"), ("n", "give a command, e.g.")):
                 await shown.press(key)
                 await shown.until_shown(part)
                 await shown.press("escape")
