@@ -88,7 +88,7 @@ def test_a_child_that_failed_for_its_parent_goes_on_once_that_has_completed(fabr
     said = fabric("run", "--name", "second", "--after", "first", "--", "true", expect=64).stderr
 
     assert "did not complete: it is failed" in said
-    assert ":ended starts all the same" in said
+    assert ":ended starts anyway" in said
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_one_step_is_fetched_from_the_store_when_nothing_is_here(
 
 
 def test_a_checkpoint_is_removed_here_and_in_the_store(fabric: Fabric, home: Home, job: str) -> None:
-    assert "Nobody is here" in fabric("checkpoint", "delete", job, "--step", "100", expect=64).stderr
+    assert "There is no terminal" in fabric("checkpoint", "delete", job, "--step", "100", expect=64).stderr
     assert "which checkpoints?" in fabric("checkpoint", "delete", job, "--yes", expect=64).stderr
 
     fabric("checkpoint", "delete", job, "--step", "100", "--yes")
@@ -93,7 +93,7 @@ def test_a_job_that_runs_keeps_its_checkpoints(fabric: Fabric) -> None:
 
     refused = fabric("checkpoint", "delete", job, "--all", "--yes", expect=64)
 
-    assert f"{short_id(job)} is not over" in refused.stderr
+    assert f"{short_id(job)} has not ended" in refused.stderr
     fabric("kill", job)
     assert "no checkpoint" in fabric("checkpoint", "list", job).stderr
     assert not (Path(job) / "checkpoints").exists()

@@ -141,7 +141,7 @@ def test_no_terminal_no_colour_no_drawing(fabric: Fabric, manifest: Path) -> Non
 def test_a_job_that_takes_longer_than_its_time_is_halted(fabric: Fabric) -> None:
     ran = fabric("run", "--timeout", "1s", "--", "echo on; sleep 600", expect=124)
 
-    assert "--timeout: 1.0 s are over" in ran.stderr
+    assert "--timeout: 1.0 s have passed" in ran.stderr
     last = fabric.json("list", "--json")[0]
     assert (last["state"], last["exit_by"]) == ("HALTED", "halt")
 

@@ -141,7 +141,7 @@ def test_what_cannot_be_tried_is_said(fabric: Fabric) -> None:
         "extracts nothing from lines" in fabric("metrics", "--try", "m.yml", "-", input="", expect=64).stderr
     )
     assert "there is no log gone.log" in fabric("metrics", "--try", "keras", "gone.log", expect=66).stderr
-    assert "with --try" in fabric("metrics", "@last", "train.log", expect=64).stderr
+    assert "needs --try" in fabric("metrics", "@last", "train.log", expect=64).stderr
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ def test_downloads_are_zips_named_as_ffdl_named_them(trained: Fabric) -> None:
         with zipfile.ZipFile(trained.folder / name) as archive:
             assert inside in archive.namelist()
     assert "already exists" in trained("download", job, "--definition", expect=73).stderr
-    assert "--to names a folder" in trained("download", job, "--filename", "x.zip", expect=64).stderr
+    assert "--to takes a folder" in trained("download", job, "--filename", "x.zip", expect=64).stderr
 
 
 def test_other_words_mean_the_same(trained: Fabric) -> None:

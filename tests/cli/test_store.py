@@ -124,7 +124,7 @@ def test_an_example_of_ffdls_without_a_store_says_how_to_serve_one(fabric: Fabri
 
     refused = fabric("run", "manifest.yml", expect=69)
 
-    assert "nothing stands for it here" in refused.stderr
+    assert "FfDL's built-in store" in refused.stderr
     assert "fabric store serve" in refused.stderr
 
 
@@ -249,7 +249,7 @@ def test_data_is_put_into_containers_that_are_there_or_are_made(fabric: Fabric, 
 
     refused = fabric("data", "put", "set", "served:my_set", expect=66)
     assert "no container 'my_set'" in refused.stderr
-    assert "--create makes it" in refused.stderr
+    assert "--create creates it" in refused.stderr
     put = fabric.json("data", "put", "set", "served:my_set/deep", "--create", "--json")
     assert (put["files"], put["path"]) == (1, "my_set/deep")
     assert (fabric.folder / "store" / "my_set" / "deep" / "a").read_text() == "a"

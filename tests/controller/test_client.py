@@ -108,5 +108,5 @@ def test_a_secrets_file_that_was_damaged_is_told_in_a_sentence(store: Store) -> 
     row = submit(store, SUBMISSION, origin="cli")
     secrets_file(store.home, row.id).write_text("[not an object")
 
-    with pytest.raises(InputMissing, match="does not hold the job's secrets"):
+    with pytest.raises(InputMissing, match="no longer holds the job's secrets"):
         read_secrets(store.home, row.id)

@@ -41,7 +41,7 @@ def test_a_path_that_finds_it_already_is_left_as_it_is(jobs: Jobs, environment: 
 
 def test_an_interpreter_that_is_gone_is_refused(jobs: Jobs) -> None:
     with pytest.raises(
-        LaunchRefused, match="/gone/bin/python, which was active when the job was given, is gone"
+        LaunchRefused, match="/gone/bin/python, which was active when the job was submitted, no longer exists"
     ) as it:
         jobs.plan("true", recorded={"python": "/gone/bin/python"})
 

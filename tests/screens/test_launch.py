@@ -89,7 +89,7 @@ async def test_a_job_is_made_of_a_file_changed_started_and_run(folder: Path, hom
         await shown.until_shown("✓ completed", "good morning")
 
         await shown.press("r")
-        await shown.until_shown("from job", "$ fabric rerun training-", "again: with exactly its code")
+        await shown.until_shown("from job", "$ fabric rerun training-", "with exactly its code")
         await shown.press("ctrl+r")
         await shown.until(lambda: _states(home) == [State.COMPLETED] * 2)
         await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
