@@ -255,3 +255,33 @@ def test_a_path_belongs_to_the_outermost_root() -> None:
     assert beneath.root_of("/job/state-2/f", roots) == ""
     assert beneath.root_of("/job/state/../other", roots) == ""
     assert beneath.relative("/bucket/training/f", "/bucket/.") == "training/f"
+
+
+def test_a_folder_that_another_launch_makes_meanwhile_is_taken(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = os.mkdir
+
+    def beaten(path: str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        make(path, mode, dir_fd=dir_fd)
+        make(path, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", beaten)
+    os.close(root.make_folder("new/inner"))
+
+    assert Path(root.path, "new", "inner").is_dir()
+
+
+def test_a_folder_is_not_made_where_a_file_comes_meanwhile(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = os.mkdir
+
+    def beaten(path: str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        Path(root.path, path).write_text("")
+        make(path, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", beaten)
+
+    with pytest.raises(FileExistsError):
+        root.make_folder("new")

@@ -235,7 +235,12 @@ class Root:
         except FileNotFoundError:
             # One that is a link to nothing is not made through it.
             with _Walk(self.descriptor, self.below, path, follow=False) as (folder, name):
-                os.mkdir(name, mode, dir_fd=folder)
+                try:
+                    os.mkdir(name, mode, dir_fd=folder)
+                except FileExistsError:
+                    # Two launches at once make the same folder; whatever else has the name stays an error.
+                    if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                        raise
 
 
 class _Walk:
