@@ -66,8 +66,10 @@ class Preview(CachedStyle, can_focus=True):
         self._redraw()
 
     def tick(self, now_us: int) -> None:
-        """Let ages grow."""
+        """Let ages grow, and read where the wait for the cursor to rest did not lead to it."""
         self._now_us = now_us
+        if self._read_for is None and self.job is not None and self.display:
+            self._read()
         self._redraw()
 
     def read_again(self) -> None:
