@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -120,3 +121,19 @@ def test_a_disk_without_hard_links_decides_once_too(tmp_path: Path, monkeypatch:
     launches = [LaunchDocument({"learner": n, "learners": 2, "attempt_dir": str(tmp_path)}) for n in (1, 2)]
 
     assert [state.decide(launch, 0, None, failed=False) for launch in launches] == [True, False]
+
+
+def test_a_folder_that_was_moved_with_its_home_is_not_taken_for_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "learner-1"
+    folder.mkdir(parents=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        folder.parent.rename(tmp_path / "moved")
+        moved = (state.is_removed(str(folder)), state.is_removed(str(folder), descriptor))
+        shutil.rmtree(tmp_path / "moved")
+        removed = state.is_removed(str(folder), descriptor)
+    finally:
+        os.close(descriptor)
+
+    assert moved == (True, False)
+    assert removed

@@ -43,6 +43,7 @@ class Guard:
         self, folder: str, launch: LaunchDocument, secrets: dict[str, str], mounts: Sequence[Mount] = ()
     ) -> None:
         self._folder = folder
+        self._folder_descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._launch = launch
         self._environment = {
             "FABRIC_REPORT": os.path.join(folder, "report.jsonl"),
@@ -220,7 +221,7 @@ class Guard:
         """Act on requests to stop, on another learner's decision, and on limits."""
         # Looked at first: it takes what the watch has told, and a removal is told once.
         request = self._requests.look()
-        if not self._gone and state.is_removed(self._folder):
+        if not self._gone and state.is_removed(self._folder, self._folder_descriptor):
             self._gone = True  # who removed it wants nothing of it any more, and could not stop it either
             self._stop("kill", reasons.reason("its folder was removed"), 0.0)
         if request:

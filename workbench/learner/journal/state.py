@@ -13,7 +13,7 @@ from workbench.learner.platform import system
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Optional
 
     from workbench.learner.journal.launch_document import LaunchDocument
 
@@ -117,12 +117,21 @@ def read(folder: str) -> dict[str, Any]:
     return read_object(os.path.join(folder, "state.json"))
 
 
-def is_removed(folder: str) -> bool:
-    """Say whether a learner's folder was removed: nobody can be told anything any more."""
+def is_removed(folder: str, descriptor: Optional[int] = None) -> bool:
+    """Say whether a learner's folder was removed: nobody can be told anything any more.
+
+    Args:
+        folder: its path.
+        descriptor: the folder, open since the learner began: with it a folder that was only moved, with the whole home,
+            is not taken for removed.
+    """
     try:
         os.stat(folder)
     except FileNotFoundError:
-        return True
+        try:
+            return descriptor is None or os.fstat(descriptor).st_nlink == 0
+        except OSError:  # a network file system that knows the folder no more
+            return True
     except OSError:
         return False  # a disk that does not answer now
     return False

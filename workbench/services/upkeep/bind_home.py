@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -105,18 +106,28 @@ def _refuse_twin(home: Home, uuid: str) -> None:
 
 def _steered_from(home: Home, uuid: str) -> str:
     """Return the folder whose controller runs under the same uuid; empty where there is none but this."""
-    import psutil
-
     from workbench.controller.runtime.connect import pid_at
     from workbench.controller.runtime.server import socket_path
 
     pid = pid_at(str(socket_path(uuid)))
-    try:
-        words = [] if pid is None else psutil.Process(pid).cmdline()
-    except psutil.Error:
-        return ""
+    words = [] if pid is None else _command_line(pid)
     folders = [Path(folder) for word, folder in pairwise(words) if word == "--home"]
     return next((str(folder) for folder in folders if is_twin(home, uuid, folder)), "")
+
+
+def _command_line(pid: int) -> list[str]:
+    """Return the words that a process was started with; none where it is gone."""
+    try:
+        return [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if word]
+    except OSError:
+        pass
+    try:  # macOS has no /proc
+        asked = subprocess.run(
+            ["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, timeout=5
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return asked.stdout.split()
 
 
 def _bind(home: Home, *, is_new: bool) -> None:
