@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from textual import on
 from textual.containers import Container
+from textual.screen import ModalScreen
 from textual.widget import Widget
 
 from screens.core import actions
@@ -84,9 +85,10 @@ class JobsScreen(JobActions):
             self.query_one(Preview).read_again()
 
     def on_screen_suspend(self) -> None:
-        """Read nothing while another screen is on top."""
+        """Read nothing while another screen is on top; a preview stays in sight under a window, and is read on."""
         self.fabric.reader.forget(self)
-        self.fabric.reader.forget(self.query_one(Preview))
+        if not isinstance(self.app.screen, ModalScreen):
+            self.fabric.reader.forget(self.query_one(Preview))
 
     # Reading
 

@@ -15,4 +15,4 @@ def test_every_pane_has_keys() -> None:
 
     assert len(frozen) == 14
     assert all(frozen.values())
-    assert frozen["Runs: the table"]["job.halt"] == ["x"]
+    assert frozen["Jobs: table"]["job.halt"] == ["x"]

@@ -82,7 +82,7 @@ async def test_a_job_is_made_of_a_file_changed_started_and_run(folder: Path, hom
         await fill(shown, screen, "params.greeting", "good morning")
         await shown.until_shown("--set 'params.greeting=good morning'")
         await fill(shown, screen, "runner", "process")
-        await shown.until_shown("place     local, as process", "good morning")
+        await shown.until_shown("local, as process", "good morning")
         await shown.press("ctrl+r")
         await shown.until_shown("started training-")
         await shown.until(lambda: isinstance(shown.app.screen, JobsScreen))
