@@ -112,10 +112,10 @@ def test_a_pod_has_the_volumes_accounts_and_the_patch_that_the_settings_name(
             priority_class=name,
         )
         with Path(os.environ["FABRIC_CONFIG"]).open("a") as config:
-            config.write("[[backends.contract.cluster.pod_patch.spec.containers]]\nname = 'learner'\n")
+            config.write("[[backends.cluster.pod_patch.spec.containers]]\nname = 'learner'\n")
             config.write("env = [{name = 'PATCHED', value = 'patched'}]\n")
-            config.write("[backends.contract.cluster.pod_patch.metadata.annotations]\nnote = 'by hand'\n")
-            config.write("[backends.contract.cluster.labels]\nteam = 'vision'\n")
+            config.write("[backends.cluster.pod_patch.metadata.annotations]\nnote = 'by hand'\n")
+            config.write("[backends.cluster.labels]\nteam = 'vision'\n")
         pods = Pods(fabric, space)
         script = (
             "cat /data/input; echo more > /scratch/output; touch /data/no 2>/dev/null || echo read-only; echo $PATCHED;"
@@ -199,7 +199,7 @@ def _configure(space: Space, **options: Any) -> None:
     types = options.pop("gpu_types")
     configure(space, **options)
     with Path(os.environ["FABRIC_CONFIG"]).open("a") as config:
-        config.write("[backends.contract.cluster.gpu_types]\n")
+        config.write("[backends.cluster.gpu_types]\n")
         config.writelines(f'{name} = "{labels}"\n' for name, labels in types.items())
 
 
