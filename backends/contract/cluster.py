@@ -140,7 +140,7 @@ class Cluster(ABC):
 
     namespace: str
     options: Mapping[str, Any]
-    """The backend's options, checked and with their defaults: see ``backends.kubernetes_options``."""
+    """The backend's options, checked and with their defaults: see ``backends.kubernetes.options``."""
 
     @property
     @abstractmethod

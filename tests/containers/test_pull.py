@@ -56,7 +56,7 @@ def test_progress_is_told_in_bytes_of_all_layers() -> None:
 
 def test_the_library_comes_without_its_way_over_ssh_which_takes_half_of_its_time() -> None:
     program = (
-        "import sys; from runners.container_pull import docker_library; docker_library();"
+        "import sys; from runners.container.pull import docker_library; docker_library();"
         " print('docker' in sys.modules, 'paramiko' in sys.modules)"
     )
     said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout

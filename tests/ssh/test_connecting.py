@@ -147,9 +147,9 @@ def test_nothing_of_ssh_loads_paramiko_where_a_host_was_reached_before(box: Box)
     assert "process" in box.backend().runners()
     box.daemon.stop()
     code = (
-        "import sys, backends.ssh, backends.ssh_config, backends.ssh_connection, backends.ssh_host\n"
+        "import sys, backends.ssh.backend, backends.ssh.config, backends.ssh.connection, backends.ssh.host\n"
         "from backends.interface import BackendOptions\n"
-        f"one = backends.ssh.SshBackend(BackendOptions('box', 'ssh', {box.address!r}))\n"
+        f"one = backends.ssh.backend.SshBackend(BackendOptions('box', 'ssh', {box.address!r}))\n"
         "one.runners(), one.frozen('process')\n"
         "sys.exit('paramiko' in sys.modules)\n"
     )
