@@ -8,7 +8,7 @@ The tree::
         AmbiguousName               64   a prefix that fits several
       ManifestError                 65   the manifest is at fault; carries every fault found
       InputMissing                  66   a file or folder that is not there, or is not what it should be
-      PlaceUnreachable              69   a backend cannot be reached
+      BackendUnreachable            69   a backend cannot be reached
       CannotWrite                   73   a home, folder or disk that takes no more
       TryAgain                      75   busy now, may work later
       NotAllowed                    77   rights are missing
@@ -98,10 +98,14 @@ class InputMissing(FabricError):
     exit_code = 66
 
 
-class PlaceUnreachable(FabricError):
+class BackendUnreachable(FabricError):
     """A backend that does not answer."""
 
     exit_code = 69
+
+
+PlaceUnreachable = BackendUnreachable
+"""The former name of :class:`BackendUnreachable`, for backends and runners that import it."""
 
 
 class CannotWrite(FabricError):

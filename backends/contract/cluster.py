@@ -2,7 +2,7 @@
 
 Documents are as the API has them (``camelCase``, ``apiVersion`` and ``kind`` in each). What heals by itself
 (no connection, 429, 5xx, credentials that ran out) is tried again for a while and then raised as
-:class:`~workbench.errors.PlaceUnreachable` (:class:`LoginRejected` is one); what the API refuses is one of the errors
+:class:`~workbench.errors.BackendUnreachable` (:class:`LoginRejected` is one); what the API refuses is one of the errors
 below, with the API's own sentence.
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, Protocol
 
-from workbench.errors import BackendError, NotAllowed, PlaceUnreachable, TryAgain
+from workbench.errors import BackendError, BackendUnreachable, NotAllowed, TryAgain
 
 Document = Mapping[str, Any]
 
 
-class LoginRejected(PlaceUnreachable):
+class LoginRejected(BackendUnreachable):
     """401: the cluster does not accept the credentials. What runs there goes on, and a new login heals it."""
 
     exit_code: ClassVar[int] = NotAllowed.exit_code
@@ -95,7 +95,7 @@ class ClusterStream(Protocol):
         """Return what came on stdout and stderr, both empty when the time is over, None at the end.
 
         Raises:
-            PlaceUnreachable: the connection broke; whether the command ended is not known.
+            BackendUnreachable: the connection broke; whether the command ended is not known.
         """
 
     def write(self, data: bytes) -> None:
@@ -115,7 +115,7 @@ class ClusterStream(Protocol):
         """Drop what still comes, and return its exit code (128 + n for signal n).
 
         Raises:
-            PlaceUnreachable: the connection broke before it was known.
+            BackendUnreachable: the connection broke before it was known.
             BackendError: it could not be started.
         """
 
@@ -196,7 +196,7 @@ class Cluster(ABC):
 
         Raises:
             Expired: the version is too old (also while it is read); list anew.
-            PlaceUnreachable: no connection (also while it is read).
+            BackendUnreachable: no connection (also while it is read).
         """
 
     @abstractmethod

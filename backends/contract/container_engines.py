@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from workbench.errors import ConfigError, FabricError, NotAllowed, PlaceUnreachable
+from workbench.errors import BackendUnreachable, ConfigError, FabricError, NotAllowed
 from workbench.learner.platform.engine_client import EngineRefused, ask
 from workbench.paths import Home
 
@@ -77,7 +77,7 @@ def ping(path: str) -> None:
     """Ask an engine whether it is there.
 
     Raises:
-        PlaceUnreachable: nothing answers.
+        BackendUnreachable: nothing answers.
         NotAllowed: we may not ask.
     """
     try:
@@ -90,7 +90,7 @@ def ping(path: str) -> None:
 
 def no_engine(path: str) -> FabricError:
     """Say that no engine answers."""
-    return PlaceUnreachable(
+    return BackendUnreachable(
         f"No container engine answers at {path}.",
         hint=f"Start Docker or podman, point DOCKER_HOST at it, {AS_PROCESS}.",
     )
@@ -127,7 +127,7 @@ def check_engine(endpoint: Endpoint, home: Home) -> None:
     """Make sure that jobs can run on an engine.
 
     Raises:
-        PlaceUnreachable: nothing answers.
+        BackendUnreachable: nothing answers.
         NotAllowed: we may not use it.
         ConfigError: it is on another machine, or too old.
     """

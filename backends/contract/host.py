@@ -1,7 +1,7 @@
 """The contract of places: what a backend must offer, and the two kinds of thing it opens: host, cluster.
 
 A backend is loaded by name through the entry points ``fabric.backends``; ours register there too.
-Everything here raises :class:`workbench.errors.BackendError`, :class:`workbench.errors.PlaceUnreachable`
+Everything here raises :class:`workbench.errors.BackendError`, :class:`workbench.errors.BackendUnreachable`
 or another error of ours, never a foreign exception.
 """
 
@@ -184,7 +184,7 @@ class Host(ABC):
     """A machine that files can be put on and processes started on: the seam between runners and places.
 
     Paths are absolute at the place. Commands are argument lists, never shell text. Every call has a
-    deadline and raises :class:`~workbench.errors.PlaceUnreachable` when it passes. Calls may be made from
+    deadline and raises :class:`~workbench.errors.BackendUnreachable` when it passes. Calls may be made from
     several threads at once.
     """
 

@@ -17,7 +17,7 @@ from backends.contract.cluster import RETRY_SECONDS
 from backends.kubernetes.auth import Credentials, Login
 from backends.kubernetes.errors import BUSY, ApiCall, no_answer, refusal
 from workbench.clock import elapsed_seconds
-from workbench.errors import BackendError, ConfigError, FabricError, PlaceUnreachable
+from workbench.errors import BackendError, BackendUnreachable, ConfigError, FabricError
 from workbench.version import VERSION
 
 CONNECT_SECONDS: Final = 5.0
@@ -68,7 +68,7 @@ class Api:
         """Make a call and return the document that it answers.
 
         Raises:
-            PlaceUnreachable: it does not answer, or stays busy.
+            BackendUnreachable: it does not answer, or stays busy.
             FabricError: what it refuses; see :mod:`backends.contract.cluster`.
         """
         response = self._answered(request, stream=False)
@@ -113,7 +113,7 @@ class Api:
         while True:
             credentials, pool = self._connected()
             response = self._sent(request, credentials, pool, stream, silent_seconds)
-            if isinstance(response, PlaceUnreachable):
+            if isinstance(response, BackendUnreachable):
                 retrying.wait(response, 0.0, most_seconds=NO_CONNECTION_SECONDS)
                 continue
             if 200 <= response.status < 300:
@@ -157,7 +157,7 @@ class Api:
             )
         except (urllib3.exceptions.HTTPError, OSError) as failure:
             error = no_answer(self.asked(request), failure)
-            if isinstance(error, PlaceUnreachable):
+            if isinstance(error, BackendUnreachable):
                 return error
             raise error from failure
 

@@ -66,7 +66,7 @@ class KubernetesBackend(Backend):
         """Reach the cluster, and find out that it is new enough.
 
         Raises:
-            PlaceUnreachable: it does not answer.
+            BackendUnreachable: it does not answer.
             BackendError: it is too old.
         """
         cluster = self.reach()

@@ -18,7 +18,7 @@ from backends.contract.cluster import (
     LoginRejected,
     OverQuota,
 )
-from workbench.errors import BackendError, ConfigError, FabricError, NotAllowed, PlaceUnreachable
+from workbench.errors import BackendError, BackendUnreachable, ConfigError, FabricError, NotAllowed
 
 BUSY: Final = frozenset({429, 500, 502, 503, 504})
 """Answers that heal by themselves."""
@@ -60,7 +60,7 @@ def refusal(asked: ApiCall, status: int, body: bytes) -> FabricError:
             hint="kubectl get namespaces lists them; k8s://CONTEXT/NAMESPACE or --namespace names one.",
         )
     if status in BUSY:
-        return PlaceUnreachable(f"The cluster at {asked.server} cannot {asked.what} now: {message}.")
+        return BackendUnreachable(f"The cluster at {asked.server} cannot {asked.what} now: {message}.")
     text = f"The cluster refuses to {asked.what}: {message}."
     if status == 404:
         return Absent(text)
@@ -94,13 +94,13 @@ def no_answer(asked: ApiCall, failure: Exception) -> FabricError:
             hint="The cluster's certificate-authority in the kubeconfig must be the one that signed it.",
         )
     if isinstance(failure, http.ProxyError):
-        return PlaceUnreachable(
+        return BackendUnreachable(
             f"The proxy on the way to {asked.server} does not let us through: {failure.original_error}.",
             hint="It is the cluster's proxy-url in the kubeconfig, or HTTPS_PROXY.",
         )
     if isinstance(failure, http.LocationParseError | http.LocationValueError | http.URLSchemeUnknown):
         return ConfigError(f"{asked.server} is no address of a cluster: {_sentence(str(failure))}.")
-    return PlaceUnreachable(
+    return BackendUnreachable(
         f"The cluster at {asked.server} does not answer: {_short(failure)}.",
         hint="Is it up, and is this machine on its network (VPN)?",
     )

@@ -18,7 +18,7 @@ from backends.kubernetes.api import CONNECT_SECONDS, Query, socket_options
 from backends.kubernetes.auth import Credentials
 from backends.kubernetes.errors import ApiCall, no_answer, refusal
 from workbench.clock import elapsed_seconds
-from workbench.errors import BackendError, PlaceUnreachable
+from workbench.errors import BackendError, BackendUnreachable
 
 STDIN, STDOUT, STDERR, ERROR, RESIZE = range(5)
 CLOSE: Final = 255
@@ -168,9 +168,9 @@ class ExecStream:
         with contextlib.suppress(Exception):  # it is over, whatever it says
             self._websocket.shutdown()
 
-    def _broken(self, failure: Exception | None) -> PlaceUnreachable:
+    def _broken(self, failure: Exception | None) -> BackendUnreachable:
         why = no_answer(self._asked, failure).message if failure else ""
-        return PlaceUnreachable(f"The connection to a command in the cluster broke. {why}".rstrip())
+        return BackendUnreachable(f"The connection to a command in the cluster broke. {why}".rstrip())
 
     def _exit_code(self) -> int:
         status = self._status
@@ -201,7 +201,7 @@ def start(
     """Ask for a command and return its stream.
 
     Raises:
-        PlaceUnreachable: the API does not answer.
+        BackendUnreachable: the API does not answer.
         FabricError: it refuses; see :mod:`backends.contract.cluster`.
     """
     import websocket

@@ -28,7 +28,7 @@ def inventory(cluster: KubernetesCluster) -> Inventory:
     """Return the nodes with their GPUs, and a note of what could not be seen.
 
     Raises:
-        PlaceUnreachable: it does not answer.
+        BackendUnreachable: it does not answer.
     """
     if not cluster.may_anywhere("list", "nodes"):
         return Inventory(

@@ -217,7 +217,7 @@ def findings(cluster: KubernetesCluster) -> Iterator[Finding]:
     """Ask a cluster and give what was found; ends early where nothing more can be asked.
 
     Raises:
-        PlaceUnreachable: it does not answer, or does not let us in.
+        BackendUnreachable: it does not answer, or does not let us in.
     """
     version = cluster.version
     user = whoami(cluster)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Final
 
 from backends.contract.errors import error_of
-from workbench.errors import BackendError, FabricError, PlaceUnreachable
+from workbench.errors import BackendError, BackendUnreachable, FabricError
 from workbench.learner.platform import frames
 
 SLACK_SECONDS: Final = 30.0
@@ -43,10 +43,10 @@ class FrameClient:
         """Wait for the agent's greeting.
 
         Raises:
-            PlaceUnreachable: no greeting came in time, or it is of another version.
+            BackendUnreachable: no greeting came in time, or it is of another version.
         """
         if not self._greeted.wait(deadline_seconds):
-            raise PlaceUnreachable(f"The backend did not answer within {deadline_seconds:g} seconds.")
+            raise BackendUnreachable(f"The backend did not answer within {deadline_seconds:g} seconds.")
         if self._lost is not None:
             raise self._lost
 
@@ -66,7 +66,7 @@ class FrameClient:
         """Make a call with input bytes; return its JSON reply and the bytes that came before it.
 
         Raises:
-            PlaceUnreachable: the connection is lost, or no reply came in time.
+            BackendUnreachable: the connection is lost, or no reply came in time.
             FabricError: the operation failed on the host.
         """
         call = self.open(do, arguments, seconds=seconds)
@@ -132,7 +132,7 @@ class FrameClient:
         with self._lock:
             if self._lost is None:
                 said = f": {reason}" if reason else ""
-                self._lost = PlaceUnreachable(f"The connection to the backend was lost{said}.")
+                self._lost = BackendUnreachable(f"The connection to the backend was lost{said}.")
             pending, self._pending = list(self._pending.values()), {}
         for call in pending:
             call.fail(self._lost)
@@ -193,7 +193,7 @@ class PendingCall:
         """Wait for the next answer.
 
         Raises:
-            PlaceUnreachable: it did not come in time.
+            BackendUnreachable: it did not come in time.
             FabricError: the call failed there.
         """
         try:
@@ -224,7 +224,7 @@ class PendingCall:
         self.forget()
         return frame.json(), b"".join(data)
 
-    def _late(self) -> PlaceUnreachable:
-        return PlaceUnreachable(
+    def _late(self) -> BackendUnreachable:
+        return BackendUnreachable(
             f"The backend did not answer {self._do} within {self._seconds or 0:g} seconds."
         )

@@ -13,7 +13,7 @@ from backends.contract.host import Chunk, Completed, EarlyBytes, Host, HostIdent
 from backends.rpc.client import SLACK_SECONDS, FrameClient
 from backends.rpc.journal_feed import read_journal_feed
 from backends.rpc.streams import Incoming, relayed_socket
-from workbench.errors import PlaceUnreachable
+from workbench.errors import BackendUnreachable
 from workbench.learner.platform import frames
 
 LONG_SECONDS: Final[Mapping[str, float]] = {"unpack": 3600.0, "remove": 600.0, "end_marked": 60.0}
@@ -208,5 +208,5 @@ class PipeLock:
 
     def release(self) -> None:
         """Release the locks; a lost connection has released them already."""
-        with contextlib.suppress(PlaceUnreachable):
+        with contextlib.suppress(BackendUnreachable):
             self._client.request("release", {"lock": self.number}, seconds=SLACK_SECONDS)

@@ -19,7 +19,7 @@ def read_journal_feed(call: PendingCall, early: EarlyBytes | None) -> Mapping[st
         early: called with each piece of a log as it arrives; None keeps all for the result.
 
     Raises:
-        PlaceUnreachable: the reply did not come in time; what ``early`` was given remains valid.
+        BackendUnreachable: the reply did not come in time; what ``early`` was given remains valid.
     """
     sizes, coming = call.hello(), _CallBytes(call)
     news: dict[str, dict[str, Chunk]] = {}

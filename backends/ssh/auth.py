@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from backends.contract.prompts import CREDENTIALS, LoginPrompt
 from backends.ssh.config import Hop
-from workbench.errors import NeedsLogin, NotAllowed, PlaceUnreachable
+from workbench.errors import BackendUnreachable, NeedsLogin, NotAllowed
 
 TRIES: Final = 3
 """How often a person is asked the same before it is given up, as ssh does."""
@@ -35,7 +35,7 @@ def methods_of(transport: Any, hop: Hop) -> tuple[str, ...]:
     """Ask a host what it would take.
 
     Raises:
-        PlaceUnreachable: it hung up.
+        BackendUnreachable: it hung up.
     """
     import paramiko
 
@@ -44,14 +44,14 @@ def methods_of(transport: Any, hop: Hop) -> tuple[str, ...]:
     except paramiko.BadAuthenticationType as error:
         return tuple(error.allowed_types)
     except (paramiko.SSHException, EOFError, OSError) as error:
-        raise PlaceUnreachable(f"{hop.words} closed the connection during the login: {error}.") from error
+        raise BackendUnreachable(f"{hop.words} closed the connection during the login: {error}.") from error
 
 
 def log_in_typed(transport: Any, hop: Hop, methods: tuple[str, ...]) -> bool:
     """Log in with what is known or a person types; False when there is no right answer.
 
     Raises:
-        PlaceUnreachable: the host hung up, as it does after too many tries.
+        BackendUnreachable: the host hung up, as it does after too many tries.
     """
     import paramiko
 
@@ -71,7 +71,7 @@ def log_in_typed(transport: Any, hop: Hop, methods: tuple[str, ...]) -> bool:
                     break
                 continue
             except (paramiko.SSHException, EOFError, OSError) as error:
-                raise PlaceUnreachable(
+                raise BackendUnreachable(
                     f"{hop.words} closed the connection during the login: {error}."
                 ) from error
             round_.was_right()
@@ -156,7 +156,7 @@ def log_in(transport: Any, hop: Hop, agent_socket: str, timeout_seconds: float) 
     Raises:
         NeedsLogin: a person has to type something.
         NotAllowed: it takes none of our keys.
-        PlaceUnreachable: it hung up.
+        BackendUnreachable: it hung up.
     """
     import paramiko
 
@@ -175,11 +175,13 @@ def log_in(transport: Any, hop: Hop, agent_socket: str, timeout_seconds: float) 
             except paramiko.AuthenticationException as error:
                 tried.names.append(name)
                 if not transport.is_active() and len(tried.names) < TOO_MANY:
-                    raise PlaceUnreachable(f"{hop.words} closed the connection during the login.") from error
+                    raise BackendUnreachable(
+                        f"{hop.words} closed the connection during the login."
+                    ) from error
                 if "timeout" in str(error).lower() or not transport.is_active():
                     break
             except (paramiko.SSHException, EOFError, OSError) as error:
-                raise PlaceUnreachable(
+                raise BackendUnreachable(
                     f"{hop.words} closed the connection during the login: {error}."
                 ) from error
     if not tried.methods and transport.is_active():

@@ -15,7 +15,7 @@ from backends.contract.on_demand import read_demand
 from backends.contract.prompts import CREDENTIALS
 from backends.ssh.config import parse_address
 from backends.ssh.shared_sessions import SESSION_SHARING
-from workbench.errors import ConfigError, FabricError, NeedsLogin, PlaceUnreachable
+from workbench.errors import BackendUnreachable, ConfigError, FabricError, NeedsLogin
 from workbench.paths import Home, default_home
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class SshBackend(Backend):
         """Reach the host.
 
         Raises:
-            PlaceUnreachable: the host does not answer.
+            BackendUnreachable: the host does not answer.
             ConfigError: the host's key is not known.
             NotAllowed: the login fails, or the host's key has changed.
         """
@@ -116,7 +116,7 @@ class SshBackend(Backend):
         """
         try:
             facts = self._facts()
-        except PlaceUnreachable:
+        except BackendUnreachable:
             if not self.options.options.get("on_demand"):
                 raise
             return ("process",)  # what else it can do is found out once it was started
@@ -144,7 +144,7 @@ class SshBackend(Backend):
         """Say why a job can never be given so many GPUs there; what was lacking is looked for again."""
         try:
             facts = self._facts()
-        except PlaceUnreachable:
+        except BackendUnreachable:
             return None  # it is started on demand, and the job waits for it
         if facts.gpus is None or count > facts.gpus:
             with contextlib.suppress(FabricError):
@@ -179,7 +179,7 @@ class SshBackend(Backend):
         way = cached_location(home, key)
         try:
             host, found = self._open_by(way)
-        except PlaceUnreachable:
+        except BackendUnreachable:
             # Whatever it was: an interpreter that does not start any more would fail like that, too.
             forget_way(home, key)
             raise

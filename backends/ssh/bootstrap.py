@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from backends.ssh.connection import Pipe
-from workbench.errors import BackendError, CannotWrite, ConfigError, NotAllowed, PlaceUnreachable
+from workbench.errors import BackendError, BackendUnreachable, CannotWrite, ConfigError, NotAllowed
 from workbench.learner.host import remote_loader
 from workbench.learner.host.remote_loader import GREETING
 from workbench.paths import Home
@@ -163,7 +163,7 @@ def arrive(pipe: Pipe, wanted: AgentRequest, name: str) -> dict[str, Any]:
     """Bring the agent, whose frames follow; return what was found, nothing where the way was the remembered one.
 
     Raises:
-        PlaceUnreachable: the host hung up, or does not answer.
+        BackendUnreachable: the host hung up, or does not answer.
         OnlyShell: there is no Python.
         BackendError: the Python that was named is none.
         NotAllowed: its home cannot be written.
@@ -178,7 +178,7 @@ def arrive(pipe: Pipe, wanted: AgentRequest, name: str) -> dict[str, Any]:
             _send(wanted.agent, pipe.writer)
         return {} if found.get("known") else found
     except (OSError, ValueError) as error:
-        raise PlaceUnreachable(f"{name} hung up: {pipe.explain() or error}.") from error
+        raise BackendUnreachable(f"{name} hung up: {pipe.explain() or error}.") from error
     finally:
         late.cancel()
 
@@ -236,13 +236,13 @@ def _first_words(pipe: Pipe, wanted: AgentRequest, name: str) -> dict[str, Any]:
     return found
 
 
-def _nobody(pipe: Pipe, noise: bytes, name: str) -> PlaceUnreachable:
+def _nobody(pipe: Pipe, noise: bytes, name: str) -> BackendUnreachable:
     said = _last_line(noise) or pipe.explain()
     if not said:
-        return PlaceUnreachable(
+        return BackendUnreachable(
             f"{name} closed the session without a word.", hint="can you log in there with ssh?"
         )
-    return PlaceUnreachable(
+    return BackendUnreachable(
         f"{name} runs no commands for us; it says: {said}.", hint="is the login shell there a real one?"
     )
 

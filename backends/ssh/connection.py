@@ -14,7 +14,7 @@ from backends.ssh import known_hosts
 from backends.ssh.auth import log_in
 from backends.ssh.config import PORT, Hop
 from backends.ssh.sockets import ChannelPipe, connect, unreachable
-from workbench.errors import ConfigError, FabricError, NotAllowed, PlaceUnreachable
+from workbench.errors import BackendUnreachable, ConfigError, FabricError, NotAllowed
 
 CONNECT_SECONDS: Final = 10.0
 WINDOW_BYTES: Final = 8 << 20
@@ -64,7 +64,7 @@ class SshConnection:
         """Connect and log in.
 
         Raises:
-            PlaceUnreachable: a host does not answer.
+            BackendUnreachable: a host does not answer.
             ConfigError: a host's key is not known, or is not the known one.
             NotAllowed: a host does not let us in.
         """
@@ -79,20 +79,20 @@ class SshConnection:
         """Run a command on the last host and return its stdin and stdout.
 
         Raises:
-            PlaceUnreachable: the host gives no session.
+            BackendUnreachable: the host gives no session.
         """
         import paramiko
 
         hop, transports = self.route[-1], list(self._transports)
         if not transports:
-            raise PlaceUnreachable(f"The connection to {hop.words} is closed.")
+            raise BackendUnreachable(f"The connection to {hop.words} is closed.")
         try:
             channel = transports[-1].open_session(
                 window_size=WINDOW_BYTES, max_packet_size=PACKET_BYTES, timeout=CONNECT_SECONDS
             )
             channel.exec_command(command)
         except (paramiko.SSHException, OSError, EOFError) as error:
-            raise PlaceUnreachable(
+            raise BackendUnreachable(
                 f"{hop.words} gives no session: {error or 'it hung up'}.",
                 hint="see MaxSessions in its sshd_config",
             ) from error
@@ -125,7 +125,7 @@ class SshConnection:
             transport.start_client(timeout=BANNER_SECONDS + seconds)
         except (paramiko.SSHException, OSError, EOFError) as error:
             text = str(error) or "it hung up"
-            raise PlaceUnreachable(f"{hop.words} does not speak SSH: {text}.") from error
+            raise BackendUnreachable(f"{hop.words} does not speak SSH: {text}.") from error
         transport.set_keepalive(int(hop.alive_seconds) or 15)
         key = transport.get_remote_server_key()
         self._check(hop, key.get_name(), key.asbytes(), known)
@@ -146,7 +146,7 @@ class SshConnection:
             said = (
                 f"{before.words} does not reach {hop.host} port {hop.port}: {text.strip() or 'it hung up'}."
             )
-            raise PlaceUnreachable(said) from unreachable(hop, error)
+            raise BackendUnreachable(said) from unreachable(hop, error)
 
     def _check(self, hop: Hop, kind: str, key: bytes, known: Sequence[known_hosts.KnownHostsEntry]) -> None:
         checked = known_hosts.check(kind, key, known)
@@ -163,10 +163,10 @@ def session_on(connection: SshConnection | None, command: str) -> Pipe:
     """Run one more command on a connection, if it is one of ours.
 
     Raises:
-        PlaceUnreachable: the host gives no session, or something else holds its connection.
+        BackendUnreachable: the host gives no session, or something else holds its connection.
     """
     if connection is None:
-        raise PlaceUnreachable("The connection to the backend is not held by this process.")
+        raise BackendUnreachable("The connection to the backend is not held by this process.")
     return connection.run(command)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from backends.ssh.connection import Pipe
-from workbench.errors import BackendError, PlaceUnreachable
+from workbench.errors import BackendError, BackendUnreachable
 
 ANSWER_SECONDS: Final = 30.0
 SEND_BYTES: Final = 48 * 1024
@@ -51,7 +51,7 @@ class ShellClient:
         """Run a script and return what it printed.
 
         Raises:
-            PlaceUnreachable: the connection is lost, or there was no answer in time.
+            BackendUnreachable: the connection is lost, or there was no answer in time.
         """
         mark = self._mark.decode()
         text = f"{{ {script}\n}} </dev/null 2>/dev/null; printf '\\n%s %d\\n' {mark} $?\n"
@@ -68,7 +68,7 @@ class ShellClient:
             except (OSError, ValueError) as error:
                 self.lost = True
                 why = self._pipe.explain() or str(error)
-                raise PlaceUnreachable(f"The connection to the backend was lost: {why}.") from error
+                raise BackendUnreachable(f"The connection to the backend was lost: {why}.") from error
             finally:
                 late.cancel()
 
@@ -115,7 +115,7 @@ class ShellClient:
                     self._append(beside, part[start : start + SEND_BYTES])
             self.check(f"chmod {mode:o} {quoted(beside)} && mv -f {quoted(beside)} {quoted(path)}")
         except BaseException:
-            with contextlib.suppress(PlaceUnreachable):
+            with contextlib.suppress(BackendUnreachable):
                 self.sh(f"rm -f {quoted(beside)}")
             raise
 

@@ -154,7 +154,7 @@ class ShellHost(Host):
         """Run a command for somebody else on the same connection; it ends with that.
 
         Raises:
-            PlaceUnreachable: the host gives no more sessions.
+            BackendUnreachable: the host gives no more sessions.
         """
         return session_on(self._connection, command)
 

@@ -24,7 +24,7 @@ class SharesSessions(Protocol):
         """Run a command for another process; it ends with the connection.
 
         Raises:
-            PlaceUnreachable: the host allows no more sessions.
+            BackendUnreachable: the host allows no more sessions.
         """
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, Final, cast
 
 from backends.ssh.config import Hop
-from workbench.errors import PlaceUnreachable
+from workbench.errors import BackendUnreachable
 
 DEAD_AFTER_SECONDS: Final = 20
 """How long a link may take nothing before the connection counts as lost."""
@@ -25,7 +25,7 @@ def connect(hop: Hop, timeout_seconds: float) -> socket.socket:
     """Open a stream to a host's SSH port, directly or through its ProxyCommand.
 
     Raises:
-        PlaceUnreachable: there is no way there, in words.
+        BackendUnreachable: there is no way there, in words.
     """
     if hop.proxy_command:
         return _through_command(hop)
@@ -37,24 +37,24 @@ def connect(hop: Hop, timeout_seconds: float) -> socket.socket:
     return _PromptSocket(stream)
 
 
-def unreachable(hop: Hop, error: Exception) -> PlaceUnreachable:
+def unreachable(hop: Hop, error: Exception) -> BackendUnreachable:
     """Say why a host cannot be reached."""
     where = f"{hop.host} port {hop.port}"
     match error:
         case socket.gaierror():
-            return PlaceUnreachable(
+            return BackendUnreachable(
                 f"There is no host {hop.host}: its name has no address.",
                 hint="is it spelled right, and does ~/.ssh/config give its HostName?",
             )
         case ConnectionRefusedError():
-            return PlaceUnreachable(
+            return BackendUnreachable(
                 f"{where} refuses the connection.", hint="is sshd running there, and on that port?"
             )
         case TimeoutError():
-            return PlaceUnreachable(
+            return BackendUnreachable(
                 f"{where} does not answer.", hint="is the machine on, and the network there?"
             )
-    return PlaceUnreachable(f"{where} cannot be reached: {getattr(error, 'strerror', '') or error}.")
+    return BackendUnreachable(f"{where} cannot be reached: {getattr(error, 'strerror', '') or error}.")
 
 
 def _notice_death(stream: socket.socket) -> None:
@@ -90,7 +90,7 @@ def _through_command(hop: Hop) -> socket.socket:
         )
     except OSError as error:
         ours.close()
-        raise PlaceUnreachable(
+        raise BackendUnreachable(
             f"The ProxyCommand of {hop.alias} cannot be started: {error.strerror}."
         ) from error
     finally:

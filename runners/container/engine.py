@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from backends.contract.container_engines import find_engine, no_engine, not_allowed, usual_sockets
 from backends.contract.host import Host
-from workbench.errors import FabricError, NotAllowed, PlaceUnreachable, RunnerError
+from workbench.errors import BackendUnreachable, FabricError, NotAllowed, RunnerError
 from workbench.learner.platform.engine_client import EngineRefused, EngineRequest
 
 CREATE: Final = "libpod/containers/create"
@@ -131,18 +131,18 @@ class Engine:
 
         Raises:
             EngineRefused: it said no.
-            PlaceUnreachable: it does not answer.
+            BackendUnreachable: it does not answer.
             NotAllowed: we may not ask it.
         """
         seconds = self._answer_seconds or ANSWER_SECONDS if seconds is None else seconds
         try:
             return self.begin(method, target, body, seconds=seconds).answer()
         except TimeoutError as error:
-            raise PlaceUnreachable(
+            raise BackendUnreachable(
                 f"The container engine has not answered for {seconds:g} seconds."
             ) from error
         except OSError as error:
-            raise PlaceUnreachable(f"The container engine at {self.path} ended the connection.") from error
+            raise BackendUnreachable(f"The container engine at {self.path} ended the connection.") from error
 
     def begin(
         self, method: str, target: str, body: Any = None, *, seconds: float | None = None

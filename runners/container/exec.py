@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from runners.container.engine import NOT_FOUND, Engine
 from runners.container.environment import MODEL
-from workbench.errors import PlaceUnreachable, RunnerError
+from workbench.errors import BackendUnreachable, RunnerError
 from workbench.learner.platform.engine_client import VERSION, EngineRefused
 
 _CHUNK_BYTES: Final = 65536
@@ -49,13 +49,13 @@ class EngineStream:
         """Wait for output; None once the command has ended.
 
         Raises:
-            PlaceUnreachable: the connection broke.
+            BackendUnreachable: the connection broke.
         """
         while (part := self._part()) is None:
             try:
                 data = self._stream.recv(_CHUNK_BYTES)
             except OSError as error:
-                raise PlaceUnreachable("The connection to the container engine was lost.") from error
+                raise BackendUnreachable("The connection to the container engine was lost.") from error
             if not data:
                 return None
             self._come += data

@@ -14,7 +14,7 @@ from runners.container.pull import client_of, docker_library, not_pulled
 from runners.interface import LaunchProgress, LaunchRequest
 from runners.shared.container_defaults import image_of
 from workbench.data.code.snapshot import unpack
-from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable
+from workbench.errors import BackendUnreachable, FabricError, LaunchRefused
 
 LABEL: Final = "fabric.build"
 BUILD_SECONDS: Final = 3600.0
@@ -87,7 +87,7 @@ def _build(engine: Engine, request: LaunchRequest, context: Path, tag: str, prog
     except APIError as error:
         raise _refused(build.dockerfile, str(error.explanation or error), []) from error
     except (DockerException, OSError) as error:
-        raise PlaceUnreachable(f"The container engine gave up building the image: {error}.") from error
+        raise BackendUnreachable(f"The container engine gave up building the image: {error}.") from error
 
 
 def _hear(lines: Iterable[Mapping[str, Any]], dockerfile: str, progress: LaunchProgress) -> None:

@@ -53,7 +53,7 @@ def open_host(cluster: Cluster, pod: str, *, container: str = SIDE_CAR) -> PodHo
     """Reach a container of a pod.
 
     Raises:
-        PlaceUnreachable: it does not answer.
+        BackendUnreachable: it does not answer.
         Denied: the right to run commands in pods is missing.
     """
     argv = ["sh", f"{config.GIVEN}/pod.sh", "host"]

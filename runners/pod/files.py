@@ -16,7 +16,7 @@ from runners.pod.names import LEARNER, SIDE_CAR, ref_of, selector
 from runners.pod.sh_files import ShellFiles
 from runners.pod.status import is_learner_running, is_side_car_running
 from runners.shared.job_files import ROOTS, WORKING, JobFiles, JobRoot, Spot, split
-from workbench.errors import NotAllowed, PlaceUnreachable, RunnerError, UsageError
+from workbench.errors import BackendUnreachable, NotAllowed, RunnerError, UsageError
 from workbench.learner.pod import config
 from workbench.learner.pod.config import NO_PYTHON
 from workbench.paths import Home, default_home
@@ -115,7 +115,7 @@ class PodFiles:
                 stack.callback(host.close)
                 host.call("existing", paths=[])  # one that is just ending does not answer any more
                 return JobFiles(host, _plain(folders))
-            except (PlaceUnreachable, Absent, Invalid) as error:
+            except (BackendUnreachable, Absent, Invalid) as error:
                 if NO_PYTHON in error.message:
                     return _ShellFiles(ShellFiles(self._cluster, name, container), folders)
                 if time.monotonic() > until:

@@ -22,7 +22,7 @@ from runners.pod.status import has_side_car_ended, is_over, is_side_car_running
 from runners.pod.stores import ANNOTATION
 from runners.pod.watch import ClusterCache
 from runners.shared.learner_status import seen_of
-from workbench.errors import FabricError, PlaceUnreachable
+from workbench.errors import BackendUnreachable, FabricError
 from workbench.job import LearnerPhase
 from workbench.learner.host.journals import EARLY, FILES
 from workbench.learner.pod import config
@@ -162,7 +162,7 @@ class Journals:
                     return JournalRemains({"output": [(0, len(found), found)]}).read(offsets)
                 chunks = self.host(ref, pod).read(wanted, limit_bytes=limit_bytes)
                 return {name: chunks[path] for name, path in paths.items() if path in chunks}
-            except (PlaceUnreachable, Absent, Invalid, Denied) as error:
+            except (BackendUnreachable, Absent, Invalid, Denied) as error:
                 if NO_PYTHON in error.message:
                     self._ask(ref, {}, 0.0)
                     continue
@@ -252,7 +252,7 @@ class Journals:
                     self._sightings.wait(_LOOK_SECONDS)
                     continue
                 return self._ask(ref, offsets, 0.0)
-            except (PlaceUnreachable, Absent, Invalid, Denied):
+            except (BackendUnreachable, Absent, Invalid, Denied):
                 if time.monotonic() > until:
                     raise
                 self._sightings.wait(_LOOK_SECONDS)
@@ -330,7 +330,7 @@ class Journals:
             news = self.host(ref, pod).follow(self._asker, known, timeout_seconds=seconds, early=take)
             self._hear(ref, pod, news.get(folder, {}))
             return news.get(folder, {})
-        except (PlaceUnreachable, Absent, Invalid, Denied) as error:
+        except (BackendUnreachable, Absent, Invalid, Denied) as error:
             if NO_PYTHON not in error.message:
                 raise  # its side-car ends, is not there yet, or may not be asked: its log has all when it has ended
             # The cluster's own log gives the output all the same.
@@ -358,7 +358,7 @@ class Journals:
             if left <= 0:
                 return {}
             if log.ended:
-                raise PlaceUnreachable(
+                raise BackendUnreachable(
                     "The cluster's log has ended."
                 )  # asked again later, or its pod is over
             self._sightings.wait(left, turn=turn)

@@ -21,7 +21,7 @@ from runners.pod.template import ResultVolume
 from runners.pod.volumes import bound_results, claims_of
 from runners.pod.watch import ClusterCache
 from runners.shared.download import bring_folder
-from workbench.errors import FabricError, LaunchRefused, PlaceUnreachable
+from workbench.errors import BackendUnreachable, FabricError, LaunchRefused
 from workbench.learner.pod import config
 from workbench.learner.pod.config import NO_PYTHON
 from workbench.learner.pod.requirements import PACKAGE
@@ -142,7 +142,7 @@ def _served(
             return host
         except Denied:
             return None
-        except (PlaceUnreachable, Absent, Invalid) as error:
+        except (BackendUnreachable, Absent, Invalid) as error:
             if NO_PYTHON in error.message:
                 return None
             if time.monotonic() > until:

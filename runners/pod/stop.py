@@ -14,7 +14,7 @@ from runners.pod.journals import Journals, folder_of
 from runners.pod.names import HOME, JOB, LEARNER, is_same, selector, stem_of
 from runners.pod.status import is_over, is_side_car_running
 from runners.pod.watch import ClusterCache
-from workbench.errors import PlaceUnreachable, TryAgain
+from workbench.errors import BackendUnreachable, TryAgain
 from workbench.learner.pod.config import NO_PYTHON
 
 PATIENCE: Final = 2
@@ -81,7 +81,7 @@ class StopRequests:
             return True
         except (Absent, Invalid, Denied):
             return False
-        except PlaceUnreachable as error:
+        except BackendUnreachable as error:
             if NO_PYTHON in error.message:
                 return self._ask_plainly(ref, pod, request)
             if self._cluster.read("Pod", pod["metadata"]["name"]) is None:
@@ -97,7 +97,7 @@ class StopRequests:
         argv = ["sh", "-c", script, path, json.dumps(document)]
         try:
             return self._cluster.exec(pod["metadata"]["name"], LEARNER, argv).wait() == 0
-        except (Absent, Invalid, Denied, PlaceUnreachable):
+        except (Absent, Invalid, Denied, BackendUnreachable):
             return False
 
 

@@ -21,7 +21,7 @@ from runners.pod.container_host import OutputReader, open_host
 from runners.pod.names import PREPARE
 from runners.pod.sh_files import ShellFiles
 from runners.shared.store_setup import our_rclone, theirs
-from workbench.errors import LaunchRefused, PlaceUnreachable
+from workbench.errors import BackendUnreachable, LaunchRefused
 from workbench.learner.pod import config
 from workbench.learner.pod.config import NO_PYTHON, RCLONE_PACKED
 from workbench.learner.pod.init_container import ARRIVED, MADE
@@ -39,7 +39,7 @@ def send_plain(cluster: Cluster, pod: str, archive: Path) -> None:
 
     Raises:
         LaunchRefused: the image has neither tar nor base64.
-        PlaceUnreachable: the connection broke; it is sent anew.
+        BackendUnreachable: the connection broke; it is sent anew.
     """
     files = ShellFiles(cluster, pod, PREPARE)
     if files.has("tar"):
@@ -95,12 +95,12 @@ def send_code(cluster: Cluster, pod: Mapping[str, Any], path: str) -> None:
     """Send a snapshot to a pod whose init container runs; it appears there whole, by its checksum.
 
     Raises:
-        PlaceUnreachable: the connection broke; sent again it goes on where it was cut off.
+        BackendUnreachable: the connection broke; sent again it goes on where it was cut off.
     """
     name = pod["metadata"]["name"]
     try:
         host = open_host(cluster, name, container=PREPARE)
-    except PlaceUnreachable as error:
+    except BackendUnreachable as error:
         if NO_PYTHON not in error.message:
             raise
         with translated():
@@ -145,7 +145,7 @@ def send_rclone(cluster: Cluster, pod: Mapping[str, Any]) -> None:
 
     Raises:
         LaunchRefused: there is none here that runs there.
-        PlaceUnreachable: the connection broke; sent again it goes on where it was cut off.
+        BackendUnreachable: the connection broke; sent again it goes on where it was cut off.
     """
     host = open_host(cluster, pod["metadata"]["name"], container=PREPARE)
     try:

@@ -12,7 +12,7 @@ from backends.contract.cluster import Cluster, Expired, Watch
 from runners.interface import AttemptRef, LearnerRef
 from runners.pod.names import HOME, attempt_of, ref_of
 from runners.pod.status import is_over
-from workbench.errors import FabricError, PlaceUnreachable
+from workbench.errors import BackendUnreachable, FabricError
 
 Document = Mapping[str, Any]
 Key = tuple[str, str, int]
@@ -81,7 +81,7 @@ class ClusterCache:
         """Wait until something changes after a turn (now, if none is named); return the turn that it is.
 
         Raises:
-            PlaceUnreachable: the cluster does not answer.
+            BackendUnreachable: the cluster does not answer.
         """
         with self._changed:
             before = self.turn if turn is None else turn
@@ -107,7 +107,7 @@ class ClusterCache:
             if not self._changed.wait_for(
                 lambda: all(self._ready.values()) or bool(self._trouble), timeout_seconds
             ):
-                raise PlaceUnreachable("The cluster does not answer.")
+                raise BackendUnreachable("The cluster does not answer.")
             self._complain()
             return self.turn
 

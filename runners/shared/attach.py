@@ -34,7 +34,7 @@ class JoinedExec:
         """Carry input and output until the command has ended; return its exit code.
 
         Raises:
-            PlaceUnreachable: the place was lost meanwhile.
+            BackendUnreachable: the place was lost meanwhile.
         """
         told, tell = os.pipe()
         reader = threading.Thread(target=self._show, args=(tell,), name="output", daemon=True)

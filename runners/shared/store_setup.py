@@ -175,7 +175,7 @@ def store_again(request: LaunchRequest, host: Host, site: HostFacts) -> list[Map
 
     Raises:
         RunnerError: an agent says nothing that can be read.
-        PlaceUnreachable: the backend does not answer.
+        BackendUnreachable: the backend does not answer.
         LaunchRefused: a credential has no value any more.
     """
     secrets = json.dumps(secrets_with(request, site)) + "\n"

@@ -15,7 +15,7 @@ import pytest
 from backends.rpc.subprocess_host import PipeHost
 from tests.backends.alive import wait_until_dead
 from tests.learner.agent import oldest_python
-from workbench.errors import BackendError, PlaceUnreachable
+from workbench.errors import BackendError, BackendUnreachable
 from workbench.learner.boot import archive
 from workbench.learner.platform import leases
 
@@ -75,7 +75,7 @@ def test_the_agent_serves_on_python_38(opened: list[PipeHost], agent: str, tmp_p
     ],
 )
 def test_what_is_no_agent_is_said(argv: list[str], words: str) -> None:
-    with pytest.raises(PlaceUnreachable, match=words):
+    with pytest.raises(BackendUnreachable, match=words):
         PipeHost(argv)
 
 
@@ -85,7 +85,7 @@ def test_a_command_that_is_not_there_is_said() -> None:
 
 
 def test_a_place_that_does_not_answer_is_given_up() -> None:
-    with pytest.raises(PlaceUnreachable, match=r"did not answer within 0\.3 seconds"):
+    with pytest.raises(BackendUnreachable, match=r"did not answer within 0\.3 seconds"):
         PipeHost(["cat"], connect_seconds=0.3)
 
 
@@ -98,7 +98,7 @@ def test_calls_under_way_fail_when_the_other_end_is_killed(
     def wait() -> None:
         try:
             host.watch([str(tmp_path / "never")], timeout_seconds=60)
-        except PlaceUnreachable as error:
+        except BackendUnreachable as error:
             failed.append(error)
 
     waiting = threading.Thread(target=wait)
@@ -107,7 +107,7 @@ def test_calls_under_way_fail_when_the_other_end_is_killed(
     waiting.join(10)
 
     assert len(failed) == 1
-    with pytest.raises(PlaceUnreachable):
+    with pytest.raises(BackendUnreachable):
         host.identity()
 
 
@@ -143,7 +143,7 @@ def test_what_was_run_is_killed_with_the_connection(
 
 
 def _run_for_ever(host: PipeHost, pid_file: Path) -> None:
-    with contextlib.suppress(PlaceUnreachable):  # its answer may still get through
+    with contextlib.suppress(BackendUnreachable):  # its answer may still get through
         host.run(["sh", "-c", f"echo $$ > {pid_file}; exec sleep 300"], deadline_seconds=300)
 
 

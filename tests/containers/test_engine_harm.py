@@ -17,7 +17,7 @@ from runners.container.runner import ContainerRunner
 from tests.cli.conftest import wait_until
 from tests.containers.images import BUSYBOX
 from tests.containers.own_engine import OwnEngine, own_engine, why_not
-from workbench.errors import FabricError, PlaceUnreachable, SlotsBusy
+from workbench.errors import BackendUnreachable, FabricError, SlotsBusy
 from workbench.paths import Home
 
 HOME = "c0ffee00-0000-4000-8000-0000000000e0"
@@ -163,7 +163,7 @@ def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
             if not chaos_rounds:
                 patched.setattr("runners.container.engine.ANSWER_SECONDS", 1.0)
             other = LaunchedAttempt.planned(job.runner, request_of("true", home=HOME, image=BUSYBOX))
-            with pytest.raises(PlaceUnreachable, match="has not answered for"):
+            with pytest.raises(BackendUnreachable, match="has not answered for"):
                 other.runner.launch(other.plan, other.told)
             killed = unwanted.stop("kill").until_over()[1]
             while time.monotonic() < until:

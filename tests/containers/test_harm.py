@@ -13,7 +13,7 @@ from runners.container.runner import ContainerRunner
 from runners.interface import AttemptRef, LaunchRequest
 from tests.containers.conftest import HOME, MakeJob
 from tests.containers.images import DEBIAN
-from workbench.errors import ConfigError, FabricError, PlaceUnreachable
+from workbench.errors import BackendUnreachable, ConfigError, FabricError
 from workbench.paths import Home
 from workbench.spec import Framework
 
@@ -76,7 +76,7 @@ def test_a_resumed_job_may_write_to_what_the_attempt_before_has_left(make_job: M
 
 
 def test_an_engine_that_is_not_there_is_named(home: Home) -> None:
-    with pytest.raises(PlaceUnreachable, match="No container engine answers at /nowhere"):
+    with pytest.raises(BackendUnreachable, match="No container engine answers at /nowhere"):
         launched(home, "unix:///nowhere")
 
 

@@ -10,7 +10,7 @@ import pytest
 from runners.interface import AttemptRef, LaunchPlan, LaunchProgress, LaunchRequest, LearnerRef, StopRequest
 from tests.controller.conftest import Bench
 from tests.controller.waiting import wait_for
-from workbench.errors import CannotWrite, LaunchRefused, PlaceUnreachable, RunnerError, SlotsBusy, TryAgain
+from workbench.errors import BackendUnreachable, CannotWrite, LaunchRefused, RunnerError, SlotsBusy, TryAgain
 from workbench.job import Intent, LearnerPhase, Reason, State
 from workbench.store.db.database import home_uuid
 from workbench.store.jobs import attempts, transitions
@@ -224,7 +224,7 @@ def test_a_refusal_is_final_and_nothing_of_it_was_started(bench: Bench) -> None:
 
 
 def test_a_job_whose_place_cannot_be_reached_waits_as_one_that_was_never_launched(bench: Bench) -> None:
-    bench.place.open_failure = PlaceUnreachable("gpubox does not answer")
+    bench.place.open_failure = BackendUnreachable("gpubox does not answer")
     job_id = bench.submit()
     waiting = bench.says(job_id, "local cannot be reached: gpubox does not answer; next try within 4 s")
     assert waiting.state is State.QUEUED
@@ -238,7 +238,7 @@ def test_a_running_job_keeps_its_state_while_its_place_is_away(bench: Bench) -> 
     bench.runs(job_id)
 
     def away() -> None:
-        raise PlaceUnreachable("the link is down")
+        raise BackendUnreachable("the link is down")
 
     bench.place.on_observe = away
     bench.place.shake()

@@ -18,7 +18,7 @@ from tests.controller.waiting import wait_for
 from workbench.controller.loop.removal import tidy_up
 from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.targets.opener import RegistryTarget
-from workbench.errors import PlaceUnreachable
+from workbench.errors import BackendUnreachable
 from workbench.job import TERMINAL, LearnerPhase, Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -237,7 +237,7 @@ def test_a_place_that_cannot_be_reached_says_when_it_was_last_seen(bench: Bench)
     bench.runs(job_id)
 
     def away() -> None:
-        raise PlaceUnreachable("no route to host")
+        raise BackendUnreachable("no route to host")
 
     bench.place.on_observe = away
     bench.place.shake()

@@ -13,7 +13,7 @@ from backends.contract.host import BackendOptions
 from backends.kubernetes.backend import KubernetesBackend
 from tests.cli.conftest import Fabric
 from tests.kubernetes.server import VERSION, Answer, Server, serve, status
-from workbench.errors import BackendError, PlaceUnreachable
+from workbench.errors import BackendError, BackendUnreachable
 
 PODS = "/api/v1/namespaces/default/pods"
 LIST = Answer({"metadata": {"resourceVersion": "7"}, "items": []})
@@ -58,7 +58,7 @@ def test_a_busy_server_is_asked_again_when_it_says(server: Server) -> None:
 def test_a_server_that_stays_busy_is_given_up_with_its_words(server: Server) -> None:
     server.says(PODS, status(429, "TooManyRequests", "come back in a day", Retry_After="86400"))
 
-    with pytest.raises(PlaceUnreachable, match="cannot list pods now: come back in a day"):
+    with pytest.raises(BackendUnreachable, match="cannot list pods now: come back in a day"):
         server.cluster().list("Pod")
 
 
@@ -85,7 +85,7 @@ def test_a_watch_that_is_cut_in_the_middle_says_so(server: Server) -> None:
 
     watch = server.cluster().watch("Pod", "", "1", timeout_seconds=5)
     assert next(watch).object["metadata"]["name"] == "a"
-    with pytest.raises(PlaceUnreachable):
+    with pytest.raises(BackendUnreachable):
         next(watch)
 
 
@@ -215,7 +215,7 @@ def test_a_name_that_nobody_knows_is_said(server: Server) -> None:
     config.write_text(config.read_text().replace(server.address, "https://cluster.invalid:6443"))
     backend = KubernetesBackend(BackendOptions("x", "kubernetes", "", {"kubeconfig": str(config)}))
 
-    with pytest.raises(PlaceUnreachable, match="its name is not known"):
+    with pytest.raises(BackendUnreachable, match="its name is not known"):
         backend.open()
 
 

@@ -16,7 +16,7 @@ from screens.jobs.compare_pages import cut_apart, values_page
 from screens.jobs.compare_screen import CompareScreen
 from tests.screens import seeding
 from tests.screens.support import Shown, journey, opened
-from workbench.errors import PlaceUnreachable
+from workbench.errors import BackendUnreachable
 from workbench.paths import Home
 from workbench.services.inspect import comparison as comparing
 from workbench.store import jobs
@@ -246,7 +246,7 @@ class _Hanging(_Local):
 
     def inventory_of(self, opened: object) -> Inventory:
         self.let_go.wait(30)
-        raise PlaceUnreachable("it hung")
+        raise BackendUnreachable("it hung")
 
 
 @journey

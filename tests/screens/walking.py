@@ -18,7 +18,7 @@ from screens.jobs.compare_screen import CompareScreen
 from screens.jobs.job_screen import JobScreen
 from screens.widgets.tabs import TABS
 from tests.screens.support import Shown
-from workbench.errors import PlaceUnreachable
+from workbench.errors import BackendUnreachable
 from workbench.paths import config_file
 from workbench.store.db.rows import JobRow
 
@@ -201,7 +201,7 @@ class _Place:
 class _Unreachable(_Place):
     def open(self) -> _Place:
         if self.options.type != "local":
-            raise PlaceUnreachable("gpubox does not answer: no route to host", hint="is it switched on?")
+            raise BackendUnreachable("gpubox does not answer: no route to host", hint="is it switched on?")
         return self
 
 
@@ -231,7 +231,7 @@ def _plan(home: object, job_id: object) -> Content:
 
 
 def _no_files(home: object, job_id: object) -> list[Any]:
-    raise PlaceUnreachable("gpubox does not answer")
+    raise BackendUnreachable("gpubox does not answer")
 
 
 def _now() -> int:

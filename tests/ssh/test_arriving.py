@@ -22,7 +22,7 @@ from tests.ssh.conftest import Box
 from tests.ssh.daemon import wait_until
 from workbench.controller.runtime.connections import SHARED, SharedConnections
 from workbench.controller.runtime.prewarm import prewarm
-from workbench.errors import NotAllowed, PlaceUnreachable
+from workbench.errors import BackendUnreachable, NotAllowed
 from workbench.learner.host.remote_loader import GREETING
 from workbench.learner.platform import frames
 from workbench.paths import default_home
@@ -143,7 +143,7 @@ def test_an_interpreter_that_does_not_start_any_more_costs_one_try(box: Box) -> 
     broken.chmod(0o755)
     change(python=str(broken))
 
-    with pytest.raises(PlaceUnreachable):
+    with pytest.raises(BackendUnreachable):
         box.backend().open()
     box.backend().open().close()
 

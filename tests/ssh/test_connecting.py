@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Fabric, end_everything
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import make_user, remove_user, wait_until
-from workbench.errors import ConfigError, NotAllowed, PlaceUnreachable
+from workbench.errors import BackendUnreachable, ConfigError, NotAllowed
 from workbench.paths import Home
 
 
@@ -56,7 +56,7 @@ def test_a_jump_host_that_does_not_reach_the_target_is_named(box: Box) -> None:
     with box.config.open("a") as stream:
         stream.write("Host target\n  HostName 127.0.0.1\n  Port 1\n  ProxyJump box\n")
 
-    with pytest.raises(PlaceUnreachable, match=r"box .* does not reach 127\.0\.0\.1 port 1"):
+    with pytest.raises(BackendUnreachable, match=r"box .* does not reach 127\.0\.0\.1 port 1"):
         box.backend("ssh://target").open()
 
 
@@ -81,7 +81,7 @@ def test_a_proxy_command_that_fails_is_no_way_there(box: Box) -> None:
     with box.config.open("a") as stream:
         stream.write("Host target\n  ProxyCommand exit 1\n")
 
-    with pytest.raises(PlaceUnreachable):
+    with pytest.raises(BackendUnreachable):
         box.backend("ssh://target").open()
 
 

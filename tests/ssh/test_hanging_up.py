@@ -14,7 +14,7 @@ from backends.ssh.config import Hop
 from backends.ssh.sockets import ChannelPipe
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import wait_until
-from workbench.errors import NotAllowed, PlaceUnreachable
+from workbench.errors import BackendUnreachable, NotAllowed
 
 
 class Gone:
@@ -65,7 +65,7 @@ def test_a_session_that_is_killed_while_much_is_sent_is_a_place_that_is_away(box
     sender.join()
     host.close()
 
-    assert isinstance(told[0], PlaceUnreachable), told
+    assert isinstance(told[0], BackendUnreachable), told
 
 
 class HangsUp:
@@ -97,7 +97,7 @@ def hop_with(identities: tuple[Path, ...]) -> Hop:
 
 
 def test_a_host_that_hangs_up_at_the_first_key_is_away(tmp_path: Path) -> None:
-    with pytest.raises(PlaceUnreachable, match="closed the connection during the login"):
+    with pytest.raises(BackendUnreachable, match="closed the connection during the login"):
         log_in(HangsUp(1), hop_with(keys(tmp_path, 2)), "", 5.0)
 
 

@@ -18,7 +18,7 @@ from tests.controller.waiting import wait_for
 from tests.ssh.company import COUNT, COUNTED, counts, place_of, second_host
 from tests.ssh.conftest import Box
 from tests.ssh.lab import Lab, lab
-from workbench.errors import PlaceUnreachable
+from workbench.errors import BackendUnreachable
 from workbench.job import TERMINAL, State
 from workbench.paths import Home
 from workbench.store.db.rows import TargetRef
@@ -70,7 +70,7 @@ def test_an_upload_over_a_throttled_link_that_is_cut_goes_on_where_it_stopped(
     cutter = threading.Timer(1.5, behind.link, ["down"])
     with closing(box.backend("ssh://target", silent_seconds="1").open()) as host:
         cutter.start()
-        with source.open("rb") as stream, pytest.raises(PlaceUnreachable):
+        with source.open("rb") as stream, pytest.raises(BackendUnreachable):
             host.put(stream, str(target), sha256=sha256)
     cutter.join()
     behind.link("up")

@@ -15,7 +15,7 @@ from backends.ssh.connection import UnknownHostKey
 from tests.cli.conftest import Fabric
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import make_user, remove_user, wait_until
-from workbench.errors import BackendError, ConfigError, FabricError, NotAllowed, PlaceUnreachable
+from workbench.errors import BackendError, BackendUnreachable, ConfigError, FabricError, NotAllowed
 from workbench.paths import Home
 
 
@@ -125,14 +125,14 @@ def test_no_key_at_all_says_how_to_make_one(box: Box) -> None:
 
 def test_a_refused_port_says_so(box: Box) -> None:
     box.daemon.stop()
-    error = refused(box, PlaceUnreachable)
+    error = refused(box, BackendUnreachable)
 
     assert error.exit_code == 69
     assert "refuses the connection" in error.message
 
 
 def test_a_name_without_an_address_says_so(box: Box) -> None:
-    error = refused(box, PlaceUnreachable, "ssh://no-such-host.invalid")
+    error = refused(box, BackendUnreachable, "ssh://no-such-host.invalid")
 
     assert "no-such-host.invalid" in error.message
 
@@ -193,7 +193,7 @@ def test_a_shell_that_lets_nobody_in_says_so(box: Box, shell: str) -> None:
     try:
         box.daemon.authorize(user, Path(f"{box.key}.pub"))
         address = box.address.replace(box.user.name, user.name)
-        error = refused(box, PlaceUnreachable, address)
+        error = refused(box, BackendUnreachable, address)
         assert "hint" not in error.message
         assert error.hint
     finally:

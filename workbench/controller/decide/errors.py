@@ -8,6 +8,7 @@ from typing import Final
 from workbench.controller.decide.model import BackendTrouble
 from workbench.errors import (
     BackendError,
+    BackendUnreachable,
     CannotWrite,
     ConfigError,
     FabricError,
@@ -16,7 +17,6 @@ from workbench.errors import (
     ManifestError,
     NeedsLogin,
     NotAllowed,
-    PlaceUnreachable,
     RunnerError,
     SlotsBusy,
     TryAgain,
@@ -43,7 +43,7 @@ def classify_error(error: BaseException, *, started: bool, secrets: Iterable[str
         case NeedsLogin():
             # The job waits for a person to log in; it need not be submitted again.
             return BackendTrouble("unreachable", Reason(text, "S200", hint), started)
-        case PlaceUnreachable() | TryAgain():
+        case BackendUnreachable() | TryAgain():
             return BackendTrouble("unreachable", Reason(text, "S200", hint), started)
         case CannotWrite():
             return BackendTrouble("unreachable", Reason(text, "S204", hint), started)

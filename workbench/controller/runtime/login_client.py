@@ -16,7 +16,7 @@ from backends.contract.host import Ask, BackendOptions
 from backends.contract.prompts import CREDENTIALS, LoginPrompt, Prompter
 from backends.registry import load_backend
 from workbench.controller.runtime.connect import ensure_controller, say
-from workbench.errors import ConfigError, NotAllowed, PlaceUnreachable, TryAgain
+from workbench.errors import BackendUnreachable, ConfigError, NotAllowed, TryAgain
 from workbench.paths import Home
 from workbench.store.db.home_folder import is_home
 from workbench.store.db.rows import TargetRef
@@ -41,7 +41,7 @@ def log_in(home: Home, options: BackendOptions, answer: Prompter, accept: Ask) -
 
     Raises:
         NotAllowed: it does not let us in.
-        PlaceUnreachable: it does not answer.
+        BackendUnreachable: it does not answer.
         TryAgain: no controller could be told.
     """
     backend = load_backend(options)
@@ -77,7 +77,7 @@ def _log_in_there(home: Home, options: BackendOptions, answer: Prompter) -> bool
         if failure := stands["failure"]:
             if failure["exit_code"] == ConfigError.exit_code:
                 return False
-            kind = PlaceUnreachable if failure["exit_code"] == PlaceUnreachable.exit_code else NotAllowed
+            kind = BackendUnreachable if failure["exit_code"] == BackendUnreachable.exit_code else NotAllowed
             raise kind(failure["message"], hint=failure["hint"])
         if question := stands["question"]:
             number, typed = stands["asked"], answer(LoginPrompt(question["text"], question["shown"]))

@@ -29,7 +29,7 @@ from workbench.controller.targets.observer import TargetObserver
 from workbench.controller.targets.on_demand import OnDemand
 from workbench.controller.targets.opener import OpenedTarget, Opener
 from workbench.controller.targets.worker_pool import Call, Post, WorkerPool
-from workbench.errors import CannotWrite, ConfigError, FabricError, PlaceUnreachable, TryAgain
+from workbench.errors import BackendUnreachable, CannotWrite, ConfigError, FabricError, TryAgain
 from workbench.job import Reason
 from workbench.paths import Home
 from workbench.store.db.rows import WATCHED, TargetRef
@@ -227,7 +227,7 @@ class BackendWorker:
                     bring_all(self._mirrors, runner, attempt, self._home, call.heartbeat)
                     fetch_stored(self._home, attempt.job_id, runner)
                 return
-            except (PlaceUnreachable, TryAgain, CannotWrite):
+            except (BackendUnreachable, TryAgain, CannotWrite):
                 tries = 0  # the place's watch tells why
             except BaseException as error:
                 tries += 1
@@ -303,7 +303,7 @@ class BackendWorker:
             return self._reach()
         try:
             opened = self._reach()
-        except PlaceUnreachable as error:
+        except BackendUnreachable as error:
             if wanted:
                 raise self._on_demand.wanted(error) from error
             raise

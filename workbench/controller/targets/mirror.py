@@ -19,7 +19,7 @@ from backends.contract.host import Chunk
 from runners.interface import AttemptRef, LearnerRef, Runner
 from workbench.controller.decide.restarts import RETRY_LONGEST_SECONDS, backoff_seconds
 from workbench.data.stores.model import stores_of
-from workbench.errors import CannotWrite, InputMissing, PlaceUnreachable, RunnerError
+from workbench.errors import BackendUnreachable, CannotWrite, InputMissing, RunnerError
 from workbench.learner.host.journals import FILES
 from workbench.paths import Home
 from workbench.store.db.database import Store
@@ -168,7 +168,7 @@ class Mirrors:
 
         Raises:
             CannotWrite: the disk takes no more; what came is asked for again.
-            PlaceUnreachable: the place is lost; what came stays.
+            BackendUnreachable: the place is lost; what came stays.
         """
         known = {ref: self.of(ref).known() for ref in refs}
         news = runner.follow(known, timeout_seconds=timeout_seconds, early=self._take_early)
@@ -356,6 +356,6 @@ def fetch_stored(home: Home, job_id: str, runner: Runner) -> None:
             if moving.files(path):
                 target.mkdir(mode=0o700, parents=True, exist_ok=True)
                 moving.get(path, target, exclude=exclude)
-    except PlaceUnreachable as error:
+    except BackendUnreachable as error:
         # A place that does not answer is waited for; a store that does not has its own command: fabric download.
         raise RunnerError(error.message, hint=error.hint) from error

@@ -15,7 +15,7 @@ from typing import Final
 
 from backends.contract.on_demand import OnDemandSettings
 from workbench.clock import elapsed_seconds
-from workbench.errors import PlaceUnreachable
+from workbench.errors import BackendUnreachable
 
 COMMAND_SECONDS: Final = 600.0
 """How long one command may take."""
@@ -42,7 +42,7 @@ class OnDemand:
         self._idle_since: float | None = None
         self._stop_at = 0.0
 
-    def wanted(self, why: PlaceUnreachable) -> PlaceUnreachable:
+    def wanted(self, why: BackendUnreachable) -> BackendUnreachable:
         """Have the machine started for a job that waits; return why the job still waits."""
         demand = self._demand
         if not demand.start:
@@ -54,10 +54,10 @@ class OnDemand:
                 self._started_at = now
                 self._begin("start", demand.start)
             if self._running:
-                return PlaceUnreachable(f"it is being started: {_shown(demand.start)}")
+                return BackendUnreachable(f"it is being started: {_shown(demand.start)}")
             if self._failure:
-                return PlaceUnreachable(self._failure, hint=f"try it by hand: {demand.start}")
-        return PlaceUnreachable(f"its start command has run; {why.message}", hint=why.hint)
+                return BackendUnreachable(self._failure, hint=f"try it by hand: {demand.start}")
+        return BackendUnreachable(f"its start command has run; {why.message}", hint=why.hint)
 
     def answered(self) -> None:
         """Note that the machine is up."""

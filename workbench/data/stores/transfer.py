@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from workbench.data.stores.model import JobDataStore, remote_of
 from workbench.data.stores.rclone import find_rclone
-from workbench.errors import CannotWrite, FabricError, InputMissing, NotAllowed, PlaceUnreachable
+from workbench.errors import BackendUnreachable, CannotWrite, FabricError, InputMissing, NotAllowed
 from workbench.learner.stores.errors import TransferError, explain, is_missing
 from workbench.learner.stores.rclone import RcloneClient, RcloneResult
 
@@ -193,7 +193,7 @@ def error_of(trouble: TransferError) -> FabricError:
         return CannotWrite(trouble.text, hint=trouble.hint)
     if trouble.code == "C103":
         return NotAllowed(trouble.text, hint=trouble.hint)
-    return PlaceUnreachable(trouble.text, hint=trouble.hint)
+    return BackendUnreachable(trouble.text, hint=trouble.hint)
 
 
 def _transfers() -> list[str]:

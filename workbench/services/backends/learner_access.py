@@ -36,7 +36,7 @@ def reached(
     Raises:
         HomeNotBound: something is to be done, and the home is a copy.
         UsageError: the job has no such learner or attempt.
-        PlaceUnreachable: its place does not answer.
+        BackendUnreachable: its place does not answer.
     """
     from backends.contract.host import BackendOptions
     from runners.interface import LearnerRef

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from workbench.errors import ConfigError, PlaceUnreachable, TryAgain, UnknownName, UsageError
+from workbench.errors import BackendUnreachable, ConfigError, TryAgain, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from backends.contract.host import Ask, BackendOptions, Host
@@ -25,7 +25,7 @@ class RoleGrant:
     namespace: str
     user: str
     """:data:`UNKNOWN_USER` where neither the caller nor the cluster named one."""
-    error: PlaceUnreachable | None = None
+    error: BackendUnreachable | None = None
     """Why the cluster could not be asked for the user's name."""
 
     def document(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def log_in(name: str, answer: Prompter, accept: Ask) -> None:
 
     Raises:
         NotAllowed: the backend refuses the login.
-        PlaceUnreachable: it does not answer.
+        BackendUnreachable: it does not answer.
     """
     from workbench.controller.runtime import login_client
     from workbench.paths import Home, default_home
@@ -123,7 +123,7 @@ def role(options: BackendOptions, user: str = "") -> RoleGrant:
         return RoleGrant(namespace, user)
     try:
         return RoleGrant(namespace, _user_of(backend) or UNKNOWN_USER)
-    except PlaceUnreachable as error:
+    except BackendUnreachable as error:
         return RoleGrant(namespace, UNKNOWN_USER, error)
 
 

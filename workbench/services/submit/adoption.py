@@ -41,7 +41,7 @@ def find(store: Store, backend_name: str) -> list[AdoptableJob]:
 
     Raises:
         UsageError: the backend is this machine, or a cluster.
-        PlaceUnreachable: it does not answer.
+        BackendUnreachable: it does not answer.
     """
     from backends.contract.host import Host
     from workbench.services.backends.placement import backend_options, open_backend

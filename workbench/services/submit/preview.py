@@ -65,7 +65,7 @@ def preview(submission: JobSubmission, home: Home, scratch: Path | None = None) 
 
     Raises:
         LaunchRefused: the job could never be started like that.
-        PlaceUnreachable: the backend does not answer.
+        BackendUnreachable: the backend does not answer.
     """
     from backends.contract.host import BackendOptions
     from runners.interface import AttemptRef, LaunchRequest
@@ -98,13 +98,13 @@ def refuse_loss(submission: JobSubmission, home: Home) -> None:
         UsageError: they would be lost.
     """
     from runners.registry import load_runner
-    from workbench.errors import PlaceUnreachable, UsageError
+    from workbench.errors import BackendUnreachable, UsageError
 
     if load_runner(submission.target.runner).capabilities.needs != "cluster":
         return
     try:
         seconds = preview(submission, home).plan.results_lost_after_seconds
-    except PlaceUnreachable:
+    except BackendUnreachable:
         return  # The job is launched later, and the backend may answer by then.
     if seconds:
         raise UsageError(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from workbench.errors import InputMissing, PlaceUnreachable, UsageError
+from workbench.errors import BackendUnreachable, InputMissing, UsageError
 
 if TYPE_CHECKING:
     from workbench.data.stores.local_server import LocalStore
@@ -44,7 +44,7 @@ def check_stores(spec: JobSpec, place: TargetRef, home: Home, *, launch: bool) -
 
     Raises:
         UsageError: a store is on this machine alone, and the place is another one.
-        PlaceUnreachable: nobody answers at an address of this machine.
+        BackendUnreachable: nobody answers at an address of this machine.
         InputMissing: this machine serves the store, and there is no such container.
     """
     addressed = [store for store in spec.data_stores if store.connection.get("auth_url")]
@@ -97,7 +97,7 @@ def _see_alias(store: DataStore) -> None:
     from workbench.data.stores.local_server import ALIAS
 
     if same_address(store.connection["auth_url"], ALIAS):
-        raise PlaceUnreachable(
+        raise BackendUnreachable(
             f"the store {store.id} is at {ALIAS}, FfDL's built-in store, which does not exist here",
             hint="`fabric store serve` does, with a folder of this machine; or map it in config.toml:"
             f' [store_alias] "{ALIAS}" = "https://..."',
@@ -111,7 +111,7 @@ def _see_answer(store: DataStore) -> None:
         port = told.port or {"https": 443, "sftp": 22}.get(told.scheme, 80)
         socket.create_connection((told.hostname or "", port), timeout=ANSWER_SECONDS).close()
     except (OSError, ValueError) as error:
-        raise PlaceUnreachable(
+        raise BackendUnreachable(
             f"nothing answers at {address}, where the store {store.id} should be",
             hint="`fabric store serve` serves a folder of this machine as a store",
         ) from error

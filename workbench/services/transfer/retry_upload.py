@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import FabricError, InputMissing, PlaceUnreachable, UsageError
+from workbench.errors import BackendUnreachable, FabricError, InputMissing, UsageError
 from workbench.job import TERMINAL, State, short_id
 from workbench.services.transfer.events import CopyProgress, Report, TransferNotice, ignore
 
@@ -114,7 +114,7 @@ def _from_backend(store: Store, job: JobDetail, report: Report) -> Sequence[Mapp
             runner = load_runner(place.runner)(opened, home_uuid=uuid)
             with closing(runner):
                 return runner.store_again(request)
-    except PlaceUnreachable as error:
+    except BackendUnreachable as error:
         if not any(_folders(store, row.id)):
             raise
         report(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from backends.contract.host import Finding
-from workbench.errors import FabricError, PlaceUnreachable
+from workbench.errors import BackendUnreachable, FabricError
 from workbench.formats import count
 from workbench.paths import Home
 
@@ -209,7 +209,7 @@ def _ask(options: BackendOptions, found: dict[str, list[Finding]]) -> None:
     subject = f"place {options.name}"
     try:
         findings = list(load_client_backend(options).probe())
-    except PlaceUnreachable as error:
+    except BackendUnreachable as error:
         found[options.name] = [
             Finding(subject, error.message, "lack", "no job can run there now", error.hint)
         ]
