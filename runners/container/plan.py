@@ -27,7 +27,7 @@ from runners.shared.container_defaults import DROPPED, SHM_BYTES, image_of
 from runners.shared.data_stores import refusals as stores_refused
 from runners.shared.environment import CHOSEN, job_folders
 from runners.shared.host_facts import HostFacts
-from runners.shared.launch_document import USAGE_SECONDS, check_memory, metrics_document
+from runners.shared.launch_document import LearnerLaunch, check_memory, metrics_document
 from workbench.errors import LaunchRefused
 from workbench.job import attempt_stem, learner_name
 from workbench.manifest.builder.unsupported import not_built
@@ -104,7 +104,7 @@ def make_plan(request: LaunchRequest, site: HostFacts) -> LaunchPlan:
             {
                 "network": network_name(attempt) or "bridge",
                 "container": container_document(request, number, site),
-                "launch": launch_document(request, number, site),
+                "launch": launch_document(request, number, site).to_json(),
             },
         )
         for number in range(1, attempt.learners + 1)
@@ -213,51 +213,40 @@ def ref_of_network(told: Mapping[str, str]) -> LearnerRef | None:
     return ref and LearnerRef(ref.home, ref.job_id, ref.attempt, 2)
 
 
-def launch_document(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, Any]:
-    """Return the launch document of a learner's agent, which runs outside and keeps what stands for the command."""
-    spec, attempt = request.spec, request.attempt
+def launch_document(request: LaunchRequest, learner: int, site: HostFacts) -> LearnerLaunch:
+    """Return the launch document of a learner's agent, which runs outside the container.
+
+    Its command is a program that runs the job's command in the container.
+    """
+    spec = request.spec
     _, folder = job_folders(request, site)
     stores = container_stores(request, learner, site)
     metrics = metrics_document(spec)
     if metrics is not None and metrics.get("source"):
         metrics["source"] = outside(metrics["source"], request, learner, site)
     # Collectors read outside what the command writes inside.
-    seen = container_environment(request, learner, site)
+    inside = container_environment(request, learner, site)
     environment = {
         name: outside(value, request, learner, site)
-        for name, value in seen.items()
+        for name, value in inside.items()
         if not name.startswith(_NOT_OUTSIDE)
     }
-    return {
-        "format": 1,
-        "home": attempt.home,
-        "owner": request.owner,
-        "job": attempt.job_id,
-        "attempt": attempt.attempt,
-        "learner": learner,
-        "learners": attempt.learners,
-        "command": f"exec {AGENT_FILE} contain command",
-        "setup": f"exec {AGENT_FILE} contain setup" if spec.setup else "",
-        "shell": "sh",
-        "cwd": str(folder.learner(learner).path),
-        "env": environment,
-        "secrets_file": CHOSEN if spec.secrets or request.secrets or stores else None,
-        "secrets": list(spec.secrets),
-        "grace_seconds": spec.grace_seconds,
-        "settle_seconds": spec.settle_seconds,
-        "ends_when": spec.ends_when,
-        "max_runtime_seconds": spec.max_runtime_seconds,
-        "memory_bytes": None,  # the engine keeps to it
-        "cpus": None,
-        "slots": [CHOSEN] * spec.gpus,
-        "usage_seconds": USAGE_SECONDS,
-        "attempt_dir": str(folder.path),
-        "log_dir": str(folder.logs),
-        "log_dir_shared": True,
-        "metrics": metrics,
-        "stores": stores,
-        "writable": writable_folders(request, learner, site),
-    }
+    return LearnerLaunch(
+        request=request,
+        learner=learner,
+        command=f"exec {AGENT_FILE} contain command",
+        setup=f"exec {AGENT_FILE} contain setup" if spec.setup else "",
+        shell="sh",
+        cwd=str(folder.learner(learner).path),
+        env=environment,
+        secrets_file=CHOSEN if spec.secrets or request.secrets or stores else None,
+        attempt_dir=str(folder.path),
+        log_dir=str(folder.logs),
+        slots=[CHOSEN] * spec.gpus,
+        metrics=metrics,
+        stores=stores,
+        writable=writable_folders(request, learner, site),
+    )
 
 
 def digest_of(document: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from runners.pod.template import ResultVolume, job
 from runners.pod.upload import made_before
 from runners.shared.container_defaults import image_of
 from runners.shared.environment import CHOSEN
-from runners.shared.launch_document import USAGE_SECONDS, metrics_document
+from runners.shared.launch_document import LearnerLaunch, metrics_document
 from workbench.errors import LaunchRefused
 from workbench.job import learner_name
 from workbench.learner.host.machine import INSTALLERS
@@ -43,7 +43,7 @@ def where_code_travels(request: LaunchRequest) -> str:
 
 def pod_document(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> dict[str, Any]:
     """Return what the pods' containers are told; one document for all learners."""
-    launch = launch_document(request, options, results)
+    launch = launch_document(request, options, results).to_json()
     return {
         "format": 1,
         "stem": stem_of(request.attempt),
@@ -84,38 +84,24 @@ def sent_once_they_run(told: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name, wanted in sent.items() if wanted)
 
 
-def launch_document(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> dict[str, Any]:
-    """Return the learners' launch document; number and environment are added in the pod."""
-    spec, attempt = request.spec, request.attempt
-    return {
-        "format": 1,
-        "home": attempt.home,
-        "owner": request.owner,
-        "job": attempt.job_id,
-        "attempt": attempt.attempt,
-        "learner": 0,
-        "learners": attempt.learners,
-        "command": spec.framework.command,
-        "setup": spec.setup,
-        "shell": "bash",
-        "cwd": config.MODEL,
-        "env": {},
-        "secrets_file": f"{config.SECRETS}/secrets.json" if secret_names(request) else None,
-        "secrets": list(spec.secrets),
-        "grace_seconds": spec.grace_seconds,
-        "settle_seconds": spec.settle_seconds,
-        "ends_when": spec.ends_when,
-        "max_runtime_seconds": spec.max_runtime_seconds,
-        "memory_bytes": None,  # the cluster keeps to it
-        "cpus": None,
-        "slots": [],
-        "usage_seconds": USAGE_SECONDS,
-        "attempt_dir": config.ATTEMPT,
-        "log_dir": config.LOGS,
-        "log_dir_shared": results.shared,
-        "metrics": metrics_document(spec),
-        "stores": pod_stores(request, shares_data=bool(options.data_claim), shares_results=results.shared),
-    }
+def launch_document(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> LearnerLaunch:
+    """Return the learners' launch document; number, environment and slots are added in the pod."""
+    spec = request.spec
+    return LearnerLaunch(
+        request=request,
+        learner=0,
+        command=spec.framework.command,
+        setup=spec.setup,
+        shell="bash",
+        cwd=config.MODEL,
+        env={},
+        secrets_file=f"{config.SECRETS}/secrets.json" if secret_names(request) else None,
+        attempt_dir=config.ATTEMPT,
+        log_dir=config.LOGS,
+        log_dir_shared=results.shared,
+        metrics=metrics_document(spec),
+        stores=pod_stores(request, shares_data=bool(options.data_claim), shares_results=results.shared),
+    )
 
 
 AGENT: Final = "<the agent>"

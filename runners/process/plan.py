@@ -7,14 +7,14 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from runners.interface import LaunchPlan, LaunchRequest, LearnerPlan
 from runners.shared.data_stores import refusals, stores_document
 from runners.shared.environment import CHOSEN, job_folders, learner_environment, promises
 from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import Interpreter
-from runners.shared.launch_document import USAGE_SECONDS, check_memory, metrics_document
+from runners.shared.launch_document import LearnerLaunch, check_memory, metrics_document
 from workbench.job import learner_name
 from workbench.manifest.builder.unsupported import not_built
 
@@ -117,7 +117,7 @@ def make_plan(
                 "agent": agent_kind,
                 "python": interpreter.python,
                 "folder": str(job_folders(request, site)[1].learner(number).path),
-                "launch": launch_document(request, number, site, interpreter, agent_kind),
+                "launch": launch_document(request, number, site, interpreter, agent_kind).to_json(),
             },
         )
         for number in range(1, request.attempt.learners + 1)
@@ -135,41 +135,29 @@ def make_plan(
 
 def launch_document(
     request: LaunchRequest, learner: int, site: HostFacts, interpreter: Interpreter, agent_kind: str
-) -> dict[str, Any]:
+) -> LearnerLaunch:
     """Return a learner's ``launch.json``; what is chosen at launch is left open."""
-    spec, attempt = request.spec, request.attempt
+    spec = request.spec
     _, folder = job_folders(request, site)
     agent = AGENT if agent_kind == "python" else ""
     stores = stores_document(request, site)
     environment = learner_environment(request, learner, site, interpreter.variables, agent)
     if interpreter.key:
         environment["FABRIC_ENVIRONMENT"] = interpreter.key
-    return {
-        "format": 1,
-        "home": attempt.home,
-        "owner": request.owner,
-        "job": attempt.job_id,
-        "attempt": attempt.attempt,
-        "learner": learner,
-        "learners": attempt.learners,
-        "command": spec.framework.command,
-        "setup": spec.setup,
-        "shell": "bash",
-        "cwd": environment["MODEL_DIR"],
-        "env": environment,
-        "secrets_file": CHOSEN if spec.secrets or request.secrets or stores else None,
-        "secrets": list(spec.secrets),
-        "grace_seconds": spec.grace_seconds,
-        "settle_seconds": spec.settle_seconds,
-        "ends_when": spec.ends_when,
-        "max_runtime_seconds": spec.max_runtime_seconds,
-        "memory_bytes": spec.memory_bytes,
-        "cpus": CHOSEN if spec.cpus is not None and spec.cpus < len(site.processors) else None,
-        "slots": [CHOSEN] * spec.gpus,
-        "usage_seconds": USAGE_SECONDS,
-        "attempt_dir": str(folder.path),
-        "log_dir": str(folder.logs),
-        "log_dir_shared": True,
-        "metrics": metrics_document(spec),
-        "stores": stores,
-    }
+    return LearnerLaunch(
+        request=request,
+        learner=learner,
+        command=spec.framework.command,
+        setup=spec.setup,
+        shell="bash",
+        cwd=environment["MODEL_DIR"],
+        env=environment,
+        secrets_file=CHOSEN if spec.secrets or request.secrets or stores else None,
+        attempt_dir=str(folder.path),
+        log_dir=str(folder.logs),
+        memory_bytes=spec.memory_bytes,
+        cpus=CHOSEN if spec.cpus is not None and spec.cpus < len(site.processors) else None,
+        slots=[CHOSEN] * spec.gpus,
+        metrics=metrics_document(spec),
+        stores=stores,
+    )

@@ -1,7 +1,13 @@
-"""Names the collector of a job's metrics for its agent, which knows nothing of installed packages."""
+"""Writes the launch document of a learner (``launch.json``); the agent reads it as ``LaunchDocument``.
+
+What the job decides is the same for every runner and is taken from the request. What a runner decides is a
+field of :class:`LearnerLaunch`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +20,71 @@ from workbench.spec import JobSpec, spec_to_json
 
 GROUP: Final = "fabric.collectors"
 _OURS: Final = "workbench.learner."
+
+USAGE_SECONDS: Final = 2.0
+"""How often a learner's usage is sampled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerLaunch:
+    """One learner's launch document before it is written; paths are the agent's."""
+
+    request: LaunchRequest
+    learner: int
+    """Its number from 1; 0 where each pod writes its own."""
+    command: str
+    setup: str
+    shell: str
+    cwd: str
+    env: Mapping[str, str]
+    secrets_file: str | None
+    attempt_dir: str
+    log_dir: str
+    log_dir_shared: bool = True
+    """Whether all learners of the attempt write their logs into the same folder."""
+    memory_bytes: int | None = None
+    """What the agent enforces; None where the container engine or the cluster does."""
+    cpus: str | None = None
+    """``CHOSEN`` where the agent binds the learner to some CPUs; they are chosen at launch."""
+    slots: Sequence[str] = ()
+    metrics: Mapping[str, Any] | None
+    stores: Mapping[str, Any] | None
+    writable: Sequence[str] | None = None
+    """The folders that the command's container writes in; None without a container."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document as it is written; its keys are read by agents of every age."""
+        spec, attempt = self.request.spec, self.request.attempt
+        document = {
+            "format": 1,
+            "home": attempt.home,
+            "owner": self.request.owner,
+            "job": attempt.job_id,
+            "attempt": attempt.attempt,
+            "learner": self.learner,
+            "learners": attempt.learners,
+            "command": self.command,
+            "setup": self.setup,
+            "shell": self.shell,
+            "cwd": self.cwd,
+            "env": dict(self.env),
+            "secrets_file": self.secrets_file,
+            "secrets": list(spec.secrets),
+            "grace_seconds": spec.grace_seconds,
+            "settle_seconds": spec.settle_seconds,
+            "ends_when": spec.ends_when,
+            "max_runtime_seconds": spec.max_runtime_seconds,
+            "memory_bytes": self.memory_bytes,
+            "cpus": self.cpus,
+            "slots": list(self.slots),
+            "usage_seconds": USAGE_SECONDS,
+            "attempt_dir": self.attempt_dir,
+            "log_dir": self.log_dir,
+            "log_dir_shared": self.log_dir_shared,
+            "metrics": self.metrics,
+            "stores": self.stores,
+        }
+        return document if self.writable is None else {**document, "writable": list(self.writable)}
 
 
 def metrics_document(spec: JobSpec) -> dict[str, Any] | None:
@@ -47,10 +118,6 @@ def _path_of(module: str) -> list[str]:
         return []
     origin = Path(spec.origin)
     return [str(origin.parents[1] if spec.submodule_search_locations else origin.parent)]
-
-
-USAGE_SECONDS = 2.0
-"""How often a learner's usage is sampled."""
 
 
 def ref_of(plan: LaunchPlan, learner: int) -> LearnerRef:

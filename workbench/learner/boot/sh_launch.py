@@ -24,9 +24,9 @@ import json
 import os
 import re
 import shlex
-from typing import Any, Dict, Iterable, List, Mapping, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Tuple, Union
 
-from workbench.learner.journal.launch_document import is_variable
+from workbench.learner.journal.launch_document import LaunchDocument, is_variable
 
 PARTS = ("begin", "tools", "state", "processes", "requests", "output", "command", "end", "lock", "main")
 """The agent's source files, in the order of the one script that they become."""
@@ -49,38 +49,36 @@ def guard_argv(agent: str, learner_dir: str, shell: str = "sh") -> List[str]:
     return [shell, agent, "guard", learner_dir]
 
 
-def render(launch: Mapping[str, Any], *, learner_dir: str, secrets_file: str = "") -> str:
+def render(document: Mapping[str, Any], *, learner_dir: str, secrets_file: str = "") -> str:
     """Return ``launch.sh`` for a launch document.
 
     Args:
-        launch: the document (``launch.json``).
-        learner_dir: the learner's folder, at the place.
-        secrets_file: what :func:`render_secrets` gave, at the place, mode 0600; empty when there are no secrets.
+        document: the launch document (``launch.json``).
+        learner_dir: the learner's folder on the host.
+        secrets_file: where the text of :func:`render_secrets` lies on the host, mode 0600; empty without secrets.
 
     Raises:
         ValueError: a value holds a NUL byte, which no shell can hold.
     """
-    learner, learners = int(launch.get("learner") or 1), int(launch.get("learners") or 1)
-    identity = {"home": launch.get("home", ""), "job": launch.get("job", "")}
-    numbers = {"attempt": int(launch.get("attempt") or 1), "learner": learner}
-    cwd = str(launch.get("cwd") or "/")
-    limit = launch.get("max_runtime_seconds")
+    launch = LaunchDocument(document)
+    identity = {"home": launch.home, "job": launch.job, "attempt": launch.attempt, "learner": launch.learner}
+    limit = launch.max_runtime_seconds
     values = {
-        "launch_identity": json.dumps({**identity, **numbers})[1:-1],
-        "launch_marker": "%s/%s/%d/%d" % (*identity.values(), *numbers.values()),
-        "launch_learner": str(learner),
-        "launch_learners": str(learners),
-        "launch_command": str(launch.get("command") or ""),
-        "launch_setup": str(launch.get("setup") or ""),
-        "launch_shell": str(launch.get("shell") or "sh"),
-        "launch_cwd": cwd,
-        "launch_cwd_json": json.dumps(cwd)[1:-1],
-        "launch_attempt_dir": str(launch.get("attempt_dir") or ""),
-        "launch_grace_seconds": _decimal(launch.get("grace_seconds"), 30.0),
-        "launch_settle_seconds": _decimal(launch.get("settle_seconds"), 60.0),
-        "launch_max_runtime_seconds": "" if limit is None else _decimal(limit, 0.0),
-        "launch_decides_after": str(_decides_after(launch.get("ends_when"), learners)),
-        "launch_cpus": ",".join(str(int(cpu)) for cpu in launch.get("cpus") or ()),
+        "launch_identity": json.dumps(identity)[1:-1],
+        "launch_marker": launch.marker,
+        "launch_learner": str(launch.learner),
+        "launch_learners": str(launch.learners),
+        "launch_command": launch.command,
+        "launch_setup": launch.setup,
+        "launch_shell": launch.shell,
+        "launch_cwd": launch.cwd,
+        "launch_cwd_json": json.dumps(launch.cwd)[1:-1],
+        "launch_attempt_dir": launch.attempt_dir,
+        "launch_grace_seconds": _decimal(launch.grace_seconds),
+        "launch_settle_seconds": _decimal(launch.settle_seconds),
+        "launch_max_runtime_seconds": "" if limit is None else _decimal(limit),
+        "launch_decides_after": str(_decides_after(launch.ends_when, launch.learners)),
+        "launch_cpus": ",".join(str(int(cpu)) for cpu in launch.cpus),
         "launch_secrets_file": secrets_file,
         "launch_secrets_json": json.dumps(secrets_file)[1:-1],
     }
@@ -88,7 +86,7 @@ def render(launch: Mapping[str, Any], *, learner_dir: str, secrets_file: str = "
     environment = {
         "FABRIC_REPORT": os.path.join(learner_dir, "report.jsonl"),
         "FABRIC_STOP_FILE": os.path.join(learner_dir, "stop.json"),
-        **{str(name): str(value) for name, value in (launch.get("env") or {}).items()},
+        **{str(name): str(value) for name, value in launch.env.items()},
     }
     named, unnamed = _split(environment)
     lines += ["launch_export() {", *_exports(named), ":", "}"]
@@ -124,11 +122,10 @@ def _quoted(text: str) -> str:
     return shlex.quote(text)
 
 
-def _decimal(value: Any, default: float) -> str:
-    seconds = default if value is None else max(0.0, float(value))
-    return ("%.2f" % seconds).rstrip("0").rstrip(".")
+def _decimal(seconds: float) -> str:
+    return ("%.2f" % max(0.0, float(seconds))).rstrip("0").rstrip(".")
 
 
-def _decides_after(ends_when: Any, learners: int) -> int:
-    needed = {"first": 1, "all": learners}.get(str(ends_when or "first")) or int(ends_when)
+def _decides_after(ends_when: Union[str, int], learners: int) -> int:
+    needed = {"first": 1, "all": learners}.get(str(ends_when)) or int(ends_when)
     return min(needed, learners)

@@ -6,6 +6,7 @@ import json
 import os
 import time
 
+from workbench.learner.journal.launch_document import LaunchDocument
 from workbench.learner.platform.errors import Failure
 
 TYPE_CHECKING = False  # the real one costs every learner's start the import of typing
@@ -67,9 +68,10 @@ class PodConfig:
 
     def __init__(self, document: dict[str, Any], index: int) -> None:
         self.document = document
-        self.launch: dict[str, Any] = document["launch"]
+        self.launch = LaunchDocument(document["launch"])
+        """As it is for all learners: number, environment and slots are this pod's own."""
         self.learner = index + 1
-        self.learners = int(self.launch["learners"])
+        self.learners = self.launch.learners
         self.stem = str(document["stem"])
         self.folder = "%s/learner-%d" % (ATTEMPT, self.learner)
 
@@ -93,7 +95,7 @@ def own_variables(pod: PodConfig) -> dict[str, str]:
     """Return what differs from learner to learner in a command's environment."""
     launch = pod.launch
     rank = str(pod.learner - 1)
-    marker = "%s/%s/%d/%d" % (launch["home"], launch["job"], launch["attempt"], pod.learner)
+    marker = "%s/%s/%d/%d" % (launch.home, launch.job, launch.attempt, pod.learner)
     own = {"LEARNER_ID": str(pod.learner), "NODE_RANK": rank, "RANK": rank, "FABRIC_LEARNER": marker}
     if pod.document.get("requirements"):
         path = os.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin"

@@ -31,7 +31,7 @@ def run_learner() -> int:
     """Run the learner to its end; return its exit code."""
     pod = config.read()
     write_launch(pod, dict(os.environ))
-    if pod.launch.get("stores"):
+    if pod.launch.stores:
         from workbench.learner.pod.stores import limit_memory
 
         limit_memory()
@@ -43,7 +43,7 @@ def write_launch(pod: PodConfig, environment: dict[str, str]) -> None:
     path = pod.folder + "/launch.json"
     if os.path.exists(path):
         return
-    document = dict(pod.launch)
+    document = dict(pod.launch.document)
     document["learner"] = pod.learner
     document["env"] = {**environment, **config.own_variables(pod)}
     given = environment.get("NVIDIA_VISIBLE_DEVICES", "")
@@ -85,7 +85,7 @@ class PodInit:
 
     def __init__(self, pod: PodConfig) -> None:
         self._pod = pod
-        names = ["setup", "output"] if pod.launch.get("setup") else ["output"]
+        names = ["setup", "output"] if pod.launch.setup else ["output"]
         self._echoes = [LogEcho(pod.folder, name) for name in names]
         self._watcher = Watcher([echo.index for echo in self._echoes])
         self._agent = 0
@@ -117,7 +117,7 @@ class PodInit:
             return
         self._stop_requested = False
         if not state.read_stop(self._pod.folder):
-            grace = self._pod.launch["grace_seconds"]
+            grace = self._pod.launch.grace_seconds
             by = config.BY_CLUSTER
             state.ask_to_stop(self._pod.folder, {"kind": "halt", "grace_seconds": grace, "by": by})
 

@@ -143,7 +143,7 @@ def _make_folders(pod: PodConfig) -> None:
     for folder in (pod.folder, config.HOME, config.LOGS):
         os.makedirs(folder, exist_ok=True)
     # FfDL's scripts meet at this file.
-    with open("%s/%s" % (config.STATE_DIR, pod.launch["job"]), "ab"):
+    with open("%s/%s" % (config.STATE_DIR, pod.launch.job), "ab"):
         pass
 
 

@@ -88,8 +88,8 @@ def decide_attempt(pod: PodConfig) -> None:
         return
     ends = sorted(_ends(pod), key=lambda end: (end[0], end[1]))
     failed = [end for end in ends if end[3]]
-    needed = {"first": 1, "all": pod.learners}.get(str(pod.launch["ends_when"]))
-    needed = min(needed or int(pod.launch["ends_when"]), pod.learners)
+    needed = {"first": 1, "all": pod.learners}.get(str(pod.launch.ends_when))
+    needed = min(needed or int(pod.launch.ends_when), pod.learners)
     if not failed and len(ends) < needed:
         return
     time_us, learner, found, is_failed = failed[0] if failed else ends[needed - 1]

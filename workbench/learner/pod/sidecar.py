@@ -47,7 +47,7 @@ class SideCar:
         self._watcher = Watcher([pod.folder + "/state.json"])
         self._ended = False
         self._listener = peers.PeerListener(pod) if pod.learners > 1 else None
-        self._stores = bool(pod.launch.get("stores"))
+        self._stores = bool(pod.launch.stores)
         self._upload_worker: UploadWorker | None = None
         self._end_announced = False
 
@@ -109,7 +109,7 @@ class SideCar:
         argv = [sys.executable, "-I", "-S", config.AGENT + "/__main__.py", "guard", self._pod.folder]
         quiet = subprocess.DEVNULL
         seconds = _TAKE_OVER_SECONDS
-        if self._pod.launch.get("stores"):
+        if self._pod.launch.stores:
             from workbench.learner.pod.stores import limit_memory
 
             limit_memory()
