@@ -199,7 +199,7 @@ def _gpus() -> Iterator[Finding]:
 
 
 def _leases() -> Finding:
-    from workbench.learner.platform import leases
+    from workbench.learner.platform import leases, system
 
     folder = leases_folder()
     try:
@@ -208,7 +208,10 @@ def _leases() -> Finding:
     except FabricError as error:
         consequence = "Jobs that ask for GPUs cannot run here."
         return Finding("leases", error.message, level="wrong", consequence=consequence, remedy=error.hint)
-    return Finding("leases", str(folder))
+    owner = folder.stat().st_uid
+    # Root or we made it, or its maker is named: the owner of a folder can remove what others put in it.
+    made_by = "" if owner in (0, os.geteuid()) else f", made by {system.user_name(owner)}"
+    return Finding("leases", f"{folder}{made_by}")
 
 
 def _disk(home: Path) -> Finding:

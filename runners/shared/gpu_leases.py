@@ -139,8 +139,9 @@ def _refuse(
 
 def _whose(slot: Slot) -> str:
     if slot.holder:
-        owner = slot.holder.partition("@")[0]
-        return f"GPU {slot.index} is held by {owner}'s job {slot.holder_job or 'of unknown name'}"
+        if not slot.holder_job:  # a lock without a text: a user and a process, as the kernel names them
+            return f"GPU {slot.index} is held by {slot.holder}"
+        return f"GPU {slot.index} is held by {slot.holder.partition('@')[0]}'s job {slot.holder_job}"
     if not slot.memory_bytes:
         return f"GPU {slot.index} cannot be used: {slot.foreign}"
     return f"GPU {slot.index} computes {slot.foreign}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
+import pwd
 import shutil
 import stat
 import tempfile
@@ -31,6 +33,11 @@ def compete(folder: str, names: list[str], rounds: int, counter: str) -> None:
         os.close(inside)
         Path(counter).unlink()
         lease.release()
+
+
+def this_process() -> str:
+    command = Path("/proc/self/comm").read_text().strip()
+    return f"{pwd.getpwuid(os.getuid()).pw_name} ({command}, pid {os.getpid()})"
 
 
 def test_the_folder_is_for_everybody_and_sticky(folder: str) -> None:
@@ -64,7 +71,7 @@ def test_what_a_holder_says_is_not_believed(folder: str, text: str) -> None:
     lease = leases.take(["GPU-1"], folder, text)
     assert lease is not None
 
-    assert leases.holders(folder, ["GPU-1"]) == {"GPU-1": {}}
+    assert leases.holders(folder, ["GPU-1"]) == {"GPU-1": {"owner": this_process()}}
     lease.release()
 
 
@@ -74,7 +81,7 @@ def test_a_part_that_was_handed_over_is_no_longer_ours_to_release(folder: str) -
     part = lease.part(["a"])
     lease.release()
 
-    assert leases.holders(folder, ["a", "b"]) == {"a": {}}
+    assert leases.holders(folder, ["a", "b"]) == {"a": {"owner": this_process()}}
     part.write('{"owner": "b"}')
     assert leases.holders(folder, ["a"]) == {"a": {"owner": "b"}}
     part.release()
@@ -136,6 +143,98 @@ def test_a_folder_of_somebody_else_is_refused() -> None:
 
     assert as_another(refused) if os.getuid() == 0 else refused()
     shutil.rmtree(parent)
+
+
+def test_somebody_who_keeps_the_turn_for_good_stops_nobody(folder: str) -> None:
+    leases.make_folder(folder)
+    kept = os.open(Path(folder) / leases.MUTEX, os.O_RDWR | os.O_CREAT, 0o666)
+    fcntl.flock(kept, fcntl.LOCK_EX)
+    try:
+        first = leases.take(["GPU-1", "GPU-2"], folder, '{"owner": "anna"}')
+        assert first is not None
+        assert leases.take(["GPU-2", "GPU-3"], folder, "{}") is None, "a lease was taken twice"
+        assert list(leases.holders(folder, ["GPU-1", "GPU-2", "GPU-3"])) == ["GPU-1", "GPU-2"]
+        first.release()
+    finally:
+        os.close(kept)
+
+
+def test_many_processes_never_hold_the_same_while_somebody_keeps_the_turn(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases.make_folder(folder)
+    with (Path(folder) / leases.MUTEX).open("w") as kept:
+        fcntl.flock(kept, fcntl.LOCK_EX)
+        monkeypatch.setattr(leases, "MUTEX_SECONDS", 0.0)
+        counter = str(tmp_path / "inside")
+        orders = (["a", "b", "c"], ["c", "b"], ["b", "a"])
+        context = multiprocessing.get_context("fork")  # the shortened wait goes along
+        running = [context.Process(target=compete, args=(folder, order, 100, counter)) for order in orders]
+        for process in running:
+            process.start()
+        for process in running:
+            process.join(60)
+
+    assert [process.exitcode for process in running] == [0, 0, 0]
+
+
+def test_who_locks_a_gpu_without_a_word_is_named_by_user_and_process(folder: str) -> None:
+    leases.make_folder(folder)
+    with (Path(folder) / "GPU-1").open("w") as silent:
+        fcntl.flock(silent, fcntl.LOCK_EX)
+        (holder,) = leases.holders(folder, ["GPU-1"]).values()
+
+    assert holder == {"owner": this_process()}
+
+
+def test_a_folder_in_which_anybody_may_remove_the_leases_of_others_is_refused_with_its_owner() -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can be somebody else")
+    parent = Path(tempfile.mkdtemp(prefix="fab-"))
+    parent.chmod(0o755)
+    (parent / "leases").mkdir()
+    (parent / "leases").chmod(0o777)
+
+    def refused() -> bool:
+        with pytest.raises(Failure, match="belongs to root") as failure:
+            leases.take(["GPU-1"], str(parent / "leases"), "{}")
+        return "chmod 1777" in failure.value.hint and not list((parent / "leases").iterdir())
+
+    assert as_another(refused)
+    shutil.rmtree(parent)
+
+
+def test_our_own_folder_with_another_mode_is_put_right(folder: str) -> None:
+    Path(folder).mkdir(mode=0o700)
+
+    lease = leases.take(["GPU-1"], folder, "{}")
+
+    assert lease is not None
+    assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o1777
+    lease.release()
+
+
+def test_a_link_in_place_of_the_folder_is_refused(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    Path(folder).symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(Failure, match="no folder"):
+        leases.take(["GPU-1"], folder, "{}")
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_hard_link_to_a_file_from_elsewhere_is_refused_and_not_written_to(
+    folder: str, tmp_path: Path
+) -> None:
+    leases.make_folder(folder)
+    (tmp_path / "precious").write_text("precious")
+    (Path(folder) / "GPU-1").hardlink_to(tmp_path / "precious")
+
+    with pytest.raises(Failure, match="2 hard links") as failure:
+        leases.take(["GPU-1"], folder, "{}")
+
+    assert pwd.getpwuid(os.getuid()).pw_name in failure.value.message
+    assert (tmp_path / "precious").read_text() == "precious"
 
 
 def as_another(holds: Callable[[], bool]) -> bool:

@@ -116,7 +116,7 @@ def test_all_learners_get_their_gpus_or_none_does(jobs: Jobs, gpus: Gpus) -> Non
     lease = leases.take(["GPU-2"], str(leases_folder()), "{}")
     assert lease is not None
 
-    with pytest.raises(SlotsBusy, match="waits for 3 of 3 GPUs: GPU 1 is held by somebody's job"):
+    with pytest.raises(SlotsBusy, match=r"waits for 3 of 3 GPUs: GPU 1 is held by .*, pid \d+\)"):
         job.launch()
     assert held() == {"GPU-2"}
     assert job.runner.observe([job.request.attempt], timeout_seconds=0).seen == ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import pwd
 import shutil
 import socket
 import stat
@@ -77,7 +76,7 @@ def identity() -> Dict[str, Any]:
         "machine_id": machine_id(),
         "boot_id": system.boot_id(),
         "hostname": socket.gethostname(),
-        "user": user_name(),
+        "user": system.user_name(),
         "system": platform.system(),
         "architecture": platform.machine(),
         "python": sys.executable or "",
@@ -92,15 +91,6 @@ def machine_id() -> str:
         if text and text != "uninitialized":
             return text
     return uuid.uuid5(uuid.NAMESPACE_DNS, str(uuid.getnode())).hex
-
-
-def user_name(uid: int = -1) -> str:
-    """Return a user's name, our own unless a number is given; the number where it has no name."""
-    uid = os.getuid() if uid < 0 else uid
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def folder(home_uuid: str, root: str = "") -> str:
@@ -222,7 +212,7 @@ def _foreign(processes: List[Dict[str, Any]]) -> str:
     most = max(computing, key=lambda process: int(process["memory_bytes"]))
     pid = int(most["pid"])
     try:
-        owner = user_name(os.stat(f"/proc/{pid}").st_uid)
+        owner = system.user_name(os.stat(f"/proc/{pid}").st_uid)
     except OSError:
         return f"a process that cannot be seen from here (pid {pid})"
     name = system.read_text(f"/proc/{pid}/comm").strip() or "a process"

@@ -12,19 +12,29 @@ import fcntl
 import hashlib
 import json
 import os
+import random
 import re
 import stat
 import time
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from workbench.learner.platform.errors import Failure
+from workbench.learner.platform.system import read_text, user_name
 
 MUTEX = "allocation"
-"""The lock under which leases are taken, so that nobody sees half an allocation."""
+"""The lock under which leases are taken, so that nobody sees half an allocation.
 
-MUTEX_SECONDS = 10.0
+It is a courtesy, no condition: the leases' own locks are what counts, and names are locked in one order, so of
+several who choose at once at least one succeeds. Whoever keeps this lock for good therefore stops nobody.
+"""
+
+MUTEX_SECONDS = 2.0
+"""How long an allocation waits for its turn before it goes ahead without."""
+
+_ROUNDS_WITHOUT_TURN = 5
 _RETRY_SECONDS = 0.002
 _TEXT_LIMIT = 4096
+_FOLDER_MODE = 0o1777
 
 
 class Lease:
@@ -62,16 +72,34 @@ def take(names: Sequence[str], folder: str, text: str) -> Optional[Lease]:
     """Hold all of these lock files, with ``text`` in them, or none of them (then None).
 
     Raises:
-        Failure: the folder cannot be used, or somebody has been choosing for longer than ten seconds.
+        Failure: the folder or one of its files cannot be used, or is not safe to use.
     """
     make_folder(folder)
-    mutex = _mutex(folder)
+    opened = _open_folder(folder)
+    mutex = None
+    try:
+        mutex = _wait_for_turn(opened)
+        for _ in range(_ROUNDS_WITHOUT_TURN if mutex is None else 1):
+            lease = _lock_all(opened, sorted(set(names)), text)
+            if lease is not None or mutex is not None:
+                return lease
+            time.sleep(
+                random.uniform(_RETRY_SECONDS, 10 * _RETRY_SECONDS)
+            )  # no secret: it parts two who collide
+        return None
+    finally:
+        os.close(opened.descriptor)
+        if mutex is not None:
+            os.close(mutex)
+
+
+def _lock_all(folder: _Folder, names: Sequence[str], text: str) -> Optional[Lease]:
     held = Lease({})
     try:
-        for name in sorted(set(names)):
-            descriptor = _open(os.path.join(folder, file_name(name)))
+        for name in names:
+            descriptor = _open(folder, file_name(name))
             held._descriptors[name] = descriptor
-            if not _try_lock(descriptor):
+            if not _try_lock(descriptor) or os.fstat(descriptor).st_nlink == 0:  # removed while it was opened
                 held.release()
                 return None
         held.write(text)
@@ -79,8 +107,6 @@ def take(names: Sequence[str], folder: str, text: str) -> Optional[Lease]:
     except BaseException:
         held.release()
         raise
-    finally:
-        os.close(mutex)
 
 
 def close_inherited(names: Iterable[str]) -> None:
@@ -102,13 +128,32 @@ def close_inherited(names: Iterable[str]) -> None:
 
 
 def holders(folder: str, names: Iterable[str]) -> Dict[str, Dict[str, Any]]:
-    """Return those of the names that are held, each with what its holder says of itself (maybe nothing)."""
+    """Return those of the names that are held, each with what its holder says of itself.
+
+    Of a holder that says nothing ``owner`` is the user and the process that the kernel names, where it does.
+    """
     found = {}
     for name in names:
         path = os.path.join(folder, file_name(name))
         if is_held(path):
-            found[name] = _holder_of(path)
+            holder = _holder_of(path)
+            process = "" if holder else locking_process(path)
+            found[name] = {"owner": process} if process else holder
     return found
+
+
+def locking_process(path: str) -> str:
+    """Name the user and the process that locked a file, for people; empty when the kernel does not tell."""
+    inode = inode_of(path)
+    for line in _locks():
+        if line[1] == "FLOCK" and line[5] == inode:
+            try:
+                user = user_name(os.stat(f"/proc/{int(line[4])}").st_uid)
+            except (OSError, ValueError):
+                continue  # gone since, or in another PID namespace
+            command = read_text(f"/proc/{int(line[4])}/comm").strip() or "a process"
+            return f"{user} ({command}, pid {line[4]})"
+    return ""
 
 
 def is_held(path: str, listed: Optional[Set[str]] = None) -> bool:
@@ -154,64 +199,130 @@ def make_folder(folder: str) -> None:
     """Make the shared folder if it is not there; anybody may make files in it, nobody may remove another's.
 
     Raises:
-        Failure: it is no folder, or not everybody may write to it.
+        Failure: it is no folder, not everybody may write to it, or anybody may remove the files of others.
     """
     try:
         os.mkdir(folder)
-        os.chmod(folder, 0o1777)  # mkdir's mode is cut by the umask
+        os.chmod(folder, _FOLDER_MODE)  # mkdir's mode is cut by the umask
     except FileExistsError:
         pass
     except OSError as error:
         raise Failure(
             "cannot_write", f"The folder of leases {folder} cannot be made: {error.strerror}."
         ) from error
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode):
-        raise Failure("not_allowed", f"{folder} is no folder, so GPUs cannot be leased.", "Remove it.")
-    if not os.access(folder, os.W_OK | os.X_OK):
+    os.close(_open_folder(folder).descriptor)
+
+
+class _Folder(NamedTuple):
+    """The folder of leases: its path, for messages, and a descriptor, so that nobody can swap it on the way."""
+
+    path: str
+    descriptor: int
+
+
+def _open_folder(path: str) -> _Folder:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            raise Failure(
+                "not_allowed", f"{path} is no folder, so GPUs cannot be leased.", "Remove it."
+            ) from error
+        raise Failure(
+            "not_allowed", f"The folder of leases {path} cannot be opened: {error.strerror}.", _repair(path)
+        ) from error
+    try:
+        _check_folder(path, descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return _Folder(path, descriptor)
+
+
+def _check_folder(path: str, descriptor: int) -> None:
+    """Accept a folder whose files only their owners, its owner and root can remove; ours is put right."""
+    found = os.fstat(descriptor)
+    owner = user_name(found.st_uid)
+    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) != _FOLDER_MODE:
+        os.fchmod(descriptor, _FOLDER_MODE)
+        return
+    if not os.access(path, os.W_OK | os.X_OK):
         raise Failure(
             "not_allowed",
-            f"The folder of leases {folder} belongs to somebody else and cannot be written to.",
-            f"Ask its owner, or root, to run: chmod 1777 {folder}",
+            f"The folder of leases {path} belongs to {owner} and cannot be written to.",
+            _repair(path),
+        )
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        raise Failure(
+            "not_allowed",
+            f"The folder of leases {path} belongs to {owner} and is not sticky: anybody may remove others' leases.",
+            _repair(path),
         )
 
 
-def _mutex(folder: str) -> int:
-    descriptor = _open(os.path.join(folder, MUTEX))
+def _repair(path: str) -> str:
+    return f"Ask its owner, or root, to run: chmod 1777 {path}"
+
+
+def _wait_for_turn(folder: _Folder) -> Optional[int]:
+    """Lock the mutex and return its descriptor; None when somebody keeps it, or keeps it from being opened."""
+    try:
+        descriptor = _open(folder, MUTEX)
+    except Failure:
+        return None
     until = time.monotonic() + MUTEX_SECONDS
     while not _try_lock(descriptor, tries=1):
         if time.monotonic() > until:
             os.close(descriptor)
-            raise Failure(
-                "try_again", f"Somebody has been allocating GPUs in {folder} for {MUTEX_SECONDS:g} seconds."
-            )
+            return None
         time.sleep(_RETRY_SECONDS)
     return descriptor
 
 
-def _open(path: str) -> int:
+def _open(folder: _Folder, name: str) -> int:
     """Open a lock file that anybody may have made.
 
     In a sticky folder the kernel refuses O_CREAT on another person's file (fs.protected_regular), so a
     file is either made or opened, never both in one call.
     """
+    path = os.path.join(folder.path, name)
     flags = os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+        descriptor = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder.descriptor)
         os.fchmod(descriptor, 0o666)  # the umask must not keep others from leasing it
         return descriptor
     except FileExistsError:
         pass
-    try:
-        descriptor = os.open(path, flags)
     except OSError as error:
-        raise Failure(
-            "not_allowed", f"The lease {path} cannot be opened: {error.strerror}.", "Remove that file."
-        ) from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise Failure("cannot_write", f"The lease {path} cannot be made: {error.strerror}.") from error
+    try:
+        descriptor = os.open(name, flags, dir_fd=folder.descriptor)
+    except OSError as error:
+        raise _refusal(folder, name, f"cannot be opened: {error.strerror}") from error
+    found = os.fstat(descriptor)
+    problem = ""
+    if not stat.S_ISREG(found.st_mode):
+        problem = "is no ordinary file"
+    elif found.st_nlink > 1:  # a lease's text would be written over a file that lies elsewhere too
+        problem = f"has {found.st_nlink} hard links, so it may be a file from elsewhere"
+    if problem:
         os.close(descriptor)
-        raise Failure("not_allowed", f"The lease {path} is no ordinary file.", "Remove it.")
+        raise _refusal(folder, name, problem)
     return descriptor
+
+
+def _refusal(folder: _Folder, name: str, problem: str) -> Failure:
+    """Return the failure for a file that cannot be a lease, with its owner: only he and root can remove it."""
+    try:
+        owner = user_name(os.stat(name, dir_fd=folder.descriptor, follow_symlinks=False).st_uid)
+    except OSError:
+        owner = "somebody"
+    path = os.path.join(folder.path, name)
+    return Failure(
+        "not_allowed",
+        f"The lease {path}, made by {owner}, {problem}.",
+        f"{owner}, or root, can remove it: rm {path}",
+    )
 
 
 def _try_lock(descriptor: int, tries: int = 5) -> bool:
@@ -229,12 +340,17 @@ def _try_lock(descriptor: int, tries: int = 5) -> bool:
 
 def listed_locks() -> Set[str]:
     """Return the inodes that the kernel lists as locked with ``flock``, as ``major:minor:inode``."""
+    return {line[5] for line in _locks() if line[1] == "FLOCK" and line[3] == "WRITE"}
+
+
+def _locks() -> List[List[str]]:
+    """Return the fields of each line of ``/proc/locks`` (proc(5)): 1 kind, 3 mode, 4 process, 5 inode."""
     try:
         with open("/proc/locks", encoding="ascii") as stream:
             lines = [line.split() for line in stream]
     except OSError:
-        return set()
-    return {line[5] for line in lines if len(line) > 5 and line[1] == "FLOCK" and line[3] == "WRITE"}
+        return []
+    return [line for line in lines if len(line) > 5]
 
 
 def _inode(found: os.stat_result) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import sys
 import time
 
@@ -171,6 +172,15 @@ def _splice(source: int, target: int, count: int) -> int:
     if library is None or not LINUX:
         raise OSError(errno.ENOSYS, "no splice here")
     return int(library.splice(source, None, target, None, count, nonblock))
+
+
+def user_name(uid: int = -1) -> str:
+    """Return a user's name, our own unless a number is given; the number where it has no name."""
+    uid = os.getuid() if uid < 0 else uid
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def read_text(path: str) -> str:
