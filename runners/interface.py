@@ -34,6 +34,7 @@ from backends.contract.host import Chunk, Cluster, Host
 from workbench.errors import RunnerError
 from workbench.job import LearnerPhase, Reason
 from workbench.paths import JobFolder
+from workbench.plugins import FormerNames
 from workbench.spec import JobSpec
 
 
@@ -197,14 +198,28 @@ EarlyBytes = Callable[[LearnerRef, str, memoryview, int], None]
 """Takes some of a learner's ``output`` or ``setup``: which, the bytes and where they begin."""
 
 
-class Runner(ABC):
+class Runner(FormerNames, ABC):
     """Starts learners on one backend. One instance serves all jobs there, each method from one thread at a time."""
 
     name: ClassVar[str]
     capabilities: ClassVar[Capabilities]
+    former_names: ClassVar[Mapping[str, str]] = {
+        "bring_home": "download",
+        "bring_folder": "download_folder",
+        "store_again": "retry_upload",
+    }
+    """Runners may still define the methods by these names, and callers may still call them."""
 
-    def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
-        self.place = place
+    def __init__(self, connection: Host | Cluster, *, home_uuid: str) -> None:
+        """Make a runner; the backend is not reached yet.
+
+        Args:
+            connection: the backend, opened: a runner whose ``capabilities.needs`` is ``host`` gets a host.
+            home_uuid: the home whose jobs it runs; it touches no learner of another home.
+        """
+        self.connection = connection
+        self.place = connection
+        """The former name of ``connection``, for runners that read it."""
         self.home_uuid = home_uuid
 
     @abstractmethod
@@ -244,7 +259,7 @@ class Runner(ABC):
         On this machine the journal is the job's own folder and is left to its owner.
         """
 
-    def remove_job(self, job_id: str) -> None:  # noqa: B027 - a runner may leave it out
+    def remove_job(self, job_id: str) -> None:
         """Remove what the attempts of a deleted job share at the place, after each was removed. Idempotent."""
 
     @abstractmethod
@@ -297,23 +312,23 @@ class Runner(ABC):
         """
         return {}
 
-    def interrupt_follow(self) -> None:  # noqa: B027 - a runner may leave it out
+    def interrupt_follow(self) -> None:
         """Make a blocked :meth:`follow`, or the next one, return early, from any thread."""
 
-    def bring_home(self, attempt: AttemptRef, job: JobFolder) -> None:  # noqa: B027 - a runner may leave it out
+    def download(self, attempt: AttemptRef, job: JobFolder) -> None:
         """Copy results, checkpoints and logs of an attempt that is over into the job's folder here. Idempotent.
 
         Only asked of a runner whose journals are not in place.
         """
 
-    def bring_folder(self, folder: str, target: Path) -> None:
+    def download_folder(self, folder: str, target: Path) -> None:
         """Copy a folder of the place, which a job's data store is, into one here; what is only here stays.
 
         Raises RunnerError where this cannot be done.
         """
         raise RunnerError(f"The runner {self.name} cannot copy folders from its backend.")
 
-    def store_again(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
+    def retry_upload(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
         """Store what the learners of an attempt that is over could not store; return how it went for each.
 
         One that has left nothing at the place is not among them. Raises RunnerError where this cannot be done.
@@ -323,7 +338,7 @@ class Runner(ABC):
             hint="`fabric download` fetches them.",
         )
 
-    def interrupt(self) -> None:  # noqa: B027 - a runner may leave it out
+    def interrupt(self) -> None:
         """Make a blocked :meth:`observe`, or the next one, return early, from any thread.
 
         The controller calls it when an attempt was launched while it waits for others. A runner that

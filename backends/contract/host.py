@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Literal, Protocol
 
 from backends.contract.cluster import Cluster as Cluster
 from workbench.learner.platform.files import CHUNK_BYTES
+from workbench.plugins import FormerNames
 
 if TYPE_CHECKING:
     from workbench.errors import FabricError
@@ -328,10 +329,12 @@ class Ask(Protocol):
         """Show what it is and the fingerprint of its key; return what was answered."""
 
 
-class Backend(ABC):
+class Backend(FormerNames, ABC):
     """A place. Cheap to make; nothing is reached before a method is called."""
 
     type: ClassVar[str]
+    former_names: ClassVar[Mapping[str, str]] = {"kept_open": "session_options", "get_to_know": "discover"}
+    """Backends may still define the methods by these names, and callers may still call them."""
 
     def __init__(self, options: BackendOptions) -> None:
         self.options = options
@@ -341,7 +344,7 @@ class Backend(ABC):
         """The name that the user gave it."""
         return self.options.name
 
-    def introduce(self, ask: Ask) -> None:  # noqa: B027 - a backend may leave it out
+    def introduce(self, ask: Ask) -> None:
         """Reach the place for the first time, where a person can be asked whether it is the right one."""
 
     @abstractmethod
@@ -376,14 +379,14 @@ class Backend(ABC):
         """
         return None
 
-    def kept_open(self) -> BackendOptions | None:
+    def session_options(self) -> BackendOptions | None:
         """Return what the controller is to open where a person logs in, since a login serves that connection alone.
 
         None where it is enough that the controller holds the answers.
         """
         return None
 
-    def get_to_know(self, opened: Host | Cluster) -> None:  # noqa: B027 - a backend may leave it out
+    def discover(self, opened: Host | Cluster) -> None:
         """Remember of the place, which is open, what giving jobs to it takes."""
 
     def why_not_gpus(self, count: int) -> FabricError | None:

@@ -131,11 +131,11 @@ class SshBackend(Backend):
         except FabricError:
             return self._facts().why_no_containers()
 
-    def kept_open(self) -> BackendOptions | None:
+    def session_options(self) -> BackendOptions | None:
         """Return the options by which jobs reach the host; None with ``openssh``, which manages its connections."""
         return None if self._option("transport") == "openssh" else self.frozen("process")
 
-    def get_to_know(self, opened: Host | Cluster) -> None:
+    def discover(self, opened: Host | Cluster) -> None:
         """Cache what the host has, for jobs that are submitted while nobody can log in."""
         assert isinstance(opened, Host)
         self._learn(opened)

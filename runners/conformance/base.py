@@ -27,19 +27,27 @@ class ContractBase:
     left_out: ClassVar[Mapping[str, str]] = {}
     """Names of tests that this runner or agent does not pass by design, each with the reason."""
     has: ClassVar[frozenset[str]] = frozenset({"python3"})
-    """What commands find at the place beside a shell and its tools."""
+    """The programs that commands can use on the backend, besides a shell and the POSIX tools."""
+
+    @pytest.fixture
+    def connection(self, request: pytest.FixtureRequest) -> Iterator[Host | Cluster]:
+        """Open the backend and close it after the test; override this."""
+        yield request.getfixturevalue("place")
 
     @pytest.fixture
     def place(self) -> Iterator[Host | Cluster]:
-        """Open the place; close it afterwards."""
-        raise NotImplementedError("say in your subclass what the place is")
+        """The former name of ``connection``, for suites that override it."""
+        raise NotImplementedError("override the fixture 'connection': it yields an open Host or Cluster")
 
-    def kill_agent(self, place: Host | Cluster, learner: LearnerRef) -> None:
-        """Kill everything that keeps a learner, at once, as a crash would; override it, or leave it to skip."""
-        pytest.skip("this suite was not told how to kill what keeps a learner")
+    def kill_agent(self, connection: Host | Cluster, learner: LearnerRef) -> None:
+        """Kill the agent of a learner with all of its processes, as a crash would.
 
-    def transcribe(self, place: Host | Cluster, learner: LearnerRef) -> None:
-        """Do what the reader of a journal does where the agent cannot: its index is made by who reads it."""
+        Tests that need it are skipped where it is not overridden.
+        """
+        pytest.skip("kill_agent is not overridden for this runner")
+
+    def transcribe(self, connection: Host | Cluster, learner: LearnerRef) -> None:
+        """Write a learner's index and records, where the agent leaves that to the reader of the journal."""
 
     @pytest.fixture(autouse=True)
     def _leave_out(self, request: pytest.FixtureRequest) -> None:
@@ -53,12 +61,12 @@ class ContractBase:
         return str(uuid.uuid4())
 
     @pytest.fixture
-    def make_runner(self, place: Host | Cluster, home_uuid: str) -> Iterator[Callable[[], Runner]]:
-        """Make runners over the same place, as a controller that was started again does."""
+    def make_runner(self, connection: Host | Cluster, home_uuid: str) -> Iterator[Callable[[], Runner]]:
+        """Make runners on the same connection, as a restarted controller does."""
         made: list[Runner] = []
 
         def make(home: str = home_uuid) -> Runner:
-            made.append(self.runner_class(place, home_uuid=home))
+            made.append(self.runner_class(connection, home_uuid=home))
             return made[-1]
 
         yield make
@@ -71,7 +79,7 @@ class ContractBase:
         return make_runner()
 
     @pytest.fixture
-    def make_job(self, place: Host | Cluster, runner: Runner, home_uuid: str) -> Iterator[MakeJob]:
+    def make_job(self, connection: Host | Cluster, runner: Runner, home_uuid: str) -> Iterator[MakeJob]:
         """Plan jobs, and remove them afterwards whatever became of them."""
         made: list[LaunchedAttempt] = []
 
@@ -79,7 +87,7 @@ class ContractBase:
             command: str, *, runner: Runner = runner, home: str = home_uuid, **spec: Any
         ) -> LaunchedAttempt:
             job = LaunchedAttempt.planned(runner, request_of(command, home=home, image=self.image, **spec))
-            job.transcribe = lambda learner: self.transcribe(place, learner)
+            job.transcribe = lambda learner: self.transcribe(connection, learner)
             made.append(job)
             return job
 

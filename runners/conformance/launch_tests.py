@@ -146,12 +146,12 @@ class LaunchContract(ContractBase):
         assert seen.reason.code == "C204"
 
     def test_a_learner_whose_agent_was_killed_ends_with_a_reason(
-        self, make_job: MakeJob, place: Host | Cluster
+        self, make_job: MakeJob, connection: Host | Cluster
     ) -> None:
         job = make_job("echo $$; exec sleep 300").launch()
         job.until_running()
         job.until_printed(b"\n")
-        self.kill_agent(place, job.ref())
+        self.kill_agent(connection, job.ref())
 
         seen = job.until_over()[1]
 

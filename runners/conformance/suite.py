@@ -1,15 +1,15 @@
 """The promises of ``runners.interface`` as tests: every runner, ours or yours, is held to the same ones.
 
-A runner's tests subclass :class:`RunnerContract` and say what its place is::
+A runner's tests subclass :class:`RunnerContract` and open its backend::
 
     class TestMyRunner(RunnerContract):
         runner_class = MyRunner
 
         @pytest.fixture
-        def place(self) -> Iterator[Host]:
-            place = LocalHost()
-            yield place
-            place.close()
+        def connection(self) -> Iterator[Host]:
+            host = LocalHost()
+            yield host
+            host.close()
 
 Learners are told what to do in POSIX shell and are seen only through the runner, so the suite fits
 containers and pods.
@@ -27,4 +27,4 @@ from runners.conformance.launch_tests import LaunchContract  # noqa: E402 - afte
 
 
 class RunnerContract(LaunchContract, JournalContract):
-    """What every runner promises. Override ``place``; name in ``left_out`` what cannot be promised, and why."""
+    """What every runner promises. Override ``connection``; name in ``left_out`` what cannot be promised, and why."""

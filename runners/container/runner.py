@@ -40,8 +40,8 @@ class ContainerRunner(ProcessRunner):
     )
     contained: ClassVar[bool] = True
 
-    def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
-        super().__init__(place, home_uuid=home_uuid)
+    def __init__(self, connection: Host | Cluster, *, home_uuid: str) -> None:
+        super().__init__(connection, home_uuid=home_uuid)
         self._finding = threading.Lock()
         self._found: Engine | None = None
 

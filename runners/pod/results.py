@@ -20,7 +20,7 @@ from runners.pod.stores import FETCH_ANNOTATION, RESULTS_ANNOTATION, stored_resu
 from runners.pod.template import ResultVolume
 from runners.pod.volumes import bound_results, claims_of
 from runners.pod.watch import ClusterCache
-from runners.shared.download import bring_folder
+from runners.shared.download import download_folder
 from workbench.errors import BackendUnreachable, FabricError, LaunchRefused
 from workbench.learner.pod import config
 from workbench.learner.pod.config import NO_PYTHON
@@ -83,7 +83,7 @@ def _is_missing(cluster: Cluster, claim: str) -> bool:
     return False
 
 
-def bring_home(
+def download_attempt(
     cluster: Cluster, sightings: ClusterCache, journals: Journals, attempt: AttemptRef, job: JobFolder
 ) -> None:
     """Copy results, checkpoints and logs into a job's folder here.
@@ -123,10 +123,10 @@ def _is_stored(host: Host, ref: LearnerRef, pod: Mapping[str, Any]) -> bool:
 
 
 def _bring(host: Host, job: JobFolder, attempt: AttemptRef, number: int) -> None:
-    bring_folder(host, config.RESULTS, job.results)
-    bring_folder(host, config.CHECKPOINTS, job.checkpoints)
+    download_folder(host, config.RESULTS, job.results)
+    download_folder(host, config.CHECKPOINTS, job.checkpoints)
     logs = job.attempt(attempt.attempt).logs
-    bring_folder(host, config.LOGS, logs if number == 1 else logs.with_name(f"logs-{number}"))
+    download_folder(host, config.LOGS, logs if number == 1 else logs.with_name(f"logs-{number}"))
 
 
 def _served(

@@ -28,7 +28,7 @@ from runners.pod.names import HOME, attempt_of, ref_of
 from runners.pod.observe import PodObservations
 from runners.pod.options import options_of
 from runners.pod.plan import make_plan
-from runners.pod.results import bring_home, choose_results
+from runners.pod.results import choose_results, download_attempt
 from runners.pod.status import is_finished, is_over
 from runners.pod.stop import StopRequests, remove_attempt, remove_job
 from runners.pod.watch import ClusterCache, enter, leave
@@ -56,11 +56,11 @@ class PodRunner(Runner):
         shared_job_folder=False,
     )
 
-    def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
-        super().__init__(place, home_uuid=home_uuid)
-        if not isinstance(place, Cluster):
+    def __init__(self, connection: Host | Cluster, *, home_uuid: str) -> None:
+        super().__init__(connection, home_uuid=home_uuid)
+        if not isinstance(connection, Cluster):
             raise RunnerError("The runner 'pod' needs a cluster, and this backend is a host.")
-        self._cluster = place
+        self._cluster = connection
         self._asker = uuid.uuid4().hex
         self._making = threading.Lock()
         self._entered: ClusterCache | None = None
@@ -109,11 +109,11 @@ class PodRunner(Runner):
         """Make a blocked follow, or the next one, return early."""
         self._reader().interrupt()
 
-    def bring_home(self, attempt: AttemptRef, job: JobFolder) -> None:
+    def download(self, attempt: AttemptRef, job: JobFolder) -> None:
         """Copy what an attempt made into the job's folder here."""
-        bring_home(self._cluster, self._sightings(), self._reader(), attempt, job)
+        download_attempt(self._cluster, self._sightings(), self._reader(), attempt, job)
 
-    def store_again(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
+    def retry_upload(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
         """Return nothing: what a store did not take came home before its pods went, and is stored from here."""
         return ()
 

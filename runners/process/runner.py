@@ -83,17 +83,17 @@ class ProcessRunner(Runner):
     contained: ClassVar[bool] = False
     """Whether learners run in containers, and may not reach the place's files by links of theirs."""
 
-    def __init__(self, place: Host | Cluster, *, home_uuid: str) -> None:
-        super().__init__(place, home_uuid=home_uuid)
-        if not isinstance(place, Host):
+    def __init__(self, connection: Host | Cluster, *, home_uuid: str) -> None:
+        super().__init__(connection, home_uuid=home_uuid)
+        if not isinstance(connection, Host):
             raise RunnerError("The runner 'process' needs a host, and this backend is a cluster.")
-        self._host = place
+        self._host = connection
         self._looking = threading.Lock()
         self._looked: HostFacts | None = None
         self._asker = uuid.uuid4().hex
         from runners.process.observe import ProcessObservations
 
-        self._observing = ProcessObservations(place, self._asker)
+        self._observing = ProcessObservations(connection, self._asker)
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
         """Say exactly what would be sent."""
@@ -150,26 +150,26 @@ class ProcessRunner(Runner):
         with contextlib.suppress(FabricError):  # a place that is lost makes it return by itself
             self._host.call("interrupt_follow", asker=self._asker)
 
-    def bring_home(self, attempt: AttemptRef, job: JobFolder) -> None:
+    def download(self, attempt: AttemptRef, job: JobFolder) -> None:
         """Copy what an attempt made into the job's folder here."""
-        from runners.shared.download import bring_home
+        from runners.shared.download import download_attempt
 
         there = self._site().home.job(attempt.job_id)
-        bring_home(self._host, there, job, attempt.attempt, contained=self.contained)
+        download_attempt(self._host, there, job, attempt.attempt, contained=self.contained)
 
-    def bring_folder(self, folder: str, target: Path) -> None:
+    def download_folder(self, folder: str, target: Path) -> None:
         """Copy a folder of the place into one here."""
-        from runners.shared.download import bring_folder
+        from runners.shared.download import download_folder
 
         # Others may write in the store's folder, which the user may have made a link.
         above = f"{folder.rpartition('/')[0]}/."
-        bring_folder(self._host, folder, target, within=above if self.contained else "")
+        download_folder(self._host, folder, target, within=above if self.contained else "")
 
-    def store_again(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
+    def retry_upload(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
         """Store what the learners of an attempt that is over could not store."""
-        from runners.shared.store_setup import store_again
+        from runners.shared.store_setup import retry_upload
 
-        return store_again(request, self._host, self._site())
+        return retry_upload(request, self._host, self._site())
 
     def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
         """Ask all learners to stop; a kill is not taken back by a halt that comes late."""

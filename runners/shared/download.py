@@ -34,7 +34,7 @@ class _Entry:
     target: str
 
 
-def bring_home(
+def download_attempt(
     host: Host, there: JobFolder, here: JobFolder, attempt: int, *, contained: bool = False
 ) -> None:
     """Bring a job's folders home, each file whole or not at all.
@@ -53,13 +53,13 @@ def bring_home(
     ]
     try:
         for source, within, target in triples:
-            bring_folder(host, str(source), target, within=str(within) if contained else "")
+            download_folder(host, str(source), target, within=str(within) if contained else "")
         _bring_small_files(host, there.attempt(attempt).path, here.attempt(attempt).path)
     except OSError as error:
         raise CannotWrite(f"the job's files cannot be copied back: {error.strerror or error}") from error
 
 
-def bring_folder(host: Host, source: str, target: Path, *, within: str = "") -> None:
+def download_folder(host: Host, source: str, target: Path, *, within: str = "") -> None:
     """Make a folder here have what a folder at the place has; what is only here stays.
 
     ``within`` names the folder there that a container could change, if it is one's: no link leads out of it.

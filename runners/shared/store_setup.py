@@ -170,7 +170,7 @@ def _folders_read(store: JobDataStore) -> list[str]:
 DEADLINE_SECONDS: Final = 12 * 3600.0
 
 
-def store_again(request: LaunchRequest, host: Host, site: HostFacts) -> list[Mapping[str, Any]]:
+def retry_upload(request: LaunchRequest, host: Host, site: HostFacts) -> list[Mapping[str, Any]]:
     """Return how it went for each learner that has something at the place, as ``storing.json`` has it.
 
     Raises:

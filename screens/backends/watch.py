@@ -99,7 +99,7 @@ class _Backend:
             yield self._failed(started, f"{type(error).__name__}: {error}")
 
     def _ask(self, *, probe: bool) -> Iterator[BackendStatus]:
-        from workbench.controller.runtime.session_borrower import load_client_backend
+        from workbench.controller.runtime.client_sessions import load_client_backend
 
         backend = load_client_backend(self._options)
         if self._opened is None:

@@ -34,7 +34,7 @@ def native_plan(home: Home, job_id: str) -> Content:
     from backends.contract.host import BackendOptions
     from runners.interface import AttemptRef, LaunchRequest
     from runners.registry import load_runner
-    from workbench.controller.runtime.session_borrower import load_client_backend
+    from workbench.controller.runtime.client_sessions import load_client_backend
 
     with Store.open(home) as store:
         job = detail(store, job_id)

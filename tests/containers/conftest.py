@@ -23,10 +23,10 @@ MakeJob = Callable[..., LaunchedAttempt]
 _limits: dict[str, str] = {}
 
 
-def tell_limits(place: Host, home_uuid: str) -> None:
-    """Let a home at a place know what is known of the engine's limits."""
+def tell_limits(host: Host, home_uuid: str) -> None:
+    """Write to the home on a host what is known of the engine's limits."""
     if known := _limits.get(FILE):
-        place.call("write_files", files={f"{place.folder(home_uuid)}/{FILE}": known})
+        host.call("write_files", files={f"{host.folder(home_uuid)}/{FILE}": known})
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -65,11 +65,11 @@ def engine(monkeypatch: pytest.MonkeyPatch, home: Home) -> Iterator[None]:
 @pytest.fixture
 def runner(engine: None, home: Home) -> Iterator[ContainerRunner]:
     """A container runner on this machine."""
-    place = LocalHost(home)
-    runner = ContainerRunner(place, home_uuid=HOME)
+    host = LocalHost(home)
+    runner = ContainerRunner(host, home_uuid=HOME)
     yield runner
     runner.close()
-    place.close()
+    host.close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from runners.conformance.suite import RunnerContract
 from runners.container.runner import ContainerRunner
 from tests.containers.conftest import tell_limits
 from tests.containers.images import DEBIAN
-from tests.runners.places import AgentsHere, OverLocalHost, OverPipeHost
+from tests.runners.local_hosts import AgentsHere, OverLocalHost, OverPipeHost
 
 
 class ContainerContract(AgentsHere, RunnerContract):
@@ -20,10 +20,10 @@ class ContainerContract(AgentsHere, RunnerContract):
     image = DEBIAN
 
     @pytest.fixture(autouse=True)
-    def _engine(self, engine: None, place: Host, home_uuid: str) -> None:
+    def _engine(self, engine: None, connection: Host, home_uuid: str) -> None:
         """Every test needs one."""
-        if isinstance(place, PipeHost):
-            tell_limits(place, home_uuid)
+        if isinstance(connection, PipeHost):
+            tell_limits(connection, home_uuid)
 
 
 class TestOverLocalHost(OverLocalHost, ContainerContract):

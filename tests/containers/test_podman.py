@@ -49,10 +49,10 @@ class TestOnPodman(ContainerContract):
         """Docker's is not needed."""
 
     @pytest.fixture
-    def place(self, home: Home, podman: str) -> Iterator[Host]:
-        place = LocalHost(home, engine=podman)
-        yield place
-        place.close()
+    def connection(self, home: Home, podman: str) -> Iterator[Host]:
+        host = LocalHost(home, engine=podman)
+        yield host
+        host.close()
 
 
 @pytest.fixture
@@ -80,8 +80,8 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
 def test_gpus_are_asked_for_by_cdi_with_everything_else_as_ever(
     podman: str, home: Home, gpus: list[str]
 ) -> None:
-    place = LocalHost(home, engine=podman)
-    runner = ContainerRunner(place, home_uuid=HOME)
+    host = LocalHost(home, engine=podman)
+    runner = ContainerRunner(host, home_uuid=HOME)
     look = (
         "ls /dev | grep nvidia; echo $NVIDIA_VISIBLE_DEVICES; id -u; pwd; hostname; grep NoNewPrivs /proc/self/status;"
         " cat /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null || cat /sys/fs/cgroup/memory.max;"
@@ -103,7 +103,7 @@ def test_gpus_are_asked_for_by_cdi_with_everything_else_as_ever(
     finally:
         runner.remove(job.request.attempt)
         runner.close()
-        place.close()
+        host.close()
 
     assert [one.exit_code for one in seen.values()] == [0, 0], job.output()
     given = [lines[number][1] for number in (1, 2)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.controller.memory_place import MemoryPlace
+from tests.controller.memory_backend import MemoryBackend
 from tests.controller.waiting import wait_for
 from workbench.controller.decide.messages import EndRequested, Woken
 from workbench.controller.loop.loop import Loop, Settings
@@ -29,7 +29,7 @@ class Bench:
 
     def __init__(self, home: Home) -> None:
         self.home = home
-        self.place = MemoryPlace()
+        self.backend = MemoryBackend()
         self.store = Store.open(home)
         self.loop: Loop | None = None
         self._thread: threading.Thread | None = None
@@ -37,7 +37,7 @@ class Bench:
 
     def start(self, **settings: Any) -> None:
         """Start the loop."""
-        settings.setdefault("open_place", self.place.open)
+        settings.setdefault("open_place", self.backend.open)
         ready = threading.Event()
 
         def work() -> None:

@@ -25,7 +25,7 @@ def states(bench: Bench, job_id: str) -> list[str]:
 def test_a_job_goes_from_submit_to_its_end_with_every_step_on_record(bench: Bench) -> None:
     job_id = bench.submit()
     bench.runs(job_id)
-    bench.place.exit(job_id)
+    bench.backend.exit(job_id)
     row = bench.ends(job_id)
 
     assert (row.state, row.exit_code, row.exit_by) == (State.COMPLETED, 0, "job")
@@ -38,7 +38,7 @@ def test_a_job_goes_from_submit_to_its_end_with_every_step_on_record(bench: Benc
 def test_a_failing_command_gives_its_exit_code_and_a_reason(bench: Bench) -> None:
     job_id = bench.submit()
     bench.runs(job_id)
-    bench.place.exit(job_id, code=3)
+    bench.backend.exit(job_id, code=3)
     row = bench.ends(job_id)
 
     assert (row.state, row.exit_code, row.reason.code) == (State.FAILED, 3, "C201")
@@ -55,7 +55,7 @@ def test_stopping_a_running_job_and_asking_twice(bench: Bench, kind: str, code: 
     assert row.reason.text.startswith(("halted by ", "killed by "))
     for one in asked:
         wait_for(lambda one=one: request(bench.store, one).outcome == "done")  # type: ignore[misc,union-attr] # of a test
-    assert bench.place.stops[0][1].kind == kind
+    assert bench.backend.stops[0][1].kind == kind
 
 
 @pytest.mark.parametrize("kind", ["halt", "kill", "delete"])
@@ -69,7 +69,7 @@ def test_a_stop_ends_a_job_whose_records_never_get_into_the_store(
     monkeypatch.setattr("workbench.controller.decide.reconcile.RECORDS_PATIENCE_SECONDS", 0.3)
     job_id = bench.submit()
     bench.runs(job_id)
-    bench.place.exit(job_id)
+    bench.backend.exit(job_id)
     bench.reaches(job_id, State.STORING)
     wait_for(lambda: "are not taken in for now" in bench.log())
     assert bench.row(job_id).state is State.STORING
@@ -88,10 +88,10 @@ def test_what_a_learner_says_of_itself_cannot_hold_its_job(bench: Bench) -> None
     bench.runs(job_id)
     odd = Reason("bad \udce9 \ud800 \0" + "x" * 10_000, "C201", "\ud800")
     number: Any = 10**400
-    bench.place.change(
+    bench.backend.change(
         job_id, 1, 1, reason=odd, node="n\udce9", slots=("s\ud800",), started_us=number, signal="9"
     )
-    bench.place.exit(job_id, code=3)
+    bench.backend.exit(job_id, code=3)
     row = bench.ends(job_id)
 
     assert (row.state, row.exit_code) == (State.FAILED, 3)
@@ -108,8 +108,8 @@ def test_a_queued_job_is_halted_at_once_and_nothing_is_asked_of_the_place(bench:
     bench.ask(waiting, "halt")
 
     assert bench.ends(waiting).exit_code == 143
-    assert [plan.request.attempt.job_id for plan in bench.place.launches] == [holder]
-    assert bench.place.stops == []
+    assert [plan.request.attempt.job_id for plan in bench.backend.launches] == [holder]
+    assert bench.backend.stops == []
 
 
 def test_resume_begins_the_next_attempt_with_the_same_job(bench: Bench) -> None:
@@ -118,7 +118,7 @@ def test_resume_begins_the_next_attempt_with_the_same_job(bench: Bench) -> None:
     bench.ask(job_id, "halt")
     bench.ask(job_id, "resume")
     bench.runs(job_id, attempt=2)
-    bench.place.exit(job_id, attempt=2)
+    bench.backend.exit(job_id, attempt=2)
     row = bench.ends(job_id, attempt=2)
 
     assert row.state is State.COMPLETED
@@ -132,24 +132,24 @@ def test_resume_begins_the_next_attempt_with_the_same_job(bench: Bench) -> None:
 def test_the_next_attempt_does_not_start_while_anything_of_the_last_one_is_there(bench: Bench) -> None:
     job_id = bench.submit()
     bench.runs(job_id)
-    bench.place.exit(job_id, code=1)
+    bench.backend.exit(job_id, code=1)
     bench.ends(job_id)
     # A learner that turns up again after it was seen to be over.
-    bench.place.change(job_id, 1, 1, phase=LearnerPhase.RUNNING, exit_code=None)
-    bench.place.on_stop = lambda attempt, request: None
+    bench.backend.change(job_id, 1, 1, phase=LearnerPhase.RUNNING, exit_code=None)
+    bench.backend.on_stop = lambda attempt, request: None
     bench.ask(job_id, "resume")
-    wait_for(lambda: bool(bench.place.stops))
+    wait_for(lambda: bool(bench.backend.stops))
 
-    assert bench.place.stops[0][1].kind == "kill"
-    assert len(bench.place.starts) == 1
-    bench.place.exit(job_id, code=137)
+    assert bench.backend.stops[0][1].kind == "kill"
+    assert len(bench.backend.starts) == 1
+    bench.backend.exit(job_id, code=137)
     bench.runs(job_id, attempt=2)
 
 
 def test_a_completed_job_is_not_resumed_and_the_request_says_why(bench: Bench) -> None:
     job_id = bench.submit()
     bench.runs(job_id)
-    bench.place.exit(job_id)
+    bench.backend.exit(job_id)
     bench.ends(job_id)
     asked = bench.ask(job_id, "resume")
 
@@ -165,21 +165,21 @@ def test_deleting_a_running_job_stops_removes_and_leaves_a_tombstone_alone(bench
 
     row = bench.row(job_id)
     assert row.deleted_us is not None and row.state is State.HALTED
-    assert bench.place.removed == [AttemptRef(home_uuid(bench.home), job_id, 1, 1)]
-    assert bench.place.learners == {}
+    assert bench.backend.removed == [AttemptRef(home_uuid(bench.home), job_id, 1, 1)]
+    assert bench.backend.learners == {}
     assert list(bench.home.secrets.iterdir()) == []
 
 
 def test_a_failure_is_restarted_as_often_as_asked_for_with_a_pause_that_grows(bench: Bench) -> None:
     job_id = bench.submit(max_restarts=1)
     bench.runs(job_id)
-    bench.place.exit(job_id, code=9)
+    bench.backend.exit(job_id, code=9)
     waiting = bench.says(job_id, "restart 1 of 1 in 1 s, since the command ended with exit code 9")
     assert (waiting.state, waiting.attempt, waiting.restarts) == (State.QUEUED, 2, 1)
     assert waiting.next_try_us is not None
 
     bench.runs(job_id, attempt=2)
-    bench.place.exit(job_id, attempt=2, code=9)
+    bench.backend.exit(job_id, attempt=2, code=9)
     row = bench.ends(job_id, attempt=2)
 
     assert (row.state, row.exit_code, row.attempt) == (State.FAILED, 9, 2)
@@ -187,27 +187,27 @@ def test_a_failure_is_restarted_as_often_as_asked_for_with_a_pause_that_grows(be
 
 def test_a_lost_learner_is_the_platforms_fault_and_ends_the_others(bench: Bench) -> None:
     job_id = bench.submit(learners=2, max_platform_restarts=0)
-    wait_for(lambda: len(bench.place.starts) == 2)
+    wait_for(lambda: len(bench.backend.starts) == 2)
     bench.runs(job_id)
-    bench.place.lose(job_id, learner=1)
+    bench.backend.lose(job_id, learner=1)
     row = bench.ends(job_id)
 
     assert (row.state, row.exit_code, row.exit_by, row.reason.code) == (State.FAILED, 75, "lost", "S104")
-    assert bench.place.learners[job_id, 1, 2].stopped == "halt"
+    assert bench.backend.learners[job_id, 1, 2].stopped == "halt"
 
 
 def test_a_runner_that_raises_anything_fails_the_job_with_the_sentence_and_nothing_else(bench: Bench) -> None:
     def fail(plan: LaunchPlan, progress: LaunchProgress) -> None:
         raise KeyError("no such thing: hunter2")
 
-    bench.place.on_launch = fail
+    bench.backend.on_launch = fail
     job_id = bench.submit(max_platform_restarts=0, secret_values={"TOKEN": "hunter2"})
     row = bench.ends(job_id)
 
     assert (row.state, row.exit_code, row.reason.code) == (State.FAILED, 75, "S101")
     assert row.reason.text == "KeyError: 'no such thing: *******'"
     assert "hunter2" not in bench.log()
-    bench.place.on_launch = lambda plan, progress: None
+    bench.backend.on_launch = lambda plan, progress: None
     bench.runs(bench.submit())
 
 
@@ -215,21 +215,21 @@ def test_a_refusal_is_final_and_nothing_of_it_was_started(bench: Bench) -> None:
     def refuse(request: LaunchRequest) -> None:
         raise LaunchRefused("asks for 64 GiB of memory; this machine has 24 GiB", hint="ask for less")
 
-    bench.place.on_plan = refuse
+    bench.backend.on_plan = refuse
     row = bench.ends(bench.submit(max_restarts=5))
 
     assert (row.state, row.exit_code, row.reason.code, row.attempt) == (State.FAILED, 65, "C104", 1)
     assert row.reason.hint == "ask for less"
-    assert bench.place.stops == []
+    assert bench.backend.stops == []
 
 
 def test_a_job_whose_place_cannot_be_reached_waits_as_one_that_was_never_launched(bench: Bench) -> None:
-    bench.place.open_failure = BackendUnreachable("gpubox does not answer")
+    bench.backend.open_failure = BackendUnreachable("gpubox does not answer")
     job_id = bench.submit()
     waiting = bench.says(job_id, "local cannot be reached: gpubox does not answer; next try within 4 s")
     assert waiting.state is State.QUEUED
 
-    bench.place.open_failure = None
+    bench.backend.open_failure = None
     bench.runs(job_id)
 
 
@@ -240,13 +240,13 @@ def test_a_running_job_keeps_its_state_while_its_place_is_away(bench: Bench) -> 
     def away() -> None:
         raise BackendUnreachable("the link is down")
 
-    bench.place.on_observe = away
-    bench.place.shake()
-    bench.place.exit(job_id)
+    bench.backend.on_observe = away
+    bench.backend.shake()
+    bench.backend.exit(job_id)
     row = bench.says(job_id, "the link is down")
     assert (row.state, row.seen_us is not None) == (State.PROCESSING, True)
 
-    bench.place.on_observe = lambda: None
+    bench.backend.on_observe = lambda: None
     assert bench.ends(job_id).state is State.COMPLETED
 
 
@@ -259,7 +259,7 @@ def test_a_hanging_launch_holds_up_no_other_job(bench: Bench) -> None:
             release.wait(30)
 
     slow = ""
-    bench.place.on_launch = hang
+    bench.backend.on_launch = hang
     bench.stop()
     slow = bench.submit()
     bench.start()
@@ -280,7 +280,7 @@ def test_a_halt_calls_off_a_long_launch(bench: Bench) -> None:
         while not told.wait(0.01):
             progress("builds the environment", stage="preparing")
 
-    bench.place.on_launch = build
+    bench.backend.on_launch = build
     job_id = bench.submit()
     assert begun.wait(10)
     bench.reaches(job_id, State.DOWNLOADING)
@@ -290,22 +290,22 @@ def test_a_halt_calls_off_a_long_launch(bench: Bench) -> None:
     told.set()
 
     assert (row.state, row.exit_code) == (State.HALTED, 143)
-    assert bench.place.starts == []
+    assert bench.backend.starts == []
 
 
 def test_slots_that_others_hold_send_the_job_back_to_the_queue_until_they_are_free(bench: Bench) -> None:
     def busy(plan: LaunchPlan, progress: LaunchProgress) -> None:
-        if bench.place.free_slots == 0:
+        if bench.backend.free_slots == 0:
             raise SlotsBusy("GPU 0 is held by anna (training-x)")
 
-    bench.place.slots, bench.place.free_slots = 1, 0
-    bench.place.on_launch = busy
+    bench.backend.slots, bench.backend.free_slots = 1, 0
+    bench.backend.on_launch = busy
     job_id = bench.submit(gpus=1)
     row = bench.says(job_id, "GPU 0 is held by anna")
     assert row.state is State.QUEUED
 
     bench.says(job_id, "waits for 1 GPU: GPU 0 by somebody else")
-    bench.place.free_slots = 1
+    bench.backend.free_slots = 1
     bench.runs(job_id)
 
 
@@ -317,7 +317,7 @@ def test_jobs_that_ask_for_cpus_run_in_turn_and_the_rest_beside_them(bench: Benc
     bench.says(third, f"waits behind {second}")
     bench.runs(bench.submit())
 
-    bench.place.exit(first)
+    bench.backend.exit(first)
     bench.runs(second)
     bench.runs(third)
 
@@ -325,21 +325,21 @@ def test_jobs_that_ask_for_cpus_run_in_turn_and_the_rest_beside_them(bench: Benc
 def test_ends_when_all_waits_for_all(bench: Bench) -> None:
     job_id = bench.submit(learners=2, ends_when="all")
     bench.runs(job_id)
-    bench.place.exit(job_id, learner=2)
+    bench.backend.exit(job_id, learner=2)
     wait_for(lambda: [one.phase for one in learners(bench.store, job_id)][1:] == [LearnerPhase.EXITED])
     assert bench.row(job_id).state is State.PROCESSING
 
-    bench.place.exit(job_id, learner=1)
+    bench.backend.exit(job_id, learner=1)
     assert bench.ends(job_id).state is State.COMPLETED
 
 
 def test_a_stop_that_the_place_does_not_obey_is_asked_for_again(bench: Bench) -> None:
-    bench.place.on_stop = lambda attempt, request: None
+    bench.backend.on_stop = lambda attempt, request: None
     job_id = bench.submit(grace_seconds=0.0)
     bench.runs(job_id)
     bench.ask(job_id, "kill")
-    wait_for(lambda: len(bench.place.stops) == 2)
-    bench.place.exit(job_id, code=137, stopped="kill")
+    wait_for(lambda: len(bench.backend.stops) == 2)
+    bench.backend.exit(job_id, code=137, stopped="kill")
 
     assert bench.ends(job_id).exit_code == 137
 
@@ -350,9 +350,9 @@ def test_a_stop_that_raises_is_tried_again(bench: Bench) -> None:
     def stop(attempt: AttemptRef, request: StopRequest) -> None:
         for failure in failures:
             raise failure
-        bench.place.obey(attempt, request)
+        bench.backend.obey(attempt, request)
 
-    bench.place.on_stop = stop
+    bench.backend.on_stop = stop
     job_id = bench.submit()
     bench.runs(job_id)
     bench.ask(job_id, "kill")
@@ -367,7 +367,7 @@ def test_a_full_disk_at_the_place_is_waited_for_and_the_reason_says_so(bench: Be
         if full:
             raise full[0]
 
-    bench.place.on_launch = launch
+    bench.backend.on_launch = launch
     job_id = bench.submit()
     row = bench.says(job_id, "the disk is full")
     assert (row.state, row.reason.code) == (State.PENDING, "S204")
@@ -381,7 +381,7 @@ def test_a_job_folder_deleted_under_it_ends_the_job_and_nothing_else(bench: Benc
     job_id = bench.submit()
     bench.runs(job_id)
     shutil.rmtree(bench.home.job(job_id).path)
-    bench.place.lose(job_id)
+    bench.backend.lose(job_id)
     row = bench.ends(job_id)
 
     assert row.state in (State.FAILED, State.QUEUED)
@@ -394,30 +394,30 @@ def test_a_new_controller_goes_on_where_the_last_one_was(bench: Bench) -> None:
     bench.runs(running)
     bench.runs(ended)
     bench.stop()
-    bench.place.exit(ended, code=4)
+    bench.backend.exit(ended, code=4)
     halted = bench.ask(running, "halt")
     bench.start()
 
     assert bench.ends(ended).exit_code == 4
     assert bench.ends(running).exit_code == 143
     wait_for(lambda: request(bench.store, halted).outcome == "done")  # type: ignore[union-attr] # it was made above
-    assert len(bench.place.starts) == 2
+    assert len(bench.backend.starts) == 2
 
 
 def test_learners_of_this_home_that_should_not_be_there_are_ended_and_no_others(bench: Bench) -> None:
     mine = home_uuid(bench.home)
     over = bench.submit()
     bench.runs(over)
-    bench.place.exit(over)
+    bench.backend.exit(over)
     bench.ends(over)
     deleted = bench.submit()
     bench.runs(deleted)
     bench.ask(deleted, "delete")
     wait_for(lambda: bench.row(deleted).deleted_us is not None)
     bench.stop()
-    bench.place.stops.clear()
-    bench.place.removed.clear()
-    bench.place.leftovers = [
+    bench.backend.stops.clear()
+    bench.backend.removed.clear()
+    bench.backend.leftovers = [
         LearnerRef(mine, over, 1, 1),
         LearnerRef(mine, deleted, 1, 1),
         LearnerRef(mine, "training-unknown22", 1, 1),
@@ -425,10 +425,10 @@ def test_learners_of_this_home_that_should_not_be_there_are_ended_and_no_others(
     ]
     bench.start()
     bench.runs(bench.submit())
-    wait_for(lambda: len(bench.place.removed) == 1)
+    wait_for(lambda: len(bench.backend.removed) == 1)
 
-    assert {(one.home, one.job_id) for one, _ in bench.place.stops} == {(mine, over), (mine, deleted)}
-    assert [one.job_id for one in bench.place.removed] == [deleted]
+    assert {(one.home, one.job_id) for one, _ in bench.backend.stops} == {(mine, over), (mine, deleted)}
+    assert [one.job_id for one in bench.backend.removed] == [deleted]
 
 
 def test_it_lingers_and_then_ends_by_itself(bench: Bench) -> None:

@@ -53,9 +53,9 @@ def test_a_stop_that_hangs_is_left_behind_and_asked_for_again(
 
     def stop(attempt: AttemptRef, request: StopRequest) -> None:
         hanging.once()
-        bench.place.obey(attempt, request)
+        bench.backend.obey(attempt, request)
 
-    bench.place.on_stop = stop
+    bench.backend.on_stop = stop
     job_id = bench.submit()
     bench.runs(job_id)
     bench.ask(job_id, "kill")
@@ -72,9 +72,9 @@ def test_a_watch_that_hangs_is_begun_anew(
     monkeypatch.setattr("workbench.controller.targets.observer.DEADLINE_SECONDS", 0.2)
     job_id = bench.submit()
     bench.runs(job_id)
-    bench.place.on_observe = hanging.once
+    bench.backend.on_observe = hanging.once
     assert hanging.hangs.wait(10)
-    bench.place.exit(job_id, code=6)
+    bench.backend.exit(job_id, code=6)
 
     assert bench.ends(job_id).exit_code == 6
 
@@ -83,16 +83,16 @@ def test_a_launch_that_hangs_is_made_again_and_starts_nothing_twice(
     bench: Bench, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workbench.controller.targets.backend_worker.LAUNCH_SILENCE_SECONDS", 0.2)
-    bench.place.on_launch = lambda plan, progress: hanging.once()
+    bench.backend.on_launch = lambda plan, progress: hanging.once()
     job_id = bench.submit()
     bench.says(job_id, "has not answered for")
     bench.runs(job_id)
     hanging.release.set()
-    wait_for(lambda: len(bench.place.launches) == 2)
-    bench.place.exit(job_id)
+    wait_for(lambda: len(bench.backend.launches) == 2)
+    bench.backend.exit(job_id)
 
     assert bench.ends(job_id).state is State.COMPLETED
-    assert bench.place.starts == [(job_id, 1, 1)]
+    assert bench.backend.starts == [(job_id, 1, 1)]
 
 
 def test_a_learner_that_fell_before_it_began_and_stays_so_is_lost_as_soon_as_its_next_launch_is_over(
@@ -101,10 +101,10 @@ def test_a_learner_that_fell_before_it_began_and_stays_so_is_lost_as_soon_as_its
     def fall(plan: LaunchPlan, progress: LaunchProgress) -> None:
         ref = LearnerRef(plan.request.attempt.home, plan.request.attempt.job_id, 1, 1)
         seen = LearnerStatus(ref, LearnerPhase.LOST, reason=Reason("the node is gone", "S203"))
-        bench.place.learners[ref.job_id, 1, 1] = seen
+        bench.backend.learners[ref.job_id, 1, 1] = seen
         hanging.once()
 
-    bench.place.on_launch = fall
+    bench.backend.on_launch = fall
     job_id = bench.submit(max_platform_restarts=0)
     assert hanging.hangs.wait(10)
     bench.stop()
@@ -113,7 +113,7 @@ def test_a_learner_that_fell_before_it_began_and_stays_so_is_lost_as_soon_as_its
     row = bench.ends(job_id)
 
     assert (row.state, row.reason.code) == (State.FAILED, "S203")
-    assert len(bench.place.launches) == 2
+    assert len(bench.backend.launches) == 2
 
 
 def test_a_launch_that_was_given_up_does_not_go_on_when_it_comes_back(
@@ -125,7 +125,7 @@ def test_a_launch_that_was_given_up_does_not_go_on_when_it_comes_back(
         hanging.once()
         progress("starts", stage="starting")
 
-    bench.place.on_launch = launch
+    bench.backend.on_launch = launch
     job_id = bench.submit()
     assert hanging.hangs.wait(10)
     bench.ask(job_id, "kill")
@@ -133,7 +133,7 @@ def test_a_launch_that_was_given_up_does_not_go_on_when_it_comes_back(
     hanging.release.set()
     bench.runs(bench.submit())
 
-    assert [key for key in bench.place.starts if key[0] == job_id] == []
+    assert [key for key in bench.backend.starts if key[0] == job_id] == []
 
 
 def test_a_place_whose_opening_hangs_is_given_up_and_opened_anew(
@@ -142,7 +142,7 @@ def test_a_place_whose_opening_hangs_is_given_up_and_opened_anew(
     monkeypatch.setattr("workbench.controller.targets.backend_worker.LAUNCH_SILENCE_SECONDS", 0.2)
     monkeypatch.setattr("workbench.controller.targets.observer.LONG_SECONDS", 0.1)
     monkeypatch.setattr("workbench.controller.targets.observer.DEADLINE_SECONDS", 0.2)
-    opened = bench.place.open
+    opened = bench.backend.open
 
     def open_slowly(*arguments: object) -> object:
         hanging.once()
@@ -162,12 +162,12 @@ def test_a_learner_of_which_all_trace_is_lost_is_ended_before_its_attempt_is(
     monkeypatch.setattr("workbench.controller.targets.observer.WHOLE_SECONDS", 0.1)
     job_id = bench.submit(max_platform_restarts=0)
     bench.runs(job_id)
-    with bench.place.changed:
-        del bench.place.learners[job_id, 1, 1]
+    with bench.backend.changed:
+        del bench.backend.learners[job_id, 1, 1]
     row = bench.ends(job_id)
 
     assert (row.state, row.exit_by, row.reason.code) == (State.FAILED, "lost", "S104")
-    assert [(one.job_id, one.attempt) for one in bench.place.removed] == [(job_id, 1)]
+    assert [(one.job_id, one.attempt) for one in bench.backend.removed] == [(job_id, 1)]
 
 
 def test_a_real_job_whose_folder_is_removed_leaves_no_process(
@@ -195,20 +195,20 @@ def test_a_plug_in_whose_watch_raises_all_the_time_takes_nothing_else_down(bench
 
     job_id = bench.submit()
     bench.runs(job_id)
-    bench.place.on_observe = broken
-    bench.place.shake()
+    bench.backend.on_observe = broken
+    bench.backend.shake()
     row = bench.says(job_id, "ZeroDivisionError: division by zero")
     assert row.state is State.PROCESSING
 
-    bench.place.on_observe = lambda: None
-    bench.place.exit(job_id)
+    bench.backend.on_observe = lambda: None
+    bench.backend.exit(job_id)
     assert bench.ends(job_id).state is State.COMPLETED
 
 
 def test_a_clock_that_jumped_back_makes_no_restart_wait_for_ever(bench: Bench) -> None:
     job_id = bench.submit(max_restarts=1)
     bench.runs(job_id)
-    bench.place.exit(job_id, code=1)
+    bench.backend.exit(job_id, code=1)
     row = bench.says(job_id, "restart 1 of 1")
     bench.stop()
     assert row.next_try_us is not None
@@ -225,11 +225,11 @@ def test_hundreds_of_jobs_at_once_all_come_to_their_end(bench: Bench) -> None:
     for job_id in ids:
         bench.runs(job_id)
     for job_id in ids:
-        bench.place.exit(job_id)
+        bench.backend.exit(job_id)
     for job_id in ids:
         assert bench.ends(job_id).state is State.COMPLETED
 
-    assert len(bench.place.starts) == 150
+    assert len(bench.backend.starts) == 150
 
 
 def test_a_place_that_cannot_be_reached_says_when_it_was_last_seen(bench: Bench) -> None:
@@ -239,12 +239,12 @@ def test_a_place_that_cannot_be_reached_says_when_it_was_last_seen(bench: Bench)
     def away() -> None:
         raise BackendUnreachable("no route to host")
 
-    bench.place.on_observe = away
-    bench.place.shake()
+    bench.backend.on_observe = away
+    bench.backend.shake()
     first = bench.says(job_id, "local cannot be reached: no route to host").seen_us
 
     assert first is not None
-    bench.place.on_observe = lambda: None
+    bench.backend.on_observe = lambda: None
 
 
 @pytest.fixture
@@ -309,7 +309,7 @@ def test_a_job_that_only_its_history_knew_has_its_turn_once_it_is_found(
     bench.start()
     other = bench.submit()
     bench.runs(other)
-    bench.place.exit(other)
+    bench.backend.exit(other)
     bench.ends(other)
 
     loop = bench.loop
@@ -327,7 +327,7 @@ def test_whatever_line_of_its_history_a_crash_comes_behind_a_failed_attempt_is_t
 ) -> None:
     job_id = bench.submit(max_restarts=1)
     bench.runs(job_id)
-    bench.place.exit(job_id, code=1)
+    bench.backend.exit(job_id, code=1)
     again = bench.reaches(job_id, State.QUEUED, attempt=2)
     lines = bench.home.job(job_id).events.read_bytes().splitlines(keepends=True)
 

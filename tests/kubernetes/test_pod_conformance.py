@@ -44,22 +44,22 @@ class TestPods(RunnerContract):
     }
 
     @pytest.fixture
-    def place(self, shared_space: Space) -> Iterator[Host | Cluster]:
-        place = shared_space.backend(**OPTIONS).open()
-        yield place
-        place.close()
+    def connection(self, shared_space: Space) -> Iterator[Host | Cluster]:
+        cluster = shared_space.backend(**OPTIONS).open()
+        yield cluster
+        cluster.close()
 
-    def kill_agent(self, place: Host | Cluster, learner: LearnerRef) -> None:
-        assert isinstance(place, Cluster)
+    def kill_agent(self, connection: Host | Cluster, learner: LearnerRef) -> None:
+        assert isinstance(connection, Cluster)
         name = next(
             one["metadata"]["name"]
-            for one in place.list("Pod", f"fabric.home={learner.home},fabric.job={learner.job_id}").items
+            for one in connection.list("Pod", f"fabric.home={learner.home},fabric.job={learner.job_id}").items
         )
         script = (
             "for p in /proc/[0-9]*; do [ $p = /proc/$$ ] || case $(tr '\\0' ' ' <$p/cmdline) in"
             " *' guard '*) kill -9 ${p#/proc/} ;; esac; done"
         )
-        place.exec(name, "learner", ["sh", "-c", script]).wait()
+        connection.exec(name, "learner", ["sh", "-c", script]).wait()
 
 
 EACH_TIME: Final = frozenset(

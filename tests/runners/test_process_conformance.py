@@ -13,7 +13,7 @@ from backends.local.host import LocalHost
 from runners.conformance.suite import RunnerContract
 from runners.interface import LearnerRef
 from runners.process.runner import ProcessRunner
-from tests.runners.places import AgentsHere, OverLocalHost, OverPipeHost
+from tests.runners.local_hosts import AgentsHere, OverLocalHost, OverPipeHost
 from workbench.learner.scribe.masking import Mask
 from workbench.learner.scribe.transcriber import Transcriber
 from workbench.paths import Home, default_home
@@ -43,13 +43,13 @@ class TestWithTheShAgent(ProcessContract):
     }
 
     @pytest.fixture
-    def place(self, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    def connection(self, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
         monkeypatch.setenv("FABRIC_AGENT", "sh")
-        place = LocalHost(home)
-        yield place
-        place.close()
+        host = LocalHost(home)
+        yield host
+        host.close()
 
-    def transcribe(self, place: Host | Cluster, learner: LearnerRef) -> None:
+    def transcribe(self, connection: Host | Cluster, learner: LearnerRef) -> None:
         folder = Home(default_home()).job(learner.job_id).attempt(learner.attempt).learner(learner.learner)
         if not folder.output.exists():
             return

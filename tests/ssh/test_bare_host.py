@@ -18,7 +18,7 @@ from runners.interface import LearnerRef
 from runners.process.runner import ProcessRunner
 from tests.controller.real import Ground
 from tests.controller.waiting import wait_for
-from tests.runners.places import AgentsHere
+from tests.runners.local_hosts import AgentsHere
 from tests.ssh.conftest import Box
 from tests.ssh.daemon import processes_of
 from workbench.job import State
@@ -38,19 +38,19 @@ class TestConformance(AgentsHere, RunnerContract):
     }
 
     @pytest.fixture
-    def place(self, bare: tuple[Box, Path]) -> Iterator[Host]:
-        place = bare[0].backend().open()
-        assert isinstance(place, ShellHost)
-        yield place
-        place.close()
+    def connection(self, bare: tuple[Box, Path]) -> Iterator[Host]:
+        host = bare[0].backend().open()
+        assert isinstance(host, ShellHost)
+        yield host
+        host.close()
 
     @pytest.fixture(autouse=True)
     def _root(self, bare: tuple[Box, Path]) -> None:
         self.root = bare[1]
 
-    def transcribe(self, place: Host | Cluster, learner: LearnerRef) -> None:
-        assert isinstance(place, Host)
-        home = Home(self.root / place.folder(learner.home).lstrip("/"))
+    def transcribe(self, connection: Host | Cluster, learner: LearnerRef) -> None:
+        assert isinstance(connection, Host)
+        home = Home(self.root / connection.folder(learner.home).lstrip("/"))
         folder = home.job(learner.job_id).attempt(learner.attempt).learner(learner.learner)
         if folder.output.exists():
             transcriber = Transcriber(

@@ -11,7 +11,7 @@ from runners.conformance.suite import RunnerContract
 from runners.container.runner import ContainerRunner
 from runners.process.runner import ProcessRunner
 from tests.containers.images import DEBIAN
-from tests.runners.places import AgentsHere
+from tests.runners.local_hosts import AgentsHere
 from tests.ssh.conftest import Box
 
 
@@ -19,10 +19,10 @@ class OverSsh(AgentsHere, RunnerContract):
     """What both runners have in common."""
 
     @pytest.fixture
-    def place(self, box: Box) -> Iterator[Host]:
-        place = box.backend().open()
-        yield place
-        place.close()
+    def connection(self, box: Box) -> Iterator[Host]:
+        host = box.backend().open()
+        yield host
+        host.close()
 
 
 class TestProcesses(OverSsh):

@@ -165,7 +165,7 @@ def again(ground: Ground, job_id: str) -> list[Any]:
     place = LocalHost(ground.home)
     runner = ProcessRunner(place, home_uuid=ground.uuid)
     try:
-        return list(runner.store_again(LaunchRequest(attempt, whole.spec, row.owner, "", "")))
+        return list(runner.retry_upload(LaunchRequest(attempt, whole.spec, row.owner, "", "")))
     finally:
         runner.close()
         place.close()

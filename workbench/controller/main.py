@@ -21,7 +21,7 @@ from workbench.controller.runtime.log import ControllerLog
 from workbench.controller.runtime.login_server import LOGINS
 from workbench.controller.runtime.prewarm import prewarm
 from workbench.controller.runtime.server import ControllerServer, socket_path
-from workbench.controller.runtime.session_lender import share_session
+from workbench.controller.runtime.session_sharing import share_session
 from workbench.errors import CannotWrite, FabricError, TryAgain, UsageError
 from workbench.paths import Home, default_home
 from workbench.store.db.home_folder import refresh, require_home

@@ -45,7 +45,7 @@ def log_in(home: Home, options: BackendOptions, answer: Prompter, accept: Ask) -
         TryAgain: no controller could be told.
     """
     backend = load_backend(options)
-    kept = backend.kept_open()
+    kept = backend.session_options()
     if kept is not None and _log_in_there(home, kept, answer):
         # Whoever asked may reach the place from here too: the screens look at it themselves.
         CREDENTIALS.hold(_tell(home, "recall").get("answers") or {})

@@ -131,7 +131,7 @@ class LoginSessions:
                 options = BackendOptions(ref.backend, ref.type, ref.address, ref.options)
                 backend = load_backend(options)
                 shared = SHARED.open(ref, backend)
-            backend.get_to_know(shared.place)
+            backend.discover(shared.place)
         except FabricError as error:
             login.failure = error
         except Exception as error:  # a plug-in's; the person waits for a word

@@ -217,7 +217,7 @@ def bring_all(
         while job.path.is_dir() and mirrors.turn(runner, refs, 0.0):
             alive()
     if job.path.is_dir():
-        runner.bring_home(attempt, job)
+        runner.download(attempt, job)
 
 
 def learners_of(attempts: Iterable[AttemptRef]) -> list[LearnerRef]:
@@ -342,7 +342,7 @@ def fetch_stored(home: Home, job_id: str, runner: Runner) -> None:
         return
     job = home.job(job_id)
     if stored.is_folder:
-        runner.bring_folder(stored.results_path(job_id), job.results)
+        runner.download_folder(stored.results_path(job_id), job.results)
         return
     from workbench.controller.runtime.secrets import read_secrets
     from workbench.data.stores.transfer import StoreTransfer

@@ -96,8 +96,8 @@ def open_backend(options: BackendOptions) -> Backend:
         from backends.registry import load_backend
 
         return load_backend(options)
+    from workbench.controller.runtime.client_sessions import load_client_backend
     from workbench.controller.runtime.login_client import with_person
-    from workbench.controller.runtime.session_borrower import load_client_backend
     from workbench.paths import Home, default_home
     from workbench.services.backends import prompts
 

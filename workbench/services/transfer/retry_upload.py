@@ -113,7 +113,7 @@ def _from_backend(store: Store, job: JobDetail, report: Report) -> Sequence[Mapp
         with closing(open_backend(options).open()) as opened:
             runner = load_runner(place.runner)(opened, home_uuid=uuid)
             with closing(runner):
-                return runner.store_again(request)
+                return runner.retry_upload(request)
     except BackendUnreachable as error:
         if not any(_folders(store, row.id)):
             raise

@@ -204,7 +204,7 @@ def hosts(home: Home) -> Iterator[Finding]:
 
 
 def _ask(options: BackendOptions, found: dict[str, list[Finding]]) -> None:
-    from workbench.controller.runtime.session_borrower import load_client_backend
+    from workbench.controller.runtime.client_sessions import load_client_backend
 
     subject = f"place {options.name}"
     try:

@@ -72,7 +72,7 @@ def _leftover_folders(
 
 def _remove_folder(options: BackendOptions, job_id: str, ours: str) -> None:
     from runners.registry import load_runner
-    from workbench.controller.runtime.session_borrower import load_client_backend
+    from workbench.controller.runtime.client_sessions import load_client_backend
 
     with closing(load_client_backend(options).open()) as target:
         runner = load_runner("process")(target, home_uuid=ours)
@@ -118,7 +118,7 @@ def find_leftovers(store: Store, backend: str = "") -> FoundLeftovers:
 
 def _learners(store: Store, options: BackendOptions) -> Iterator[Leftover]:
     from runners.registry import load_runner
-    from workbench.controller.runtime.session_borrower import load_client_backend
+    from workbench.controller.runtime.client_sessions import load_client_backend
     from workbench.store.db.database import home_uuid
 
     ours = home_uuid(store.home)
@@ -182,7 +182,7 @@ def _why_left(store: Store, ref: LearnerRef) -> str:
 def _remove_learner(options: BackendOptions, runner_name: str, ref: LearnerRef) -> None:
     from runners.interface import AttemptRef, StopRequest
     from runners.registry import load_runner
-    from workbench.controller.runtime.session_borrower import load_client_backend
+    from workbench.controller.runtime.client_sessions import load_client_backend
 
     attempt = AttemptRef(ref.home, ref.job_id, ref.attempt, ref.learner)
     with closing(load_client_backend(options).open()) as target:

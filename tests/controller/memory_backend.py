@@ -1,4 +1,4 @@
-"""A place that is nothing but memory, with a runner that keeps every promise unless told to break some."""
+"""A backend that is nothing but memory, with a runner that keeps every promise unless told to break some."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ Key = tuple[str, int, int]
 
 
 @dataclass
-class MemoryPlace:
-    """The place itself: what is on it outlives runners and controllers."""
+class MemoryBackend:
+    """The backend itself: what is on it outlives runners and controllers."""
 
     cpus: float = 2.0
     slots: int = 0
@@ -122,34 +122,34 @@ class MemoryPlace:
 class _OpenMemory:
     lost = False
 
-    def __init__(self, place: MemoryPlace, home_uuid: str) -> None:
-        self._place = place
+    def __init__(self, backend: MemoryBackend, home_uuid: str) -> None:
+        self._backend = backend
         self._home_uuid = home_uuid
 
     def runner(self) -> Runner:
-        return MemoryRunner(self._place, home_uuid=self._home_uuid)
+        return MemoryRunner(self._backend, home_uuid=self._home_uuid)
 
     def in_use(self) -> str:
         return ""
 
-    def measure(self, place: str) -> CapacityMeasured:
-        found = self._place
+    def measure(self, backend: str) -> CapacityMeasured:
+        found = self._backend
         free = found.slots if found.free_slots is None else found.free_slots
-        return CapacityMeasured(place, Capacity(found.cpus, found.slots), free, "GPU 0 by somebody else")
+        return CapacityMeasured(backend, Capacity(found.cpus, found.slots), free, "GPU 0 by somebody else")
 
     def close(self) -> None:
         return
 
 
 class MemoryRunner(Runner):
-    """The runner of that place."""
+    """The runner of that backend."""
 
     name: ClassVar[str] = "memory"
     capabilities: ClassVar[Capabilities] = Capabilities(needs="host")
 
-    def __init__(self, place: MemoryPlace | Host | Cluster, *, home_uuid: str) -> None:
-        assert isinstance(place, MemoryPlace)
-        self.memory = place
+    def __init__(self, backend: MemoryBackend | Host | Cluster, *, home_uuid: str) -> None:
+        assert isinstance(backend, MemoryBackend)
+        self.memory = backend
         self.home_uuid = home_uuid
         self._told: dict[Key, LearnerStatus] = {}
         self._asked: set[AttemptRef] = set()

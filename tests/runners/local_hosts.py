@@ -1,4 +1,4 @@
-"""This machine as the suites reach it: directly, and at the other end of a pipe; and an agent's death."""
+"""Connections to this machine for the conformance suites: directly and over a pipe; and how an agent is killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from workbench.paths import Home
 class AgentsHere:
     """For suites whose agents are processes of this machine."""
 
-    def kill_agent(self, place: Host | Cluster, learner: LearnerRef) -> None:
+    def kill_agent(self, connection: Host | Cluster, learner: LearnerRef) -> None:
         """Kill a learner's agent, all of its processes at once."""
         marker = f"{learner.home}/{learner.job_id}/{learner.attempt}/{learner.learner}"
         agents = learners.markers("FABRIC_GUARD")[marker]
@@ -36,18 +36,18 @@ class OverLocalHost:
     """This machine directly."""
 
     @pytest.fixture
-    def place(self, home: Home) -> Iterator[Host]:
-        place = LocalHost(home)
-        yield place
-        place.close()
+    def connection(self, home: Home) -> Iterator[Host]:
+        host = LocalHost(home)
+        yield host
+        host.close()
 
 
 class OverPipeHost:
     """The same at the other end of a pipe."""
 
     @pytest.fixture
-    def place(self, tmp_path: Path) -> Iterator[Host]:
+    def connection(self, tmp_path: Path) -> Iterator[Host]:
         agent = archive.build(str(tmp_path / "agents"))
-        place = PipeHost([sys.executable, "-I", agent, "host"], root=str(tmp_path / "place"))
-        yield place
-        place.close()
+        host = PipeHost([sys.executable, "-I", agent, "host"], root=str(tmp_path / "place"))
+        yield host
+        host.close()

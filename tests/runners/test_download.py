@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backends.local.host import LocalHost
-from runners.shared.download import bring_folder
+from runners.shared.download import download_folder
 from workbench.learner.host.trees import list_tree
 from workbench.services.transfer.extract import receive_folder
 
@@ -26,7 +26,7 @@ CHAINS = [
 def test_links_that_lead_out_together_do_not_come_home(tmp_path: Path, links: Mapping[str, str]) -> None:
     _make(tmp_path / "there", {**links, "kept": "file"})
 
-    bring_folder(LocalHost(), str(tmp_path / "there"), tmp_path / "home" / "results")
+    download_folder(LocalHost(), str(tmp_path / "there"), tmp_path / "home" / "results")
 
     _lead_nowhere_out(tmp_path / "home" / "results")
     assert (tmp_path / "home" / "results" / "kept").read_text() == "content"
@@ -35,12 +35,12 @@ def test_links_that_lead_out_together_do_not_come_home(tmp_path: Path, links: Ma
 def test_a_link_does_not_lead_out_by_one_that_came_home_before(tmp_path: Path) -> None:
     there, here = tmp_path / "there", tmp_path / "home" / "results"
     _make(there, {"p/q/b": "../.."})
-    bring_folder(LocalHost(), str(there), here)
+    download_folder(LocalHost(), str(there), here)
     assert (here / "p" / "q" / "b").is_symlink()
     (there / "p" / "q" / "b").unlink()
     _make(there, {"x": "p/q/b/.."})
 
-    bring_folder(LocalHost(), str(there), here)
+    download_folder(LocalHost(), str(there), here)
 
     _lead_nowhere_out(here)
 
@@ -52,7 +52,7 @@ def test_a_folder_that_became_a_link_out_of_what_a_container_has_brings_nothing_
     (theirs / "f").write_text("secret")
     (state / "logs").symlink_to(theirs)
 
-    bring_folder(LocalHost(), str(state / "logs"), tmp_path / "home", within=str(state))
+    download_folder(LocalHost(), str(state / "logs"), tmp_path / "home", within=str(state))
 
     assert list((tmp_path / "home").iterdir()) == []
     assert list_tree(str(state / "logs"), str(state)) == {}
