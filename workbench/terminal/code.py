@@ -22,13 +22,12 @@ _agreed: set[Path] = set()
 """Of which code a person has said that all of it is taken: the jobs of a sweep do not ask again."""
 
 
-def taking_code(*, quiet: bool, asks: bool = True, scratch: Path | None = None) -> SnapshotOptions:
+def taking_code(*, quiet: bool, asks: bool = True) -> SnapshotOptions:
     """Return how code is taken where a person may sit at the terminal.
 
     Args:
         quiet: whether nothing is told.
         asks: whether that person may be asked.
-        scratch: where code is put that is only looked at; None puts it into the home.
     """
     from workbench.data.code.snapshot import SnapshotOptions
 
@@ -36,7 +35,6 @@ def taking_code(*, quiet: bool, asks: bool = True, scratch: Path | None = None) 
     return SnapshotOptions(
         agree=_agree if asks else plain.agree,
         progress=plain.progress if quiet else _CodeProgress(),
-        scratch=scratch,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import UnknownName, UsageError
@@ -18,10 +19,29 @@ CLUSTER = "k8s"
 """The kubeconfig's current context, without being configured."""
 
 
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """A runner that would have been preferred, and why it cannot be used."""
+
+    runner: str
+    reason: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenTarget:
+    """Where a job will run."""
+
+    target: TargetRef
+    notes: tuple[str, ...] = ()
+    """For the person who submits it."""
+    passed_over: tuple[PassedOver, ...] = ()
+
+
 def choose_target(
     name: str, runner: str, spec: JobSpec, *, context: str = "", namespace: str = ""
-) -> tuple[TargetRef, list[str]]:
-    """Choose the backend and the runner of a job; return them with notes for the person who submits it.
+) -> ChosenTarget:
+    """Choose the backend and the runner of a job.
 
     Args:
         name: a backend's name or address; empty takes the manifest's, else this machine.
@@ -38,7 +58,7 @@ def choose_target(
     from workbench.store.db.rows import TargetRef
 
     opened = open_backend(backend_options(name or spec.backend, context=context, namespace=namespace))
-    chosen, notes = _choose_runner(opened, runner or spec.runner, spec)
+    chosen, passed_over = _choose_runner(opened, runner or spec.runner, spec)
     if spec.gpus and (refusal := opened.why_not_gpus(spec.gpus * spec.learners)):
         raise refusal
     options = opened.frozen(chosen)
@@ -51,7 +71,7 @@ def choose_target(
         address=options.address,
         options=options.options,
     )
-    return target, notes
+    return ChosenTarget(target, _notes(target, passed_over, spec), passed_over)
 
 
 def _share_answers() -> None:
@@ -105,8 +125,8 @@ def open_backend(options: BackendOptions) -> Backend:
     return load_client_backend(options)
 
 
-def _choose_runner(backend: Backend, requested: str, spec: JobSpec) -> tuple[str, list[str]]:
-    from runners.registry import load_runner, runner_names
+def _choose_runner(backend: Backend, requested: str, spec: JobSpec) -> tuple[str, tuple[PassedOver, ...]]:
+    from runners.registry import runner_names
 
     options = backend.options
     offered = list(backend.runners())
@@ -129,32 +149,36 @@ def _choose_runner(backend: Backend, requested: str, spec: JobSpec) -> tuple[str
         )
     if requested and (refusal := backend.why_not(requested)):
         raise refusal
-    chosen, passed_over = (requested, None) if requested else _preferred(backend, offered, spec)
-    notes = []
-    if spec.image and not load_runner(chosen).capabilities.uses_image:
-        said = f"the image {spec.image} is not used: learners are plain processes at '{options.name}'"
-        notes.append(f"{said}, since {_reason(passed_over)}" if passed_over else said)
-    return chosen, notes
+    return (requested, ()) if requested else _preferred(backend, offered, spec)
 
 
-def _preferred(backend: Backend, offered: list[str], spec: JobSpec) -> tuple[str, FabricError | None]:
-    """Choose a runner that works now; return it, and why the first that uses images was passed over, if one was."""
+def _preferred(backend: Backend, offered: list[str], spec: JobSpec) -> tuple[str, tuple[PassedOver, ...]]:
+    """Choose the first runner that works now; return it with those that come before it and do not."""
     from runners.registry import load_runner
 
-    refusal = None
+    refusals: list[tuple[str, FabricError]] = []
     # A job that names no image has nothing to run in a container.
     for name in sorted(
         offered, key=lambda name: load_runner(name).capabilities.uses_image and not spec.image
     ):
         why_not = backend.why_not(name)
         if why_not is None:
-            return name, refusal
-        refusal = refusal or why_not
-    raise refusal or UsageError(f"no runner works at '{backend.options.name}'")
+            return name, tuple(PassedOver(each, error.message, error.hint) for each, error in refusals)
+        refusals.append((name, why_not))
+    raise refusals[0][1]
 
 
-def _reason(refusal: FabricError) -> str:
-    return refusal.message[:1].lower() + refusal.message[1:].rstrip(".")
+def _notes(target: TargetRef, passed_over: tuple[PassedOver, ...], spec: JobSpec) -> tuple[str, ...]:
+    from runners.registry import load_runner
+
+    if not spec.image or load_runner(target.runner).capabilities.uses_image:
+        return ()
+    note = f"the image {spec.image} is not used: learners are plain processes at '{target.backend}'"
+    return (f"{note}, since {_clause(passed_over[0].reason)}" if passed_over else note,)
+
+
+def _clause(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:].rstrip(".")
 
 
 def known_backends() -> list[str]:

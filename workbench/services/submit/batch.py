@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -36,17 +37,23 @@ class JobBatch:
         return len(self.options) == 1 and not self.label
 
     def prepare(
-        self, home: Home, *, launch: bool, taking: SnapshotOptions | None = None
+        self,
+        home: Home,
+        *,
+        launch: bool,
+        taking: SnapshotOptions | None = None,
+        cancel: threading.Event | None = None,
     ) -> list[JobSubmission]:
         """Prepare all jobs before any is submitted: a mistake in the last one starts none.
 
         With ``launch`` the jobs of a sweep get a number in their name, and only the first one keeps the notes
-        and warnings, which are the same for all. ``taking`` is how their code is taken.
+        and warnings, which are the same for all. ``taking`` is how their code is taken. Once ``cancel`` is set,
+        the call ends within a second.
 
         Raises:
             FabricError: as :func:`workbench.services.submit.prepare.prepare`.
         """
-        submissions = list(self._prepared(home, launch, taking))
+        submissions = list(self._prepared(home, launch, taking, cancel))
         if not self.label or not launch:
             return submissions
         total = len(submissions)
@@ -55,13 +62,21 @@ class JobBatch:
             for number, submission in enumerate(submissions, 1)
         ]
 
-    def _prepared(self, home: Home, launch: bool, taking: SnapshotOptions | None) -> Iterator[JobSubmission]:
+    def _prepared(
+        self,
+        home: Home,
+        launch: bool,
+        taking: SnapshotOptions | None,
+        cancel: threading.Event | None,
+    ) -> Iterator[JobSubmission]:
         from workbench.services.submit.dependencies import Parent
         from workbench.services.submit.prepare import prepare
 
         chain: dict[str, Parent] = {}
         for number, (options, job_id) in enumerate(zip(self.options, self.ids, strict=True)):
-            submission = prepare(options, home, launch=launch, chain=chain, job_id=job_id, taking=taking)
+            submission = prepare(
+                options, home, launch=launch, chain=chain, job_id=job_id, taking=taking, cancel=cancel
+            )
             if job_id is not None:
                 chain[self.names[number]] = Parent(
                     job_id, submission.loaded.spec, submission.target, submission.secrets

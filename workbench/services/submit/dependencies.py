@@ -50,13 +50,16 @@ def split_reference(text: str) -> tuple[str, str]:
     raise UsageError(f"after {text}: there is nothing such as '{mode}' to wait for", hint=hint)
 
 
-def with_parents(loaded: Loaded, home: Home, chain: Mapping[str, Parent]) -> tuple[Loaded, dict[str, str]]:
+def with_parents(
+    loaded: Loaded, home: Home, chain: Mapping[str, Parent], *, launch: bool
+) -> tuple[Loaded, dict[str, str]]:
     """Return a manifest with every job that it names by its id, and the credentials that it has from those.
 
     Args:
         loaded: the manifest.
         home: where those jobs are.
         chain: the jobs that are submitted together with this one, by name.
+        launch: whether the job will be submitted: the folder of results that it reads is made then.
 
     Raises:
         UnknownName: there is no such job.
@@ -78,7 +81,7 @@ def with_parents(loaded: Loaded, home: Home, chain: Mapping[str, Parent]) -> tup
         if store.type == JOB_STORE:
             parent = _parent(store.training_data, home, chain)
             _refuse_failed(parent, after.setdefault(parent.id, MODES[0]))
-            store, passed_on = results_of(store, number, parent, home)
+            store, passed_on = results_of(store, number, parent, home, launch=launch)
             credentials |= passed_on
         kept.append(store)
     spec = replace(
@@ -131,7 +134,9 @@ def _refuse_failed(parent: Parent, mode: str) -> None:
         )
 
 
-def results_of(asked: DataStore, number: int, parent: Parent, home: Home) -> tuple[DataStore, dict[str, str]]:
+def results_of(
+    asked: DataStore, number: int, parent: Parent, home: Home, *, launch: bool
+) -> tuple[DataStore, dict[str, str]]:
     """Return the store that one of type ``job`` stands for, and the credentials that it takes.
 
     Args:
@@ -139,6 +144,7 @@ def results_of(asked: DataStore, number: int, parent: Parent, home: Home) -> tup
         number: as above.
         parent: the job whose results are meant.
         home: where it is known.
+        launch: whether the folder is made where it is not there yet.
 
     Raises:
         UsageError: they lie in a volume.
@@ -147,8 +153,9 @@ def results_of(asked: DataStore, number: int, parent: Parent, home: Home) -> tup
     store = _store_of(parent)
     if store is None:
         folder = home.job(parent.id)
-        # What is checked before a launch is to be there, though the job has not begun.
-        folder.results.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if launch:
+            # A launch checks that it is there, and the other job may not have begun.
+            folder.results.mkdir(mode=0o700, parents=True, exist_ok=True)
         connection = {"path": str(folder.path)}
         return _read_only(asked, "host_path", connection, folder.results.name), {}
     connection, credentials = _passed_on(store, number, parent)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from workbench.job import JobId
     from workbench.manifest import Loaded
     from workbench.paths import Home
+    from workbench.services.backends.placement import PassedOver
     from workbench.services.submit.dependencies import Parent
     from workbench.spec import JobSpec
     from workbench.store.db.rows import TargetRef
@@ -69,6 +70,8 @@ class JobSubmission:
     """What was not committed to git."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    passed_over: tuple[PassedOver, ...] = ()
+    """Runners that would have been preferred."""
     job_id: JobId | None = None
     """Chosen beforehand for a job that others of its chain name; else the store chooses one."""
 
@@ -81,6 +84,7 @@ def prepare(
     chain: Mapping[str, Parent] = NO_CHAIN,
     job_id: JobId | None = None,
     taking: SnapshotOptions | None = None,
+    cancel: threading.Event | None = None,
 ) -> JobSubmission:
     """Prepare one job.
 
@@ -92,16 +96,39 @@ def prepare(
         chain: by name, the jobs that are submitted together with this one and before it.
         job_id: the job's id, where it is one of a chain.
         taking: how its code is taken; None asks nobody and shows no progress.
+        cancel: ends the call within a second once it is set, however large the code is and whoever does not answer.
 
     Raises:
+        Cancelled: ``cancel`` was set.
         UsageError: the options contradict each other.
         ManifestError: the manifest is invalid.
         InputMissing: the manifest, the code or a secret does not exist.
         UnknownName: there is no such backend or runner.
     """
+    from workbench.services.cancel import call
+
+    return call(
+        lambda: _prepare(
+            options, home, launch=launch, chain=chain, job_id=job_id, taking=taking, cancel=cancel
+        ),
+        cancel,
+    )
+
+
+def _prepare(
+    options: RunOptions,
+    home: Home,
+    *,
+    launch: bool,
+    chain: Mapping[str, Parent],
+    job_id: JobId | None,
+    taking: SnapshotOptions | None,
+    cancel: threading.Event | None,
+) -> JobSubmission:
     from workbench.config.secrets import find_secrets
     from workbench.controller.runtime.prewarm import request_prewarm
     from workbench.services.backends.placement import choose_target
+    from workbench.services.cancel import check_cancelled
     from workbench.services.submit import submit_environment
     from workbench.services.submit.credentials import (
         inline_secrets,
@@ -116,18 +143,22 @@ def prepare(
     git = _GitQuery(_likely_folder(options))
     git.start()
     manifest = read_manifest(options)
-    loaded, passed_on = with_parents(manifest, home, chain)
+    loaded, passed_on = with_parents(manifest, home, chain, launch=launch)
     inline = inline_secrets(loaded)
     loaded, alias_notes = ready_stores(loaded, home)
     loaded, credential_warnings = with_values(loaded)
-    target, notes = choose_target(
+    check_cancelled(cancel)
+    chosen = choose_target(
         options.backend, options.runner, loaded.spec, context=options.context, namespace=options.namespace
     )
+    target = chosen.target
+    check_cancelled(cancel)
     if launch and target.type == "ssh":
         request_prewarm(home, target)
     check_target(manifest, target, home, chain)
     check_folders([*options.data, *([options.results] if options.results else [])], target)
     check_stores(loaded.spec, target, home, launch=launch)
+    check_cancelled(cancel)
     if launch:
         refuse_unbuilt(loaded, target.runner)
     code = _code_of(options, loaded, home)
@@ -136,7 +167,7 @@ def prepare(
     packed = None
     if code:
         never, anyway = _files_with_passwords(loaded, inline, options), loaded.spec.code_anyway
-        packed = _pack(code, home, taking, never=never, anyway=anyway)
+        packed = _pack(code, home, taking, never=never, anyway=anyway, cancel=cancel)
     recorded = submit_environment.record(
         submit_environment.active_interpreter(), masked(options.argv, secrets.values()), passed
     )
@@ -159,7 +190,8 @@ def prepare(
         recorded=recorded,
         secrets=secrets,
         diff=diff,
-        notes=(*alias_notes, *notes),
+        notes=(*alias_notes, *chosen.notes),
+        passed_over=chosen.passed_over,
         warnings=tuple(warnings),
         job_id=job_id,
     )
@@ -185,19 +217,28 @@ def _files_with_passwords(loaded: Loaded, inline: Sequence[str], options: RunOpt
 
 
 def _pack(
-    code: Path, home: Home, taking: SnapshotOptions | None, *, never: Sequence[Path], anyway: bool
+    code: Path,
+    home: Home,
+    taking: SnapshotOptions | None,
+    *,
+    never: Sequence[Path],
+    anyway: bool,
+    cancel: threading.Event | None,
 ) -> Snapshot:
     from workbench.config import load_config
     from workbench.config.code import limits
     from workbench.data.code.bounds import USUAL, Bounds
     from workbench.data.code.snapshot import SnapshotOptions, take_snapshot
+    from workbench.services.cancel import cancellable
 
     if not code.exists():
         raise InputMissing(f"the code {code} is not there", hint="name a folder, a zip or a tar")
     size, files, seconds = limits(load_config().code)
     bounds = Bounds(size or USUAL.size_bytes, files or USUAL.files, seconds or USUAL.seconds)
+    taking = taking or SnapshotOptions()
+    progress = cancellable(taking.progress, cancel)
     return take_snapshot(
-        code, home, replace(taking or SnapshotOptions(), never=tuple(never), anyway=anyway, bounds=bounds)
+        code, home, replace(taking, never=tuple(never), anyway=anyway, bounds=bounds, progress=progress)
     )
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from runners.interface import LaunchPlan, Runner
+    from workbench.data.code.snapshot import SnapshotOptions
     from workbench.paths import Home
+    from workbench.services.backends.placement import PassedOver
+    from workbench.services.submit.batch import JobBatch
     from workbench.services.submit.prepare import JobSubmission
+    from workbench.store.db.rows import TargetRef
 
-PREVIEW_JOB = "training-previewed"
+PREVIEW_JOB: Final = "training-previewed"
 """Stands for the id that a real run is given."""
+PREVIEW_HOME: Final = "00000000-0000-0000-0000-000000000000"
+"""Stands for the uuid of a home that does not exist yet: a preview makes none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +29,16 @@ class SubmissionPreview:
 
     submission: JobSubmission
     plan: LaunchPlan
+
+    @property
+    def target(self) -> TargetRef:
+        """The backend and the runner that were chosen."""
+        return self.submission.target
+
+    @property
+    def passed_over(self) -> tuple[PassedOver, ...]:
+        """The runners that would have been preferred at that backend, each with the reason why it cannot be used."""
+        return self.submission.passed_over
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -60,13 +76,62 @@ class SubmissionPreview:
         }
 
 
-def preview(submission: JobSubmission, home: Home, scratch: Path | None = None) -> SubmissionPreview:
-    """Ask the runner at the job's target for its plan; ``scratch`` is where its code is, if not in the home.
+def preview_batch(
+    batch: JobBatch,
+    home: Home,
+    *,
+    taking: SnapshotOptions | None = None,
+    cancel: threading.Event | None = None,
+) -> tuple[SubmissionPreview, ...]:
+    """Prepare the jobs of a batch and preview them. Nothing is kept: the code is packed into a temporary folder.
+
+    Args:
+        batch: the jobs.
+        home: where other jobs are known.
+        taking: how their code is taken; None asks nobody and shows no progress.
+        cancel: ends the call within a second once it is set.
 
     Raises:
+        Cancelled: ``cancel`` was set.
+        FabricError: as :func:`workbench.services.submit.prepare.prepare` and :func:`preview`.
+    """
+    from tempfile import TemporaryDirectory
+
+    from workbench.data.code.snapshot import SnapshotOptions
+
+    with TemporaryDirectory(prefix="fabric-plan-", ignore_cleanup_errors=True) as folder:
+        scratch = Path(folder)
+        taking = replace(taking or SnapshotOptions(), scratch=scratch)
+        submissions = batch.prepare(home, launch=False, taking=taking, cancel=cancel)
+        return tuple(preview(each, home, scratch, cancel=cancel) for each in submissions)
+
+
+def preview(
+    submission: JobSubmission,
+    home: Home,
+    scratch: Path | None = None,
+    *,
+    cancel: threading.Event | None = None,
+) -> SubmissionPreview:
+    """Ask the runner at the job's target for its plan; the home keeps nothing of it.
+
+    Args:
+        submission: the job.
+        home: where it would be started from.
+        scratch: where its code is, if not in the home.
+        cancel: ends the call within a second once it is set, also while the backend does not answer.
+
+    Raises:
+        Cancelled: ``cancel`` was set.
         LaunchRefused: the job could never be started like that.
         BackendUnreachable: the backend does not answer.
     """
+    from workbench.services.cancel import call
+
+    return call(lambda: SubmissionPreview(submission, _plan(submission, home, scratch)), cancel)
+
+
+def _plan(submission: JobSubmission, home: Home, scratch: Path | None) -> LaunchPlan:
     from backends.contract.host import BackendOptions
     from runners.interface import AttemptRef, LaunchRequest
     from runners.registry import load_runner
@@ -76,8 +141,9 @@ def preview(submission: JobSubmission, home: Home, scratch: Path | None = None) 
     from workbench.store.jobs import who_am_i
 
     target, code = submission.target, submission.code
+    uuid = home_uuid(home) if home.identity.is_file() else PREVIEW_HOME
     request = LaunchRequest(
-        attempt=AttemptRef(home_uuid(home), PREVIEW_JOB, 1, submission.loaded.spec.learners),
+        attempt=AttemptRef(uuid, PREVIEW_JOB, 1, submission.loaded.spec.learners),
         spec=submission.loaded.spec,
         owner=who_am_i(),
         code_hash=code.code_hash if code else "",
@@ -86,9 +152,9 @@ def preview(submission: JobSubmission, home: Home, scratch: Path | None = None) 
     )
     options = BackendOptions(target.backend, target.type, target.address, target.options)
     with closing(open_backend(options).open()) as opened:
-        runner: Runner = load_runner(target.runner)(opened, home_uuid=home_uuid(home))
+        runner: Runner = load_runner(target.runner)(opened, home_uuid=uuid)
         with closing(runner):
-            return SubmissionPreview(submission, runner.plan(request))
+            return runner.plan(request)
 
 
 def refuse_loss(submission: JobSubmission, home: Home) -> None:

@@ -196,7 +196,8 @@ def _moved(store: Store, row: JobRow, backend: str, runner: str) -> tuple[Mappin
     if not backend and not runner:
         return {}, ()
     spec = detail(store, row.id).spec
-    target, notes = choose_target(backend or row.place.backend, runner, spec)
+    chosen = choose_target(backend or row.place.backend, runner, spec)
+    target = chosen.target
     stays = (target.type, target.address) == (row.place.type, row.place.address)
     if not stays and not any(each.training_results for each in spec.data_stores):
         raise UsageError(
@@ -204,4 +205,4 @@ def _moved(store: Store, row: JobRow, backend: str, runner: str) -> tuple[Mappin
             hint="`fabric resume` without --backend continues it there; for the next job, set"
             " training_results in data_stores",
         )
-    return {"place": asdict(target)}, notes
+    return {"place": asdict(target)}, chosen.notes

@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.cli.framework.declare import command
@@ -38,14 +37,11 @@ def plan(options: RunOptions, json: Json = False) -> int:
 def print_previews(batch: JobBatch, *, json: bool) -> int:
     """Print what the jobs of a batch would start; one job as one document, several as a list."""
     from workbench.paths import Home, default_home
-    from workbench.services.submit.preview import preview
+    from workbench.services.submit.preview import preview_batch
     from workbench.terminal.code import taking_code
 
-    home = Home(default_home())
-    with scratch_folder() as scratch:
-        taking = taking_code(quiet=False, scratch=scratch)
-        submissions = batch.prepare(home, launch=False, taking=taking)
-        previews = [preview(submission, home, scratch) for submission in submissions]
+    with exit_on_signals():
+        previews = preview_batch(batch, Home(default_home()), taking=taking_code(quiet=False))
     if json:
         from workbench.terminal.json_output import print_document
 
@@ -57,12 +53,8 @@ def print_previews(batch: JobBatch, *, json: bool) -> int:
 
 
 @contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """Give a folder for code that is only looked at: a plan leaves the home as it is.
-
-    It goes away when the process is asked to end, too.
-    """
-    from tempfile import TemporaryDirectory
+def exit_on_signals() -> Iterator[None]:
+    """Let SIGTERM and a hang-up end the process as an exit does, so that temporary folders are removed."""
 
     def leave(number: int, _: object) -> None:
         sys.exit(128 + number)
@@ -71,8 +63,7 @@ def scratch_folder() -> Iterator[Path]:
     for each in ends:
         signal.signal(each, leave)
     try:
-        with TemporaryDirectory(prefix="fabric-plan-") as folder:
-            yield Path(folder)
+        yield
     finally:
         for each in ends:
             signal.signal(each, signal.SIG_DFL)

@@ -1,0 +1,194 @@
+"""A preview: what a job would start, left at once when nobody waits for it, and nothing written."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from workbench.data.code.snapshot import SnapshotOptions
+from workbench.errors import PlaceUnreachable
+from workbench.paths import Home
+from workbench.services.cancel import Cancelled, call
+from workbench.services.submit.batch import read_batch
+from workbench.services.submit.options import RunOptions
+from workbench.services.submit.prepare import prepare
+from workbench.services.submit.preview import preview_batch
+
+CHAIN = """\
+name: one
+framework: {command: "true"}
+---
+name: two
+framework: {command: "true"}
+data_stores:
+  - {id: earlier, type: job, training_data: {container: one}}
+"""
+ADDRESSED = """\
+name: reader
+framework: {command: "true"}
+data_stores:
+  - id: lab
+    type: s3_datastore
+    training_data: {container: pictures}
+    connection: {auth_url: "http://127.0.0.1:9", user_name: "${USER_NAME}", password: "${USER_NAME}"}
+"""
+SOON_SECONDS = 1.5
+"""A second, and what a loaded machine needs."""
+
+
+@pytest.fixture
+def code(clean_environment: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with code, which is the working folder; temporary folders lie in one that is empty."""
+    folder, temporary = clean_environment / "code", clean_environment / "temporary"
+    folder.mkdir()
+    temporary.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    return folder
+
+
+class CancelTime:
+    """Sets the event when the work is under way, and knows how long ago that was."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self._set_at = 0.0
+
+    def set(self) -> None:
+        if not self.event.is_set():
+            self._set_at = time.monotonic()
+            self.event.set()
+
+    def seconds_ago(self) -> float:
+        assert self.event.is_set()
+        return time.monotonic() - self._set_at
+
+
+@pytest.fixture
+def silent_host() -> Iterator[socket.socket]:
+    """A port that takes connections, where nobody ever says a word."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        yield server
+
+
+def test_a_large_code_folder_is_left_within_a_second_and_leaves_nothing_behind(
+    code: Path, home: Home
+) -> None:
+    for number in range(9):
+        with (code / f"{number}.bin").open("wb") as stream:
+            stream.truncate(100_000_000)
+    cancel = CancelTime()
+    steps: list[str] = []
+
+    def progress(step: str, *_: int) -> None:
+        steps.append(step)
+        cancel.set()
+
+    with pytest.raises(Cancelled):
+        preview_batch(
+            read_batch(RunOptions(command=("true",))),
+            home,
+            taking=SnapshotOptions(progress=progress),
+            cancel=cancel.event,
+        )
+
+    assert cancel.seconds_ago() < SOON_SECONDS
+    assert steps == ["read"]
+    assert list(Path(tempfile.gettempdir()).iterdir()) == []
+    assert not home.path.exists()
+
+
+def test_a_host_that_does_not_answer_is_left_within_a_second(
+    home: Home, code: Path, silent_host: socket.socket
+) -> None:
+    cancel = CancelTime()
+    address = f"ssh://nobody@127.0.0.1:{silent_host.getsockname()[1]}"
+
+    def wait_for_client() -> None:
+        with closing(silent_host.accept()[0]) as connection:
+            cancel.set()
+            connection.recv(1 << 16)
+            ended.wait(60)
+
+    ended = threading.Event()
+    threading.Thread(target=wait_for_client, daemon=True).start()
+    try:
+        with pytest.raises(Cancelled):
+            preview_batch(
+                read_batch(RunOptions(command=("true",), backend=address)), home, cancel=cancel.event
+            )
+        assert cancel.seconds_ago() < SOON_SECONDS
+    finally:
+        ended.set()
+
+
+def test_a_store_that_does_not_answer_is_left_within_a_second(
+    home: Home, code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code / "m.yml").write_text(ADDRESSED)
+    monkeypatch.setenv("USER_NAME", "me")
+    cancel, ended = CancelTime(), threading.Event()
+
+    def stall(*_: object, **__: object) -> socket.socket:
+        cancel.set()
+        ended.wait(60)
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "create_connection", stall)
+    try:
+        with pytest.raises(Cancelled):
+            prepare(RunOptions(manifest="m.yml"), home, launch=True, cancel=cancel.event)
+        assert cancel.seconds_ago() < SOON_SECONDS
+    finally:
+        ended.set()
+
+
+def test_what_was_cancelled_before_does_not_begin(home: Home, code: Path) -> None:
+    cancel = threading.Event()
+    cancel.set()
+
+    with pytest.raises(Cancelled):
+        call(lambda: pytest.fail("it began"), cancel)
+
+
+def test_without_being_cancelled_result_and_failure_are_the_functions_own() -> None:
+    def fail() -> None:
+        raise PlaceUnreachable("nobody answers")
+
+    assert call(lambda: threading.current_thread().name, threading.Event()) == "cancellable"
+    with pytest.raises(PlaceUnreachable, match="nobody answers"):
+        call(fail, threading.Event())
+
+
+def test_a_preview_writes_nothing_not_even_the_folder_of_another_jobs_results(home: Home, code: Path) -> None:
+    (code / "m.yml").write_text(CHAIN)
+
+    one, two = preview_batch(read_batch(RunOptions(manifest="m.yml")), home, cancel=threading.Event())
+
+    assert (one.submission.loaded.spec.name, two.submission.loaded.spec.name) == ("one", "two")
+    assert list(home.path.rglob("*")) == []
+    assert list(Path(tempfile.gettempdir()).iterdir()) == []
+
+
+def test_a_preview_names_the_target_and_why_a_runner_was_passed_over(home: Home, code: Path) -> None:
+    (chosen,) = preview_batch(read_batch(RunOptions(command=("true",), image="python:3.11")), home)
+    (requested,) = preview_batch(
+        read_batch(RunOptions(command=("true",), image="python:3.11", runner="process")), home
+    )
+
+    assert (chosen.target.backend, chosen.target.runner) == ("local", "process")
+    (passed_over,) = chosen.passed_over
+    assert passed_over.runner == "container"
+    reason = passed_over.reason.rstrip(".")
+    assert chosen.submission.notes == (
+        f"the image python:3.11 is not used: learners are plain processes at 'local',"
+        f" since {reason[0].lower()}{reason[1:]}",
+    )
+    assert requested.passed_over == ()
