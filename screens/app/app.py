@@ -191,7 +191,7 @@ class FabricApp(AppActions):
         """Ask for what a place wants typed, where a job waits for that."""
         for job in self.open_jobs:
             if job.reason.text.startswith(NEEDS_LOGIN):
-                place = job.place
+                place = job.target
                 self.logins.offer(BackendOptions(place.backend, place.type, place.address, place.options))
 
     def on_person_asked(self, asked: PersonAsked) -> None:

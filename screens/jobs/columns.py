@@ -65,7 +65,7 @@ class JobColumn:
 
 
 def _backend(line: Line) -> Cell:
-    return Cell(formats.printable(line.job.place.backend))
+    return Cell(formats.printable(line.job.target.backend))
 
 
 def _state(line: Line) -> Cell:
@@ -136,7 +136,7 @@ COLUMNS: Final = (
     JobColumn("name", 0, lambda line: Cell(formats.printable(line.job.name)), sort="name"),
     JobColumn("id", 9, lambda line: Cell(short_id(line.job.id), "dim"), sort="submitted"),
     JobColumn("place", 8, _backend, "left", "place", 70, shown_title="backend"),
-    JobColumn("runner", 9, lambda line: Cell(line.job.place.runner, "dim"), from_width=130),
+    JobColumn("runner", 9, lambda line: Cell(line.job.target.runner, "dim"), from_width=130),
     JobColumn("gpus", 4, lambda line: Cell(str(line.job.gpus or "")), "right", "gpus", 110),
     JobColumn("step", 7, _step, "right", "", 62),
     JobColumn("step/s", 7, _rate, "right", "", 135),

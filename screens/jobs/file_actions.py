@@ -66,7 +66,7 @@ class FileActions(BaseScreen):
         if not is_open(job):
             self.fabric.show_message(f"{formats.printable(job.name)} is not running", "warning")
         elif not _has_shell(job):
-            self.fabric.show_message(f"the runner {job.place.runner} does not support shells", "warning")
+            self.fabric.show_message(f"the runner {job.target.runner} does not support shells", "warning")
         elif job.learners > 1:
             self.fabric.ask_line("shell in learner", "1", (), partial(self._shell, job))
         else:
@@ -211,7 +211,7 @@ class FileActions(BaseScreen):
 def _has_shell(job: JobRow) -> bool:
     from runners.registry import load_runner
 
-    return load_runner(job.place.runner).capabilities.shell
+    return load_runner(job.target.runner).capabilities.shell
 
 
 def _opener() -> str | None:

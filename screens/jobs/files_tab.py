@@ -38,7 +38,7 @@ def native_plan(home: Home, job_id: str) -> Content:
 
     with Store.open(home) as store:
         job = detail(store, job_id)
-    uuid, place = home_uuid(home), job.row.place
+    uuid, place = home_uuid(home), job.row.target
     request = LaunchRequest(
         attempt=AttemptRef(uuid, job.row.id, job.row.attempt, job.spec.learners),
         spec=job.spec,
@@ -88,7 +88,7 @@ class FilesTab(JobActions):
     def read_files(self) -> None:
         """Read what is here; what is elsewhere is asked for once, and again by opening the tab again."""
         folder = self.fabric.home.job(self.job_id)
-        if self.job is not None and self.job.place.type == "local":
+        if self.job is not None and self.job.target.type == "local":
             self.fabric.reader.watch(self, "files", found_files(folder), counters=None, every_seconds=3.0)
             return
         home, job_id = self.fabric.home, self.job_id

@@ -140,7 +140,7 @@ def _what(row: JobRow, spec: JobSpec) -> list[Content]:
                 ("setup", spec.setup),
                 ("framework", f"{spec.framework.name} {spec.framework.version}".strip()),
                 ("image", spec.image),
-                ("backend", f"{row.place.backend} ({row.place.type}), runner {row.place.runner}"),
+                ("backend", f"{row.target.backend} ({row.target.type}), runner {row.target.runner}"),
                 ("resources", ", ".join(asked)),
                 ("params", params),
                 ("python", spec.python),

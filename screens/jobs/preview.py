@@ -179,7 +179,7 @@ class Preview(CachedStyle, can_focus=True):
     def _head(self, job: JobRow, width: int) -> list[Strip]:
         look = status.look(job.state)
         seconds = run_seconds(job, self._now_us)
-        facts = [str(look), short_id(job.id), formats.printable(job.place.backend)]
+        facts = [str(look), short_id(job.id), formats.printable(job.target.backend)]
         if seconds is not None:
             facts.append(formats.duration(seconds))
         if job.exit_code is not None and job.state in TERMINAL:

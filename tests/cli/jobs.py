@@ -40,7 +40,7 @@ def add_job(
         spec=spec,
         manifest_text=f"name: {name}\n",
         origins={"name": "manifest.yml:1", "learners": "default"},
-        place=place,
+        target=place,
         code_hash="",
         recorded=recorded or {},
     )

@@ -29,7 +29,7 @@ def test_a_reason_that_begins_as_the_line_does_is_not_said_twice(
         name="digits",
         state=state,
         reason=Reason(reason),
-        place=TargetRef("local", "local", "process"),
+        target=TargetRef("local", "local", "process"),
         owner="ada",
         submitted_us=1,
         changed_us=1,

@@ -65,7 +65,7 @@ class Bench:
         secrets = keys.pop("secret_values", {})
         spec = JobSpec(name="test", framework=Framework(command="true"), secrets=tuple(secrets), **keys)
         submission = Submission(
-            spec=spec, manifest_text="", origins={}, place=MEMORY, code_hash="", recorded={}, secrets=secrets
+            spec=spec, manifest_text="", origins={}, target=MEMORY, code_hash="", recorded={}, secrets=secrets
         )
         row = submit(self.store, submission, origin="test")
         self.wake()

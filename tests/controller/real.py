@@ -56,7 +56,7 @@ class Ground:
             spec=spec,
             manifest_text="",
             origins={},
-            place=place,
+            target=place,
             code_hash=code_hash,
             recorded=recorded,
             secrets=secrets,

@@ -25,7 +25,7 @@ SUBMISSION = Submission(
     ),
     manifest_text="name: digits\n",
     origins={"name": "manifest.yml:1"},
-    place=LOCAL,
+    target=LOCAL,
     code_hash="abc",
     recorded={"python": "/usr/bin/python3", "environment": {"PATH": "/usr/bin"}},
     secrets={"TOKEN": "hunter2"},

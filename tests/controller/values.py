@@ -60,7 +60,7 @@ def row(state: State = State.PROCESSING, intent: Intent = Intent.NONE, **how: An
     """A job's row."""
     values: dict[str, Any] = {
         "id": JOB, "seq": 1, "name": "test", "state": state, "reason": Reason(""), "intent": intent,
-        "place": LOCAL, "owner": "me", "submitted_us": 1, "changed_us": 1, "learners": 1, "gpus": 0, "cpus": None,
+        "target": LOCAL, "owner": "me", "submitted_us": 1, "changed_us": 1, "learners": 1, "gpus": 0, "cpus": None,
         "memory_bytes": None, "labels": {}, "tags": (), "revision": 1,
     }  # fmt: skip
     return JobRow(**{**values, **how})

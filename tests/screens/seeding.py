@@ -56,7 +56,7 @@ def add_job(
         id=job_id(number),
         name=name,
         reason=Reason("waits for the controller"),
-        place=TargetRef(backend, "local", "process"),
+        target=TargetRef(backend, "local", "process"),
         owner="ada",
         submitted_us=submitted,
         changed_us=submitted,

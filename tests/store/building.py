@@ -31,7 +31,7 @@ def make_detail(
         id=new_job_id(),
         name=name,
         reason=Reason("waits for the controller"),
-        place=TargetRef(backend, "local", "process", options={"machine": "one"}),
+        target=TargetRef(backend, "local", "process", options={"machine": "one"}),
         owner=owner,
         submitted_us=SUBMITTED_US,
         changed_us=SUBMITTED_US,

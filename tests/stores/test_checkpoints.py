@@ -125,7 +125,7 @@ def test_a_job_halted_here_goes_on_over_ssh_from_its_checkpoint(ground: Ground, 
 
     ground.prints(job_id, "saved", attempt=2)
     assert "found ['step-001', 'step-002', 'step-003']" in ground.output(job_id, attempt=2)
-    assert ground.row(job_id).place == place
+    assert ground.row(job_id).target == place
     ground.ask(job_id, "halt")
     ground.ends(job_id, attempt=2)
     stored = s3.results(job_id) / "_checkpoints"

@@ -136,7 +136,7 @@ def _suite(report: JobReport) -> str:
         errors=str(errors),
         time=_seconds(report),
         timestamp=(iso(row.submitted_us) or "").removesuffix("Z"),
-        hostname=row.place.backend,
+        hostname=row.target.backend,
     )
     pairs = [("id", row.id), ("state", row.state), ("results", report.results)]
     pairs += [(each.name, number(each.last)) for each in report.series if each.learner == 1]
@@ -202,7 +202,7 @@ def _section(report: JobReport) -> Iterator[str]:
     yield f"| exit code | {report.exit_code} |"
     if row.started_us and row.ended_us:
         yield f"| ran | {duration((row.ended_us - row.started_us) / MICROSECONDS)} |"
-    yield f"| backend | {_cell(row.place.backend)}, as {row.place.runner} |"
+    yield f"| backend | {_cell(row.target.backend)}, as {row.target.runner} |"
     if row.attempt > 1:
         yield f"| attempts | {row.attempt} |"
     yield ""

@@ -254,7 +254,7 @@ class ActionExecutor:
         tracked.stepped(row)
 
     def _place(self, tracked: TrackedJob) -> BackendWorker:
-        return self._context.place(tracked.row.place)
+        return self._context.place(tracked.row.target)
 
 
 def random_share() -> float:

@@ -79,7 +79,7 @@ class ControllerContext:
     def add(self, tracked: TrackedJob) -> None:
         """Look after a job from now on."""
         self.jobs[tracked.row.id] = tracked
-        self.at.setdefault(target_key(tracked.row.place), {})[tracked.row.id] = tracked
+        self.at.setdefault(target_key(tracked.row.target), {})[tracked.row.id] = tracked
 
     def watch(self, tracked: TrackedJob) -> None:
         """Update which attempts of a job its target's worker observes."""
@@ -89,15 +89,15 @@ class ControllerContext:
         look = self.looks.get(tracked.row.id)
         if look is not None and look.attempt != tracked.row.attempt:
             attempts.add(tracked.attempt_before)
-        self.place(tracked.row.place).watch(tracked.row.id, attempts)
+        self.place(tracked.row.target).watch(tracked.row.id, attempts)
 
     def drop(self, tracked: TrackedJob) -> None:
         """Forget an open job; the store still has it."""
         job_id = tracked.row.id
-        for kept in (self.jobs, self.orders, self.looks, self.at.get(target_key(tracked.row.place), {})):
+        for kept in (self.jobs, self.orders, self.looks, self.at.get(target_key(tracked.row.target), {})):
             kept.pop(job_id, None)
         self.journals.drop(job_id)
-        self.place(tracked.row.place).watch(job_id, set())
+        self.place(tracked.row.target).watch(job_id, set())
 
     def jobs_changed(self) -> None:
         """Have the queue and the open requests looked at again."""

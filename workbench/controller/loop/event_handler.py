@@ -149,7 +149,7 @@ class EventHandler:
             case Operation.LAUNCH:
                 self._note(tracked, event.notes)
                 if tracked.launched(self._context.now()):
-                    self._context.place(tracked.row.place).look()
+                    self._context.place(tracked.row.target).look()
                 self._context.orders.pop(tracked.row.id, None)
             case Operation.STOP if event.attempt == tracked.attempt:
                 times = 1 if tracked.stop_sent is None else tracked.stop_sent.times + 1
@@ -224,7 +224,7 @@ class EventHandler:
         place = self._context.places[event.place]
         for ref in event.learners:
             row = job(self._context.store, ref.job_id)
-            if row is None or ref.home != row.place.home(self._context.uuid):
+            if row is None or ref.home != row.target.home(self._context.uuid):
                 continue
             over = ref.attempt < row.attempt or (ref.attempt == row.attempt and row.state in TERMINAL)
             if row.deleted_us is None and not over:
@@ -251,4 +251,4 @@ def _away(tracked: TrackedJob, why: str) -> str:
         return why
     # A time of its own for each try would be another reason each time, and written down.
     again = f"next try within {RETRY_LONGEST_SECONDS:g} s"
-    return f"{tracked.row.place.backend} cannot be reached: {why.rstrip('.')}; {again}"
+    return f"{tracked.row.target.backend} cannot be reached: {why.rstrip('.')}; {again}"

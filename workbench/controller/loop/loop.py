@@ -271,7 +271,7 @@ class Loop:
         elif (row.attempt, row.state) != (tracked.row.attempt, tracked.row.state):
             self._context.drop(tracked)
             self._track(row)
-            self._context.place(row.place).look()
+            self._context.place(row.target).look()
         return set()
 
     def _track(self, row: JobRow) -> TrackedJob:
@@ -283,7 +283,7 @@ class Loop:
             self._log.say(f"{row.id}: {error}")
             spec = JobSpec(name=row.name, learners=row.learners, gpus=row.gpus, cpus=row.cpus)
         known = learners(context.store, row.id, row.attempt)
-        tracked = TrackedJob.load(row, spec, row.place.home(context.uuid), known)
+        tracked = TrackedJob.load(row, spec, row.target.home(context.uuid), known)
         tracked.draw = random_share()
         if row.next_try_us is not None:
             # A clock that jumped must not make it wait for ever.
@@ -291,7 +291,7 @@ class Loop:
             longest = backoff_seconds(row.restarts + row.platform_restarts, 1.0)
             tracked.not_before = context.now() + min(left, longest)
         context.add(tracked)
-        place = context.place(row.place)
+        place = context.place(row.target)
         self._sweep_at.setdefault(place.key, context.now() + SWEEP_AFTER_SECONDS)
         if tracked.is_launched:
             context.journals.follow(row.id, row.attempt, spec.learners)
@@ -326,7 +326,7 @@ class Loop:
         """Have machines stopped that idle; return when the next one is due."""
         if not self._context.places:
             return None
-        open_at = {(job.row.place.type, job.row.place.address) for job in self._context.jobs.values()}
+        open_at = {(job.row.target.type, job.row.target.address) for job in self._context.jobs.values()}
         due = [
             place.tend(busy=(place.ref.type, place.ref.address) in open_at)
             for place in self._context.places.values()

@@ -165,7 +165,7 @@ class JobQueue:
         looks = [at for tracked in ready if tracked.busy and (at := tracked.busy_until) is not None]
         away = [tracked for tracked in ready if tracked.away]
         if known is None or away or any(at <= now for at in looks):
-            looks.append(self._measure(self._context.place(ready[0].row.place)))
+            looks.append(self._measure(self._context.place(ready[0].row.target)))
         times += looks
         for tracked in away:
             tracked.verdict = None
@@ -206,5 +206,5 @@ def _sent_back(tracked: TrackedJob, now: float) -> QueueVerdict:
 
 
 def _machine(tracked: TrackedJob) -> str:
-    place = tracked.row.place
+    place = tracked.row.target
     return f"{place.type} {place.address or place.backend}"

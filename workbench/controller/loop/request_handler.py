@@ -74,7 +74,7 @@ class RequestHandler:
                         request.origin,
                         restarts=0,
                         platform_restarts=0,
-                        place=_place_of(request),
+                        target=_place_of(request),
                         changed=request.payload.get("changed"),
                     )
                     settle_request(store, request.id, DONE)

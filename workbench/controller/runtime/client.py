@@ -48,7 +48,7 @@ class Submission:
     manifest_text: str
     """As the user wrote it, secrets struck out."""
     origins: Mapping[str, str]
-    place: TargetRef
+    target: TargetRef
     code_hash: str
     """Empty when the job has no code."""
     recorded: Mapping[str, Any]
@@ -135,7 +135,7 @@ def _detail(job_id: JobId, submission: Submission, who: str) -> JobDetail:
         id=job_id,
         name=spec.name,
         reason=Reason("was submitted"),
-        place=submission.place,
+        target=submission.target,
         owner=who.partition("@")[0],
         submitted_us=now,
         changed_us=now,

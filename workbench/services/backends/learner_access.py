@@ -46,12 +46,12 @@ def reached(
     from workbench.store.db.database import home_uuid
 
     with store_with(job, steers=steers) as (store, row):
-        uuid, home = row.place.home(home_uuid(store.home)), store.home
+        uuid, home = row.target.home(home_uuid(store.home)), store.home
     if learner > row.learners:
         raise UsageError(f"the job has {row.learners} learners, there is no learner {learner}")
     if attempt is not None and not 1 <= attempt <= row.attempt:
         raise UsageError(f"the job has {row.attempt} attempts, there is no attempt {attempt}")
-    place = row.place
+    place = row.target
     options = BackendOptions(place.backend, place.type, place.address, place.options)
     with closing(open_backend(options).open()) as opened:
         runner: Runner = load_runner(place.runner)(opened, home_uuid=uuid)

@@ -168,7 +168,7 @@ def _compared(
 def _settings(job: JobRecord) -> dict[str, Any]:
     from workbench.services.inspect.settings import job_settings
 
-    place = job.row.place
+    place = job.row.target
     return {
         "place": place.backend,
         "runner": place.runner,

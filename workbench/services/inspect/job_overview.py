@@ -207,9 +207,9 @@ def port_forward_command(row: JobRow, spec: JobSpec) -> str:
     """Return the command that brings the first learner's ports here; empty where it has none, or is no pod."""
     from workbench.job import attempt_stem
 
-    if not spec.ports or row.place.runner != "pod":
+    if not spec.ports or row.target.runner != "pod":
         return ""
-    options = {"kubeconfig": "", "context": "", "namespace": "", **row.place.options}
+    options = {"kubeconfig": "", "context": "", "namespace": "", **row.target.options}
     command = ["kubectl"]
     command += [
         f"--{name}={options[name]}" for name in ("kubeconfig", "context", "namespace") if options[name]

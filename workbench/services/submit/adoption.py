@@ -94,7 +94,7 @@ def adopt(store: Store, found: AdoptableJob, *, watch: bool) -> list[str]:
         spec=spec,
         manifest_text="",
         origins={},
-        place=target,
+        target=target,
         code_hash=found.code_hash,
         recorded=found.recorded,
         job_id=JobId(found.job_id),

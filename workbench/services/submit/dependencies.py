@@ -120,7 +120,7 @@ def _parent(name: str, home: Home, chain: Mapping[str, Parent]) -> Parent:
 
         close = nearest(name, chain)
         raise UnknownName(error.message, hint=f"did you mean {close}?" if close else error.hint) from None
-    return Parent(JobId(row.id), spec, row.place, read_secrets(home, row.id), row)
+    return Parent(JobId(row.id), spec, row.target, read_secrets(home, row.id), row)
 
 
 def _refuse_failed(parent: Parent, mode: str) -> None:

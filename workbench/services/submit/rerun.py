@@ -59,7 +59,7 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
 
     old = job.recorded
     python = str(old.get("python") or submit_environment.active_interpreter())
-    if job.row.place.type == "local" and not Path(python).exists():
+    if job.row.target.type == "local" and not Path(python).exists():
         raise InputMissing(
             f"the interpreter of {short_id(job.row.id)} no longer exists: {python}",
             hint="`fabric run` with its manifest takes the one that is active now",
@@ -74,7 +74,7 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
     recorded = submit_environment.record(python, list(argv), old.get("environment") or {})
     kept = {key: old[key] for key in ("git", "code", "seed", "cwd") if key in old}
     data = recorded_data(store.home.job(job.row.id), job.row.attempt)
-    recorded |= data_limit(job.spec, job.row.place.backend)
+    recorded |= data_limit(job.spec, job.row.target.backend)
     recorded |= {**kept, "rerun_of": job.row.id, **({"data": dict(data)} if data else {})}
     loaded = Loaded(
         spec=replace(job.spec, name=name) if name else job.spec,
@@ -86,7 +86,7 @@ def prepare_rerun(store: Store, job: JobDetail, *, name: str, argv: Sequence[str
     )
     return JobSubmission(
         loaded=loaded,
-        target=job.row.place,
+        target=job.row.target,
         code=_code(job),
         recorded=recorded,
         secrets={**kept_secrets, **proxies, **find_secrets(missing)},

@@ -196,12 +196,12 @@ def _moved(store: Store, row: JobRow, backend: str, runner: str) -> tuple[Mappin
     if not backend and not runner:
         return {}, ()
     spec = detail(store, row.id).spec
-    chosen = choose_target(backend or row.place.backend, runner, spec)
+    chosen = choose_target(backend or row.target.backend, runner, spec)
     target = chosen.target
-    stays = (target.type, target.address) == (row.place.type, row.place.address)
+    stays = (target.type, target.address) == (row.target.type, row.target.address)
     if not stays and not any(each.training_results for each in spec.data_stores):
         raise UsageError(
-            f"{short_id(row.id)} has no result store: its results and checkpoints are only on '{row.place.backend}'",
+            f"{short_id(row.id)} has no result store: its results and checkpoints are only on '{row.target.backend}'",
             hint="`fabric resume` without --backend continues it there; for the next job, set"
             " training_results in data_stores",
         )

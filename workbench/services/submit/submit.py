@@ -72,7 +72,7 @@ def submit(
             spec=submission.loaded.spec,
             manifest_text=submission.loaded.text,
             origins=submission.loaded.origins,
-            place=submission.target,
+            target=submission.target,
             code_hash=submission.code.code_hash if submission.code else "",
             recorded=submission.recorded,
             secrets=submission.secrets,
@@ -95,7 +95,7 @@ def submission_lines(submission: JobSubmission, row: JobRow) -> list[str]:
 
     spec = submission.loaded.spec
     what = count(spec.learners, "learner") + (f" with {count(spec.gpus, 'GPU')}" if spec.gpus else "")
-    lines = [f"{short_id(row.id)} {row.name}: {what} as {row.place.runner} at {row.place.backend}"]
+    lines = [f"{short_id(row.id)} {row.name}: {what} as {row.target.runner} at {row.target.backend}"]
     if code := submission.code:
         unchanged = ", unchanged" if code.cached else ""
         lines.append(f"code: {count(code.files, 'file')}, {size(code.size_bytes)}{unchanged}")

@@ -98,13 +98,13 @@ def _where(
     found = [HERE] if (_folder(store, row, stored) / name).exists() else []
     if any(path == name or path.startswith(f"{name}/") for path in in_store):
         found.append(IN_STORE)
-    if not found and row.place.type != "local" and row.state not in TERMINAL:
-        found.append(row.place.backend)
+    if not found and row.target.type != "local" and row.state not in TERMINAL:
+        found.append(row.target.backend)
     return tuple(found)
 
 
 def _folder(store: Store, row: JobRow, stored: ResultStore | None) -> Path:
-    if stored is not None and stored.store.is_folder and row.place.type == "local":
+    if stored is not None and stored.store.is_folder and row.target.type == "local":
         return Path(stored.checkpoints)
     return store.home.job(row.id).checkpoints
 

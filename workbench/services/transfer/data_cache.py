@@ -254,7 +254,7 @@ def _image_at(backend: Backend) -> str:
         if store is None:
             return ""
         for row in list_jobs(store, limit=EXAMINED_JOBS):
-            if row.place.type != backend.type or row.place.address != address:
+            if row.target.type != backend.type or row.target.address != address:
                 continue
             spec = detail(store, row.id).spec
             if not spec.build and any(each.is_copied for each in stores_of(spec)):

@@ -103,7 +103,7 @@ def _sources(
     found: list[tuple[FillFolder, str]] = []
     if stored is not None and not stored.store.is_folder:
         found.append((lambda into: _from_store(store, stored, kind, into, options, report), short_id(row.id)))
-    if row.place.type != "local" and kind != "logs":
+    if row.target.type != "local" and kind != "logs":
         found.append((lambda into: _from_backend(row, kind, into, options, report), ""))
     return found
 
@@ -115,7 +115,7 @@ class _NoFiles(Exception):
 def _local_folder(store: Store, job: JobDetail, stored: ResultStore | None, kind: str) -> Path | None:
     """Return the folder of this machine that has the files as they are last; None where it is elsewhere."""
     row, folder = job.row, store.home.job(job.row.id)
-    is_local = row.place.type == "local"
+    is_local = row.target.type == "local"
     if kind == "logs":
         return None
     if stored is not None and stored.store.is_folder:
@@ -221,7 +221,7 @@ def _write_logs(store: Store, row: JobRow, into: Path, options: DownloadOptions)
             output, name = folder.learner(learner).output, f"learner-{learner}.log"
             if output.exists() and (not options.include or fits(name, options.include)):
                 shutil.copyfile(output, attempt_folder / name)
-        within = folder.job_state if row.place.runner == "container" else None
+        within = folder.job_state if row.target.runner == "container" else None
         if has_some(folder.logs, within):
             (attempt_folder / "log-dir").mkdir(exist_ok=True)
             copy_into(folder.logs, attempt_folder / "log-dir", options.include, within)

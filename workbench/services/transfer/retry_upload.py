@@ -107,7 +107,7 @@ def _from_backend(store: Store, job: JobDetail, report: Report) -> Sequence[Mapp
         recorded=job.recorded,
         secrets=read_secrets(store.home, row.id),
     )
-    place = row.place
+    place = row.target
     options = BackendOptions(place.backend, place.type, place.address, place.options)
     try:
         with closing(open_backend(options).open()) as opened:

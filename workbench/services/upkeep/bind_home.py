@@ -88,7 +88,7 @@ def bind_home(found: Found) -> Bound:
         waiting = open_jobs(store)
     old_path = found.before if found.before != os.path.realpath(home.path) else ""
     link, trouble = None, ""
-    if old_path and any(row.place.type == "local" for row in waiting):
+    if old_path and any(row.target.type == "local" for row in waiting):
         link, trouble = _link(old_path, home)
     if waiting:
         ensure_controller(home)

@@ -59,7 +59,7 @@ def _leftover_folders(
     for home, job_id in folders:
         row = job(store, job_id)
         if home != ours:
-            if row is None or row.place.home("") != home:
+            if row is None or row.target.home("") != home:
                 yield Leftover("folder", options.name, short_id(job_id), f"of another home, {home}")
             continue
         if row is None and store.home.job(job_id).path.exists():
@@ -148,7 +148,7 @@ def _is_adopted(store: Store, ref: LearnerRef) -> bool:
     from workbench.store.jobs import job
 
     row = job(store, ref.job_id)
-    return row is not None and row.place.home("") == ref.home
+    return row is not None and row.target.home("") == ref.home
 
 
 def _settled(store: Store, runner: Runner, ours: str) -> list[LearnerRef]:

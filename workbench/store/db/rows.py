@@ -54,7 +54,7 @@ class JobRow:
     """Whose code it is: ``job``, ``halt``, ``kill``, ``lost``, ``timeout``, or empty."""
     attempt: int = 1
     """The last one."""
-    place: TargetRef
+    target: TargetRef
     owner: str
     submitted_us: int
     started_us: int | None = None
@@ -257,7 +257,7 @@ def job_row(row: tuple[Any, ...]) -> JobRow:
         exit_code=row[8],
         exit_by=row[9],
         attempt=row[10],
-        place=_place(row[11]),
+        target=_target(row[11]),
         owner=row[12],
         submitted_us=row[13],
         started_us=row[14],
@@ -333,7 +333,7 @@ def _reason(text: str, code: str, hint: str) -> Reason:
 
 
 @lru_cache(maxsize=1024)
-def _place(text: str) -> TargetRef:
+def _target(text: str) -> TargetRef:
     return TargetRef(**json.loads(text))
 
 

@@ -132,7 +132,7 @@ def row_from(document: dict[str, Any]) -> JobRow:
         id=JobId(document["id"]),
         name=document["name"],
         reason=Reason(""),
-        place=TargetRef(**place),
+        target=TargetRef(**place),
         owner=document["owner"],
         submitted_us=document["submitted_us"],
         changed_us=document["submitted_us"],
@@ -150,7 +150,7 @@ def row_from(document: dict[str, Any]) -> JobRow:
 def _document(detail: JobDetail) -> dict[str, Any]:
     from workbench.spec import spec_to_json
 
-    row, place = detail.row, detail.row.place
+    row, place = detail.row, detail.row.target
     return {
         "format": FORMAT,
         "id": row.id,

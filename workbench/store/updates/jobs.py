@@ -191,12 +191,12 @@ def new_attempt(
     *,
     restarts: int | None = None,
     platform_restarts: int | None = None,
-    place: TargetRef | None = None,
+    target: TargetRef | None = None,
     changed: Mapping[str, Any] | None = None,
 ) -> int:
     """Start the next attempt of a job that ended, QUEUED.
 
-    Return its number. Counters that are left out stay, and so do the place and the spec; ``changed`` has another
+    Return its number. Counters that are left out stay, and so do the target and the spec; ``changed`` has another
     ``spec`` with its ``origins``.
     """
     with store.atomic():
@@ -211,7 +211,7 @@ def new_attempt(
             ),
             "who": who,
             "origin": origin,
-            **({"place": asdict(place)} if place is not None else {}),
+            **({"place": asdict(target)} if target is not None else {}),
         }
         write_changed_spec(store.home, job_id, row.attempt + 1, changed)
         record(store, job_id, event)

@@ -143,7 +143,7 @@ def _why(page: JobOverview, now_us: int) -> Iterator[tuple[str, str]]:
 
 def _what(page: JobOverview, spec: JobSpec) -> Iterator[tuple[str, str]]:
     row = page.row
-    yield "backend", f"{row.place.backend}, as {row.place.runner}"
+    yield "backend", f"{row.target.backend}, as {row.target.runner}"
     learners = count(row.learners, "learner")
     yield "asked for", f"{learners}, each {_resources(spec)}" if row.learners > 1 else _resources(spec)
     yield "command", spec.framework.command
@@ -153,7 +153,7 @@ def _what(page: JobOverview, spec: JobSpec) -> Iterator[tuple[str, str]]:
         yield "params", " ".join(f"{key}={value}" for key, value in spec.params.items())
     if row.labels:
         yield "labels", " ".join(f"{key}={value}" for key, value in row.labels.items())
-    if spec.ports and row.place.runner == "container":
+    if spec.ports and row.target.runner == "container":
         yield "ports", " ".join(f"127.0.0.1:{port}" for port in spec.ports)
     if page.port_forward:
         yield "ports", f"forwarded by {page.port_forward}"

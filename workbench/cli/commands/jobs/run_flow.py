@@ -116,7 +116,7 @@ def _line(row: JobRow, batch: JobBatch, options: RunOptions, number: int) -> str
     if batch.label:
         return f"{short_id(row.id)} {row.name}: {' '.join(options.overrides)}"
     total = len(batch.options)
-    return f"{short_id(row.id)} {row.name}: {number} of {total}, {row.place.runner} on {row.place.backend}"
+    return f"{short_id(row.id)} {row.name}: {number} of {total}, {row.target.runner} on {row.target.backend}"
 
 
 def _print_detached(rows: Sequence[JobRow], batch: JobBatch, follow: FollowOptions) -> int:
