@@ -114,8 +114,8 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     # Else a test that names an image would run in a container wherever an engine happens to answer.
     monkeypatch.setenv("DOCKER_HOST", f"unix://{root}/no-engine.sock")
     # What was typed, and who can be asked, is the process's, and this one does many tests.
-    monkeypatch.setattr(CREDENTIALS, "_held", {})
-    CREDENTIALS.be_asked_by(None)
+    monkeypatch.setattr(CREDENTIALS, "_answers", {})
+    CREDENTIALS.set_prompter(None)
     yield root
     shutil.rmtree(root, ignore_errors=True)
 

@@ -1,9 +1,9 @@
-"""The contract of clusters: an API that objects of one namespace are asked of, as plain JSON documents.
+"""The contract of clusters: the API of one namespace; its objects are plain JSON documents.
 
-Documents are as the API has them (``camelCase``, ``apiVersion`` and ``kind`` in each). What heals by itself
-(no connection, 429, 5xx, credentials that ran out) is tried again for a while and then raised as
-:class:`~workbench.errors.BackendUnreachable` (:class:`LoginRejected` is one); what the API refuses is one of the errors
-below, with the API's own sentence.
+Documents are as the API has them (``camelCase``, each with ``apiVersion`` and ``kind``). Temporary failures
+(no connection, 429, 5xx, expired credentials) are retried for a while and then raised as
+:class:`~workbench.errors.BackendUnreachable` (:class:`LoginRejected` is one). A refusal is raised as one of the errors
+below, with the API's message.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Document = Mapping[str, Any]
 
 
 class LoginRejected(BackendUnreachable):
-    """401: the cluster does not accept the credentials. What runs there goes on, and a new login heals it."""
+    """401: the cluster does not accept the credentials. Running pods continue; a new login is needed."""
 
     exit_code: ClassVar[int] = NotAllowed.exit_code
 
 
 class Denied(NotAllowed):
-    """403: the user lacks a right there; the hint names the Role to ask for."""
+    """403: the user lacks a right in the namespace; the hint names the Role to ask for."""
 
 
 class OverQuota(TryAgain):
@@ -37,33 +37,33 @@ class Absent(BackendError):
 
 
 class AlreadyThere(BackendError):
-    """409 at create: an object of that name is there."""
+    """409 at create: an object of that name exists."""
 
 
 class Conflict(BackendError):
-    """409: the object was changed or is not the one that was meant (another uid)."""
+    """409: the object was changed meanwhile, or another object has its name (another uid)."""
 
 
 class Invalid(BackendError):
-    """400, 422, or an admission's refusal (Pod Security, a webhook): it cannot work however often it is tried."""
+    """400, 422, or refused by admission (Pod Security, a webhook): a retry cannot help."""
 
 
 class Expired(BackendError):
-    """410: the version that a watch was to go on from is too old; list anew."""
+    """410: the ``resourceVersion`` of a watch is too old; list again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All objects of a kind that a selector fits."""
+    """All objects of a kind that match a selector."""
 
     items: tuple[Document, ...]
     version: str
-    """The list's ``resourceVersion``: a watch goes on from it."""
+    """The list's ``resourceVersion``: where a watch continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a watch saw."""
+    """One event of a watch."""
 
     kind: str
     type: Literal["ADDED", "MODIFIED", "DELETED"]
@@ -71,97 +71,97 @@ class Change:
 
 
 class Watch(Iterator[Change], Protocol):
-    """Changes as they happen; ends when its time is over or it is closed."""
+    """An iterator of changes as they happen; ends after its timeout or when it is closed."""
 
     @property
     def version(self) -> str:
-        """From where the next watch goes on; moves also when nothing changed that the selector fits."""
+        """The ``resourceVersion`` where the next watch continues; bookmarks move it without a change."""
 
     def close(self) -> None:
-        """End it, from any thread; a blocked reader returns."""
+        """End the stream, from any thread; a blocked reader returns."""
 
 
 class Log(Iterator[bytes], Protocol):
-    """A container's log as it comes, in pieces that end anywhere."""
+    """A container's log as it arrives; pieces may end within a line."""
 
     def close(self) -> None:
-        """End it, from any thread; a blocked reader returns."""
+        """End the stream, from any thread; a blocked reader returns."""
 
 
 class ClusterStream(Protocol):
-    """A command that runs in a container. Reading and writing may be in different threads."""
+    """A running command in a container. It may be read and written from different threads."""
 
     def read(self, timeout_seconds: float) -> tuple[bytes, bytes] | None:
-        """Return what came on stdout and stderr, both empty when the time is over, None at the end.
+        """Return new bytes of stdout and stderr, both empty after the timeout, None at the end.
 
         Raises:
-            BackendUnreachable: the connection broke; whether the command ended is not known.
+            BackendUnreachable: the connection broke; the command may still run.
         """
 
     def write(self, data: bytes) -> None:
-        """Send to its standard input; blocks while the other side does not read."""
+        """Send bytes to its standard input; blocks while the command does not read."""
 
     def close_input(self) -> None:
-        """End its standard input, where the cluster can (1.30 on); else nothing happens, see ``ends_input``."""
+        """Close its standard input; clusters before 1.30 cannot and do nothing, see ``ends_input``."""
 
     @property
     def ends_input(self) -> bool:
-        """Whether the cluster can be told that the input ended."""
+        """Whether the cluster can close the command's standard input."""
 
     def resize(self, rows: int, columns: int) -> None:
-        """Say how large the terminal is now."""
+        """Set the size of its terminal."""
 
     def wait(self) -> int:
-        """Drop what still comes, and return its exit code (128 + n for signal n).
+        """Discard the rest of the output and return the exit code (128 + n for signal n).
 
         Raises:
-            BackendUnreachable: the connection broke before it was known.
-            BackendError: it could not be started.
+            BackendUnreachable: the connection broke before the exit code was known.
+            BackendError: the command could not be started.
         """
 
     def close(self) -> None:
-        """Leave it; the command goes on until it notices. From any thread."""
+        """Close the connection, from any thread; the command runs until it notices."""
 
 
 PatchType = Literal["merge", "json", "strategic", "apply"]
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 RETRY_SECONDS: Final = 20.0
-"""How long a call is tried again while the API says that it is busy or does not answer."""
+"""How long a call is retried while the API is busy or does not answer."""
 
 
 class Cluster(ABC):
     """One namespace of a cluster, as one user. Calls may be made from several threads at once.
 
-    A kind is the API's name for it: Pod, Job, Service, Secret, ConfigMap, PersistentVolumeClaim, Event,
-    ResourceQuota, LimitRange, ServiceAccount, LocalQueue, Workload; and without a namespace Node,
+    A kind is the API's name: Pod, Job, Service, Secret, ConfigMap, PersistentVolumeClaim, Event,
+    ResourceQuota, LimitRange, ServiceAccount, LocalQueue, Workload; and outside of namespaces Node,
     Namespace, StorageClass, PriorityClass.
     """
 
     namespace: str
     options: Mapping[str, Any]
-    """The backend's options, checked and with their defaults: see ``backends.kubernetes.options``."""
+    """The backend's settings, checked, defaults filled in: see ``backends.kubernetes.options``."""
 
     @property
     @abstractmethod
     def version(self) -> tuple[int, int]:
-        """The API's version, asked once: (1, 34)."""
+        """The API's version, e.g. (1, 34); requested once."""
 
     @abstractmethod
     def create(self, document: Document, *, dry_run: bool = False) -> Document:
-        """Create an object and return it as it is there, or as it would be: with ``dry_run`` nothing is made.
+        """Create an object and return it as the API stored it; with ``dry_run`` it is only checked.
 
         Raises:
-            AlreadyThere: an object of that name is there (also when a first try got through unheard).
+            AlreadyThere: an object of that name exists, perhaps from a first try whose answer was lost.
         """
 
     @abstractmethod
     def read(self, kind: str, name: str) -> Document | None:
-        """Return an object, None when there is none."""
+        """Return an object, None if it does not exist."""
 
     @abstractmethod
     def list(self, kind: str, selector: str = "", *, fields: str = "") -> Listing:
-        """Return all objects that a label selector and a field selector fit."""
+        """Return all objects that match a label selector and a field selector."""
 
     @abstractmethod
     def patch(
@@ -171,7 +171,11 @@ class Cluster(ABC):
 
     @abstractmethod
     def replace(self, document: Document) -> Document:
-        """Put an object in the place of the one with its name; with its ``resourceVersion`` only of that one."""
+        """Replace the object of the same name; a ``resourceVersion`` in the document must match.
+
+        Raises:
+            Conflict: the object has changed since that version.
+        """
 
     @abstractmethod
     def delete(
@@ -183,20 +187,20 @@ class Cluster(ABC):
         grace_seconds: int | None = None,
         uid: str = "",
     ) -> bool:
-        """Ask for an object's deletion; return False when there was none (or, with ``uid``, only another).
+        """Request the deletion of an object; return False if it does not exist or has another ``uid``.
 
-        That it is gone is seen by :meth:`read` or a watch.
+        The call does not wait: :meth:`read` or a watch show when the object is removed.
         """
 
     @abstractmethod
     def watch(
         self, kind: str, selector: str, version: str, *, timeout_seconds: float, fields: str = ""
     ) -> Watch:
-        """Follow a kind from a version on.
+        """Watch a kind from a ``resourceVersion`` on.
 
         Raises:
-            Expired: the version is too old (also while it is read); list anew.
-            BackendUnreachable: no connection (also while it is read).
+            Expired: the version is too old; list again. May also be raised by the iterator.
+            BackendUnreachable: no connection. May also be raised by the iterator.
         """
 
     @abstractmethod
@@ -211,31 +215,31 @@ class Cluster(ABC):
         timestamps: bool = False,
         previous: bool = False,
     ) -> Log:
-        """Read a container's log as the cluster has it: at most its newest files, 10 MiB unless set otherwise there.
+        """Read what the cluster has kept of a container's log, by default its last 10 MiB.
 
         Raises:
             Invalid: the container has not started.
-            Absent: there is no such pod.
+            Absent: the pod does not exist.
         """
 
     @abstractmethod
     def exec(
         self, pod: str, container: str, argv: Sequence[str], *, stdin: bool = False, terminal: bool = False
     ) -> ClusterStream:
-        """Start a command in a container that runs; with a terminal all that it prints comes as stdout.
+        """Start a command in a running container; with a terminal its stderr arrives as stdout.
 
         Raises:
             Denied: the right to ``pods/exec`` is missing.
-            Absent: there is no such pod or container.
+            Absent: the pod or container does not exist.
         """
 
     @abstractmethod
     def may(self, verb: str, resource: str, subresource: str = "", *, group: str = "") -> bool:
-        """Say whether the user may do this in the namespace; ``resource`` is the plural: ``pods``, ``jobs``.
+        """Return whether the user may do this in the namespace; ``resource`` is the plural: ``pods``, ``jobs``.
 
-        The group of ours (``batch`` for ``jobs``) is known. Asked once each, and remembered.
+        The API group of kinds that fabric uses need not be given (``batch`` for ``jobs``). Answers are cached.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give everything back; watches and logs end."""
+        """Close all connections; open watches and logs end."""

@@ -1,4 +1,4 @@
-"""Finds the container engine that a person on this machine uses, as Docker's own command would, podman's after it."""
+"""Finds this machine's container engine in the same order as the ``docker`` command; sockets of podman come last."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ AS_PROCESS: Final = "or run the job as a process with --runner process"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where an engine is."""
+    """The address of a container engine."""
 
     address: str
     """``unix:///var/run/docker.sock``, ``tcp://...``, ``ssh://...``."""
-    told_by: str = ""
-    """``DOCKER_HOST``, ``the Docker context work``; empty for a usual place."""
+    source: str = ""
+    """What named the address: ``DOCKER_HOST``, ``the Docker context work``; empty for a default socket."""
 
     @property
     def path(self) -> str:
-        """The socket's path.
+        """The path of the engine's unix socket.
 
         Raises:
-            ConfigError: it is no socket of this machine.
+            ConfigError: the address is not a unix socket, so the engine is on another machine.
         """
         if self.address.startswith("unix://"):
             return self.address.removeprefix("unix://")
         raise ConfigError(
-            f"The container engine {self.address} ({self.told_by}) is not on this machine.",
+            f"The container engine {self.address} ({self.source}) is not on this machine.",
             hint=_remote_hint(self.address),
         )
 
 
 def find_engine(environ: Mapping[str, str] = os.environ) -> Endpoint:
-    """Return where the engine is: ``DOCKER_HOST``, the Docker context, else the first socket that is there."""
-    if told := environ.get("DOCKER_HOST"):
-        return Endpoint(told, "DOCKER_HOST")
+    """Return the address in ``DOCKER_HOST``, of the Docker context, or else the first default socket that exists."""
+    if address := environ.get("DOCKER_HOST"):
+        return Endpoint(address, "DOCKER_HOST")
     folder = Path(environ.get("DOCKER_CONFIG") or Path(environ.get("HOME", "/")) / ".docker")
     context = environ.get("DOCKER_CONTEXT") or str(
         _object(folder / "config.json").get("currentContext") or ""
@@ -65,7 +65,7 @@ def find_engine(environ: Mapping[str, str] = os.environ) -> Endpoint:
 
 
 def usual_sockets(runtime: str) -> Iterator[str]:
-    """Name the sockets that engines usually have: Docker's, rootless Docker's, podman's."""
+    """Yield the default sockets of Docker, rootless Docker and podman; ``runtime`` is ``XDG_RUNTIME_DIR``."""
     yield SOCKET
     if runtime:
         yield f"{runtime}/docker.sock"
@@ -74,11 +74,11 @@ def usual_sockets(runtime: str) -> Iterator[str]:
 
 
 def ping(path: str) -> None:
-    """Ask an engine whether it is there.
+    """Check that an engine answers at a socket.
 
     Raises:
-        BackendUnreachable: nothing answers.
-        NotAllowed: we may not ask.
+        BackendUnreachable: no engine answers.
+        NotAllowed: the user may not open the socket.
     """
     try:
         ask(path, "GET", "_ping", timeout_seconds=PING_SECONDS)
@@ -89,7 +89,7 @@ def ping(path: str) -> None:
 
 
 def no_engine(path: str) -> FabricError:
-    """Say that no engine answers."""
+    """Return the error for an engine that does not answer."""
     return BackendUnreachable(
         f"No container engine answers at {path}.",
         hint=f"Start Docker or podman, point DOCKER_HOST at it, {AS_PROCESS}.",
@@ -97,7 +97,7 @@ def no_engine(path: str) -> FabricError:
 
 
 def not_allowed(path: str) -> FabricError:
-    """Say that the engine is somebody else's."""
+    """Return the error for a socket that the user may not open."""
     return NotAllowed(
         f"You may not use the container engine at {path}.",
         hint=f"Become a member of its group (sudo usermod -aG docker $USER, then log in anew), {AS_PROCESS}.",
@@ -124,12 +124,12 @@ _MISSING: Final = "bind source path does not exist"
 
 
 def check_engine(endpoint: Endpoint, home: Home) -> None:
-    """Make sure that jobs can run on an engine.
+    """Check that jobs can run on an engine; version and files are checked once for each socket.
 
     Raises:
-        BackendUnreachable: nothing answers.
-        NotAllowed: we may not use it.
-        ConfigError: it is on another machine, or too old.
+        BackendUnreachable: the engine does not answer.
+        NotAllowed: the user may not open its socket.
+        ConfigError: it is on another machine, or its API is older than 1.40.
     """
     path = endpoint.path
     if not _is_known(path, home):
@@ -142,21 +142,21 @@ def check_engine(endpoint: Endpoint, home: Home) -> None:
 
 
 def _check_version(path: str) -> None:
-    said = ask(path, "GET", "version", timeout_seconds=10.0)
-    told = str((said or {}).get("ApiVersion") or "0.0").split(".")
-    version = tuple(int(part) for part in told[:2] if part.isdigit())
+    version_info = ask(path, "GET", "version", timeout_seconds=10.0)
+    parts = str((version_info or {}).get("ApiVersion") or "0.0").split(".")
+    version = tuple(int(part) for part in parts[:2] if part.isdigit())
     if version < OLDEST_API:
         raise ConfigError(
-            f"The container engine at {path} is too old: {said.get('Version')}.",
+            f"The container engine at {path} is too old: {version_info.get('Version')}.",
             hint="Docker 19.03 and podman 4 are the oldest that work.",
         )
 
 
 def _check_files(path: str, home: Home) -> None:
-    """Let the engine make a container of a folder that is only here; it looks for it at once, and is not started."""
+    """Check that the engine sees this machine's files: create a container that mounts a new folder; never start it."""
     images = ask(path, "GET", "images/json", timeout_seconds=10.0)
     if not images:
-        return  # the first launch finds it out
+        return  # without an image there is nothing to create; the first launch reports it
     home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = tempfile.mkdtemp(prefix="seen-", dir=home.path)
     body = {
@@ -175,7 +175,7 @@ def _check_files(path: str, home: Home) -> None:
                 f"The container engine at {path} does not see this machine's files: it runs somewhere else.",
                 hint="Add the machine that it runs on as a backend: fabric backend add NAME ssh://MACHINE",
             ) from error
-        # What else it does not like about this image, the job's own will say.
+        # Any other refusal concerns this image; the job's own container reports its own.
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -199,7 +199,7 @@ def _remember(path: str, home: Home) -> None:
 
 
 def _stamp(path: str) -> list[int]:
-    """Return what another engine at the same path would not have."""
+    """Return the socket's device, inode and time of change: they differ for another engine at the same path."""
     found = Path(path).stat()
     return [found.st_dev, found.st_ino, int(found.st_mtime)]
 

@@ -1,4 +1,4 @@
-"""Turns what failed at a place into one of fabric's errors."""
+"""Converts failures of host operations to fabric's errors."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _KINDS: Final[Mapping[str, type[FabricError]]] = {
 
 
 def error_of(kind: str, message: str, hint: str = "") -> FabricError:
-    """Return the error of ours that stands for a failure of that kind."""
+    """Return the FabricError for a failure's ``kind``, as the agent's frames have it; BackendError for other kinds."""
     return _KINDS.get(kind, BackendError)(message, hint=hint)
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise what fails at the place as an error of ours."""
+    """Raise a ``Failure`` or ``OSError`` of the body as a FabricError."""
     try:
         yield
     except Failure as failure:
         raise error_of(failure.kind, failure.message, failure.hint) from failure
     except OSError as error:
-        said = of_os_error(error)
-        raise error_of(said.kind, said.message, said.hint) from error
+        failure_of_os = of_os_error(error)
+        raise error_of(failure_of_os.kind, failure_of_os.message, failure_of_os.hint) from error

@@ -1,8 +1,8 @@
-"""The contract of places: what a backend must offer, and the two kinds of thing it opens: host, cluster.
+"""The contract of backends: ``Backend``, and the two kinds of connection that it opens: ``Host`` and ``Cluster``.
 
-A backend is loaded by name through the entry points ``fabric.backends``; ours register there too.
-Everything here raises :class:`workbench.errors.BackendError`, :class:`workbench.errors.BackendUnreachable`
-or another error of ours, never a foreign exception.
+A backend is loaded by name through the entry points ``fabric.backends``; the built-in ones register there too.
+Methods raise :class:`workbench.errors.BackendError`, :class:`workbench.errors.BackendUnreachable` or another
+FabricError, never an exception of a library.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ Level = Literal["ok", "lack", "wrong"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that a probe found."""
+    """One line of a probe's report."""
 
     subject: str
     """``python``, ``gpu``, ``engine``, ``disk``, ..."""
     found: str
     level: Level = "ok"
     consequence: str = ""
-    """What does not work because of it; empty when all is well."""
+    """What does not work because of it; empty for level ``ok``."""
     remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One GPU that a learner can be given, by an opaque id, with its use at the time of asking."""
+    """A GPU or MIG slice that a learner can get, with its use when the inventory was taken."""
 
     uuid: str
-    """A GPU's or MIG slice's UUID."""
+    """The UUID of the GPU or MIG slice."""
     index: int
     model: str
     memory_bytes: int
@@ -53,21 +53,21 @@ class Slot:
     power_watts: float | None = None
     power_limit_watts: float | None = None
     holder: str = ""
-    """Who holds its lease, in words (owner, job), or empty."""
+    """Owner and job that hold its lease, for messages; empty if it is not leased."""
     holder_job: str = ""
     """The id of the job that holds it, or empty."""
     foreign: str = ""
-    """A process that is not ours and computes on it, in words, or empty."""
+    """The process that uses it without a lease, for messages; empty if there is none."""
 
     @property
     def free(self) -> bool:
-        """Whether a learner could be given it."""
+        """Whether a learner can get it now."""
         return not self.holder and not self.foreign
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine of a place."""
+    """One machine of a backend."""
 
     name: str
     cpus: int
@@ -77,22 +77,22 @@ class Node:
     disk_free_bytes: int | None = None
     slots: tuple[Slot, ...] = ()
     driver: str = ""
-    """GPU driver and CUDA versions, or why there are none."""
+    """GPU driver and CUDA versions, or why there is no driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What a place has, at ``time_us``."""
+    """The machines of a backend with their resources, at ``time_us``."""
 
     nodes: tuple[Node, ...]
     time_us: int
     note: str = ""
-    """What could not be seen, in words."""
+    """What could not be read, for people; empty if nothing is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostIdentity:
-    """Which machine this is, so that it is recognised again and a reboot is noticed."""
+    """Identifies a machine and its boot: the same machine is recognised, and a reboot is noticed."""
 
     machine_id: str
     boot_id: str
@@ -102,25 +102,28 @@ class HostIdentity:
     """``Linux`` or ``Darwin``."""
     architecture: str
     python: str
-    """The interpreter that runs the agent there, a path; empty where there is none."""
+    """The path of the interpreter that runs the agent; empty for a host without Python."""
     clock_skew_seconds: float = 0.0
-    """Its clock minus ours."""
+    """Its clock minus this machine's."""
 
     @classmethod
-    def told(cls, found: Mapping[str, Any], now: float) -> HostIdentity:
-        """Make it of an agent's answer.
+    def from_reply(cls, found: Mapping[str, Any], now: float) -> HostIdentity:
+        """Build it from the reply to the operation ``identity``.
 
         Args:
-            found: the fields, and the place's clock as ``now_us``.
-            now: our clock at that instant, in seconds.
+            found: the fields, and the host's clock as ``now_us``.
+            now: this machine's clock at that instant, in seconds since 1970.
         """
         known = {name: value for name, value in found.items() if name != "now_us"}
         return cls(**known, clock_skew_seconds=found["now_us"] / 1e6 - now)
 
+    told = from_reply
+    """The former name of ``from_reply``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """How a bounded command ended."""
+    """The result of a command that ran to its end."""
 
     exit_code: int
     """128 + n for signal n."""
@@ -130,80 +133,80 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes of a file from an offset, and how far the file is published."""
+    """Bytes of a file from an offset, and the end of what can be read of the file."""
 
     data: bytes
     offset: int
     end: int
-    """The published size of the file at the time of reading."""
+    """How far the file could be read at that time; more than offset and data if the read was limited."""
 
 
 class Lock(Protocol):
-    """Locks held at a place by our side of the connection, until they are handed over or let go."""
+    """Lock files on a host, held for this side of the connection until they are handed over or released."""
 
     @property
     def names(self) -> Sequence[str]:
-        """What is held."""
+        """The names of the lock files that are held."""
 
     def part(self, names: Sequence[str]) -> Lock:
-        """Return a lock of some of these names, which leave this one: each process gets its own."""
+        """Split off a lock of some of these names, so that each process can inherit its own."""
 
     def write(self, text: str) -> None:
-        """Say anew who holds them."""
+        """Replace the text in the files, which names the holder."""
 
     def release(self) -> None:
-        """Let go; what a spawned process was handed stays held by it. Releasing again does nothing."""
+        """Release the locks; what a spawned process inherited stays locked. May be repeated."""
 
 
 class HostStream(Protocol):
-    """A command at a place with somebody in front of it."""
+    """An interactive command on a host."""
 
     def read(self) -> tuple[int, bytes] | None:
-        """Wait for output: 1 or 2 and some bytes; None once it has ended."""
+        """Wait for output; return 1 (stdout) or 2 (stderr) and some bytes, None once the command has ended."""
 
     def write(self, data: bytes) -> None:
-        """Give it input."""
+        """Send bytes to its standard input."""
 
     def close_input(self) -> None:
-        """Say that no more input comes."""
+        """Close its standard input."""
 
     def resize(self, rows: int, columns: int) -> None:
-        """Say how large the terminal is."""
+        """Set the size of its terminal."""
 
     def wait(self) -> int:
-        """Return its exit code (128 + n for signal n), once :meth:`read` has said that it ended."""
+        """Return its exit code (128 + n for signal n), once :meth:`read` has returned None."""
 
     def close(self) -> None:
-        """Leave it; if it has not ended it is ended."""
+        """Release it; a command that still runs is ended."""
 
 
 EarlyBytes = Callable[[str, str, memoryview, int], None]
-"""Takes some of a learner's ``output`` or ``setup``: its folder, which, the bytes and where they begin."""
+"""Takes a piece of a learner's log: the learner's folder, ``output`` or ``setup``, the bytes, and their offset."""
 
 
 class Host(ABC):
-    """A machine that files can be put on and processes started on: the seam between runners and places.
+    """A machine that runs processes and stores files, over an open connection. Runners work with nothing else.
 
-    Paths are absolute at the place. Commands are argument lists, never shell text. Every call has a
+    Paths are absolute paths of the host. Commands are argument lists, never shell text. Every call has a
     deadline and raises :class:`~workbench.errors.BackendUnreachable` when it passes. Calls may be made from
     several threads at once.
     """
 
     here: ClassVar[bool] = False
-    """Whether the place is this machine and its folder the home itself: journals are read in place."""
+    """Whether the host is this machine and :meth:`folder` the home itself; journals are then not mirrored."""
 
     @property
     def lost(self) -> bool:
-        """Whether the connection is gone for good: the place has to be opened anew."""
+        """Whether the connection has ended; the backend must be opened again."""
         return False
 
     @abstractmethod
     def identity(self) -> HostIdentity:
-        """Say which machine this is."""
+        """Return which machine this is."""
 
     @abstractmethod
     def folder(self, home_uuid: str) -> str:
-        """Return the folder at the place that a home's jobs, code, environments and agents lie in."""
+        """Return the folder on the host with the jobs, code, environments and agents of a home."""
 
     @abstractmethod
     def run(
@@ -215,7 +218,11 @@ class Host(ABC):
         cwd: str | None = None,
         deadline_seconds: float = 30.0,
     ) -> Completed:
-        """Run a command to its end; past the deadline its whole session is killed and BackendError raised."""
+        """Run a command to its end.
+
+        Raises:
+            BackendError: the deadline has passed; every process of its session was killed.
+        """
 
     @abstractmethod
     def spawn(
@@ -227,93 +234,96 @@ class Host(ABC):
         output: str,
         holding: Sequence[Lock] = (),
     ) -> int:
-        """Start a process that outlives the connection, in its own session; return its pid.
+        """Start a process in its own session, which outlives the connection; return its pid.
 
-        Its output is appended to a file. The open descriptors of ``holding`` are inherited, so a lease
-        never has a gap between us and the process.
+        Its output is appended to the file ``output``. It inherits the descriptors of the locks in
+        ``holding``, so that a lease is never free between this side and the process.
         """
 
     @abstractmethod
     def put(
         self, stream: BinaryIO, path: str, *, sha256: str = "", mode: int = 0o600, within: str = ""
     ) -> None:
-        """Write a file, whole or not at all (temporary name, fsync, rename); its folders are made 0700.
+        """Write a file atomically (temporary name, fsync, rename); missing folders are created with mode 0700.
 
-        Resumable: with a ``sha256`` a file that is there already with that content is not sent again. ``within``
-        names a folder above it whose content is a job's to change: no link leads out of it.
+        With a ``sha256`` the upload is resumable, and a file that has that content already is not sent.
+        ``within`` names a parent folder that the job can change: symbolic links must not lead out of it.
         """
 
     @abstractmethod
     def read(self, offsets: Mapping[str, int], *, limit_bytes: int = 1 << 20) -> Mapping[str, Chunk]:
-        """Read files from offsets on, at most ``limit_bytes`` each; a file that is not there yet is left out.
+        """Read files from these offsets on, at most ``limit_bytes`` of each; missing files are left out.
 
-        For a journal's ``output.log`` the end is the published one of its index; for others the last
+        A journal's ``output.log`` is read to the end that its index has published, other files to their last
         complete line.
         """
 
     @abstractmethod
     def follow(
         self,
-        asker: str,
+        subscriber: str,
         known: Mapping[str, Mapping[str, int]],
         *,
         timeout_seconds: float,
         early: EarlyBytes | None = None,
     ) -> Mapping[str, Mapping[str, Chunk]]:
-        """Say what is new in the journals of learners, by folder, and wait until something is.
+        """Wait until journals of learners have new content, and return it by folder and file.
 
-        ``known`` has the offset of each file that is not at its start, by the names of
-        ``workbench.learner.host.journals.FILES``, and as ``state`` the checksum of the state that is known.
-        The operation ``interrupt_follow`` makes an asker's call return early. What a log has may be given to ``early``
-        by folder and name, piece by piece, while the rest is on its way; the answer then begins where that ended.
+        Args:
+            subscriber: an id of the caller; the operation ``interrupt_follow`` ends the call of a subscriber early.
+            known: what is read already, by folder: the offset of each file by its name in
+                ``workbench.learner.host.journals.FILES`` (left out: 0), and as ``state`` the checksum of the state.
+            timeout_seconds: how long to wait for new content.
+            early: called with pieces of logs while the reply still arrives; the chunk that is returned then
+                begins where the last piece ended.
         """
 
     @abstractmethod
     def fetch(
         self, folder: str, paths: Sequence[str], receive: Callable[[BinaryIO], None], *, within: str = ""
     ) -> None:
-        """Have files of a folder sent as one tar stream, which ``receive`` reads to its end.
+        """Send files of a folder as one tar stream to ``receive``, which reads it to its end.
 
         ``within`` as for :meth:`put`.
         """
 
     @abstractmethod
     def watch(self, paths: Sequence[str], *, timeout_seconds: float) -> Sequence[str]:
-        """Block until one of these files changes or appears, or the time is over; return the changed ones."""
+        """Wait until one of these files changes or appears; return the changed ones, none after the timeout."""
 
     @abstractmethod
     def lock(self, names: Sequence[str], *, folder: str, text: str) -> Lock | None:
-        """Take all of these lock files in a folder at the place, or none (then None), without waiting.
+        """Lock all of these files in a folder on the host, without waiting; None if one of them is taken.
 
-        ``text`` is written into each file that is taken, so that others see who holds it.
+        ``text`` is written into each file, so that others see who holds it.
         """
 
     @abstractmethod
     def call(self, operation: str, **arguments: Any) -> Any:
-        """Do one of the operations of ``workbench.learner.host.operations`` by name, with JSON values in and out.
+        """Call an operation of ``workbench.learner.host.operations`` by name; arguments and result are JSON values.
 
-        The rest of what is done at a place (make, unpack and remove folders, list processes by their
-        marker, inventory of GPUs): one function there, the same over every host.
+        Examples: create, unpack and remove folders, list processes by their marker, take the inventory of GPUs.
+        An operation is one function of the agent, the same for every kind of host.
         """
 
     def exec(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, terminal: bool
     ) -> HostStream | None:
-        """Start a command whose streams are ours, on a terminal if wanted; None where none can be."""
+        """Start an interactive command, on a terminal if asked for; None if this host cannot run one."""
         return None
 
     @abstractmethod
     def connect(self, path: str) -> socket.socket:
-        """Open a stream to a unix socket at the place (a container engine)."""
+        """Connect to a unix socket on the host, e.g. of a container engine."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give everything back; spawned processes live on."""
+        """Close the connection and release its locks; spawned processes continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackendOptions:
-    """A named backend as the configuration has it."""
+    """A backend of the configuration: its name, type, address and settings."""
 
     name: str
     type: str
@@ -323,14 +333,14 @@ class BackendOptions:
 
 
 class Ask(Protocol):
-    """Asks a person whether a place that is not known is the right one."""
+    """Asks a person whether an unknown host or cluster is the right one."""
 
     def __call__(self, what: str, fingerprint: str) -> bool:
-        """Show what it is and the fingerprint of its key; return what was answered."""
+        """Show what it is and the fingerprint of its key; return whether it was accepted."""
 
 
 class Backend(FormerNames, ABC):
-    """A place. Cheap to make; nothing is reached before a method is called."""
+    """A configured backend. Making one connects to nothing; its methods do."""
 
     type: ClassVar[str]
     former_names: ClassVar[Mapping[str, str]] = {"kept_open": "session_options", "get_to_know": "discover"}
@@ -341,61 +351,61 @@ class Backend(FormerNames, ABC):
 
     @property
     def name(self) -> str:
-        """The name that the user gave it."""
+        """Its name in the configuration."""
         return self.options.name
 
     def introduce(self, ask: Ask) -> None:
-        """Reach the place for the first time, where a person can be asked whether it is the right one."""
+        """Connect for the first time; ``ask`` confirms the key of a host that is not known yet."""
 
     @abstractmethod
     def probe(self) -> Iterator[Finding]:
-        """Say what is there, each lack with its consequence and remedy."""
+        """Check the backend; each problem is yielded with its consequence and remedy."""
 
     @abstractmethod
     def inventory(self) -> Inventory:
-        """Say what the place has and who uses it."""
+        """Return the machines and GPUs of the backend, and who uses them."""
 
     def inventory_of(self, opened: Host | Cluster) -> Inventory:
-        """Say what the place has, where it is open already."""
+        """Return the inventory over a connection that is open already."""
         return self.inventory()
 
     @abstractmethod
     def open(self) -> Host | Cluster:
-        """Reach the place."""
+        """Connect to the backend."""
 
     def frozen(self, runner: str) -> BackendOptions:
-        """Return the options as a job of this runner keeps them: with what only the environment of its submit says."""
+        """Return the options that a job of this runner stores, with values of the submit's environment filled in."""
         return self.options
 
     @abstractmethod
     def runners(self) -> Sequence[str]:
-        """Name the runners that can work here, the preferred first, without looking whether they do now."""
+        """Return the names of the runners for this type of backend, the preferred one first; nothing is checked."""
 
     def why_not(self, runner: str) -> FabricError | None:
-        """Say what keeps one of :meth:`runners` from working here now, None when nothing does.
+        """Return why one of :meth:`runners` cannot be used now, None if it can.
 
-        One that is named and cannot work now is refused before a job is made; one that nobody named is
-        passed over.
+        If the user named the runner, the error refuses the submit; otherwise the next runner is tried.
         """
         return None
 
     def session_options(self) -> BackendOptions | None:
-        """Return what the controller is to open where a person logs in, since a login serves that connection alone.
+        """Return the options of the connection that the controller opens at a login and shares with clients.
 
-        None where it is enough that the controller holds the answers.
+        For backends whose login is valid for that one connection only. None if it is enough that the
+        controller caches the answers.
         """
         return None
 
     def discover(self, opened: Host | Cluster) -> None:
-        """Remember of the place, which is open, what giving jobs to it takes."""
+        """Cache the facts of an open backend that a submit needs, so that a submit need not connect."""
 
     def why_not_gpus(self, count: int) -> FabricError | None:
-        """Say why a job can never be given so many GPUs here, None where it can, or where that is not known."""
+        """Return why no job can ever get so many GPUs here, None if one can or if that is not known."""
         return None
 
 
 def skip(stream: BinaryIO, count: int) -> None:
-    """Pass over the first bytes of a stream, also of one that cannot seek."""
+    """Skip the next ``count`` bytes of a stream, also of one that cannot seek."""
     if stream.seekable():
         stream.seek(count, os.SEEK_CUR)
         return

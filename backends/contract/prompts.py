@@ -1,4 +1,4 @@
-"""What a person types to log in at a backend: asked for once, and held in this process's memory alone."""
+"""Prompts of backends for passwords, passphrases and codes; answers are kept in this process's memory only."""
 
 from __future__ import annotations
 
@@ -8,85 +8,85 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 Prompter = Callable[["LoginPrompt"], str | None]
-"""Asks a person; returns None when nobody answers."""
+"""Shows a prompt to a person and returns the answer, None when nobody answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginPrompt:
-    """One thing that a backend asks a person before it lets anybody in: a password, a passphrase, a code."""
+    """A question that a login asks: for a password, a passphrase or a one-time code."""
 
     text: str
-    """In words, and the same whenever it is the same question: ``Password of me@gpubox``."""
+    """The question as it is shown, e.g. ``Password of me@gpubox``. Answers are cached under this text."""
     shown: bool = False
-    """Whether the answer may be seen while it is typed."""
+    """Whether the answer is echoed while it is typed."""
 
 
 class CredentialCache:
-    """What a person has typed, by prompt, for the life of this process. Thread-safe."""
+    """The answers of a person by prompt, for the life of this process. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[str, str] = {}
-        self._answerer: Prompter | None = None
-        self._mine = threading.local()
+        self._answers: dict[str, str] = {}
+        self._prompter: Prompter | None = None
+        self._thread = threading.local()
         self.generation = 0
-        """Grows whenever there is something new: what needed an answer may be tried again."""
+        """Grows with each new answer: a login that failed for want of one can be tried again."""
 
-    def be_asked_by(self, answerer: Prompter | None) -> None:
-        """Name who can be asked from now on."""
-        self._answerer = answerer
+    def set_prompter(self, prompter: Prompter | None) -> None:
+        """Set who is asked in threads that have no prompter of their own; None for nobody."""
+        self._prompter = prompter
 
     @contextlib.contextmanager
-    def asking(self, answerer: Prompter) -> Iterator[None]:
-        """Name who can be asked by what this thread does."""
-        self._mine.answerer = answerer
+    def prompting(self, prompter: Prompter) -> Iterator[None]:
+        """Set who is asked in this thread, for the body of the ``with`` statement."""
+        self._thread.prompter = prompter
         try:
             yield
         finally:
-            self._mine.answerer = None
+            self._thread.prompter = None
 
-    def answerer(self) -> Prompter | None:
-        """Return who can be asked by what this thread does; None when nobody is there."""
-        return getattr(self._mine, "answerer", None) or self._answerer
+    def prompter(self) -> Prompter | None:
+        """Return the prompter of this thread, else the process's; None without one."""
+        return getattr(self._thread, "prompter", None) or self._prompter
 
     @property
-    def someone_is_there(self) -> bool:
-        """Whether a person can be asked."""
-        return self.answerer() is not None
+    def can_prompt(self) -> bool:
+        """Whether this thread can ask a person."""
+        return self.prompter() is not None
 
-    def held(self) -> Mapping[str, str]:
-        """Return all that is known."""
+    def answers(self) -> Mapping[str, str]:
+        """Return a copy of all answers, by the text of their prompts."""
         with self._lock:
-            return dict(self._held)
+            return dict(self._answers)
 
-    def hold(self, answers: Mapping[str, str]) -> None:
-        """Keep what was answered elsewhere."""
+    def update(self, answers: Mapping[str, str]) -> None:
+        """Add answers that another process has collected."""
         with self._lock:
-            self._held.update(answers)
+            self._answers.update(answers)
             self.generation += 1
 
-    def known(self, question: LoginPrompt) -> str | None:
-        """Return what is known already."""
+    def answer_to(self, prompt: LoginPrompt) -> str | None:
+        """Return the cached answer to a prompt, None if there is none."""
         with self._lock:
-            return self._held.get(question.text)
+            return self._answers.get(prompt.text)
 
-    def ask(self, question: LoginPrompt) -> str | None:
-        """Ask a person, whatever is known; None when nobody is there."""
-        answerer = self.answerer()
-        return None if answerer is None else answerer(question)
+    def ask(self, prompt: LoginPrompt) -> str | None:
+        """Ask a person even if an answer is cached; None without a prompter."""
+        prompter = self.prompter()
+        return None if prompter is None else prompter(prompt)
 
-    def keep(self, question: LoginPrompt, answer: str) -> None:
-        """Keep an answer that was right."""
+    def remember(self, prompt: LoginPrompt, answer: str) -> None:
+        """Cache an answer that the backend accepted."""
         with self._lock:
-            if self._held.get(question.text) != answer:
-                self._held[question.text] = answer
+            if self._answers.get(prompt.text) != answer:
+                self._answers[prompt.text] = answer
                 self.generation += 1
 
-    def drop(self, question: LoginPrompt) -> None:
-        """Forget an answer that was wrong."""
+    def forget(self, prompt: LoginPrompt) -> None:
+        """Remove an answer that the backend refused."""
         with self._lock:
-            self._held.pop(question.text, None)
+            self._answers.pop(prompt.text, None)
 
 
 CREDENTIALS = CredentialCache()
-"""This process's."""
+"""The one instance of this process."""

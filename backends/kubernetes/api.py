@@ -74,14 +74,14 @@ class Api:
         response = self._answered(request, stream=False)
         data: bytes = response.data
         try:
-            said = json.loads(data)
+            document = json.loads(data)
         except ValueError:
-            said = None
-        if not isinstance(said, dict):
+            document = None
+        if not isinstance(document, dict):
             raise BackendError(
                 f"What answers at {self.server} is no Kubernetes API.", hint="Check the kubeconfig's server."
             )
-        return said
+        return document
 
     def stream(self, request: Request, *, silent_seconds: float | None) -> Any:
         """Make a call whose answer is read as it comes; return urllib3's response.
@@ -97,7 +97,7 @@ class Api:
         """The credentials."""
         return self._login
 
-    def asked(self, request: Request) -> ApiCall:
+    def describe_call(self, request: Request) -> ApiCall:
         """Say what is asked, for an error's sentence."""
         return ApiCall(self.server, self._address, request.what, request.creates)
 
@@ -118,7 +118,7 @@ class Api:
                 continue
             if 200 <= response.status < 300:
                 return response
-            error = refusal(self.asked(request), response.status, response.data)
+            error = refusal(self.describe_call(request), response.status, response.data)
             if response.status == 401:
                 if self._login.renew(credentials) is None:
                     raise error
@@ -156,7 +156,7 @@ class Api:
                 ),
             )
         except (urllib3.exceptions.HTTPError, OSError) as failure:
-            error = no_answer(self.asked(request), failure)
+            error = no_answer(self.describe_call(request), failure)
             if isinstance(error, BackendUnreachable):
                 return error
             raise error from failure

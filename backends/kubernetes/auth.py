@@ -52,7 +52,7 @@ class _Loader(KubeConfigLoader):  # type: ignore[misc] # the package has no type
             return None
         base = self._get_base_path(self._cluster.path)
         plugin = _Plugin(self._user["exec"], base, self._cluster)
-        plugin.env = {**plugin.env, **self._environment, **plugin.told}
+        plugin.env = {**plugin.env, **self._environment, **plugin.environment}
         status = plugin.run()
         if token := status.get("token"):
             self.token = f"Bearer {token}"
@@ -104,7 +104,7 @@ class _Plugin(ExecProvider):  # type: ignore[misc] # the package has no types
 
     def __init__(self, config: Any, cwd: str, cluster: Any) -> None:
         super().__init__(config, cwd, cluster)
-        self.told = {item["name"]: item["value"] for item in config.safe_get("env") or ()}
+        self.environment = {item["name"]: item["value"] for item in config.safe_get("env") or ()}
         self.hint = str(config.safe_get("installHint") or "").strip()
         command = str(self.args[0])
         if os.sep in command:  # of the kubeconfig's folder, as kubectl has it
@@ -145,10 +145,10 @@ class _Plugin(ExecProvider):  # type: ignore[misc] # the package has no types
                 hint=" ".join(self.hint.split()) or "Install it, or put it into PATH.",
             ) from error
         if done.returncode:
-            said = " ".join((done.stderr or b"").decode(errors="replace").split()).rstrip(".")
+            stderr = " ".join((done.stderr or b"").decode(errors="replace").split()).rstrip(".")
             raise LoginRejected(
                 f"{self.name} gave no credentials for the cluster (exit code {done.returncode})"
-                + (f": {said[-300:]}." if said else "."),
+                + (f": {stderr[-300:]}." if stderr else "."),
                 hint="Log in with it again.",
             )
         try:

@@ -25,7 +25,7 @@ class KubernetesBackend(Backend):
 
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options)
-        self._told: Mapping[str, Any] = checked_options(options.name, options.options)
+        self._settings: Mapping[str, Any] = checked_options(options.name, options.options)
 
     def access(self) -> Access:
         """Find which cluster, as whom and in which namespace this is, by what the environment says now.
@@ -36,16 +36,16 @@ class KubernetesBackend(Backend):
         """
         return resolve(
             self.options.address,
-            kubeconfig=self._told["kubeconfig"],
-            context=self._told["context"],
-            namespace=self._told["namespace"],
+            kubeconfig=self._settings["kubeconfig"],
+            context=self._settings["context"],
+            namespace=self._settings["namespace"],
             environ=os.environ,
         )
 
     def frozen(self, runner: str) -> BackendOptions:
         """Return the options with the kubeconfig, context and namespace that they mean in this shell."""
         access = self.access()
-        told = {
+        settings = {
             **self.options.options,
             "kubeconfig": os.pathsep.join(access.files),
             "context": access.context,
@@ -55,12 +55,12 @@ class KubernetesBackend(Backend):
         if "://" in name or name in ALIASES:  # which would mean another place in another shell
             name = access.address
         if needed := plugin_environment(access, os.environ):
-            told["environment"] = {**needed, **self._told["environment"]}
-        return dataclasses.replace(self.options, name=name, address=access.address, options=told)
+            settings["environment"] = {**needed, **self._settings["environment"]}
+        return dataclasses.replace(self.options, name=name, address=access.address, options=settings)
 
     def reach(self) -> KubernetesCluster:
         """Return the cluster without asking whether it is there, for a probe."""
-        return KubernetesCluster(self.access(), self._told, self._told["environment"])
+        return KubernetesCluster(self.access(), self._settings, self._settings["environment"])
 
     def open(self) -> Cluster:
         """Reach the cluster, and find out that it is new enough.

@@ -113,16 +113,16 @@ class KubernetesCluster(Cluster):
     def _listed(self, known: ResourceKind, path: str, selector: str, fields: str) -> Listing:
         query = [("limit", str(PAGE)), *_selectors(selector, fields)]
         items: list[Document] = []
-        goes_on = ""
+        continue_token = ""
         while True:
-            asked = [*query, *([("continue", goes_on)] if goes_on else [])]
-            said = self._api.call(Request("GET", path, f"list {known.plural}", query=asked))
+            page_query = [*query, *([("continue", continue_token)] if continue_token else [])]
+            page = self._api.call(Request("GET", path, f"list {known.plural}", query=page_query))
             named = {"apiVersion": known.api_version, "kind": known.name}
-            items.extend({**named, **item} for item in said.get("items") or ())
-            about = said.get("metadata") or {}
-            goes_on = str(about.get("continue") or "")
-            if not goes_on:
-                return Listing(tuple(items), str(about.get("resourceVersion") or ""))
+            items.extend({**named, **item} for item in page.get("items") or ())
+            metadata = page.get("metadata") or {}
+            continue_token = str(metadata.get("continue") or "")
+            if not continue_token:
+                return Listing(tuple(items), str(metadata.get("resourceVersion") or ""))
 
     def patch(
         self, kind: str, name: str, document: Any, *, type: PatchType = "merge", subresource: str = ""
@@ -188,7 +188,7 @@ class KubernetesCluster(Cluster):
         ]
         request = Request("GET", known.path(self.namespace), f"watch {known.plural}", query)
         response = self._api.stream(request, silent_seconds=timeout_seconds + WATCH_GRACE_SECONDS)
-        return self._opened(ApiWatch(response, known, version, self._api.asked(request)))
+        return self._opened(ApiWatch(response, known, version, self._api.describe_call(request)))
 
     def logs(
         self,
@@ -211,7 +211,7 @@ class KubernetesCluster(Cluster):
         path = kind_of("Pod").path(self.namespace, pod, "log")
         request = Request("GET", path, f"read the log of pod {pod}", query)
         response = self._api.stream(request, silent_seconds=None if follow else 60.0)
-        return self._opened(ApiLog(response, self._api.asked(request)))
+        return self._opened(ApiLog(response, self._api.describe_call(request)))
 
     def exec(
         self, pod: str, container: str, argv: Sequence[str], *, stdin: bool = False, terminal: bool = False
@@ -228,15 +228,15 @@ class KubernetesCluster(Cluster):
             *(("command", word) for word in argv),
         ]
         path = kind_of("Pod").path(self.namespace, pod, "exec")
-        asked = self._api.asked(Request("GET", path, f"run a command in pod {pod}"))
+        call = self._api.describe_call(Request("GET", path, f"run a command in pod {pod}"))
         credentials = self._login.credentials()
         try:
-            stream = start(credentials, path, query, asked)
+            stream = start(credentials, path, query, call)
         except LoginRejected:
             renewed = self._login.renew(credentials)
             if renewed is None:
                 raise
-            stream = start(renewed, path, query, asked)
+            stream = start(renewed, path, query, call)
         return self._opened(stream)
 
     def may(self, verb: str, resource: str, subresource: str = "", *, group: str = "") -> bool:
@@ -262,17 +262,17 @@ class KubernetesCluster(Cluster):
         self._api.close()
 
     def _ask_may(self, verb: str, resource: str, subresource: str, group: str, namespace: str) -> bool:
-        asked = {"verb": verb, "resource": resource, "group": group, "namespace": namespace}
+        attributes = {"verb": verb, "resource": resource, "group": group, "namespace": namespace}
         document = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
             "spec": {
-                "resourceAttributes": {**asked, **({"subresource": subresource} if subresource else {})}
+                "resourceAttributes": {**attributes, **({"subresource": subresource} if subresource else {})}
             },
         }
         path = kind_of("SelfSubjectAccessReview").path("")
-        said = self._api.call(Request("POST", path, "say what you may do", body=document))
-        return bool((said.get("status") or {}).get("allowed"))
+        review = self._api.call(Request("POST", path, "say what you may do", body=document))
+        return bool((review.get("status") or {}).get("allowed"))
 
     def _opened(self, stream: Stream) -> Stream:
         with self._lock:

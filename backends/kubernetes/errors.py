@@ -42,30 +42,30 @@ class ApiCall:
     creates: bool = False
 
 
-def refusal(asked: ApiCall, status: int, body: bytes) -> FabricError:
+def refusal(call: ApiCall, status: int, body: bytes) -> FabricError:
     """Return the error that an answer stands for."""
-    said = _status_document(body)
-    message = _sentence(str(said.get("message") or "")) or _plain(body) or f"HTTP status {status}"
-    reason = str(said.get("reason") or "")
+    status_document = _status_document(body)
+    message = _sentence(str(status_document.get("message") or "")) or _plain(body) or f"HTTP status {status}"
+    reason = str(status_document.get("reason") or "")
     if status == 401:
         return LoginRejected(
-            f"The cluster at {asked.server} does not accept your credentials.",
+            f"The cluster at {call.server} does not accept your credentials.",
             hint="Log in to it again (kubectl get pods shows whether it lets you in).",
         )
     if status == 403:
-        return _forbidden(asked, message)
+        return _forbidden(call, message)
     if missing := _NO_NAMESPACE.search(message):
         return Absent(
-            f"There is no namespace {missing['name']} at {asked.server}.",
+            f"There is no namespace {missing['name']} at {call.server}.",
             hint="kubectl get namespaces lists them; k8s://CONTEXT/NAMESPACE or --namespace names one.",
         )
     if status in BUSY:
-        return BackendUnreachable(f"The cluster at {asked.server} cannot {asked.what} now: {message}.")
-    text = f"The cluster refuses to {asked.what}: {message}."
+        return BackendUnreachable(f"The cluster at {call.server} cannot {call.what} now: {message}.")
+    text = f"The cluster refuses to {call.what}: {message}."
     if status == 404:
         return Absent(text)
     if status == 409:
-        is_there = asked.creates and reason == "AlreadyExists"
+        is_there = call.creates and reason == "AlreadyExists"
         return AlreadyThere(text) if is_there else Conflict(text)
     if status == 410:
         return Expired(text)
@@ -74,12 +74,12 @@ def refusal(asked: ApiCall, status: int, body: bytes) -> FabricError:
     return BackendError(text)
 
 
-def of_status_event(asked: ApiCall, document: Mapping[str, Any]) -> FabricError:
+def of_status_event(call: ApiCall, document: Mapping[str, Any]) -> FabricError:
     """Return the error that a watch's event of type ``ERROR`` stands for."""
-    return refusal(asked, int(document.get("code") or 500), json.dumps(document).encode())
+    return refusal(call, int(document.get("code") or 500), json.dumps(document).encode())
 
 
-def no_answer(asked: ApiCall, failure: Exception) -> FabricError:
+def no_answer(call: ApiCall, failure: Exception) -> FabricError:
     """Return the error that stands for a call to which no answer came."""
     import ssl
 
@@ -90,18 +90,18 @@ def no_answer(asked: ApiCall, failure: Exception) -> FabricError:
         cause = cause.__cause__ or cause.__context__
     if cause is not None:
         return NotAllowed(
-            f"The certificate of {asked.server} is not trusted: {cause.verify_message or cause.reason}.",
+            f"The certificate of {call.server} is not trusted: {cause.verify_message or cause.reason}.",
             hint="The cluster's certificate-authority in the kubeconfig must be the one that signed it.",
         )
     if isinstance(failure, http.ProxyError):
         return BackendUnreachable(
-            f"The proxy on the way to {asked.server} does not let us through: {failure.original_error}.",
+            f"The proxy on the way to {call.server} does not let us through: {failure.original_error}.",
             hint="It is the cluster's proxy-url in the kubeconfig, or HTTPS_PROXY.",
         )
     if isinstance(failure, http.LocationParseError | http.LocationValueError | http.URLSchemeUnknown):
-        return ConfigError(f"{asked.server} is no address of a cluster: {_sentence(str(failure))}.")
+        return ConfigError(f"{call.server} is no address of a cluster: {_sentence(str(failure))}.")
     return BackendUnreachable(
-        f"The cluster at {asked.server} does not answer: {_short(failure)}.",
+        f"The cluster at {call.server} does not answer: {_short(failure)}.",
         hint="Is it up, and is this machine on its network (VPN)?",
     )
 
@@ -128,12 +128,12 @@ def _short(failure: Exception) -> str:
     return _sentence(str(failure))
 
 
-def _forbidden(asked: ApiCall, message: str) -> FabricError:
-    if lacks := _LACKS_RIGHT.search(message):
-        where = f" in the namespace {lacks['namespace']}" if lacks["namespace"] else ""
+def _forbidden(call: ApiCall, message: str) -> FabricError:
+    if denied := _LACKS_RIGHT.search(message):
+        where = f" in the namespace {denied['namespace']}" if denied["namespace"] else ""
         return Denied(
-            f"{lacks['user']} may not {lacks['verb']} {lacks['resource']}{where} at {asked.server}.",
-            hint=f"fabric backend role {asked.address} prints the Role to ask for.",
+            f"{denied['user']} may not {denied['verb']} {denied['resource']}{where} at {call.server}.",
+            hint=f"fabric backend role {call.address} prints the Role to ask for.",
         )
     if "exceeded quota" in message:
         return OverQuota(
@@ -146,15 +146,15 @@ def _forbidden(asked: ApiCall, message: str) -> FabricError:
         )
     if "unable to create new content" in message or "is being terminated" in message:
         return Invalid(f"The namespace is being deleted: {message}.")
-    return Invalid(f"The cluster refuses to {asked.what}: {message}.")
+    return Invalid(f"The cluster refuses to {call.what}: {message}.")
 
 
 def _status_document(body: bytes) -> Mapping[str, Any]:
     try:
-        said = json.loads(body)
+        document = json.loads(body)
     except ValueError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _plain(body: bytes) -> str:

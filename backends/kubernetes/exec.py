@@ -39,9 +39,9 @@ _CANNOT_START: Final = re.compile(r"unable to start container process: (.*?)(?::
 class ExecStream:
     """One command; see :class:`backends.contract.cluster.ClusterStream`."""
 
-    def __init__(self, websocket: Any, asked: ApiCall) -> None:
+    def __init__(self, websocket: Any, call: ApiCall) -> None:
         self._websocket = websocket
-        self._asked = asked
+        self._call = call
         self._status: Mapping[str, Any] | None = None
         self._ended = False
         self._closed = False
@@ -169,7 +169,7 @@ class ExecStream:
             self._websocket.shutdown()
 
     def _broken(self, failure: Exception | None) -> BackendUnreachable:
-        why = no_answer(self._asked, failure).message if failure else ""
+        why = no_answer(self._call, failure).message if failure else ""
         return BackendUnreachable(f"The connection to a command in the cluster broke. {why}".rstrip())
 
     def _exit_code(self) -> int:
@@ -194,7 +194,7 @@ def start(
     credentials: Credentials,
     path: str,
     query: Query,
-    asked: ApiCall,
+    call: ApiCall,
     *,
     connect_seconds: float = CONNECT_SECONDS,
 ) -> ExecStream:
@@ -224,24 +224,24 @@ def start(
     try:
         connection.connect(address, **options)
     except websocket.WebSocketBadStatusException as error:
-        raise refusal(asked, error.status_code, error.resp_body or b"") from error
+        raise refusal(call, error.status_code, error.resp_body or b"") from error
     except (websocket.WebSocketException, OSError, ValueError) as error:
-        raise no_answer(asked, error) from error
+        raise no_answer(call, error) from error
     connection.settimeout(SILENT_SECONDS)
-    return ExecStream(connection, asked)
+    return ExecStream(connection, call)
 
 
 def _tls(configuration: Any) -> dict[str, Any]:
     context = ssl.create_default_context(
         cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data or None
     )
-    told: dict[str, Any] = {"context": context}
+    options: dict[str, Any] = {"context": context}
     if not configuration.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-        told |= {"cert_reqs": ssl.CERT_NONE, "check_hostname": False}
+        options |= {"cert_reqs": ssl.CERT_NONE, "check_hostname": False}
     if configuration.cert_file:
         context.load_cert_chain(configuration.cert_file, configuration.key_file)
     if configuration.tls_server_name:
-        told["server_hostname"] = configuration.tls_server_name
-    return told
+        options["server_hostname"] = configuration.tls_server_name
+    return options

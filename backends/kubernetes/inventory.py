@@ -47,8 +47,8 @@ def gpu_model(node: Document, gpu_types: Mapping[str, Mapping[str, str]]) -> str
     for label in PRODUCT_LABELS:
         if found := labels.get(label):
             return str(found)
-    for name, wanted in gpu_types.items():
-        if wanted and all(labels.get(key) == value for key, value in wanted.items()):
+    for name, required in gpu_types.items():
+        if required and all(labels.get(key) == value for key, value in required.items()):
             return name
     return "GPU"
 
@@ -72,7 +72,7 @@ def _node(node: Document, pods: Sequence[Document], cluster: KubernetesCluster) 
         _slot(name, index, model, memory_bytes, holders[index] if index < len(holders) else ("", "", ""))
         for index in range(int(quantity(has.get(resource, 0))))
     )
-    words = (
+    driver_text = (
         "" if ready(node) else "not ready" if not node.get("spec", {}).get("unschedulable") else "cordoned"
     )
     return Node(
@@ -80,32 +80,32 @@ def _node(node: Document, pods: Sequence[Document], cluster: KubernetesCluster) 
         cpus=int(quantity(has.get("cpu", 0))),
         memory_bytes=int(quantity(has.get("memory", 0))),
         slots=slots,
-        driver=words or ("" if slots else f"no {resource}"),
+        driver=driver_text or ("" if slots else f"no {resource}"),
     )
 
 
-def _slot(node: str, index: int, model: str, memory_bytes: int, held: tuple[str, str, str]) -> Slot:
+def _slot(node: str, index: int, model: str, memory_bytes: int, use: tuple[str, str, str]) -> Slot:
     # Which of a node's GPUs a pod got, its device plug-in knows alone: they are counted, not named.
-    holder, job, foreign = held
+    holder, job, foreign = use
     return Slot(f"{node}/{index}", index, model, memory_bytes, holder=holder, holder_job=job, foreign=foreign)
 
 
 def _holders(node: str, pods: Sequence[Document], resource: str) -> Iterator[tuple[str, str, str]]:
     """Give for each GPU that is taken on a node who has it: in words, ours' job, and in words another's."""
     for pod in pods:
-        spec, about = pod.get("spec") or {}, pod["metadata"]
+        spec, metadata = pod.get("spec") or {}, pod["metadata"]
         if spec.get("nodeName") != node or (pod.get("status") or {}).get("phase") in OVER:
             continue
-        job = str((about.get("labels") or {}).get(JOB_LABEL) or "")
-        words = f"{about.get('namespace', '')}/{about['name']}"
+        job = str((metadata.get("labels") or {}).get(JOB_LABEL) or "")
+        pod_name = f"{metadata.get('namespace', '')}/{metadata['name']}"
         for _ in range(gpus_of(spec, resource)):
-            yield (words, job, "") if job else ("", "", f"pod {words}")
+            yield (pod_name, job, "") if job else ("", "", f"pod {pod_name}")
 
 
 def gpus_of(spec: Mapping[str, Any], resource: str) -> int:
     """Count the GPUs that a pod asks for: those of its containers, or more that an init container asks for."""
 
-    def asked(container: Mapping[str, Any]) -> int:
+    def gpus_in(container: Mapping[str, Any]) -> int:
         resources = container.get("resources") or {}
         return int(
             quantity(
@@ -113,8 +113,8 @@ def gpus_of(spec: Mapping[str, Any], resource: str) -> int:
             )
         )
 
-    running = sum(asked(each) for each in spec.get("containers") or ())
-    return max([running, *(asked(each) for each in spec.get("initContainers") or ())])
+    running = sum(gpus_in(each) for each in spec.get("containers") or ())
+    return max([running, *(gpus_in(each) for each in spec.get("initContainers") or ())])
 
 
 def _quota(cluster: KubernetesCluster) -> str:

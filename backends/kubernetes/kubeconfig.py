@@ -83,15 +83,19 @@ def resolve(
         UnknownName: it has no such context.
     """
     files = _files(kubeconfig, environ)
-    told = _SCHEME.sub("", address.strip(), count=1)
+    address_path = _SCHEME.sub("", address.strip(), count=1)
     if not files:
         if _in_pod(environ):
-            return _own_access(told, context, namespace)
+            return _own_access(address_path, context, namespace)
         raise _no_kubeconfig(kubeconfig, environ)
     known = read_contexts(files)
-    if _in_pod(environ) and IN_CLUSTER not in known.named and (context or told).split("/")[0] == IN_CLUSTER:
-        return _own_access(told, context, namespace)
-    from_address, place = _split(told, known)
+    if (
+        _in_pod(environ)
+        and IN_CLUSTER not in known.named
+        and (context or address_path).split("/")[0] == IN_CLUSTER
+    ):
+        return _own_access(address_path, context, namespace)
+    from_address, address_namespace = _split(address_path, known)
     chosen = context or from_address or known.current
     if not chosen:
         raise ConfigError(
@@ -103,7 +107,7 @@ def resolve(
         raise UnknownName(
             f"There is no context {chosen!r} in {' or '.join(files)}.", hint=f"There are {_names(known)}."
         )
-    space = namespace or place or str(entry.get("namespace") or "default")
+    space = namespace or address_namespace or str(entry.get("namespace") or "default")
     return Access(files, chosen, _checked(space))
 
 
@@ -116,9 +120,9 @@ def read_contexts(files: Sequence[str]) -> Contexts:
     current = ""
     named: dict[str, Mapping[str, Any]] = {}
     for file in files:
-        said = _read(file)
-        current = current or str(said.get("current-context") or "")
-        for entry in said.get("contexts") or ():
+        document = _read(file)
+        current = current or str(document.get("current-context") or "")
+        for entry in document.get("contexts") or ():
             if isinstance(entry, dict) and isinstance(entry.get("context"), dict):
                 named.setdefault(str(entry.get("name")), entry["context"])
     return Contexts(tuple(files), current, named)
@@ -127,13 +131,13 @@ def read_contexts(files: Sequence[str]) -> Contexts:
 def plugin_environment(access: Access, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that an access's credential plugin depends on; none where it has no plugin."""
     for file in access.files:
-        said = _read(file)
+        document = _read(file)
         users = {
             entry["context"].get("user")
-            for entry in said.get("contexts") or ()
+            for entry in document.get("contexts") or ()
             if isinstance(entry, dict) and entry.get("name") == access.context and entry.get("context")
         }
-        for entry in said.get("users") or ():
+        for entry in document.get("users") or ():
             if entry.get("name") in users and "exec" in (entry.get("user") or {}):
                 return {name: environ[name] for name in PLUGIN_VARIABLES if name in environ}
     return {}
@@ -144,37 +148,41 @@ def _read(file: str) -> Mapping[str, Any]:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        said = yaml.load(Path(file).read_bytes(), loader)
+        document = yaml.load(Path(file).read_bytes(), loader)
     except OSError as error:
         raise ConfigError(f"The kubeconfig {file} cannot be read: {error.strerror}.") from error
     except (yaml.YAMLError, ValueError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = "" if line is None else f" (line {line + 1})"
         raise ConfigError(f"The kubeconfig {file} is not YAML{where}.") from error
-    if said is None:
+    if document is None:
         return {}
-    if not isinstance(said, dict) or not isinstance(said.get("contexts") or [], list):
+    if not isinstance(document, dict) or not isinstance(document.get("contexts") or [], list):
         raise ConfigError(f"{file} is no kubeconfig.")
-    return said
+    return document
 
 
-def _files(told: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    listed = told or environ.get("KUBECONFIG", "") or str(Path(environ.get("HOME", "/")) / ".kube" / "config")
+def _files(kubeconfig: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    listed = (
+        kubeconfig
+        or environ.get("KUBECONFIG", "")
+        or str(Path(environ.get("HOME", "/")) / ".kube" / "config")
+    )
     paths = [Path(name).expanduser().absolute() for name in listed.split(os.pathsep) if name]
     return tuple(dict.fromkeys(str(path) for path in paths if path.exists()))
 
 
-def _split(told: str, known: Contexts) -> tuple[str, str]:
+def _split(address_path: str, known: Contexts) -> tuple[str, str]:
     """Part ``context/namespace``; contexts of OpenShift and EKS have slashes of their own."""
-    whole = unquote(told.rstrip("/"))
+    whole = unquote(address_path.rstrip("/"))
     if not whole or whole in known.named:
         return whole, ""
     context, slash, namespace = whole.rpartition("/")
     return (context, namespace) if slash else (whole, "")
 
 
-def _own_access(told: str, context: str, namespace: str) -> Access:
-    named, _, space = told.strip("/").partition("/")
+def _own_access(address_path: str, context: str, namespace: str) -> Access:
+    named, _, space = address_path.strip("/").partition("/")
     if (context or named) not in ("", IN_CLUSTER):
         raise UnknownName(
             f"There is no context {context or named!r}: there is no kubeconfig here, only the pod's own account.",
@@ -191,9 +199,9 @@ def _in_pod(environ: Mapping[str, str]) -> bool:
     return bool(environ.get("KUBERNETES_SERVICE_HOST")) and (SERVICE_ACCOUNT / "token").exists()
 
 
-def _no_kubeconfig(told: str, environ: Mapping[str, str]) -> ConfigError:
-    listed = told or environ.get("KUBECONFIG", "")
-    source = "" if told else " (KUBECONFIG)"
+def _no_kubeconfig(kubeconfig: str, environ: Mapping[str, str]) -> ConfigError:
+    listed = kubeconfig or environ.get("KUBECONFIG", "")
+    source = "" if kubeconfig else " (KUBECONFIG)"
     text = (
         f"{listed}{source} is not there" if listed else "no KUBECONFIG is set and ~/.kube/config is not there"
     )

@@ -192,12 +192,12 @@ def _toleration(item: Any) -> dict[str, Any]:
     if isinstance(item, Mapping):
         return dict(item)
     key, _, effect = _text(item).partition(":")
-    key, equals, wanted = key.partition("=")
+    key, equals, value = key.partition("=")
     if (effect and effect not in EFFECTS) or (key and not _LABEL_KEY.fullmatch(key)):
         raise ValueError(
             f"{item!r} is no toleration; write key=value:Effect, the effect {', '.join(EFFECTS)}"
         )
-    toleration = {"operator": "Equal", "value": wanted} if equals else {"operator": "Exists"}
+    toleration = {"operator": "Equal", "value": value} if equals else {"operator": "Exists"}
     return {**({"key": key} if key else {}), **toleration, **({"effect": effect} if effect else {})}
 
 
@@ -281,13 +281,13 @@ OPTIONS: Final[Mapping[str, Option]] = {
 }
 
 
-def checked_options(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
+def checked_options(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return every option in the form in which it is used, defaults filled in.
 
     Raises:
         ConfigError: one is not known, or is not what it can be.
     """
-    for key in told:
+    for key in settings:
         if key not in OPTIONS:
             from workbench.manifest.yaml.faults import nearest
 
@@ -296,16 +296,16 @@ def checked_options(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
                 f"the backend {name} has no setting {key!r}",
                 hint=(f"did you mean {close}? " if close else "") + f"there are {', '.join(sorted(OPTIONS))}",
             )
-    checked = {key: _checked(name, key, option, told) for key, option in OPTIONS.items()}
+    checked = {key: _checked(name, key, option, settings) for key, option in OPTIONS.items()}
     return {**checked, "default_memory_bytes": checked["default_memory"]}
 
 
-def _checked(name: str, key: str, option: Option, told: Mapping[str, Any]) -> Any:
-    if key not in told:
+def _checked(name: str, key: str, option: Option, settings: Mapping[str, Any]) -> Any:
+    if key not in settings:
         return option.default
     try:
-        return option.parse(told[key])
+        return option.parse(settings[key])
     except ValueError as error:
         raise ConfigError(
-            f"the backend {name} has {key} = {told[key]!r}: {error}", hint=f"{key} is {option.meaning}"
+            f"the backend {name} has {key} = {settings[key]!r}: {error}", hint=f"{key} is {option.meaning}"
         ) from error

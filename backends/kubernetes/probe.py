@@ -21,9 +21,9 @@ def storage(cluster: KubernetesCluster) -> Iterator[Finding]:
     """Say where results without a data store can stay."""
     if cluster.options["claim"]:
         return  # it is looked at by its name
-    wanted = cluster.options["storage_class"]
+    storage_class = cluster.options["storage_class"]
     if not cluster.may_anywhere("list", "storageclasses"):
-        if not wanted:
+        if not storage_class:
             yield Finding(
                 "storage",
                 "you may not list the storage classes",
@@ -35,17 +35,17 @@ def storage(cluster: KubernetesCluster) -> Iterator[Finding]:
     classes = cluster.list("StorageClass").items
     names = [str(each["metadata"]["name"]) for each in classes]
     default = next((name for name, each in zip(names, classes, strict=True) if is_default(each)), "")
-    if wanted and wanted not in names:
+    if storage_class and storage_class not in names:
         yield Finding(
             "storage",
-            f"there is no storage class {wanted}",
+            f"there is no storage class {storage_class}",
             "wrong",
             "claims for results are never bound",
             f"there are {', '.join(names) or 'none'}",
         )
-    elif wanted or default:
-        others = [name for name in names if name != (wanted or default)]
-        text = f"{wanted or default}{'' if wanted else ' (the default)'}"
+    elif storage_class or default:
+        others = [name for name in names if name != (storage_class or default)]
+        text = f"{storage_class or default}{'' if storage_class else ' (the default)'}"
         yield Finding("storage", text + (f"; also {', '.join(others)}" if others else ""))
     else:
         yield Finding(
@@ -65,17 +65,17 @@ def is_default(storage_class: Document) -> bool:
 
 def named_objects(cluster: KubernetesCluster) -> Iterator[Finding]:
     """Look for what the options name: a claim, a queue, a service account, a priority class, pull secrets."""
-    told = cluster.options
-    wanted: list[tuple[str, str, str]] = [
-        ("claim", "PersistentVolumeClaim", told["claim"]),
-        ("claim for data", "PersistentVolumeClaim", told["data_claim"]),
-        ("queue", "LocalQueue", told["queue"]),
-        ("service account", "ServiceAccount", told["service_account"]),
-        ("priority class", "PriorityClass", told["priority_class"]),
-        *(("pull secret", "Secret", name) for name in told["image_pull_secrets"]),
-        *(("volume", "PersistentVolumeClaim", name) for name in _claims(told["volumes"])),
+    options = cluster.options
+    named: list[tuple[str, str, str]] = [
+        ("claim", "PersistentVolumeClaim", options["claim"]),
+        ("claim for data", "PersistentVolumeClaim", options["data_claim"]),
+        ("queue", "LocalQueue", options["queue"]),
+        ("service account", "ServiceAccount", options["service_account"]),
+        ("priority class", "PriorityClass", options["priority_class"]),
+        *(("pull secret", "Secret", name) for name in options["image_pull_secrets"]),
+        *(("volume", "PersistentVolumeClaim", name) for name in _claims(options["volumes"])),
     ]
-    for subject, kind, name in wanted:
+    for subject, kind, name in named:
         if name:
             yield _named(cluster, subject, kind, name)
 
@@ -201,13 +201,13 @@ def limits(cluster: KubernetesCluster) -> Iterator[Finding]:
         return
     for limit_range in cluster.list("LimitRange").items:
         for limit in (limit_range.get("spec") or {}).get("limits") or ():
-            words = [
+            texts = [
                 f"{word} {', '.join(f'{value} {key}' for key, value in sorted(limit[field].items()))}"
                 for field, word in (("max", "at most"), ("min", "at least"), ("default", "else"))
                 if limit.get(field)
             ]
-            if words:
-                yield Finding("limits", f"a {limit.get('type')} has {'; '.join(words)}")
+            if texts:
+                yield Finding("limits", f"a {limit.get('type')} has {'; '.join(texts)}")
 
 
 ASKED_AT_ONCE: Final = 8
@@ -253,25 +253,25 @@ def findings(cluster: KubernetesCluster) -> Iterator[Finding]:
 def whoami(cluster: KubernetesCluster) -> str:
     """Return the user's name as the cluster knows it, empty where it does not say."""
     try:
-        said = cluster.create(
+        review = cluster.create(
             {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview", "metadata": {}}
         )
     except (Denied, Absent):
         return ""
-    info: dict[str, Any] = (said.get("status") or {}).get("userInfo") or {}
+    info: dict[str, Any] = (review.get("status") or {}).get("userInfo") or {}
     return str(info.get("username") or "")
 
 
 def missing_rights(cluster: KubernetesCluster) -> tuple[Right, ...]:
     """Return what the user may not do of what jobs need, each with the verbs that are missing."""
-    wanted = [(right, verb) for right in all_rights() for verb in right.verbs]
+    checks = [(right, verb) for right in all_rights() for verb in right.verbs]
 
-    def may(asked: tuple[Right, str]) -> bool:
-        right, verb = asked
+    def may(check: tuple[Right, str]) -> bool:
+        right, verb = check
         return cluster.may(verb, right.name, right.subresource, group=right.group)
 
     with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="rights") as pool:
-        answers = dict(zip(wanted, pool.map(may, wanted), strict=True))
+        answers = dict(zip(checks, pool.map(may, checks), strict=True))
     lacking = []
     for right in all_rights():
         verbs = tuple(verb for verb in right.verbs if not answers[right, verb])
@@ -312,8 +312,8 @@ def _absent_namespace(cluster: KubernetesCluster) -> Finding | None:
     )
 
 
-def _listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+def _listed(items: Sequence[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} or {items[-1]}"
 
 
 OLDEST: Final = (1, 29)

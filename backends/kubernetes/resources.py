@@ -90,9 +90,9 @@ def kind_of_document(document: Mapping[str, Any]) -> ResourceKind:
         BackendError: fabric does not know it.
     """
     kind = kind_of(str(document.get("kind", "")))
-    said = str(document.get("apiVersion") or kind.api_version)
-    if said != kind.api_version:
-        group, _, version = said.rpartition("/")
+    api_version = str(document.get("apiVersion") or kind.api_version)
+    if api_version != kind.api_version:
+        group, _, version = api_version.rpartition("/")
         return ResourceKind(kind.name, group, version, kind.plural, kind.namespaced)
     return kind
 

@@ -19,9 +19,9 @@ PIECE_BYTES: Final = 1 << 18
 class _Body:
     """The bytes of an answer as they come. One thread reads, any may close it."""
 
-    def __init__(self, response: Any, asked: ApiCall) -> None:
+    def __init__(self, response: Any, call: ApiCall) -> None:
         self._response = response
-        self._asked = asked
+        self._call = call
         self._reading = threading.Lock()
         self._closed = False
         # Kept, since the response forgets it at its end.
@@ -37,7 +37,7 @@ class _Body:
                 data = b"" if self._closed else self._response.read1(PIECE_BYTES)
             except (urllib3.exceptions.HTTPError, OSError, ValueError, AttributeError) as failure:
                 if not self._closed:  # else the other thread took it away under us
-                    raise no_answer(self._asked, failure) from failure
+                    raise no_answer(self._call, failure) from failure
             finally:
                 if not data:
                     self._release()
@@ -70,13 +70,13 @@ class _Body:
 class ApiWatch:
     """Changes of one kind; see :class:`backends.contract.cluster.Watch`."""
 
-    def __init__(self, response: Any, kind: ResourceKind, version: str, asked: ApiCall) -> None:
-        self._body = _Body(response, asked)
+    def __init__(self, response: Any, kind: ResourceKind, version: str, call: ApiCall) -> None:
+        self._body = _Body(response, call)
         self._kind = kind
-        self._asked = asked
+        self._call = call
         self._version = version
         self._lines: Iterator[bytes] = iter(())
-        self._rest = b""
+        self._unread = b""
 
     @property
     def version(self) -> str:
@@ -94,7 +94,7 @@ class ApiWatch:
             data = self._body.read()
             if not data:
                 raise StopIteration
-            *lines, self._rest = (self._rest + data).split(b"\n")
+            *lines, self._unread = (self._unread + data).split(b"\n")
             self._lines = iter(lines)
 
     def close(self) -> None:
@@ -110,10 +110,10 @@ class ApiWatch:
         except (ValueError, KeyError, TypeError) as error:
             if self._body.closed:
                 return None
-            raise no_answer(self._asked, ValueError("it speaks no JSON")) from error
+            raise no_answer(self._call, ValueError("it speaks no JSON")) from error
         if type_ == "ERROR":
             self.close()
-            raise of_status_event(self._asked, document)
+            raise of_status_event(self._call, document)
         self._version = str(document.get("metadata", {}).get("resourceVersion") or self._version)
         if type_ not in ("ADDED", "MODIFIED", "DELETED"):
             return None  # a bookmark
@@ -126,8 +126,8 @@ class ApiWatch:
 class ApiLog:
     """A container's log as it comes; see :class:`backends.contract.cluster.Log`."""
 
-    def __init__(self, response: Any, asked: ApiCall) -> None:
-        self._body = _Body(response, asked)
+    def __init__(self, response: Any, call: ApiCall) -> None:
+        self._body = _Body(response, call)
 
     def __iter__(self) -> ApiLog:
         return self

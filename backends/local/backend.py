@@ -96,8 +96,8 @@ class LocalBackend(Backend):
     def _engine(self) -> Endpoint:
         from backends.contract.container_engines import Endpoint, find_engine
 
-        told = str(self.options.options.get("engine") or "")
-        return Endpoint(told, "the backend's option engine") if told else find_engine()
+        address = str(self.options.options.get("engine") or "")
+        return Endpoint(address, "the backend's option engine") if address else find_engine()
 
     def _engine_finding(self) -> Finding:
         error = self.why_not("container")
@@ -112,8 +112,8 @@ class LocalBackend(Backend):
         )
 
     def _home(self) -> Home:
-        told = self.options.options.get("home")
-        return Home(Path(str(told)) if told else default_home())
+        path = self.options.options.get("home")
+        return Home(Path(str(path)) if path else default_home())
 
 
 def _cpu_percent() -> float:

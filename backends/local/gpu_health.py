@@ -32,10 +32,10 @@ def local_gpus() -> LocalGpus:
     """Look at the GPUs."""
     try:
         return _GpuReader(_open()).all()
-    except _NvmlError as trouble:
-        if trouble.name == "NVMLError_LibraryNotFound":
+    except _NvmlError as error:
+        if error.name == "NVMLError_LibraryNotFound":
             return LocalGpus(driver="none")
-        return LocalGpus(driver=f"none: {trouble}", findings=(trouble.finding("gpu"),))
+        return LocalGpus(driver=f"none: {error}", findings=(error.finding("gpu"),))
 
 
 class _NvmlError(Exception):
@@ -83,9 +83,9 @@ class _GpuReader:
         for index in range(self._ask(self._nvml.nvmlDeviceGetCount)):
             try:
                 self._gpu(index)
-            except _NvmlError as trouble:
-                self._findings.append(trouble.finding(f"gpu {index}"))
-                self._slots.append(_broken(index, str(trouble)))
+            except _NvmlError as error:
+                self._findings.append(error.finding(f"gpu {index}"))
+                self._slots.append(_broken(index, str(error)))
         return LocalGpus(self._slots, self._driver(), tuple(self._findings))
 
     def _driver(self) -> str:

@@ -26,7 +26,7 @@ class LocalHost(Host):
         self._home = home or Home(default_home())
         self.engine = engine
         """The container engine's address, where jobs were given to a certain one."""
-        self._place = HostOperations()
+        self._operations = HostOperations()
 
     def identity(self) -> HostIdentity:
         """Say which machine this is."""
@@ -63,8 +63,8 @@ class LocalHost(Host):
         holding: Sequence[Lock] = (),
     ) -> int:
         """Start a process that outlives us."""
-        ours = [lock for lock in holding if isinstance(lock, leases.Lease)]
-        descriptors = [descriptor for lock in ours for descriptor in lock.descriptors()]
+        held = [lock for lock in holding if isinstance(lock, leases.Lease)]
+        descriptors = [descriptor for lock in held for descriptor in lock.descriptors()]
         with translated():
             return host_processes.spawn(argv, env, cwd, output, descriptors)
 
@@ -87,7 +87,7 @@ class LocalHost(Host):
 
     def follow(
         self,
-        asker: str,
+        subscriber: str,
         known: Mapping[str, Mapping[str, int]],
         *,
         timeout_seconds: float,
@@ -95,7 +95,7 @@ class LocalHost(Host):
     ) -> Mapping[str, Mapping[str, Chunk]]:
         """Say what is new in the journals of learners, and wait until something is."""
         with translated():
-            news = self._place.followers.of(asker).follow(known, timeout_seconds)
+            news = self._operations.followers.of(subscriber).follow(known, timeout_seconds)
         return {
             folder: {name: Chunk(*part) for name, part in parts.items()} for folder, parts in news.items()
         }
@@ -113,7 +113,7 @@ class LocalHost(Host):
     def watch(self, paths: Sequence[str], *, timeout_seconds: float) -> Sequence[str]:
         """Block until one of these files changes."""
         with translated():
-            return self._place.watches.wait(paths, timeout_seconds)
+            return self._operations.watches.wait(paths, timeout_seconds)
 
     def lock(self, names: Sequence[str], *, folder: str, text: str) -> Lock | None:
         """Take all of these locks or none."""
@@ -123,7 +123,7 @@ class LocalHost(Host):
     def call(self, operation: str, **arguments: Any) -> Any:
         """Do one of the operations of ``workbench.learner.host.operations``."""
         with translated():
-            return self._place.call(operation, arguments)
+            return self._operations.call(operation, arguments)
 
     def connect(self, path: str) -> socket.socket:
         """Open a stream to a unix socket."""
@@ -138,4 +138,4 @@ class LocalHost(Host):
 
     def close(self) -> None:
         """Give everything back."""
-        self._place.close()
+        self._operations.close()

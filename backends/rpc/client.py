@@ -54,7 +54,7 @@ class FrameClient:
         """Make a call and return its JSON reply."""
         return self.exchange(do, arguments, seconds=seconds, stdin=stdin)[0]
 
-    def tell(self, do: str, arguments: Mapping[str, Any]) -> None:
+    def notify(self, do: str, arguments: Mapping[str, Any]) -> None:
         """Make a call without waiting for its reply."""
         call = self.open(do, arguments, seconds=SLACK_SECONDS)
         self.forget(call.number)
@@ -131,8 +131,8 @@ class FrameClient:
         reason = self._explain() or str(error or "")
         with self._lock:
             if self._lost is None:
-                said = f": {reason}" if reason else ""
-                self._lost = BackendUnreachable(f"The connection to the backend was lost{said}.")
+                suffix = f": {reason}" if reason else ""
+                self._lost = BackendUnreachable(f"The connection to the backend was lost{suffix}.")
             pending, self._pending = list(self._pending.values()), {}
         for call in pending:
             call.fail(self._lost)
@@ -205,8 +205,8 @@ class PendingCall:
             raise frame
         if frame.kind == frames.ERROR:
             self.forget()
-            said = frame.json()
-            raise error_of(said["kind"], said["message"], said["hint"])
+            failure = frame.json()
+            raise error_of(failure["kind"], failure["message"], failure["hint"])
         return frame
 
     def hello(self) -> Any:

@@ -72,7 +72,7 @@ class Heartbeat:
 
     def _ask(self) -> None:
         try:
-            self._client.tell("existing", {"paths": []})
+            self._client.notify("existing", {"paths": []})
         except FabricError:
             return  # the connection is lost, and each pending call fails
 

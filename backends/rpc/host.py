@@ -38,7 +38,7 @@ class FrameHost(Host):
     def identity(self) -> HostIdentity:
         """Say which machine this is, its clock compared with ours."""
         begun = time.time()
-        return HostIdentity.told(self.call("identity"), (begun + time.time()) / 2)
+        return HostIdentity.from_reply(self.call("identity"), (begun + time.time()) / 2)
 
     def folder(self, home_uuid: str) -> str:
         """Return that home's folder on the host."""
@@ -62,8 +62,8 @@ class FrameHost(Host):
         }
         seconds = deadline_seconds + SLACK_SECONDS
         answer, data = self._client.exchange("run", arguments, seconds=seconds, stdin=stdin)
-        said = answer["stdout_bytes"]
-        return Completed(answer["exit_code"], data[:said], data[said:])
+        stdout_size = answer["stdout_bytes"]
+        return Completed(answer["exit_code"], data[:stdout_size], data[stdout_size:])
 
     def spawn(
         self,
@@ -109,14 +109,14 @@ class FrameHost(Host):
 
     def follow(
         self,
-        asker: str,
+        subscriber: str,
         known: Mapping[str, Mapping[str, int]],
         *,
         timeout_seconds: float,
         early: EarlyBytes | None = None,
     ) -> Mapping[str, Mapping[str, Chunk]]:
         """Wait until journals of learners have new content, and return it."""
-        arguments = {"asker": asker, "known": known, "timeout_seconds": timeout_seconds}
+        arguments = {"asker": subscriber, "known": known, "timeout_seconds": timeout_seconds}
         call = self._client.open("follow", arguments, seconds=timeout_seconds + SLACK_SECONDS)
         call.end()
         try:
@@ -158,10 +158,10 @@ class FrameHost(Host):
     def call(self, operation: str, **arguments: Any) -> Any:
         """Do one of the operations of ``workbench.learner.host.operations``."""
         if operation in ONE_WAY:
-            self._client.tell(operation, arguments)
+            self._client.notify(operation, arguments)
             return None
-        told = float(arguments.get("timeout_seconds", 0)) + float(arguments.get("grace_seconds", 0))
-        seconds = told + max(SLACK_SECONDS, LONG_SECONDS.get(operation, 0.0))
+        limit_seconds = float(arguments.get("timeout_seconds", 0)) + float(arguments.get("grace_seconds", 0))
+        seconds = limit_seconds + max(SLACK_SECONDS, LONG_SECONDS.get(operation, 0.0))
         return self._client.request(operation, arguments, seconds=seconds)
 
     def connect(self, path: str) -> socket.socket:

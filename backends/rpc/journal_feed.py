@@ -21,13 +21,13 @@ def read_journal_feed(call: PendingCall, early: EarlyBytes | None) -> Mapping[st
     Raises:
         BackendUnreachable: the reply did not come in time; what ``early`` was given remains valid.
     """
-    sizes, coming = call.hello(), _CallBytes(call)
+    sizes, incoming = call.hello(), _CallBytes(call)
     news: dict[str, dict[str, Chunk]] = {}
     for folder, parts in sizes.items():
         for name, (length, offset, end) in parts.items():
             kept: list[memoryview] = []
             reached = offset
-            for piece in coming.take(length):
+            for piece in incoming.take(length):
                 if early is None or name not in EARLY:
                     kept.append(piece)
                     continue

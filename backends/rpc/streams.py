@@ -55,7 +55,7 @@ class FrameStream:
 
     def resize(self, rows: int, columns: int) -> None:
         """Set the size of the command's terminal."""
-        self._client.tell("resize", {"session": self._number, "rows": rows, "columns": columns})
+        self._client.notify("resize", {"session": self._number, "rows": rows, "columns": columns})
 
     def wait(self) -> int:
         """Return its exit code, once it has ended."""
@@ -73,15 +73,15 @@ class FrameStream:
 
 def relayed_socket(call: PendingCall) -> socket.socket:
     """Return a local socket that is connected to the call's stream on the host; closing it ends the stream."""
-    ours, theirs = socket.socketpair()
+    local, remote = socket.socketpair()
     call.wait_without_end()
-    incoming = threading.Thread(target=_relay_in, args=(call, theirs), daemon=True, name="carry-in")
+    incoming = threading.Thread(target=_relay_in, args=(call, remote), daemon=True, name="carry-in")
     incoming.start()
     outgoing = threading.Thread(
-        target=_relay_out, args=(call, theirs, incoming), daemon=True, name="carry-out"
+        target=_relay_out, args=(call, remote, incoming), daemon=True, name="carry-out"
     )
     outgoing.start()
-    return ours
+    return local
 
 
 def _relay_out(call: PendingCall, stream: socket.socket, incoming: threading.Thread) -> None:
@@ -115,7 +115,7 @@ class Incoming(io.RawIOBase):
 
     def __init__(self, call: PendingCall) -> None:
         self._call = call
-        self._rest = memoryview(b"")
+        self._unread = memoryview(b"")
         self._ended = False
 
     def readable(self) -> bool:
@@ -124,15 +124,15 @@ class Incoming(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:  # a writable buffer has no name in typing
         """Read some bytes; none at the end."""
-        while not self._rest and not self._ended:
+        while not self._unread and not self._ended:
             frame = self._call.next()
             if frame.kind == frames.DATA:
-                self._rest = memoryview(frame.payload)
+                self._unread = memoryview(frame.payload)
                 self._call.credit()
             elif frame.kind == frames.RESULT:
                 self._call.forget()
                 self._ended = True
-        count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
+        count = min(len(buffer), len(self._unread))
+        buffer[:count] = self._unread[:count]
+        self._unread = self._unread[count:]
         return count

@@ -27,20 +27,20 @@ class PipeHost(FrameHost):
         env: Mapping[str, str] | None = None,
         connect_seconds: float = CONNECT_SECONDS,
     ) -> None:
-        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the connection
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the connection
         try:
             self._process = subprocess.Popen(
                 list(argv),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._complaints,
+                stderr=self._stderr,
                 bufsize=0,
                 env=None if env is None else dict(env),
                 # A key pressed on our terminal is not meant for it.
                 start_new_session=True,
             )
         except OSError as error:
-            self._complaints.close()
+            self._stderr.close()
             raise BackendError(f"{argv[0]} cannot be started: {error.strerror}.") from error
         self._reader = cast(BinaryIO, self._process.stdout)
         self._writer = cast(BinaryIO, self._process.stdin)
@@ -62,13 +62,13 @@ class PipeHost(FrameHost):
             self._process.wait()
         self._client.join(5)
         self._reader.close()
-        self._complaints.close()
+        self._stderr.close()
 
     def _explain(self) -> str:
         """Return the last line of the command's stderr."""
         with contextlib.suppress(OSError, ValueError):
-            size = self._complaints.seek(0, 2)
-            self._complaints.seek(max(0, size - _NOISE_BYTES))
-            lines = self._complaints.read().decode("utf-8", "replace").strip().splitlines()
+            size = self._stderr.seek(0, 2)
+            self._stderr.seek(max(0, size - _NOISE_BYTES))
+            lines = self._stderr.read().decode("utf-8", "replace").strip().splitlines()
             return lines[-1].strip().rstrip(".") if lines else ""
         return ""

@@ -55,7 +55,7 @@ def log_in_typed(transport: Any, hop: Hop, methods: tuple[str, ...]) -> bool:
     """
     import paramiko
 
-    if CREDENTIALS.someone_is_there:
+    if CREDENTIALS.can_prompt:
         transport.auth_timeout = TYPING_SECONDS
     for method in (one for one in TYPED if one in methods):
         log_in = _interactive if method == TYPED[0] else _password
@@ -99,7 +99,7 @@ class _Round:
         self._hop = hop
         self._use_known = use_known
         # Questions come in a thread of paramiko's.
-        self._ask = CREDENTIALS.answerer()
+        self._ask = CREDENTIALS.prompter()
         self._given: list[tuple[LoginPrompt, str]] = []
         self.asked = False
         self.was_known = False
@@ -107,7 +107,7 @@ class _Round:
     def answer(self, prompt: str, shown: bool) -> str:
         """Answer a prompt by what is known, else by asking."""
         question = LoginPrompt(f"{prompt} of {self._hop.user}@{self._hop.alias}", shown)
-        found = CREDENTIALS.known(question) if self._use_known else None
+        found = CREDENTIALS.answer_to(question) if self._use_known else None
         self.was_known |= found is not None
         if found is None:
             found = None if self._ask is None else self._ask(question)
@@ -121,12 +121,12 @@ class _Round:
         """Keep what was answered, but for codes that work once: they are asked for so, or may be seen when typed."""
         for question, answer in self._given:
             if not question.shown and not ONE_TIME.search(question.text):
-                CREDENTIALS.keep(question, answer)
+                CREDENTIALS.remember(question, answer)
 
     def was_wrong(self) -> None:
         """Forget it."""
         for question, _ in self._given:
-            CREDENTIALS.drop(question)
+            CREDENTIALS.forget(question)
 
 
 def passphrase_of(path: str) -> LoginPrompt:
@@ -258,15 +258,15 @@ def _key_of(path: Path) -> Any:
     except (TypeError, paramiko.PasswordRequiredException):
         question = passphrase_of(str(path))
     for number in range(TRIES):
-        answer = (CREDENTIALS.known(question) if number == 0 else None) or CREDENTIALS.ask(question)
+        answer = (CREDENTIALS.answer_to(question) if number == 0 else None) or CREDENTIALS.ask(question)
         if not answer:
             return None
         try:
             key = paramiko.PKey.from_path(path, password=answer.encode())
         except (paramiko.SSHException, ValueError):
-            CREDENTIALS.drop(question)
+            CREDENTIALS.forget(question)
             continue
-        CREDENTIALS.keep(question, answer)
+        CREDENTIALS.remember(question, answer)
         return key
     return None
 

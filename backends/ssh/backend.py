@@ -266,7 +266,7 @@ class SshBackend(Backend):
         login = self._key()
         # Taken before the try: what is typed while it goes on may be tried at once.
         generation = CREDENTIALS.generation
-        if _awaiting.get(login) == generation and not CREDENTIALS.someone_is_there:
+        if _awaiting.get(login) == generation and not CREDENTIALS.can_prompt:
             # A host may ban a client that tries to log in every few seconds without credentials.
             raise self._needs_login("")
         try:

@@ -78,7 +78,7 @@ def probe_host(host: Host, engine: str) -> HostReport:
     begun = time.time()
     found = host.call("prospects", engine=engine)
     node = node_of(found["machine"]) if "machine" in found else error_of(*found["machine_problem"])
-    return HostReport(HostIdentity.told(found["identity"], begun), node, found)
+    return HostReport(HostIdentity.from_reply(found["identity"], begun), node, found)
 
 
 def node_of(found: Mapping[str, Any]) -> Node:

@@ -38,7 +38,7 @@ class ShellHost(Host):
 
     def identity(self) -> HostIdentity:
         """Say which machine this is, its clock compared with ours; there it goes by the second."""
-        return HostIdentity.told(self._place.identity(), time.time())
+        return HostIdentity.from_reply(self._place.identity(), time.time())
 
     def folder(self, home_uuid: str) -> str:
         """Return that home's folder at the place."""

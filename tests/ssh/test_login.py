@@ -71,7 +71,7 @@ class TestPassword(WithPassword):
             try:
                 really_open(connection)
             finally:
-                CREDENTIALS.hold({f"Password of {box.user.name}@{box.daemon.address}": SECRET})
+                CREDENTIALS.update({f"Password of {box.user.name}@{box.daemon.address}": SECRET})
 
         really_open = SshConnection.open
         monkeypatch.setattr(SshConnection, "open", open_and_type)

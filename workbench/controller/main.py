@@ -74,9 +74,9 @@ class ControllerProcess:
             elif what == "wake" and self.loop is not None:
                 self.loop.wake()
             elif what == "hold":
-                CREDENTIALS.hold({str(key): str(value) for key, value in dict(said["answers"]).items()})
+                CREDENTIALS.update({str(key): str(value) for key, value in dict(said["answers"]).items()})
             elif what == "recall":
-                about["answers"] = dict(CREDENTIALS.held())
+                about["answers"] = dict(CREDENTIALS.answers())
             elif what == "expect":
                 prewarm(said["place"])
             elif what == "login":
@@ -247,4 +247,4 @@ def _linger() -> float:
     try:
         return float(os.environ["FABRIC_LINGER_SECONDS"])
     except (KeyError, ValueError):
-        return HOLDING_LINGER_SECONDS if CREDENTIALS.held() or LOGINS.holds() else LINGER_SECONDS
+        return HOLDING_LINGER_SECONDS if CREDENTIALS.answers() or LOGINS.holds() else LINGER_SECONDS

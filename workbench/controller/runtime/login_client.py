@@ -48,13 +48,13 @@ def log_in(home: Home, options: BackendOptions, answer: Prompter, accept: Ask) -
     kept = backend.session_options()
     if kept is not None and _log_in_there(home, kept, answer):
         # Whoever asked may reach the place from here too: the screens look at it themselves.
-        CREDENTIALS.hold(_tell(home, "recall").get("answers") or {})
+        CREDENTIALS.update(_tell(home, "recall").get("answers") or {})
         return
     with_person(home, answer)
     try:
         backend.introduce(accept)
     finally:
-        CREDENTIALS.be_asked_by(None)  # what connects later on, in the background, asks nobody
+        CREDENTIALS.set_prompter(None)  # what connects later on, in the background, asks nobody
     hand_over(home)
     if kept is not None:
         _log_in_there(home, kept, answer)
@@ -99,7 +99,7 @@ def with_person(home: Home, answer: Prompter) -> None:
         # One that was wrong is not offered again.
         return recalled.pop(question.text, None) or answer(question)
 
-    CREDENTIALS.be_asked_by(find)
+    CREDENTIALS.set_prompter(find)
 
 
 def hand_over(home: Home) -> None:
@@ -108,7 +108,7 @@ def hand_over(home: Home) -> None:
     Raises:
         TryAgain: none answers.
     """
-    answers = dict(CREDENTIALS.held())
+    answers = dict(CREDENTIALS.answers())
     if answers and is_home(home):
         _tell(home, "hold", answers=answers)
         say(home, "wake")

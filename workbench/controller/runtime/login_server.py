@@ -127,7 +127,7 @@ class LoginSessions:
         from workbench.controller.runtime.connections import SHARED
 
         try:
-            with CREDENTIALS.asking(login.ask):
+            with CREDENTIALS.prompting(login.ask):
                 options = BackendOptions(ref.backend, ref.type, ref.address, ref.options)
                 backend = load_backend(options)
                 shared = SHARED.open(ref, backend)
@@ -140,7 +140,7 @@ class LoginSessions:
             self.holds()
             with self._lock:
                 self._kept.append(_OpenConnection(connection_of(options), shared))
-            CREDENTIALS.hold({})  # places that were told to wait may be tried again
+            CREDENTIALS.update({})  # places that were told to wait may be tried again
             login.is_done = True
             done()
 
