@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -14,27 +14,34 @@ from workbench.job import State
 from workbench.services.control.annotate import Annotations, annotate
 from workbench.store.db.database import Store
 from workbench.store.db.rows import JobRow
+from workbench.store.queries.jobs import jobs_by_id
 
 if TYPE_CHECKING:
     from screens.base.dialogs import Choice
     from workbench.services.control.requests import RequestKind
 
-_SAID: Final = {
+_REQUESTED: Final = {
     "halt": "halt requested",
     "kill": "kill requested",
     "resume": "resume requested",
     "delete": "deletion requested",
 }
+NAMED: Final = 8
+"""So many jobs are named in a question; fewer on a low terminal, where the answers must stay in view."""
+NAMED_LOW: Final = 5
+LOW_HEIGHT: Final = 30
 
 
 def ask_for(kind: RequestKind, jobs: Sequence[JobRow]) -> Write:
-    """Return the errand that writes a request for each job and sees to it that a controller takes it up."""
+    """Return the write that requests something for each job; those that were deleted meanwhile are left out."""
 
     def work(store: Store) -> str:
         from workbench.services.control.requests import request
 
-        request(store, jobs, kind, origin="tui")
-        return f"{_names(jobs)}: {_SAID[kind]}"
+        # The newest first: a job that waits must not begin because one before it has ended.
+        there = jobs_by_id(store, [job.id for job in jobs])
+        request(store, there[::-1] if kind == "resume" else there, kind, origin="tui")
+        return f"{_names(there or jobs)}: {_REQUESTED[kind] if there else 'deleted already'}"
 
     return work
 
@@ -45,67 +52,90 @@ def _names(jobs: Sequence[JobRow]) -> str:
     return formats.count(len(jobs), "job")
 
 
+def _fitting(kind: RequestKind, jobs: Sequence[JobRow]) -> list[JobRow]:
+    """Return those jobs that such a request makes sense for."""
+    match kind:
+        case "resume":
+            return [job for job in jobs if job.state in (State.HALTED, State.FAILED)]
+        case "delete":
+            return list(jobs)
+        case _:
+            return [job for job in jobs if is_open(job)]
+
+
 class JobActions(FileActions):
     """A screen on which jobs are acted upon: those that :meth:`targets` names."""
 
-    def _fitting(self, kind: RequestKind, jobs: Sequence[JobRow]) -> list[JobRow]:
-        """Return those jobs that such a request makes sense for."""
-        match kind:
-            case "resume":
-                return [job for job in jobs if job.state in (State.HALTED, State.FAILED)]
-            case "delete":
-                return list(jobs)
-            case _:
-                return [job for job in jobs if is_open(job)]
+    def with_targets(self, then: Callable[[Sequence[JobRow]], None]) -> None:
+        """Call ``then`` with the jobs that an action concerns, as they are now."""
+        then(self.targets())
 
-    def _steer(self, kind: RequestKind, question: str, consequence: str) -> None:
-        if self.refused():
-            return
+    def requested(self, kind: RequestKind, jobs: Sequence[JobRow]) -> None:
+        """Take note of what was confirmed for which jobs."""
+
+    def _steer(self, kind: RequestKind, consequence: str) -> None:
+        if not self.refused():
+            self.with_targets(partial(self._confirm, kind, consequence))
+
+    def _confirm(self, kind: RequestKind, consequence: str, jobs: Sequence[JobRow]) -> None:
+        """Ask before a request is made: for how many jobs, which these are, and which of them run."""
         from screens.base.dialogs import Confirm, Question
+        from workbench.services.control.requests import running_first, stopped_first
 
-        jobs = self.targets()
-        fitting = self._fitting(kind, jobs)
+        fitting = running_first(_fitting(kind, jobs))
         if not fitting:
             why = {"resume": "halted or failed", "delete": "there"}.get(kind, "running or waiting")
-            said = "no job is under the cursor" if not jobs else f"{_names(jobs)} is not {why}"
-            self.fabric.show_message(said, "warning")
+            message = (
+                "no job is under the cursor"
+                if not jobs
+                else f"{_names(jobs)} {'is' if len(jobs) == 1 else 'are'} not {why}"
+            )
+            self.fabric.show_message(message, "warning")
             return
-        left_out = len(jobs) - len(fitting)
-        lines = [formats.printable(job.name) + f"  {job.state.lower()}" for job in fitting[:8]]
-        if len(fitting) > 8:
-            lines.append(f"and {len(fitting) - 8} more")
-        if left_out:
-            lines.append(f"({formats.count(left_out, 'marked job')} skipped: nothing to {kind})")
         typed = fitting[0].name if kind in ("kill", "delete") and len(fitting) > 1 else ""
-        asked = Question(f"{question} {_names(fitting)}?", tuple(lines), consequence, kind, typed)
+        stops = stopped_first(fitting) if kind == "delete" else ""
+        question = Question(
+            f"{kind.capitalize()} {_names(fitting)}?",
+            self._named(kind, fitting, left_out=len(jobs) - len(fitting)),
+            " ".join(filter(None, (stops, consequence))),
+            kind,
+            typed,
+        )
 
         def decided(yes: bool | None) -> None:
             if yes:
                 self.fabric.write(kind, ask_for(kind, fitting))
+                self.requested(kind, fitting)
 
-        self.app.push_screen(Confirm(asked), decided)
+        self.app.push_screen(Confirm(question), decided)
+
+    def _named(self, kind: RequestKind, jobs: Sequence[JobRow], *, left_out: int) -> tuple[str, ...]:
+        most = NAMED_LOW if self.app.size.height < LOW_HEIGHT else NAMED
+        lines = [f"{formats.printable(job.name)}  {job.state.lower()}" for job in jobs[:most]]
+        if len(jobs) > most:
+            lines.append(f"and {len(jobs) - most:,} more")
+        if left_out:
+            lines.append(f"({formats.count(left_out, 'marked job')} skipped: nothing to {kind})")
+        return tuple(lines)
 
     def action_job_halt(self) -> None:
         """Ask to halt."""
-        self._steer("halt", "Halt", "The job saves and stops; it can be resumed.")
+        self._steer("halt", "The job saves and stops; it can be resumed.")
 
     def action_job_kill(self) -> None:
         """Ask to kill."""
         self._steer(
             "kill",
-            "Kill",
             "The job is stopped now, without time to save. It can be resumed from its last checkpoint.",
         )
 
     def action_job_resume(self) -> None:
         """Ask to resume."""
-        self._steer(
-            "resume", "Resume", "A new attempt starts from the results and checkpoints of the last one."
-        )
+        self._steer("resume", "A new attempt starts from the results and checkpoints of the last one.")
 
     def action_job_delete(self) -> None:
         """Ask to delete."""
-        self._steer("delete", "Delete", "Its logs, metrics, results and checkpoints are removed for good.")
+        self._steer("delete", "Logs, metrics, results and checkpoints are removed for good.")
 
     def action_job_rerun(self) -> None:
         """Open the form with the job as it was."""
@@ -120,7 +150,10 @@ class JobActions(FileActions):
 
     def action_job_tags(self) -> None:
         """Ask for tags, and give them to the jobs."""
-        jobs = [] if self.refused() else self.targets()
+        if not self.refused():
+            self.with_targets(self._ask_tags)
+
+    def _ask_tags(self, jobs: Sequence[JobRow]) -> None:
         if jobs:
             before = " ".join(jobs[0].tags)
             self.fabric.ask_line("tags", before, (), lambda line: self._tag(jobs, line))

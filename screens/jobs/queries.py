@@ -11,6 +11,7 @@ from screens.jobs.columns import Figures
 from workbench.errors import FabricError
 from workbench.job import JobId, State
 from workbench.metrics.queries import UsageRow, usage
+from workbench.paths import Home
 from workbench.services.inspect.job_overview import JobOverview, overview
 from workbench.store import jobs
 from workbench.store.db.database import Store
@@ -21,7 +22,8 @@ from workbench.store.db.rows import (
     TransitionRow,
 )
 from workbench.store.queries import requests
-from workbench.store.queries.job_list import JobList, Key, Window, window
+from workbench.store.queries.job_list import JobList, Key, Window, jobs_between, window
+from workbench.store.queries.jobs import jobs_by_id
 from workbench.store.queries.ui_state import get_state
 
 TABLE_COUNTERS: Final = ("jobs", "series")
@@ -47,6 +49,30 @@ def jobs_page(
         return JobsPage(listing, rows, figures(store, [row.id for row in rows.rows]))
 
     return read
+
+
+@dataclass(frozen=True, slots=True)
+class JobRange:
+    """The jobs of a listing from one to another; none where one of the two has left it."""
+
+    jobs: tuple[JobRow, ...]
+    missing: JobRow | None = None
+    """The one that has left the listing."""
+
+
+def read_range(home: Home, listing: JobList, first: JobRow, last: JobRow, now_us: int) -> JobRange:
+    """Read all jobs of a listing from one to another, loaded or not."""
+    with Store.open(home) as store:
+        if found := jobs_between(store, listing, first.id, last.id, now_us=now_us):
+            return JobRange(found)
+        gone = not jobs_between(store, listing, first.id, first.id, now_us=now_us)
+    return JobRange((), first if gone else last)
+
+
+def read_jobs(home: Home, job_ids: Sequence[str]) -> list[JobRow]:
+    """Read jobs as they are now, newest first; those that were deleted are left out."""
+    with Store.open(home) as store:
+        return jobs_by_id(store, job_ids)
 
 
 def figures(store: Store, job_ids: Sequence[str]) -> dict[str, Figures]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
@@ -142,12 +142,29 @@ class JobTable(JobLines, can_focus=True):
     class Open(Message):
         """A row was clicked twice."""
 
+    class RangeWanted(Message):
+        """All jobs from one to another are to be marked, loaded or not."""
+
+        def __init__(self, anchor: JobRow, job: JobRow, marking: int) -> None:
+            super().__init__()
+            self.anchor = anchor
+            self.job = job
+            self.marking = marking
+            """Which set of marks it belongs to: after all were removed, another."""
+
+    class MarksChanged(Message):
+        """Other jobs are marked than before."""
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._told: JobRow | None = None
         self._asked: tuple[Key | None, int | None] | None = None
         self._anew = False
-        self._last_mark: int | None = None
+        self._anchor: JobRow | None = None
+        """The job that was marked last: a range begins there, wherever it stands by then."""
+        self._marking = 0
+        self.ranges_wanted = 0
+        """How many ranges are still to be marked: until then, the marks are not what was asked for."""
 
     # What is at hand
 
@@ -268,28 +285,58 @@ class JobTable(JobLines, can_focus=True):
     # Marks
 
     def action_runs_mark(self) -> None:
-        """Mark the job under the cursor, or take its mark away, and go on to the next."""
+        """Mark the job under the cursor, or remove its mark, and move to the next."""
         if (job := self.job) is None:
             return
         if self.marks.pop(job.id, None) is None:
-            self.marks[job.id] = job
-            self._last_mark = self._rank
+            self.marks[job.id] = self._anchor = job
+        elif self._anchor is not None and self._anchor.id == job.id:
+            self._anchor = None
         self.move(self._rank + 1)
+        self.post_message(self.MarksChanged())
 
     def action_runs_mark_range(self) -> None:
-        """Mark all rows at hand from the last mark to the cursor."""
-        start = self._last_mark if self._last_mark is not None else self._rank
-        for rank in range(min(start, self._rank), max(start, self._rank) + 1):
-            if (job := self._row(rank)) is not None:
-                self.marks[job.id] = job
-        self._last_mark = self._rank
+        """Mark all jobs from the one that was marked last to the cursor; without such a job, the one under it."""
+        if (job := self.job) is None:
+            return
+        anchor, self._anchor = self._anchor, job
+        if anchor is None or anchor.id == job.id:
+            self._mark([job])
+        else:
+            self.ranges_wanted += 1
+            self.post_message(self.RangeWanted(anchor, job, self._marking))
+
+    def mark_range(self, wanted: RangeWanted, jobs: Iterable[JobRow]) -> None:
+        """Mark the jobs of a range; none where it has no end any more, or where all marks were removed meanwhile."""
+        self.ranges_wanted -= 1
+        if wanted.marking != self._marking:
+            return
+        if not (found := list(jobs)):
+            self._anchor = None
+        self._mark(found)
+
+    def _mark(self, jobs: Iterable[JobRow]) -> None:
+        self.marks |= {job.id: job for job in jobs}
+        self.post_message(self.MarksChanged())
         self.refresh()
 
+    def keep_marks(self, jobs: Iterable[JobRow]) -> None:
+        """Keep the marks of these jobs alone, and what is known of them now."""
+        self.marks = {job.id: job for job in jobs}
+        if self._anchor is not None and self._anchor.id not in self.marks:
+            self._anchor = None
+        self._mark(())
+
+    @property
+    def marks_are_current(self) -> bool:
+        """Whether every marked job is at hand, as the store has it."""
+        window = self.window.rows if self.window else ()
+        return self.marks.keys() <= {row.id for row in window}
+
     def action_runs_unmark(self) -> None:
-        """Take all marks away."""
-        self.marks.clear()
-        self._last_mark = None
-        self.refresh()
+        """Remove all marks, those too that are still on their way."""
+        self._marking += 1
+        self.keep_marks(())
 
     # Events
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import ClassVar, Final
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual import on
 from textual.containers import Container
@@ -16,19 +17,24 @@ from screens.core.app_protocol import Part
 from screens.jobs.actions import JobActions
 from screens.jobs.columns import COLUMNS, layout
 from screens.jobs.preview import Preview
-from screens.jobs.queries import TABLE_COUNTERS, JobsPage, jobs_page
+from screens.jobs.queries import TABLE_COUNTERS, JobRange, JobsPage, jobs_page, read_jobs, read_range
 from screens.jobs.table import JobTable
 from screens.style.status import look
 from screens.widgets.chips import Chips
 from screens.widgets.prompt import Prompt
 from screens.workers.reader import QueryAnswer
 from workbench import formats
+from workbench.errors import FabricError
 from workbench.job import State
 from workbench.store.db.rows import JobRow
 from workbench.store.queries.job_list import SORTS, JobList, Key
 from workbench.store.queries.where import WhereError, parse
 
+if TYPE_CHECKING:
+    from workbench.services.control.requests import RequestKind
+
 PROBLEMS: Final = "is:problem"
+MOST_COMPARED: Final = 50
 _COUNTED: Final = (State.PROCESSING, State.PENDING, State.QUEUED, State.FAILED)
 
 
@@ -44,6 +50,8 @@ class JobsScreen(JobActions):
         self.problems_only = False
         self._counts: tuple[Part, ...] = ()
         self._begun = False
+        self._after_ranges: Callable[[Sequence[JobRow]], None] | None = None
+        """What was asked for while a range was still to be marked."""
         self._last_read: tuple[Key | None, int | None] = (None, None)
 
     def body(self) -> Iterator[Widget]:
@@ -142,12 +150,65 @@ class JobsScreen(JobActions):
     def _moved(self, moved: JobTable.Moved) -> None:
         self.query_one(Preview).show(moved.job)
 
+    # Marks
+
+    @on(JobTable.MarksChanged)
+    def _marks_changed(self) -> None:
+        self.refresh_head()
+
+    @on(JobTable.RangeWanted)
+    def _read_range(self, wanted: JobTable.RangeWanted) -> None:
+        home, listing, now_us = self.fabric.home, self.listing, self.fabric.clock()
+
+        def read() -> JobRange | FabricError:
+            try:
+                return read_range(home, listing, wanted.anchor, wanted.job, now_us)
+            except FabricError as error:
+                return error
+
+        self.fabric.background.run(read, partial(self._take_range, wanted), owner=self)
+
+    def _take_range(self, wanted: JobTable.RangeWanted, found: JobRange | FabricError) -> None:
+        self.table.mark_range(wanted, () if isinstance(found, FabricError) else found.jobs)
+        waiting, self._after_ranges = self._after_ranges, None
+        if isinstance(found, FabricError):
+            self.fabric.show_problem(found, "marking the range")
+        elif found.missing is not None:
+            name = formats.printable(found.missing.name)
+            self.fabric.show_message(f"{name} is no longer in this list: no range was marked", "warning")
+        elif waiting is not None:
+            self.with_targets(waiting)
+
+    def with_targets(self, then: Callable[[Sequence[JobRow]], None]) -> None:
+        """Act on the marked jobs as the store has them now, once all ranges are marked."""
+        table = self.table
+        if table.ranges_wanted:
+            self._after_ranges = then
+        elif table.marks_are_current:
+            then(self.targets())
+        else:
+            read = partial(read_jobs, self.fabric.home, list(table.marks))
+            self.fabric.background.run(read, partial(self._take_marked, then), owner=self, newest="marked")
+
+    def _take_marked(self, then: Callable[[Sequence[JobRow]], None], marked: list[JobRow]) -> None:
+        self.table.keep_marks(marked)
+        if marked:
+            then(marked)
+        else:
+            self.fabric.show_message("the marked jobs were deleted meanwhile", "warning")
+
+    def requested(self, kind: RequestKind, jobs: Sequence[JobRow]) -> None:
+        """Remove the marks of jobs that are deleted."""
+        if kind == "delete":
+            gone = {job.id for job in jobs}
+            self.table.keep_marks([job for job in self.table.marks.values() if job.id not in gone])
+
     # Heading and time
 
     def refresh_head(self) -> None:
         """Say how many jobs there are, in which states."""
         marked = len(self.table.marks)
-        marks: tuple[Part, ...] = ((f"{marked} marked", "accent"),) if marked else ()
+        marks: tuple[Part, ...] = ((f"{marked:,} marked", "accent"),) if marked else ()
         self.head(("jobs",), (*marks, *self._counts))
 
     def tick(self, now_us: int) -> None:
@@ -297,6 +358,11 @@ class JobsScreen(JobActions):
         marked = list(self.table.marks.values())
         if len(marked) < 2:
             self.fabric.show_message("mark at least two jobs with space, then compare them", "warning")
+            return
+        if len(marked) > MOST_COMPARED:
+            self.fabric.show_message(
+                f"{len(marked):,} jobs are marked; at most {MOST_COMPARED} can be compared", "warning"
+            )
             return
         from screens.jobs.compare_screen import CompareScreen
 

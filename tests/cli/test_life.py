@@ -82,9 +82,11 @@ def test_stopping_what_has_ended_is_no_failure(fabric: Fabric) -> None:
 
 def test_delete_leaves_nothing(fabric: Fabric, training: dict[str, Any], home: Home) -> None:
     refused = fabric("delete", "steps", expect=64)
-    fabric("delete", "steps", "--yes")
+    deleted = fabric("delete", "steps", "--yes")
 
     assert "--yes" in refused.stderr
+    assert "with results and checkpoints? It runs: it is stopped first." in refused.stderr
+    assert "steps: runs, and is stopped first" in deleted.stderr
     assert fabric.json("list", "--json") == []
     assert not home.job(training["id"]).path.exists()
     fabric("controller", "stop")

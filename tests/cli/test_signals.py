@@ -258,6 +258,7 @@ def test_a_person_is_asked_before_anything_is_deleted(fabric: Fabric) -> None:
     fabric("run", "--name", "dear", "--", "true")
     terminal = OnTerminal(fabric.folder, "delete", "dear")
     terminal.read_until(b"[y/N]")
+    assert b"stopped first" not in terminal.shown
     terminal.press(b"n\n")
     terminal.wait()
     assert len(fabric.json("list", "--json")) == 1

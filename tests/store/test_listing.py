@@ -10,7 +10,7 @@ from workbench.job import Reason, State
 from workbench.paths import Home
 from workbench.store.db.database import Store
 from workbench.store.jobs import list_jobs, mark_deleted, step
-from workbench.store.queries.job_list import SORTS, JobList, Window, window
+from workbench.store.queries.job_list import SORTS, JobList, Window, jobs_between, window
 from workbench.store.queries.where import parse
 
 NOW_US = 1_800_000_000_000_000
@@ -92,3 +92,22 @@ def test_an_empty_store_has_an_empty_window(home: Home) -> None:
     found = window(Store.open(home), JobList(), now_us=NOW_US)
 
     assert (found.rows, found.start, found.total, found.jobs, found.states) == ((), 0, 0, 0, {})
+
+
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize("sort", SORTS)
+def test_the_jobs_between_two_are_those_of_the_list(store: Store, sort: str, descending: bool) -> None:
+    listing = JobList(sort=sort, descending=descending)
+    whole = ids(window(store, listing, now_us=NOW_US))
+
+    for first, last in ((3, 9), (9, 3), (5, 5), (0, len(whole) - 1)):
+        between = jobs_between(store, listing, whole[first], whole[last], now_us=NOW_US)
+        assert [row.id for row in between] == whole[min(first, last) : max(first, last) + 1]
+
+
+def test_there_is_nothing_between_a_job_and_one_that_is_not_listed(store: Store) -> None:
+    whole = window(store, JobList(), now_us=NOW_US).rows
+    filtered = JobList(where=parse(f"!{whole[2].id}"))
+
+    assert jobs_between(store, filtered, whole[2].id, whole[5].id, now_us=NOW_US) == ()
+    assert len(jobs_between(store, filtered, whole[1].id, whole[5].id, now_us=NOW_US)) == 4

@@ -56,6 +56,26 @@ def request_stop(store: Store, jobs: Sequence[JobRow], kind: StopKind, *, origin
     return running
 
 
+def stopped_first(jobs: Sequence[JobRow]) -> str:
+    """Say which of the jobs a deletion stops before it removes them: a sentence, or nothing where none runs."""
+    from workbench.store.db.rows import is_running
+
+    running = sum(is_running(job) for job in jobs)
+    if not running:
+        return ""
+    if len(jobs) == 1:
+        return "It runs: it is stopped first."
+    which = f"All {running:,}" if running == len(jobs) else f"{running:,} of them"
+    return f"{which} run: they are stopped first." if running > 1 else f"{which} runs: it is stopped first."
+
+
+def running_first(jobs: Sequence[JobRow]) -> list[JobRow]:
+    """Return the jobs in their order, those that run before the others, so that a short list names these."""
+    from workbench.store.db.rows import is_running
+
+    return sorted(jobs, key=lambda job: not is_running(job))
+
+
 def wait_until_deleted(store: Store, jobs: Sequence[JobRow]) -> list[Path]:
     """Wait until deletion is confirmed; return the folders that the controller still removes after a while.
 

@@ -317,6 +317,11 @@ def request_row(row: tuple[Any, ...]) -> RequestRow:
     return RequestRow(row[0], row[1], JobId(row[2]), json.loads(row[3]), *row[4:])
 
 
+def is_running(row: JobRow) -> bool:
+    """Say whether a job is being started, runs or stores its results: then there is something to stop."""
+    return row.state not in TERMINAL and row.state is not State.QUEUED
+
+
 def is_over(row: JobRow) -> bool:
     """Say whether nothing more will happen to a job by itself: ended, and no restart is due."""
     return row.state in TERMINAL and row.next_try_us is None and not row.intent

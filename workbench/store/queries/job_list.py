@@ -154,3 +154,26 @@ def window(
         sum(states.values()),
         states,
     )
+
+
+def jobs_between(store: Store, listing: JobList, first: str, last: str, *, now_us: int) -> tuple[JobRow, ...]:
+    """Return all jobs of a listing from one job to another, both included, whichever of them comes first.
+
+    Nothing is returned where one of the two is not in the listing.
+    """
+    teach(store.connection)
+    order = SORTS[listing.sort]
+    condition = f"jobs.deleted_us IS NULL AND ({listing.where.sql})"
+    # One statement sees one state of the store: a job that moves meanwhile shifts no end.
+    ends = [
+        f"(SELECT {order}, jobs.seq FROM jobs WHERE jobs.id = :{name} AND {condition})"
+        for name in ("first_id", "last_id")
+    ]
+    position, direction = f"({order}, jobs.seq)", "DESC" if listing.descending else "ASC"
+    found = store.rows(
+        f"SELECT {JOB_COLUMNS} FROM jobs WHERE {condition} AND "
+        f"({position} BETWEEN {ends[0]} AND {ends[1]} OR {position} BETWEEN {ends[1]} AND {ends[0]}) "
+        f"ORDER BY {order} {direction}, jobs.seq {direction}",
+        {**dict(listing.where.values), "now_us": now_us, "first_id": first, "last_id": last},
+    )
+    return tuple(job_row(row) for row in found)

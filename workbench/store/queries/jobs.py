@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -30,6 +31,15 @@ def job(store: Store, job_id: str) -> JobRow | None:
     """Return a job by its whole id, a deleted one too; None when there never was one."""
     found = store.row(f"SELECT {JOB_COLUMNS} FROM jobs WHERE id = ?", (job_id,))
     return job_row(found) if found else None
+
+
+def jobs_by_id(store: Store, job_ids: Iterable[str]) -> list[JobRow]:
+    """List those of the jobs that are not deleted, newest first."""
+    sql = (
+        f"SELECT {JOB_COLUMNS} FROM jobs WHERE id IN (SELECT value FROM json_each(?)) "
+        "AND deleted_us IS NULL ORDER BY seq DESC"
+    )
+    return [job_row(row) for row in store.rows(sql, (json.dumps(list(job_ids)),))]
 
 
 def list_jobs(

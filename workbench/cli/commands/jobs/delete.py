@@ -9,7 +9,7 @@ import typer
 from workbench.cli.framework.declare import command
 from workbench.cli.framework.options import Jobs, Yes
 from workbench.job import short_id
-from workbench.store.db.rows import is_over
+from workbench.store.db.rows import is_running
 from workbench.terminal.console import confirm, narrate
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from workbench.store.db.rows import JobRow
 
 ORIGIN = "cli"
+NAMED = 5
+"""So many jobs are named in the question."""
 
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return at once, without waiting.")]
 
@@ -37,6 +39,8 @@ def delete(jobs: Jobs, yes: Yes = False, no_wait: NoWait = False) -> int:
         if not confirm(_question(rows), yes=yes):
             narrate("nothing was deleted")
             return 0
+        if yes:
+            _narrate_running(rows)
         request(store, rows, "delete", origin=ORIGIN)
         left = [] if no_wait else wait_until_deleted(store, rows)
     if left:
@@ -47,8 +51,17 @@ def delete(jobs: Jobs, yes: Yes = False, no_wait: NoWait = False) -> int:
 
 
 def _question(rows: Sequence[JobRow]) -> str:
-    running = [row for row in rows if not is_over(row)]
-    named = ", ".join(f"{short_id(row.id)} {row.name}" for row in rows[:5])
-    more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
-    stops = f" {len(running)} of them will be stopped." if running else ""
-    return f"Delete {named}{more} with results and checkpoints?{stops}"
+    from workbench.services.control.requests import running_first, stopped_first
+
+    named = ", ".join(f"{short_id(row.id)} {row.name}" for row in running_first(rows)[:NAMED])
+    more = f" and {len(rows) - NAMED:,} more" if len(rows) > NAMED else ""
+    return " ".join(
+        filter(None, (f"Delete {named}{more} with results and checkpoints?", stopped_first(rows)))
+    )
+
+
+def _narrate_running(rows: Sequence[JobRow]) -> None:
+    """Say which jobs the deletion stops: with ``--yes`` no question has said it."""
+    for row in rows:
+        if is_running(row):
+            narrate(f"{short_id(row.id)} {row.name}: runs, and is stopped first")
