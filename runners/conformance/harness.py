@@ -79,10 +79,10 @@ class LaunchedAttempt:
     runner: Runner
     request: LaunchRequest
     plan: LaunchPlan
-    told: LaunchLines = field(default_factory=LaunchLines)
+    progress: LaunchLines = field(default_factory=LaunchLines)
     transcribe: Callable[[LearnerRef], None] = field(default=lambda learner: None)
     """Does what the reader of a journal has to do before it is read."""
-    seen: dict[int, LearnerStatus] = field(default_factory=dict)
+    statuses: dict[int, LearnerStatus] = field(default_factory=dict)
     history: list[LearnerStatus] = field(default_factory=list)
 
     @classmethod
@@ -92,7 +92,7 @@ class LaunchedAttempt:
 
     def launch(self) -> LaunchedAttempt:
         """Launch it."""
-        self.runner.launch(self.plan, self.told)
+        self.runner.launch(self.plan, self.progress)
         return self
 
     def ref(self, learner: int = 1) -> LearnerRef:
@@ -105,31 +105,44 @@ class LaunchedAttempt:
     ) -> Mapping[int, LearnerStatus]:
         """Observe until something holds of the learners."""
         until = time.monotonic() + PATIENCE_SECONDS
-        while not holds(self.seen):
+        while not holds(self.statuses):
             if time.monotonic() > until:
-                raise AssertionError(f"waited in vain until {what}; seen: {self.seen}")
-            self.look(1.0)
-        return self.seen
+                raise AssertionError(f"waited in vain until {what}; seen: {self.statuses}")
+            self.observe(1.0)
+        return self.statuses
 
-    def look(self, timeout_seconds: float) -> Observation:
+    def observe(self, timeout_seconds: float) -> Observation:
         """Observe once, and remember what was seen."""
         observation = self.runner.observe([self.request.attempt], timeout_seconds=timeout_seconds)
-        for seen in observation.seen:
-            self.seen[seen.ref.learner] = seen
-            self.history.append(seen)
+        for status in observation.seen:
+            self.statuses[status.ref.learner] = status
+            self.history.append(status)
         return observation
+
+    look = observe
+    """The former name of ``observe``, for tests of others."""
+
+    @property
+    def told(self) -> LaunchLines:
+        """The former name of ``progress``, for tests of others."""
+        return self.progress
+
+    @property
+    def seen(self) -> dict[int, LearnerStatus]:
+        """The former name of ``statuses``, for tests of others."""
+        return self.statuses
 
     def until_over(self) -> Mapping[int, LearnerStatus]:
         """Observe until all learners have ended."""
         count = self.request.attempt.learners
-        return self.until(lambda seen: len(seen) == count and all(_over(seen.values())), "all had ended")
+        return self.until(lambda found: len(found) == count and all(_over(found.values())), "all had ended")
 
     def until_running(self) -> Mapping[int, LearnerStatus]:
         """Observe until all learners run."""
         count = self.request.attempt.learners
         return self.until(
-            lambda seen: (
-                len(seen) == count and all(one.phase is LearnerPhase.RUNNING for one in seen.values())
+            lambda found: (
+                len(found) == count and all(one.phase is LearnerPhase.RUNNING for one in found.values())
             ),
             "all ran",
         )
@@ -165,7 +178,7 @@ class LaunchedAttempt:
                 raise AssertionError(
                     f"waited in vain for a {kind} record; there are: {self.records(learner)}"
                 )
-            self.look(0.05)
+            self.observe(0.05)
         return found
 
     def until_printed(self, text: bytes, learner: int = 1) -> bytes:
@@ -174,9 +187,9 @@ class LaunchedAttempt:
         while text not in (output := self.output(learner)):
             if time.monotonic() > until:
                 raise AssertionError(f"waited in vain for {text!r}; printed: {output[-2000:]!r}")
-            self.look(0.05)
+            self.observe(0.05)
         return output
 
 
-def _over(seen: Iterable[LearnerStatus]) -> Sequence[bool]:
-    return [one.phase in OVER for one in seen]
+def _over(statuses: Iterable[LearnerStatus]) -> Sequence[bool]:
+    return [one.phase in OVER for one in statuses]

@@ -100,11 +100,11 @@ class JournalContract(ContractBase):
         if not self.runner_class.capabilities.memory_limit:
             pytest.skip("this runner says that it limits no memory")
         eat = "a=$(head -c 8000000 /dev/zero | tr '\\0' x); " + "a=$a$a; " * 4 + FOREVER
-        seen = make_job(eat, memory_bytes=64 << 20, grace_seconds=1.0).launch().until_over()[1]
+        status = make_job(eat, memory_bytes=64 << 20, grace_seconds=1.0).launch().until_over()[1]
 
-        assert seen.reason is not None
-        assert seen.reason.code == "C203"
-        assert seen.stopped == "memory"
+        assert status.reason is not None
+        assert status.reason.code == "C203"
+        assert status.stopped == "memory"
 
     def test_what_the_command_reports_is_recorded(self, make_job: MakeJob) -> None:
         if "python3" not in self.has:
@@ -140,7 +140,7 @@ class JournalContract(ContractBase):
         ours.stop().until_over()
         ours.runner.remove(ours.request.attempt)
 
-        assert all(seen.phase is LearnerPhase.RUNNING for seen in theirs.until_running().values())
+        assert all(status.phase is LearnerPhase.RUNNING for status in theirs.until_running().values())
         assert theirs.ref() in set(ours.runner.leftovers())
         theirs.stop().until_over()
 
@@ -162,26 +162,29 @@ class JournalContract(ContractBase):
 
     def test_the_first_exit_decides_and_the_others_are_stopped_without_blame(self, make_job: MakeJob) -> None:
         command = f"[ $LEARNER_ID = 2 ] && exit 0; {FOREVER}"
-        seen = make_job(command, learners=3, settle_seconds=0.2, grace_seconds=5.0).launch().until_over()
+        statuses = make_job(command, learners=3, settle_seconds=0.2, grace_seconds=5.0).launch().until_over()
 
-        assert (seen[2].exit_code, seen[2].decided, seen[2].stopped) == (0, True, "")
-        assert [seen[number].stopped for number in (1, 3)] == ["settle", "settle"]
+        assert (statuses[2].exit_code, statuses[2].decided, statuses[2].stopped) == (0, True, "")
+        assert [statuses[number].stopped for number in (1, 3)] == ["settle", "settle"]
 
     def test_the_first_failure_stops_the_others_at_once(self, make_job: MakeJob) -> None:
         command = f"[ $LEARNER_ID = 2 ] && exit 5; {FOREVER}"
         job = make_job(command, learners=2, settle_seconds=300.0, ends_when="all").launch()
 
-        seen = job.until_over()
+        statuses = job.until_over()
 
-        assert (seen[2].exit_code, seen[2].decided) == (5, True)
-        assert (seen[1].stopped, seen[1].decided) == ("settle", False)
+        assert (statuses[2].exit_code, statuses[2].decided) == (5, True)
+        assert (statuses[1].stopped, statuses[1].decided) == ("settle", False)
 
     def test_all_learners_must_end_when_all_are_asked_for(self, make_job: MakeJob) -> None:
         wait = "while [ $LEARNER_ID = 1 ] && [ ! -e $JOB_STATE_DIR/done ]; do sleep 0.05; done"
         command = f"{wait}; touch $JOB_STATE_DIR/done"
-        seen = make_job(command, learners=2, settle_seconds=0.1, ends_when="all").launch().until_over()
+        statuses = make_job(command, learners=2, settle_seconds=0.1, ends_when="all").launch().until_over()
 
-        assert [(seen[number].exit_code, seen[number].stopped) for number in (1, 2)] == [(0, ""), (0, "")]
+        assert [(statuses[number].exit_code, statuses[number].stopped) for number in (1, 2)] == [
+            (0, ""),
+            (0, ""),
+        ]
 
     # Observing
 
@@ -194,11 +197,11 @@ class JournalContract(ContractBase):
         job.stop()
         job.until_over()
         job.runner.observe([], timeout_seconds=0.1)
-        again = job.runner.observe(attempts, timeout_seconds=30.0)
+        repeated = job.runner.observe(attempts, timeout_seconds=30.0)
 
         assert (nothing.whole, nothing.seen) == (False, ())
-        assert again.whole
-        assert [seen.phase for seen in again.seen] == [LearnerPhase.EXITED]
+        assert repeated.whole
+        assert [status.phase for status in repeated.seen] == [LearnerPhase.EXITED]
 
     def test_observe_waits_and_wakes_when_something_changes(self, make_job: MakeJob) -> None:
         job = make_job(FOREVER).launch()
@@ -215,14 +218,14 @@ class JournalContract(ContractBase):
         stopper = threading.Timer(0.3, stop)
         stopper.start()
 
-        begun, turns = time.monotonic(), 0
-        seen: object = None
-        while not (seen and stopped.is_set()):  # late news of its start may come first
-            seen = job.runner.observe(attempts, timeout_seconds=30.0).seen
+        started, turns = time.monotonic(), 0
+        statuses: object = None
+        while not (statuses and stopped.is_set()):  # late news of its start may come first
+            statuses = job.runner.observe(attempts, timeout_seconds=30.0).seen
             turns += 1
         stopper.join()
 
-        assert time.monotonic() - begun < 20
+        assert time.monotonic() - started < 20
         assert turns <= 5, "it comes back without news rather than wait"
 
     def test_observe_can_be_interrupted(self, make_job: MakeJob) -> None:

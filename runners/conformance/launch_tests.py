@@ -26,7 +26,7 @@ class LaunchContract(ContractBase):
         job.until_printed(b"ready")
 
         job.launch()
-        make_runner().launch(job.plan, job.told)
+        make_runner().launch(job.plan, job.progress)
         job.stop().until_over()
         job.launch()
 
@@ -37,7 +37,7 @@ class LaunchContract(ContractBase):
     ) -> None:
         job = make_job("echo s >> $JOB_STATE_DIR/starts; wc -l < $JOB_STATE_DIR/starts")
         others = [make_runner() for _ in range(3)]
-        threads = [threading.Thread(target=one.launch, args=(job.plan, job.told)) for one in others]
+        threads = [threading.Thread(target=one.launch, args=(job.plan, job.progress)) for one in others]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -79,11 +79,11 @@ class LaunchContract(ContractBase):
         job.runner.close()
 
         job.runner = make_runner()
-        job.seen.clear()
+        job.statuses.clear()
         job.until_running()
-        seen = job.stop("halt", 20.0).until_over()[1]
+        status = job.stop("halt", 20.0).until_over()[1]
 
-        assert seen.exit_code == 7
+        assert status.exit_code == 7
         assert job.output().startswith(b"ready\n")
         assert job.output().endswith(b"told\n")
 
@@ -94,42 +94,44 @@ class LaunchContract(ContractBase):
         job = make_job(f"exit {code}").launch()
         before = time.time_ns() // 1000
 
-        seen = job.until_over()[1]
+        status = job.until_over()[1]
 
-        assert (seen.phase, seen.exit_code, seen.signal) == (LearnerPhase.EXITED, code, None)
-        assert seen.stopped == ""
-        assert seen.started_us is not None
-        assert seen.ended_us is not None
-        assert before - 60_000_000 < seen.started_us <= seen.ended_us <= time.time_ns() // 1000 + 60_000_000
+        assert (status.phase, status.exit_code, status.signal) == (LearnerPhase.EXITED, code, None)
+        assert status.stopped == ""
+        assert status.started_us is not None
+        assert status.ended_us is not None
+        assert (
+            before - 60_000_000 < status.started_us <= status.ended_us <= time.time_ns() // 1000 + 60_000_000
+        )
 
     @pytest.mark.parametrize("number", [9, 11, 15])
     def test_a_signal_is_seen(self, make_job: MakeJob, number: int) -> None:
-        seen = make_job(f"kill -{number} $$").launch().until_over()[1]
+        status = make_job(f"kill -{number} $$").launch().until_over()[1]
 
-        assert (seen.signal or (seen.exit_code or 0) - 128) == number
-        assert seen.stopped == ""
+        assert (status.signal or (status.exit_code or 0) - 128) == number
+        assert status.stopped == ""
 
     def test_a_command_that_is_not_found_ends_with_127_and_says_so(self, make_job: MakeJob) -> None:
-        seen = make_job("no-such-command-anywhere").launch().until_over()[1]
+        status = make_job("no-such-command-anywhere").launch().until_over()[1]
 
-        assert seen.exit_code == 127
-        assert seen.reason is not None
-        assert seen.reason.code == "C202"
+        assert status.exit_code == 127
+        assert status.reason is not None
+        assert status.reason.code == "C202"
 
     def test_a_command_that_cannot_be_executed_ends_with_126_and_says_so(self, make_job: MakeJob) -> None:
-        seen = make_job("$MODEL_DIR").launch().until_over()[1]
+        status = make_job("$MODEL_DIR").launch().until_over()[1]
 
-        assert seen.exit_code == 126
-        assert seen.reason is not None
-        assert seen.reason.code == "C202"
+        assert status.exit_code == 126
+        assert status.reason is not None
+        assert status.reason.code == "C202"
 
     def test_a_setup_that_fails_is_seen_and_the_command_is_not_run(self, make_job: MakeJob) -> None:
         job = make_job("echo never", setup="echo broken; exit 4").launch()
 
-        seen = job.until_over()[1]
+        status = job.until_over()[1]
 
-        assert seen.reason is not None
-        assert seen.reason.code == "C206"
+        assert status.reason is not None
+        assert status.reason.code == "C206"
         assert b"never" not in job.output()
 
     def test_a_setup_runs_first_in_the_same_folder(self, make_job: MakeJob) -> None:
@@ -139,11 +141,11 @@ class LaunchContract(ContractBase):
         assert job.output() == b"by setup\n"
 
     def test_a_time_limit_ends_the_learner(self, make_job: MakeJob) -> None:
-        seen = make_job(FOREVER, max_runtime_seconds=0.5, grace_seconds=1.0).launch().until_over()[1]
+        status = make_job(FOREVER, max_runtime_seconds=0.5, grace_seconds=1.0).launch().until_over()[1]
 
-        assert seen.stopped == "max_runtime"
-        assert seen.reason is not None
-        assert seen.reason.code == "C204"
+        assert status.stopped == "max_runtime"
+        assert status.reason is not None
+        assert status.reason.code == "C204"
 
     def test_a_learner_whose_agent_was_killed_ends_with_a_reason(
         self, make_job: MakeJob, connection: Host | Cluster
@@ -153,10 +155,10 @@ class LaunchContract(ContractBase):
         job.until_printed(b"\n")
         self.kill_agent(connection, job.ref())
 
-        seen = job.until_over()[1]
+        status = job.until_over()[1]
 
-        assert seen.reason is not None
-        assert seen.reason.code in ("S104", "S200", "S202", "S203")
+        assert status.reason is not None
+        assert status.reason.code in ("S104", "S200", "S202", "S203")
         assert job.ref() not in set(job.runner.leftovers())
 
     # 5. A stop ends everything
@@ -165,9 +167,9 @@ class LaunchContract(ContractBase):
         job = make_job("trap 'echo saved; exit 0' TERM; " + FOREVER).launch()
         job.until_printed(b"ready")
 
-        seen = job.stop("halt", 20.0).until_over()[1]
+        status = job.stop("halt", 20.0).until_over()[1]
 
-        assert seen.stopped == "halt"
+        assert status.stopped == "halt"
         assert job.output().startswith(b"ready\n")
         assert job.output().endswith(b"saved\n")
 
@@ -177,19 +179,19 @@ class LaunchContract(ContractBase):
         job = make_job("trap '' TERM; " + FOREVER).launch()
         job.until_printed(b"ready")
 
-        seen = job.stop("halt", 0.5).until_over()[1]
+        status = job.stop("halt", 0.5).until_over()[1]
 
-        assert (seen.stopped, seen.signal or (seen.exit_code or 0) - 128) == ("halt", 9)
+        assert (status.stopped, status.signal or (status.exit_code or 0) - 128) == ("halt", 9)
 
     def test_a_kill_does_not_wait_and_may_follow_a_halt(self, make_job: MakeJob) -> None:
         job = make_job("trap '' TERM; " + FOREVER).launch()
         job.until_printed(b"ready")
 
-        begun = time.monotonic()
-        seen = job.stop("halt", 300.0).stop("kill").stop("halt", 300.0).until_over()[1]
+        started = time.monotonic()
+        status = job.stop("halt", 300.0).stop("kill").stop("halt", 300.0).until_over()[1]
 
-        assert seen.stopped == "kill"
-        assert time.monotonic() - begun < 100
+        assert status.stopped == "kill"
+        assert time.monotonic() - started < 100
 
     def test_a_stop_ends_what_has_forked_twice_and_ignores_it(self, make_job: MakeJob) -> None:
         hidden = "(trap '' TERM HUP; (setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 1; done' &) )"
@@ -203,16 +205,16 @@ class LaunchContract(ContractBase):
     def test_what_the_command_leaves_behind_is_ended(self, make_job: MakeJob) -> None:
         job = make_job("setsid sleep 300 >/dev/null 2>&1 & exit 0").launch()
 
-        seen = job.until_over()[1]
+        status = job.until_over()[1]
 
-        assert seen.exit_code == 0
+        assert status.exit_code == 0
         assert job.ref() not in set(job.runner.leftovers())
 
     def test_stopping_what_is_over_or_was_never_there_does_nothing(self, make_job: MakeJob) -> None:
         job = make_job("exit 3")
         job.stop("halt", 1.0)
-        seen = job.launch().until_over()[1]
+        status = job.launch().until_over()[1]
         job.stop("kill")
 
-        assert (seen.exit_code, seen.stopped) == (3, "")
+        assert (status.exit_code, status.stopped) == (3, "")
         assert job.runner.observe([job.request.attempt], timeout_seconds=0.1).seen == ()

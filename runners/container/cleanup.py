@@ -8,7 +8,7 @@ from typing import Final
 from backends.contract.host import Host
 from runners.container.engine import Engine
 from runners.container.limits import Limits, is_refused
-from runners.container.permissions import give_back
+from runners.container.permissions import restore_ownership
 from runners.container.plan import network_name
 from runners.interface import AttemptRef, Observation
 from runners.shared.environment import secrets_stem
@@ -30,9 +30,9 @@ class AttemptCleanup:
         self._host = host
         self._over: dict[AttemptRef, set[int]] = {}
         self._done: set[AttemptRef] = set()
-        self._hurried: Engine | None = None
+        self._impatient: Engine | None = None
 
-    def put_in_order(
+    def clean_up(
         self,
         attempts: Sequence[AttemptRef],
         observation: Observation,
@@ -40,25 +40,25 @@ class AttemptCleanup:
         engine: Callable[[], Engine],
     ) -> None:
         """Do what is to be done after learners that were seen to be over; before anybody is told of it."""
-        wanted = {(one.home, one.job_id, one.attempt): one for one in attempts}
-        for seen in observation.seen:
-            attempt = wanted.get((seen.ref.home, seen.ref.job_id, seen.ref.attempt))
-            if attempt is None or seen.phase not in _OVER or attempt in self._done:
+        by_key = {(one.home, one.job_id, one.attempt): one for one in attempts}
+        for status in observation.seen:
+            attempt = by_key.get((status.ref.home, status.ref.job_id, status.ref.attempt))
+            if attempt is None or status.phase not in _OVER or attempt in self._done:
                 continue
-            name = learner_name(attempt.job_id, attempt.attempt, seen.ref.learner)
+            name = learner_name(attempt.job_id, attempt.attempt, status.ref.learner)
             try:
-                self._forget_secrets(attempt, seen.ref.learner)
-                asked = self._asked(engine)
-                if seen.exit_code == EXIT_NOT_STARTED and seen.reason and is_refused(seen.reason.text):
+                self._forget_secrets(attempt, status.ref.learner)
+                impatient = self._impatient_engine(engine)
+                if status.exit_code == EXIT_NOT_STARTED and status.reason and is_refused(status.reason.text):
                     # It is another engine than it was: the next attempt finds out anew.
-                    Limits(self._host, site, asked).remember(None)
-                by_itself = not seen.stopped and seen.exit_code not in (None, EXIT_GONE, EXIT_NOT_STARTED)
-                if not by_itself or not asked.may_remove_by_itself:
-                    asked.remove(name)
+                    Limits(self._host, site, impatient).remember(None)
+                by_itself = not status.stopped and status.exit_code not in (None, EXIT_GONE, EXIT_NOT_STARTED)
+                if not by_itself or not impatient.may_remove_by_itself:
+                    impatient.remove(name)
                 over = self._over.setdefault(attempt, set())
-                over.add(seen.ref.learner)
+                over.add(status.ref.learner)
                 if len(over) == attempt.learners:
-                    self._last(attempt, site, asked)
+                    self._clean_attempt(attempt, site, impatient)
                     self._done.add(attempt)
             except FabricError:
                 continue  # whoever removes the attempt, or sweeps up, does it again
@@ -70,14 +70,14 @@ class AttemptCleanup:
         for number in range(1, attempt.learners + 1):
             engine().remove(learner_name(attempt.job_id, attempt.attempt, number))
             self._forget_secrets(attempt, number)
-        self._last(attempt, site, engine())
+        self._clean_attempt(attempt, site, engine())
 
-    def _asked(self, engine: Callable[[], Engine]) -> Engine:
-        if self._hurried is None:
-            self._hurried = engine().within(ORDER_SECONDS)
-        return self._hurried
+    def _impatient_engine(self, engine: Callable[[], Engine]) -> Engine:
+        if self._impatient is None:
+            self._impatient = engine().within(ORDER_SECONDS)
+        return self._impatient
 
-    def _last(self, attempt: AttemptRef, site: HostFacts, engine: Engine) -> None:
+    def _clean_attempt(self, attempt: AttemptRef, site: HostFacts, engine: Engine) -> None:
         network = network_name(attempt)
         if network and not engine.remove_network(network):
             for number in range(1, attempt.learners + 1):
@@ -86,11 +86,11 @@ class AttemptCleanup:
         job = site.home.job(attempt.job_id)
         folder = job.attempt(attempt.attempt)
         models = [str(folder.model(number)) for number in range(1, attempt.learners + 1)]
-        told = self._host.call("read_object", path=str(folder.path / "environment.json")) or {}
-        image = str((told.get("image") or {}).get("id") or "")
+        environment = self._host.call("read_object", path=str(folder.path / "environment.json")) or {}
+        image = str((environment.get("image") or {}).get("id") or "")
         if image:
             shared = [str(job.results), str(job.checkpoints), str(job.data), str(folder.job_state)]
-            give_back(self._host, engine, [*shared, *models], image)
+            restore_ownership(self._host, engine, [*shared, *models], image)
 
     def _forget_secrets(self, attempt: AttemptRef, learner: int) -> None:
         stem = secrets_stem(self._host.call("secret_folder"), attempt, learner)

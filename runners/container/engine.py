@@ -32,7 +32,7 @@ def gpu_document(name: str, document: Mapping[str, Any], slots: Sequence[str]) -
     """
     host = document["HostConfig"]
     network = host["NetworkMode"]
-    told: dict[str, Any] = {
+    podman_document: dict[str, Any] = {
         "name": name,
         "image": document["Image"],
         "hostname": document["Hostname"],
@@ -64,8 +64,8 @@ def gpu_document(name: str, document: Mapping[str, Any], slots: Sequence[str]) -
     }
     if network != "bridge":
         endpoint = document["NetworkingConfig"]["EndpointsConfig"][network]
-        told["networks"] = {network: {"aliases": endpoint["Aliases"]}}
-    return told
+        podman_document["networks"] = {network: {"aliases": endpoint["Aliases"]}}
+    return podman_document
 
 
 def _mount(mount: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,11 +199,11 @@ class Engine:
         Raises:
             EngineRefused: the engine does not take it.
         """
-        target, told = f"containers/create?name={name}", body
+        target, document = f"containers/create?name={name}", body
         if body["HostConfig"].get("DeviceRequests") and self.is_podman:
-            target, told = CREATE, gpu_document(name, body, slots)
+            target, document = CREATE, gpu_document(name, body, slots)
         try:
-            self.ask("POST", target, told)
+            self.ask("POST", target, document)
             return True
         except EngineRefused as error:
             # Podman says so in words where two create one at the same instant.
@@ -303,8 +303,8 @@ def engine_at(host: Host, environment: Mapping[str, str]) -> Engine:
     Raises:
         ConfigError: it is on another machine.
     """
-    if told := getattr(host, "engine", ""):
-        return Engine(host, str(told).removeprefix("unix://"))
+    if address := getattr(host, "engine", ""):
+        return Engine(host, str(address).removeprefix("unix://"))
     if host.here:
         return Engine(host, find_engine().path)
     candidates: Sequence[str] = list(usual_sockets(environment.get("XDG_RUNTIME_DIR", "")))

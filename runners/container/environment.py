@@ -70,8 +70,8 @@ def writable_folders(request: LaunchRequest, learner: int, site: HostFacts) -> l
 
 def outside(text: str, request: LaunchRequest, learner: int, site: HostFacts) -> str:
     """Return a path of a container as the place has it; what the job does not share stays as it is."""
-    seen = {**folders(request, learner, site), **store_folders(request, site)}
-    for there, here in sorted(seen.items(), reverse=True):
+    mounted = {**folders(request, learner, site), **store_folders(request, site)}
+    for there, here in sorted(mounted.items(), reverse=True):
         if text == there or text.startswith(f"{there}/"):
             return here + text[len(there) :]
     return text
@@ -84,18 +84,23 @@ PORT = 29500
 def container_environment(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, str]:
     """Return everything but secrets; what fabric promises cannot be overridden by ``env:``."""
     spec = request.spec
-    told = {"PYTHONUNBUFFERED": "1", **_proxies(request), **spec.env}
+    variables = {"PYTHONUNBUFFERED": "1", **_proxies(request), **spec.env}
     if spec.seed is not None:
-        told["FABRIC_SEED"] = str(spec.seed)
-        told.setdefault("PYTHONHASHSEED", str(spec.seed % SEED_MAX))
+        variables["FABRIC_SEED"] = str(spec.seed)
+        variables.setdefault("PYTHONHASHSEED", str(spec.seed % SEED_MAX))
     for name, value in spec.params.items():
-        told[param_variable(name)] = param_text(value)
-    told["FABRIC_PARAMS"] = json.dumps(dict(spec.params))
-    told |= container_promises(request, learner, site)
+        variables[param_variable(name)] = param_text(value)
+    variables["FABRIC_PARAMS"] = json.dumps(dict(spec.params))
+    variables |= container_promises(request, learner, site)
     if spec.python == "requirements":
-        told |= {"PATH": f"{ENVIRONMENT}/bin:{spec.env.get('PATH') or CHOSEN}", "VIRTUAL_ENV": ENVIRONMENT}
-    told["PYTHONPATH"] = ":".join(part for part in (MODEL, spec.env.get("PYTHONPATH", ""), AGENT) if part)
-    return told
+        variables |= {
+            "PATH": f"{ENVIRONMENT}/bin:{spec.env.get('PATH') or CHOSEN}",
+            "VIRTUAL_ENV": ENVIRONMENT,
+        }
+    variables["PYTHONPATH"] = ":".join(
+        part for part in (MODEL, spec.env.get("PYTHONPATH", ""), AGENT) if part
+    )
+    return variables
 
 
 def container_promises(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, str]:
@@ -119,5 +124,7 @@ def container_promises(request: LaunchRequest, learner: int, site: HostFacts) ->
 
 def _proxies(request: LaunchRequest) -> dict[str, str]:
     """Return the proxies of whoever gave the job: nothing else of that machine's environment passes."""
-    told = request.recorded.get("environment") or {}
-    return {str(name): str(value) for name, value in told.items() if str(name).lower().endswith("_proxy")}
+    environment = request.recorded.get("environment") or {}
+    return {
+        str(name): str(value) for name, value in environment.items() if str(name).lower().endswith("_proxy")
+    }

@@ -43,7 +43,7 @@ class EngineStream:
                 raise RunnerError("The learner does not run.", hint="fabric show says how it is.") from error
             raise RunnerError(f"The command cannot be run: {error.message}") from error
         self._stream = engine.host.connect(engine.path)
-        self._come = _hijack(self._stream, self._id, terminal=terminal)
+        self._received = _hijack(self._stream, self._id, terminal=terminal)
 
     def read(self) -> tuple[int, bytes] | None:
         """Wait for output; None once the command has ended.
@@ -58,7 +58,7 @@ class EngineStream:
                 raise BackendUnreachable("The connection to the container engine was lost.") from error
             if not data:
                 return None
-            self._come += data
+            self._received += data
         return part
 
     def write(self, data: bytes) -> None:
@@ -87,14 +87,14 @@ class EngineStream:
 
     def _part(self) -> tuple[int, bytes] | None:
         """Take what has come, as far as it is whole."""
-        data = self._come
+        data = self._received
         if self._terminal:
-            self._come = b""
+            self._received = b""
             return (1, data) if data else None
         size = int.from_bytes(data[4:_FRAME_HEAD], "big") if len(data) >= _FRAME_HEAD else len(data)
         if len(data) < _FRAME_HEAD + size:
             return None
-        self._come = data[_FRAME_HEAD + size :]
+        self._received = data[_FRAME_HEAD + size :]
         return (2 if data[0] == 2 else 1), data[_FRAME_HEAD : _FRAME_HEAD + size]
 
 
@@ -116,7 +116,7 @@ def _hijack(stream: socket.socket, exec_id: str, *, terminal: bool) -> bytes:
         if not data:
             raise RunnerError("The container engine ended the connection.")
         answer += data
-    said, _, rest = answer.partition(b"\r\n\r\n")
-    if said.split(None, 2)[1] not in (b"101", b"200"):
-        raise RunnerError(f"The command cannot be started: {rest.decode('utf-8', 'replace').strip()}")
-    return rest
+    answer_head, _, received = answer.partition(b"\r\n\r\n")
+    if answer_head.split(None, 2)[1] not in (b"101", b"200"):
+        raise RunnerError(f"The command cannot be started: {received.decode('utf-8', 'replace').strip()}")
+    return received

@@ -16,11 +16,11 @@ from urllib.parse import quote
 from runners.container.engine import NOT_FOUND, Engine
 from runners.container.environment import PROMISED
 from runners.interface import FileEntry
-from runners.shared.job_files import ROOTS, WORKING, JobFiles, Spot, split
+from runners.shared.job_files import ROOTS, WORKING, JobFiles, JobPath, split
 from workbench.errors import FabricError, InputMissing, NotAllowed, RunnerError
 from workbench.learner.platform.engine_client import VERSION
 
-SEEN: Final = {
+MOUNTS: Final = {
     "results": PROMISED["RESULT_DIR"],
     "checkpoints": PROMISED["CHECKPOINT_DIR"],
     "logs": PROMISED["LOG_DIR"],
@@ -42,11 +42,11 @@ class ContainerFiles:
         self._engine = engine
         self._name = name
 
-    def listed(self, path: str) -> Sequence[FileEntry]:
+    def list_files(self, path: str) -> Sequence[FileEntry]:
         """List what is at a path and below it."""
-        spot = split(path, SEEN)
-        if spot is not None:
-            return self._files.listed(spot)
+        job_path = split(path, MOUNTS)
+        if job_path is not None:
+            return self._files.list_files(job_path)
         found: list[FileEntry] = []
         with contextlib.suppress(InputMissing):
             self._by_engine(path, lambda stream: found.extend(_entries(stream)))
@@ -54,29 +54,29 @@ class ContainerFiles:
 
     def fetch(self, path: str, receive: Callable[[BinaryIO], None]) -> None:
         """Have what is at a path sent as one tar stream."""
-        spot = split(path, SEEN)
-        if spot is None:
+        job_path = split(path, MOUNTS)
+        if job_path is None:
             self._by_engine(path, receive)
             return
         try:
-            self._files.fetch(spot, receive)
+            self._files.fetch(job_path, receive)
         except NotAllowed:
             # Somebody else's as long as it runs: who keeps the container may read it.
-            self._by_engine(_seen(spot), receive)
+            self._by_engine(_path_inside(job_path), receive)
 
     def put(self, path: str, stream: BinaryIO, mode: int) -> None:
         """Write a file that the container's user may change, too."""
-        spot = split(path, SEEN)
-        if spot is None:
+        job_path = split(path, MOUNTS)
+        if job_path is None:
             self._put_by_engine(path, stream, mode)
             return
         try:
-            self._files.put(spot, stream, mode | 0o666, shared=True)
+            self._files.put(job_path, stream, mode | 0o666, shared=True)
         except NotAllowed:
-            if spot.root == "data":
+            if job_path.root == "data":
                 raise
             stream.seek(0)
-            self._put_by_engine(_seen(spot), stream, mode | 0o666)
+            self._put_by_engine(_path_inside(job_path), stream, mode | 0o666)
 
     def _by_engine(self, path: str, receive: Callable[[BinaryIO], None]) -> None:
         """Have the engine read a path in a container that is there.
@@ -86,7 +86,7 @@ class ContainerFiles:
             RunnerError: the container is gone.
         """
         with tempfile.TemporaryFile() as spooled:
-            with self._asked("GET", path, b"", 0) as stream:
+            with self._request("GET", path, b"", 0) as stream:
                 _strip(stream, spooled)
             spooled.seek(0)
             receive(spooled)
@@ -102,13 +102,13 @@ class ContainerFiles:
                 tar.addfile(entry, content)
             size = spooled.tell()
             spooled.seek(0)
-            with self._asked("PUT", str(whole.parent), spooled, size):
+            with self._request("PUT", str(whole.parent), spooled, size):
                 pass
 
     @contextmanager
-    def _asked(self, method: str, path: str, body: BinaryIO | bytes, size: int) -> Iterator[BinaryIO]:
+    def _request(self, method: str, path: str, body: BinaryIO | bytes, size: int) -> Iterator[BinaryIO]:
         if not self._runs():
-            raise _gone(path)
+            raise _container_ended(path)
         engine = self._engine()
         target = f"/{VERSION}/containers/{self._name}/archive?path={quote(path)}"
         head = (
@@ -122,20 +122,20 @@ class ContainerFiles:
                     while data := body.read(_CHUNK_BYTES):
                         connection.sendall(data)
                 with connection.makefile("rb") as answer:
-                    status, said = _head(answer)
+                    status, message = _head(answer)
                     if status != _OK:
-                        raise self._refusal(path, status, said)
+                        raise self._refusal(path, status, message)
                     yield answer
         except (tarfile.TarError, ConnectionError) as error:
             raise self._refusal(path, 0, "it broke off") from error
 
-    def _refusal(self, path: str, status: int, said: str) -> FabricError:
+    def _refusal(self, path: str, status: int, message: str) -> FabricError:
         # The engine says of a file that is going with its container that it was never there.
         if not self._runs():
-            return _gone(path)
+            return _container_ended(path)
         if status == NOT_FOUND:
             return InputMissing(f"there is no {path} in the container")
-        return RunnerError(f"The container engine does not copy {path}: {said}")
+        return RunnerError(f"The container engine does not copy {path}: {message}")
 
     def _runs(self) -> bool:
         """Whether the container runs; one that has ended may be there for a moment yet."""
@@ -143,11 +143,11 @@ class ContainerFiles:
         return container is not None and bool(container["State"].get("Running"))
 
 
-def _seen(spot: Spot) -> str:
-    return f"{SEEN[spot.root]}/{spot.path}".rstrip("/")
+def _path_inside(job_path: JobPath) -> str:
+    return f"{MOUNTS[job_path.root]}/{job_path.path}".rstrip("/")
 
 
-def _gone(path: str) -> RunnerError:
+def _container_ended(path: str) -> RunnerError:
     return RunnerError(
         f"{path} went with the container: the learner does not run.",
         hint=f"What is kept begins with {', '.join(ROOTS)}",
@@ -156,17 +156,17 @@ def _gone(path: str) -> RunnerError:
 
 def _head(answer: BinaryIO) -> tuple[int, str]:
     """Read the head of an answer, and return its status with what the engine says where that is a refusal."""
-    words = answer.readline().split(None, 2)
+    parts = answer.readline().split(None, 2)
     while answer.readline().strip():
         pass
-    status = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0
+    status = int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else 0
     if status == _OK:
         return status, ""
-    said = answer.read()
+    body = answer.read()
     try:
-        return status, str(json.loads(said).get("message") or "")
+        return status, str(json.loads(body).get("message") or "")
     except (ValueError, AttributeError):
-        return status, said.decode("utf-8", "replace").strip()
+        return status, body.decode("utf-8", "replace").strip()
 
 
 def _strip(source: BinaryIO, target: BinaryIO) -> None:

@@ -15,7 +15,7 @@ from runners.container.permissions import is_guarded, relabelled
 from runners.container.plan import AGENT_FILE, LABEL_PLAN, LABEL_SLOTS, digest_of
 from runners.container.requirements import ImageEnvironment
 from runners.shared.agents import Agent
-from runners.shared.environment import CHOSEN, gpus_seen
+from runners.shared.environment import CHOSEN, gpu_variables
 
 BY_ENVIRONMENT: Final = "FABRIC_CONTAINER_GPUS"
 """Set to ``environment`` it keeps GPUs out of what the engine is asked for, for tests and for such engines."""
@@ -52,11 +52,11 @@ class PlanValues:
         host["Ulimits"] = [limit for limit in host["Ulimits"] if limit["Name"] in limits]
         if slots:
             self._give_gpus(host, slots)
-        seen = gpus_seen(tuple(slots))
+        gpus = gpu_variables(tuple(slots))
         path = path_of(self.image)
         document["Env"] = [
-            f"{name}={seen[name]}"
-            if (name := entry.partition("=")[0]) in seen
+            f"{name}={gpus[name]}"
+            if (name := entry.partition("=")[0]) in gpus
             else entry.replace(CHOSEN, path)
             if name == "PATH"
             else entry

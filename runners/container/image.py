@@ -83,33 +83,33 @@ def _build(engine: Engine, request: LaunchRequest, context: Path, tag: str, prog
                 )
             ) as lines,
         ):
-            _hear(lines, build.dockerfile, progress)
+            _report_build(lines, build.dockerfile, progress)
     except APIError as error:
         raise _refused(build.dockerfile, str(error.explanation or error), []) from error
     except (DockerException, OSError) as error:
         raise BackendUnreachable(f"The container engine gave up building the image: {error}.") from error
 
 
-def _hear(lines: Iterable[Mapping[str, Any]], dockerfile: str, progress: LaunchProgress) -> None:
+def _report_build(lines: Iterable[Mapping[str, Any]], dockerfile: str, progress: LaunchProgress) -> None:
     """Tell each step of a build, until it is done."""
-    said: list[str] = []
+    log_lines: list[str] = []
     for line in lines:
         if "error" in line:
-            raise _refused(dockerfile, str(line["error"]), said)
+            raise _refused(dockerfile, str(line["error"]), log_lines)
         for text in str(line.get("stream") or "").splitlines():
             if text.strip():
-                said.append(text.strip())
-                del said[:-SHOWN_LINES]
+                log_lines.append(text.strip())
+                del log_lines[:-SHOWN_LINES]
             if text.lower().startswith("step "):
                 progress(f"builds the image: {text.strip()}", stage="preparing")
 
 
-def _refused(dockerfile: str, error: str, said: list[str]) -> FabricError:
+def _refused(dockerfile: str, error: str, log_lines: list[str]) -> FabricError:
     text = error.strip().rstrip(".")
-    if any(words in text.lower() for words in _NO_BASE):
+    if any(reason in text.lower() for reason in _NO_BASE):
         return not_pulled(f"of {dockerfile}", text)
     return LaunchRefused(
-        f"The image cannot be built by {dockerfile}: {text}.", hint="\n".join(said), code="C205"
+        f"The image cannot be built by {dockerfile}: {text}.", hint="\n".join(log_lines), code="C205"
     )
 
 
@@ -171,12 +171,12 @@ def path_of(image: Mapping[str, Any]) -> str:
 
 
 def _check_architecture(engine: Engine, reference: str, image: Mapping[str, Any]) -> None:
-    theirs = str(image.get("Architecture") or "")
+    image_architecture = str(image.get("Architecture") or "")
     machine = platform.machine() if engine.host.here else engine.host.identity().architecture
-    ours = ARCHITECTURES.get(machine, machine)
-    if theirs and theirs != ours:
+    machine_architecture = ARCHITECTURES.get(machine, machine)
+    if image_architecture and image_architecture != machine_architecture:
         raise LaunchRefused(
-            f"The image {reference} is for {theirs}, and this machine is {ours}.",
-            hint=f"Take one that is made for {ours}, or for several architectures.",
+            f"The image {reference} is for {image_architecture}, and this machine is {machine_architecture}.",
+            hint=f"Take one that is made for {machine_architecture}, or for several architectures.",
             code="C104",
         )

@@ -16,7 +16,7 @@ from runners.container.pull import client_of, docker_library
 from workbench.errors import CannotWrite, InputMissing, LaunchRefused, RunnerError
 from workbench.learner.platform.engine_client import EngineRefused
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 _CHUNK_BYTES: Final = 1 << 18
 _BLOCK_BYTES: Final = 512
@@ -34,7 +34,7 @@ class TransferResult:
     """Of what was sent."""
 
 
-def send(here: Engine, there: Engine, name: str, tell: Tell) -> TransferResult:
+def send(source: Engine, target: Engine, name: str, report: Report) -> TransferResult:
     """Bring an image to another engine.
 
     Raises:
@@ -43,27 +43,27 @@ def send(here: Engine, there: Engine, name: str, tell: Tell) -> TransferResult:
         CannotWrite: there is no room for it here while it is on its way.
         RunnerError: an engine does not do it.
     """
-    found = here.image(name)
+    found = source.image(name)
     if found is None:
         raise InputMissing(
             f"There is no image {name} here.", hint=f"docker pull {name}, or docker build -t {name} ."
         )
-    _check_architecture(there, name, found)
+    _check_architecture(target, name, found)
     layers = [str(layer) for layer in found["RootFS"]["Layers"]]
-    same = there.image(name)
+    same = target.image(name)
     if same is not None and same["Id"] == found["Id"]:
         return TransferResult(len(layers), 0, 0)
-    had = _layers_there(there, layers)
+    had = _layers_there(target, layers)
     try:
         with tempfile.TemporaryFile() as spool:
-            _save(here, name, spool, tell)
+            _save(source, name, spool, report)
             try:
-                size = _load(there, spool, had, tell)
+                size = _load(target, spool, had, report)
             except RunnerError:
                 if not had:
                     raise
                 had = 0  # an engine that wants all of them, had or not
-                size = _load(there, spool, had, tell)
+                size = _load(target, spool, had, report)
     except OSError as error:
         raise CannotWrite(
             f"The image could not be kept on its way: {error.strerror}.",
@@ -72,13 +72,16 @@ def send(here: Engine, there: Engine, name: str, tell: Tell) -> TransferResult:
     return TransferResult(len(layers), len(layers) - had, size)
 
 
-def _check_architecture(there: Engine, name: str, image: dict[str, Any]) -> None:
-    machine = str(there.info.get("Architecture") or "")
-    ours, theirs = str(image.get("Architecture") or ""), ARCHITECTURES.get(machine, machine)
-    if ours and theirs and ours != theirs:
+def _check_architecture(target: Engine, name: str, image: dict[str, Any]) -> None:
+    machine = str(target.info.get("Architecture") or "")
+    image_architecture, machine_architecture = (
+        str(image.get("Architecture") or ""),
+        ARCHITECTURES.get(machine, machine),
+    )
+    if image_architecture and machine_architecture and image_architecture != machine_architecture:
         raise LaunchRefused(
-            f"The image {name} is for {ours}, and that machine is {theirs}.",
-            hint=f"docker pull --platform linux/{theirs} {name}",
+            f"The image {name} is for {image_architecture}, and that machine is {machine_architecture}.",
+            hint=f"docker pull --platform linux/{machine_architecture} {name}",
             code="C104",
         )
 
@@ -88,19 +91,19 @@ def _layers_there(engine: Engine, layers: Sequence[str]) -> int:
     most = 0
     for one in engine.ask("GET", "images/json") or ():
         image = engine.image(str(one["Id"]))
-        theirs = (image or {}).get("RootFS", {}).get("Layers") or ()
+        known_layers = (image or {}).get("RootFS", {}).get("Layers") or ()
         same = 0
-        while same < min(len(layers), len(theirs)) and layers[same] == theirs[same]:
+        while same < min(len(layers), len(known_layers)) and layers[same] == known_layers[same]:
             same += 1
         most = max(most, same)
     return most
 
 
-def _save(engine: Engine, name: str, spool: IO[bytes], tell: Tell) -> None:
+def _save(engine: Engine, name: str, spool: IO[bytes], report: Report) -> None:
     docker_library()
     from docker.errors import DockerException
 
-    tell(f"takes {name} out of the engine here")
+    report(f"takes {name} out of the engine here")
     try:
         for chunk in client_of(engine).get_image(name):
             spool.write(chunk)
@@ -108,7 +111,7 @@ def _save(engine: Engine, name: str, spool: IO[bytes], tell: Tell) -> None:
         raise RunnerError(f"The engine here does not give {name}: {error}.") from error
 
 
-def _load(engine: Engine, spool: IO[bytes], had: int, tell: Tell) -> int:
+def _load(engine: Engine, spool: IO[bytes], had: int, report: Report) -> int:
     """Send an image without its lowest layers; return how many bytes that were."""
     from docker.errors import DockerException
 
@@ -117,12 +120,12 @@ def _load(engine: Engine, spool: IO[bytes], had: int, tell: Tell) -> int:
 
     def chunks() -> Iterator[bytes]:
         nonlocal sent
-        said = 0
+        reported = 0
         for chunk in _without(spool, had):
             sent += len(chunk)
-            if sent - said >= 10_000_000:
-                said = sent
-                tell(f"sent {sent / 1e6:.0f} MB")
+            if sent - reported >= 10_000_000:
+                reported = sent
+                report(f"sent {sent / 1e6:.0f} MB")
             yield chunk
 
     try:
@@ -178,11 +181,11 @@ def load(engine: Engine, file: Path) -> list[str]:
     try:
         with file.open("rb") as stream:
             for line in client_of(engine).load_image(stream):
-                said = str(line.get("stream") or "").strip()
+                text = str(line.get("stream") or "").strip()
                 if "error" in line:
                     raise InputMissing(f"{file} holds no images: {str(line['error']).strip()}.")
-                if said.startswith(_SAYS):
-                    found.append(said.partition(": ")[2])
+                if text.startswith(_SAYS):
+                    found.append(text.partition(": ")[2])
     except APIError as error:
         raise InputMissing(
             f"{file} holds no images: {error.explanation}.", hint="docker save IMAGE -o FILE writes one."

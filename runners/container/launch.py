@@ -19,7 +19,7 @@ from runners.container.environment import ENVIRONMENT, MODEL, folders, inside_fo
 from runners.container.fill_plan import PlanValues, program_of
 from runners.container.image import image_document, need_image
 from runners.container.limits import Limits, is_refused, tries
-from runners.container.permissions import open_up, user_of
+from runners.container.permissions import grant_access, user_of
 from runners.container.plan import (
     LABEL_PLAN,
     LABEL_SLOTS,
@@ -32,15 +32,15 @@ from runners.container.plan import (
 from runners.container.requirements import EnvironmentBuild, ImageEnvironment
 from runners.container.stores import link_of, own_folders
 from runners.interface import LaunchPlan, LaunchProgress, LaunchRequest
-from runners.shared.agents import Agent, bring_agent
-from runners.shared.code import bring_code
+from runners.shared.agents import Agent, upload_agent
+from runners.shared.code import upload_code
 from runners.shared.container_defaults import image_of
 from runners.shared.data_stores import data_of
-from runners.shared.environment import gpus_seen, job_folders, marker, secrets_stem
+from runners.shared.environment import gpu_variables, job_folders, marker, secrets_stem
 from runners.shared.gpu_leases import Leased, lease, lease_text
 from runners.shared.host_facts import HostFacts
 from runners.shared.launch_document import ref_of
-from runners.shared.startup import Begin
+from runners.shared.startup import AgentStarts
 from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from workbench.errors import FabricError, LaunchRefused, RunnerError, SlotsBusy
 from workbench.job import short_id
@@ -77,14 +77,14 @@ def _in_containers(engine: Engine, request: LaunchRequest) -> dict[str, str]:
     """Return the GPUs of other attempts' containers, each with whose it is."""
     found = {}
     for container in engine.containers(LABEL_SLOTS):
-        told = container.get("Labels") or {}
-        ref = ref_of_labels(told)
+        container_labels = container.get("Labels") or {}
+        ref = ref_of_labels(container_labels)
         own = ref is not None and (ref.job_id, ref.attempt) == (
             request.attempt.job_id,
             request.attempt.attempt,
         )
         if container.get("State") in ("created", "running", "paused") and not own:
-            for uuid in filter(None, told[LABEL_SLOTS].split(",")):
+            for uuid in filter(None, container_labels[LABEL_SLOTS].split(",")):
                 found[uuid] = f"job {short_id(ref.job_id)}" if ref else "another"
     return found
 
@@ -113,7 +113,7 @@ class ContainerLaunch:
         self._progress = progress
         self._job, self._attempt = job_folders(plan.request, site)
         self._starts: dict[int, EngineRequest] = {}
-        self._begin = Begin(plan, host, site, self._attempt, asker)
+        self._agent_starts = AgentStarts(plan, host, site, self._attempt, asker)
 
     @cached_property
     def _limits(self) -> Limits:
@@ -121,7 +121,7 @@ class ContainerLaunch:
 
     def launch(self) -> None:
         """Launch what has not begun."""
-        waiting = self._begin.not_begun()
+        waiting = self._agent_starts.pending()
         if not waiting:
             return
         self._refuse()
@@ -136,8 +136,8 @@ class ContainerLaunch:
             leased.release()
             if not started:
                 self._clear(waiting)
-        self._begin.await_begin(waiting)
-        self._hear_starts()
+        self._agent_starts.await_begun(waiting)
+        self._await_starts()
 
     def _refuse(self) -> None:
         """Refuse what cannot work however often it is tried."""
@@ -175,14 +175,14 @@ class ContainerLaunch:
         self._host.call("touch", paths=[str(attempt.job_state / request.attempt.job_id)])
         pipes = [f"{path}/{end}.{act}" for path in own for end in ENDS for act in acts_of(request)]
         self._host.call("make_pipes", paths=pipes)
-        archive = bring_code(self._host, site, request, self._progress)
+        archive = upload_code(self._host, site, request, self._progress)
         for learner in waiting:
             self._host.call("unpack", archive=archive, folder=str(attempt.model(learner)))
-        agent = bring_agent(self._host, site, "python")
+        agent = upload_agent(self._host, site, "python")
         environment = self._bring_environment(image, agent)
         trees = {path for learner in waiting for path in folders(request, learner, site).values()}
         files = [agent.importable, program_of(agent)]
-        open_up(self._host, [*sorted(trees), *own], files, image, user_of(self._host)[0], stores)
+        grant_access(self._host, [*sorted(trees), *own], files, image, user_of(self._host)[0], stores)
         return PlanValues(self._engine, agent, image, environment)
 
     def _bring_environment(self, image: Mapping[str, Any], agent: Agent) -> ImageEnvironment | None:
@@ -229,9 +229,9 @@ class ContainerLaunch:
             guard = shlex.join(agent.argv(folder)[:-2])
             for act in acts_of(request):
                 document[act] = f"exec {guard} contain {shlex.quote(str(folder.path))} {act}"
-            document["env"] = {**planned["env"], **gpus_seen(slots)}
+            document["env"] = {**planned["env"], **gpu_variables(slots)}
             document = with_stores(request, self._host, site, document)
-            files[str(folder.path / "container.json")] = json.dumps(self._told(learner)) + "\n"
+            files[str(folder.path / "container.json")] = json.dumps(self._container_info(learner)) + "\n"
             files[str(folder.launch)] = json.dumps(document) + "\n"
             documents[learner] = document
         self._host.call("write_files", files=files)
@@ -254,25 +254,25 @@ class ContainerLaunch:
                 held.write(lease_text(request, pid))
                 held.release()
 
-    def _hear_starts(self) -> None:
+    def _await_starts(self) -> None:
         """Hear how the containers' starts went; why one failed is left for its agent to tell."""
-        for learner, asked in self._starts.items():
+        for learner, request in self._starts.items():
             try:
-                asked.answer()
+                request.answer()
             except EngineRefused as error:
                 if error.status not in (NOT_FOUND, CONFLICT):
-                    self._say_why(learner, error)
+                    self._write_start_failure(learner, error)
             except OSError:
                 continue  # the agent finds out
 
-    def _say_why(self, learner: int, error: EngineRefused) -> None:
+    def _write_start_failure(self, learner: int, error: EngineRefused) -> None:
         """Leave for a learner's agent why its container was not started: the engine tells it once."""
-        text, code, hint = start_failure(error, self._told(learner))
+        text, code, hint = start_failure(error, self._container_info(learner))
         path = self._attempt.learner(learner).path / REASON
         reason = {"text": text, "code": code, "hint": hint}
         self._host.call("write_files", files={str(path): json.dumps(reason)})
 
-    def _told(self, learner: int) -> dict[str, Any]:
+    def _container_info(self, learner: int) -> dict[str, Any]:
         """Return what the stand-in for a command must know of its container."""
         return {
             "engine": self._engine.path,
@@ -295,8 +295,8 @@ class ContainerLaunch:
         if not secrets:
             return {}
         attempt = self._request.attempt
-        place = self._host.call("secret_folder")
-        names = {learner: secrets_stem(place, attempt, learner) for learner in waiting}
+        secret_folder = self._host.call("secret_folder")
+        names = {learner: secrets_stem(secret_folder, attempt, learner) for learner in waiting}
         try:
             exports = render_secrets(secrets)
         except ValueError as error:
@@ -334,7 +334,7 @@ class ContainerLaunch:
                 if is_refused(error.message) and limits:
                     self._engine.remove(name)
                     continue
-                self._say_why(learner, error)
+                self._write_start_failure(learner, error)
                 return
             self._limits.remember(limits)
             if self._links([learner]):
@@ -384,13 +384,13 @@ class ContainerLaunch:
 
 
 def _not_created(error: EngineRefused, document: Mapping[str, Any]) -> RunnerError:
-    said = error.message.strip()
-    if "bind source path does not exist" in said:
+    message = error.message.strip()
+    if "bind source path does not exist" in message:
         return LaunchRefused(
             "The container engine does not see this machine's files: it runs somewhere else.",
             hint="Add the machine that it runs on as a backend (fabric backend add), or use --runner process.",
             code="C104",
         )
-    if error.status == 404 and "No such image" in said:
+    if error.status == 404 and "No such image" in message:
         return RunnerError(f"The image {document['Image']} was removed in the meantime.")
-    return LaunchRefused(f"The container engine refuses the container: {said}.", code="C104")
+    return LaunchRefused(f"The container engine refuses the container: {message}.", code="C104")

@@ -41,10 +41,10 @@ class Limits:
 
     def remember(self, names: Sequence[str] | None) -> None:
         """Keep what was found out; None forgets it."""
-        told = {key: value for key, value in self._read().items() if key != self._engine}
+        limits = {key: value for key, value in self._read().items() if key != self._engine}
         if names is not None:
-            told[self._engine] = list(names)
-        self._host.call("write_files", files={self._path: json.dumps(told) + "\n"})
+            limits[self._engine] = list(names)
+        self._host.call("write_files", files={self._path: json.dumps(limits) + "\n"})
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -77,6 +77,6 @@ def tries() -> Iterator[tuple[str, ...]]:
     yield ()
 
 
-def is_refused(said: str) -> bool:
+def is_refused(message: str) -> bool:
     """Say whether an engine did not start a container since it may not raise a limit."""
-    return any(word in said.lower() for word in _WORDS)
+    return any(word in message.lower() for word in _WORDS)

@@ -16,7 +16,7 @@ CHANGE_SECONDS: Final = 600.0
 _ROOT: Final = ("", "0", "root", "0:0", "root:root")
 
 
-def open_up(
+def grant_access(
     host: Host,
     trees: Sequence[str],
     read_only: Sequence[str],
@@ -40,20 +40,20 @@ def open_up(
         host.call("let_others_in", trees=list(trees), read_only=list(read_only), below=dict(below))
 
 
-def give_back(host: Host, engine: Engine, paths: Sequence[str], image: str) -> None:
+def restore_ownership(host: Host, engine: Engine, paths: Sequence[str], image: str) -> None:
     """Make everything in these folders belong to the person, whoever wrote it.
 
     Raises:
         RunnerError: some of it stays somebody else's.
     """
     uid, gid = user_of(host)
-    there = list(host.call("existing", paths=list(paths)))
-    if not host.call("is_foreign", paths=there, uid=uid):
+    existing = list(host.call("existing", paths=list(paths)))
+    if not host.call("is_foreign", paths=existing, uid=uid):
         return
     if uid == 0:
-        host.run(["chown", "-R", "-h", f"{uid}:{gid}", *there], deadline_seconds=CHANGE_SECONDS)
+        host.run(["chown", "-R", "-h", f"{uid}:{gid}", *existing], deadline_seconds=CHANGE_SECONDS)
         return
-    _change_inside(engine, there, image, "0:0" if runs_rootless(engine) else f"{uid}:{gid}")
+    _change_inside(engine, existing, image, "0:0" if runs_rootless(engine) else f"{uid}:{gid}")
 
 
 def _change_inside(engine: Engine, paths: Sequence[str], image: str, owner: str) -> None:
@@ -104,13 +104,13 @@ def is_guarded(host: Host, engine: Engine) -> bool:
 
 def runs_rootless(engine: Engine) -> bool:
     """Say whether root in the engine's containers is the person outside."""
-    said = engine.info.get("SecurityOptions") or ()
-    return bool(engine.info.get("Rootless")) or any("rootless" in option for option in said)
+    options = engine.info.get("SecurityOptions") or ()
+    return bool(engine.info.get("Rootless")) or any("rootless" in option for option in options)
 
 
 def user_of(host: Host) -> tuple[int, int]:
     """Return the ids of the user and the group that we are at a place."""
     if host.here:
         return os.getuid(), os.getgid()
-    said = host.run(["sh", "-c", "id -u; id -g"]).stdout.split()
-    return int(said[0]), int(said[1])
+    ids = host.run(["sh", "-c", "id -u; id -g"]).stdout.split()
+    return int(ids[0]), int(ids[1])

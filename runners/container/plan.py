@@ -37,8 +37,8 @@ _PLATFORM = ("MODEL_DIR", "DATA_DIR", "RESULT_DIR", "JOB_STATE_DIR", "LOG_DIR", 
 
 def refusals(request: LaunchRequest) -> list[str]:
     """Say what cannot be done in a container yet."""
-    lacks = list(not_built(request.spec, "container"))
-    return lacks + list(stores_refused(request, runner="container", agent_kind="python"))
+    found = list(not_built(request.spec, "container"))
+    return found + list(stores_refused(request, runner="container", agent_kind="python"))
 
 
 def warnings_of(request: LaunchRequest) -> Iterator[str]:
@@ -199,17 +199,17 @@ def labels(attempt: AttemptRef, learner: int, owner: str) -> dict[str, str]:
     }
 
 
-def ref_of_labels(told: Mapping[str, str]) -> LearnerRef | None:
+def ref_of_labels(labels: Mapping[str, str]) -> LearnerRef | None:
     """Name the learner that a container's labels speak of, if they do."""
-    attempt, learner = told.get("fabric.attempt", ""), told.get(LABEL_LEARNER, "")
+    attempt, learner = labels.get("fabric.attempt", ""), labels.get(LABEL_LEARNER, "")
     if not (attempt.isdigit() and learner.isdigit()):
         return None
-    return LearnerRef(told.get("fabric.home", ""), told.get("fabric.job", ""), int(attempt), int(learner))
+    return LearnerRef(labels.get("fabric.home", ""), labels.get("fabric.job", ""), int(attempt), int(learner))
 
 
-def ref_of_network(told: Mapping[str, str]) -> LearnerRef | None:
+def ref_of_network(labels: Mapping[str, str]) -> LearnerRef | None:
     """Name the second learner of the attempt that a network's labels speak of: only those of several have one."""
-    ref = ref_of_labels(told)
+    ref = ref_of_labels(labels)
     return ref and LearnerRef(ref.home, ref.job_id, ref.attempt, 2)
 
 
@@ -261,7 +261,7 @@ def bind(source: str, target: str, *, read_only: bool = False) -> dict[str, Any]
 
 def _mounts(request: LaunchRequest, learner: int, site: HostFacts) -> list[dict[str, Any]]:
     folder = job_folders(request, site)[1].learner(learner).path
-    mounts = [bind(here, there) for there, here in sorted(folders(request, learner, site).items())]
+    mounts = [bind(source, target) for target, source in sorted(folders(request, learner, site).items())]
     mounts += store_mounts(request, learner, site)
     mounts += [
         bind(str(inside_folder(request, learner, site)), LEARNER),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from docker.api.client import APIClient
 
-TELL_SECONDS: Final = 0.5
+PROGRESS_SECONDS: Final = 0.5
 _SSH: Final = "docker.transport.sshconn"
 _importing = threading.Lock()
 
@@ -81,7 +81,7 @@ def pull(engine: Engine, reference: str, request: LaunchRequest, progress: Launc
     engine.ask("GET", "_ping")  # said better by us than by the library
     progress(f"pulls {reference}", stage="preparing")
     repository, tag = parse_repository_tag(reference)
-    told = Layers(reference, progress)
+    layers = Layers(reference, progress)
     try:
         token = str(request.spec.framework.image_location.get("access_token") or "")
         login = {"username": "token", "password": token} if token and not token.startswith("$") else None
@@ -94,7 +94,7 @@ def pull(engine: Engine, reference: str, request: LaunchRequest, progress: Launc
             for line in lines:
                 if "error" in line:
                     raise not_pulled(reference, str(line["error"]))
-                told.hear(line)
+                layers.update(line)
     except APIError as error:
         raise not_pulled(reference, str(error.explanation or error)) from error
     except (DockerException, OSError) as error:
@@ -111,14 +111,14 @@ class Layers:
         self._whole: dict[str, int] = {}
         self._said_at = 0.0
 
-    def hear(self, line: Mapping[str, Any]) -> None:
+    def update(self, line: Mapping[str, Any]) -> None:
         """Take a line of the engine's, and tell the sum from time to time."""
         layer, detail = str(line.get("id") or ""), line.get("progressDetail") or {}
         if line.get("status") == "Downloading" and detail.get("total"):
             self._done[layer], self._whole[layer] = int(detail["current"]), int(detail["total"])
         elif line.get("status") in ("Download complete", "Pull complete") and layer in self._whole:
             self._done[layer] = self._whole[layer]
-        if time.monotonic() - self._said_at < TELL_SECONDS:
+        if time.monotonic() - self._said_at < PROGRESS_SECONDS:
             return
         self._said_at = time.monotonic()
         if self._whole:
@@ -126,9 +126,9 @@ class Layers:
             self._progress(f"pulls {self._reference}: {done:.0f} of {whole:.0f} MB", stage="preparing")
 
 
-def not_pulled(reference: str, said: str) -> FabricError:
+def not_pulled(reference: str, error: str) -> FabricError:
     """Say why an image, or the base of one, was not pulled."""
-    text = said.strip().rstrip(".")
+    text = error.strip().rstrip(".")
     low = text.lower()
     if any(word in low for word in ("no such host", "timeout", "connection refused", "unreachable", "i/o")):
         return RunnerError(

@@ -25,7 +25,7 @@ from workbench.learner.host.machine import INSTALLERS
 from workbench.learner.platform.engine_client import EngineRefused
 
 FORMAT: Final = 1
-TELL_SECONDS: Final = 2.0
+PROGRESS_SECONDS: Final = 2.0
 LOCK_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.05
 
@@ -105,8 +105,8 @@ class EnvironmentBuild:
                 raise self._too_old()
             if not self._has(".complete"):
                 what = "could not be built" if self._has(".failed") else "is not there: its build was killed"
-                said = "\n".join(tail(self._host, f"{folder}.log"))
-                raise refused(f"The environment of requirements: {what}", said)
+                log = "\n".join(tail(self._host, f"{folder}.log"))
+                raise refused(f"The environment of requirements: {what}", log)
         packages = self._host.run(["cat", f"{folder}/packages.txt"]).stdout
         return packages.decode("utf-8", "replace").splitlines()
 
@@ -146,18 +146,18 @@ class EnvironmentBuild:
 
     def _wait(self, progress: LaunchProgress) -> None:
         """Tell what the build does until its container is gone."""
-        said = "builds the environment of requirements"
+        line = "builds the environment of requirements"
         while True:
-            progress(said, stage="preparing")
+            progress(line, stage="preparing")
             try:
-                if self._engine.is_removed(self._name, TELL_SECONDS):
+                if self._engine.is_removed(self._name, PROGRESS_SECONDS):
                     return
             except EngineRefused as error:
                 if error.status == NOT_FOUND:
                     return
                 raise
             lines = tail(self._host, f"{self.environment.folder}.log")
-            said = lines[-1] if lines else said
+            line = lines[-1] if lines else line
 
     def _too_old(self) -> LaunchRefused:
         found = self._host.run(["cat", f"{self.environment.folder}/.python"]).stdout.decode().strip()
@@ -180,10 +180,12 @@ class EnvironmentBuild:
         wheel_name = wheel.rpartition("/")[2]
         if wheel:
             mounts.append(bind(wheel, f"{OURS}/{wheel_name}", read_only=True))
-        told = self._site.environment
+        host_variables = self._site.environment
         variables = {"HOME": "/tmp", "PYTHONPATH": AGENT, "PYTHONDONTWRITEBYTECODE": "1"}
-        variables |= {name: value for name, value in told.items() if name.startswith(INSTALLERS)}
-        variables |= {name: value for name, value in told.items() if name.lower().endswith("_proxy")}
+        variables |= {name: value for name, value in host_variables.items() if name.startswith(INSTALLERS)}
+        variables |= {
+            name: value for name, value in host_variables.items() if name.lower().endswith("_proxy")
+        }
         if configuration := variables.get("PIP_CONFIG_FILE") or self._configuration():
             mounts.append(bind(configuration, f"{OURS}/pip.conf", read_only=True))
             variables["PIP_CONFIG_FILE"] = f"{OURS}/pip.conf"

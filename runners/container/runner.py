@@ -42,11 +42,11 @@ class ContainerRunner(ProcessRunner):
 
     def __init__(self, connection: Host | Cluster, *, home_uuid: str) -> None:
         super().__init__(connection, home_uuid=home_uuid)
-        self._finding = threading.Lock()
-        self._found: Engine | None = None
+        self._engine_lock = threading.Lock()
+        self._found_engine: Engine | None = None
 
     @cached_property
-    def _after(self) -> AttemptCleanup:
+    def _cleanup(self) -> AttemptCleanup:
         from runners.container.cleanup import AttemptCleanup
 
         return AttemptCleanup(self._host)
@@ -61,20 +61,20 @@ class ContainerRunner(ProcessRunner):
         """Bring image and code, lease all slots or none, and start; what has begun is left alone."""
         from runners.container.launch import ContainerLaunch
 
-        asker = f"{self._asker}-launch"
-        ContainerLaunch(plan, self._host, self._site(), self._engine(), progress, asker).launch()
+        subscriber = f"{self._subscriber}-launch"
+        ContainerLaunch(plan, self._host, self._site(), self._engine(), progress, subscriber).launch()
 
     def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
         """Say how these attempts' learners are, when something has changed; what is over is put in order first."""
         observation = super().observe(attempts, timeout_seconds=timeout_seconds)
-        self._after.put_in_order(attempts, observation, self._site(), self._engine)
+        self._cleanup.clean_up(attempts, observation, self._site(), self._engine)
         return observation
 
     def remove(self, attempt: AttemptRef) -> None:
         """End what is left of an attempt, its containers and network with it, and remove its files."""
         for number in range(1, attempt.learners + 1):
             self._end(LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number))
-        self._after.remove(attempt, self._site(), self._engine)
+        self._cleanup.remove(attempt, self._site(), self._engine)
         super().remove(attempt)
 
     def exec(self, learner: LearnerRef, argv: Sequence[str], *, terminal: bool) -> ExecSession:
@@ -87,7 +87,7 @@ class ContainerRunner(ProcessRunner):
 
     def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
         """List what is at a path of a learner, and below it."""
-        return self._files(learner).listed(path)
+        return self._files(learner).list_files(path)
 
     def fetch(self, learner: LearnerRef, path: str, receive: Callable[[BinaryIO], None]) -> None:
         """Have what is at a path sent as one tar stream."""
@@ -130,17 +130,17 @@ class ContainerRunner(ProcessRunner):
     def _engine(self) -> Engine:
         from runners.container.engine import engine_at
 
-        with self._finding:
-            if self._found is None:
-                self._found = engine_at(self._host, self._site().environment)
-            return self._found
+        with self._engine_lock:
+            if self._found_engine is None:
+                self._found_engine = engine_at(self._host, self._site().environment)
+            return self._found_engine
 
     def _files(self, ref: LearnerRef) -> ContainerFiles:
         from runners.container.files import ContainerFiles
         from runners.shared.job_files import JobFiles, mounted_folders_of
 
-        lying = JobFiles(self._host, mounted_folders_of(ref, self._site()))
-        return ContainerFiles(lying, self._engine, self._name(ref))
+        job_files = JobFiles(self._host, mounted_folders_of(ref, self._site()))
+        return ContainerFiles(job_files, self._engine, self._name(ref))
 
     def _name(self, ref: LearnerRef) -> str:
         from workbench.job import learner_name

@@ -28,20 +28,20 @@ VOLUMES: Final = "/mnt/volumes"
 
 def store_variables(request: LaunchRequest) -> dict[str, str]:
     """Return what stores change of the variables that a command in a container sees."""
-    told: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for data in data_of(request):
-        told |= dict.fromkeys(data.variables, _inside(data))
+        variables |= dict.fromkeys(data.variables, _inside(data))
     store = results_store(request)
     if store is None:
-        return told
+        return variables
     job_id, shared = request.attempt.job_id, request.spec.checkpoints.shared
     bucket = _bucket_inside(store)
-    told |= {"RESULT_BUCKET_DIR": bucket, "RESULT_DIR": f"{bucket}/{job_id}"}
+    variables |= {"RESULT_BUCKET_DIR": bucket, "RESULT_DIR": f"{bucket}/{job_id}"}
     if store.is_folder or store.is_volume:
-        told["CHECKPOINT_DIR"] = (
+        variables["CHECKPOINT_DIR"] = (
             f"{bucket}/{SHARED_CHECKPOINTS}" if shared else f"{bucket}/{job_id}/{CHECKPOINTS}"
         )
-    return told
+    return variables
 
 
 def results_inside(request: LaunchRequest) -> str:
@@ -89,9 +89,9 @@ def container_stores(request: LaunchRequest, learner: int, site: HostFacts) -> d
     """Return what the agent of a container's learner is told of stores."""
     document = stores_document(request, site, links_of(request, learner, site))
     if document is not None and document["results"] is not None:
-        told = store_variables(request)
-        inside = {told.get("CHECKPOINT_DIR", CHECKPOINTS_INSIDE): document["checkpoint_dir"]}
-        document["inside"] = {**inside, told["RESULT_DIR"]: document["result_dir"]}
+        variables = store_variables(request)
+        inside = {variables.get("CHECKPOINT_DIR", CHECKPOINTS_INSIDE): document["checkpoint_dir"]}
+        document["inside"] = {**inside, variables["RESULT_DIR"]: document["result_dir"]}
     return document
 
 

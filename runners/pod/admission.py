@@ -47,15 +47,15 @@ def check(cluster: Cluster, plan: LaunchPlan, options: PodOptions) -> None:
         lambda: _check_named(cluster, template["spec"], options),
     )
     with ThreadPoolExecutor(len(questions), thread_name_prefix="check") as pool:
-        for asked in [pool.submit(question) for question in questions]:
-            asked.result()
+        for answer in [pool.submit(question) for question in questions]:
+            answer.result()
 
 
-def refusal_of(words: str) -> str | None:
+def refusal_of(message: str) -> str | None:
     """Return the hint to a refusal that no other try mends, None where another may."""
-    if "exceeded quota" in words:
+    if "exceeded quota" in message:
         return None
-    return next((hint for known, hint in HINTS.items() if known in words), None)
+    return next((hint for known, hint in HINTS.items() if known in message), None)
 
 
 def _check_pod(cluster: Cluster, stem: str, template: Mapping[str, Any]) -> None:
@@ -82,9 +82,9 @@ def _check_quotas(cluster: Cluster, template: Mapping[str, Any], learners: int) 
         spec = quota.get("spec") or {}
         if any(spec.get(scope) for scope in _SCOPED):
             continue  # whether it counts these pods is the cluster's to say
-        for name, wanted, most in above(spec.get("hard") or {}, template["spec"], learners):
+        for name, needed, most in above(spec.get("hard") or {}, template["spec"], learners):
             raise LaunchRefused(
-                f"The job needs {wanted:g} {name}, and the namespace's quota {quota['metadata']['name']} "
+                f"The job needs {needed:g} {name}, and the namespace's quota {quota['metadata']['name']} "
                 f"has {most} in all.",
                 hint="ask for less, or for a larger quota; fabric backend test shows it",
             )
@@ -92,13 +92,13 @@ def _check_quotas(cluster: Cluster, template: Mapping[str, Any], learners: int) 
 
 def above(hard: Mapping[str, Any], pod: Mapping[str, Any], learners: int) -> Iterator[tuple[str, float, str]]:
     """Name what a quota never has room for: its name, how much all learners need, how much there is."""
-    asked = {kind: needs(pod, kind) for kind in ("requests", "limits")}
+    needed = {kind: needs(pod, kind) for kind in ("requests", "limits")}
     for name, most in hard.items():
         kind, _, resource = name.partition(".")
-        if kind in asked and resource:
-            one = asked[kind].get(resource, 0.0)
+        if kind in needed and resource:
+            one = needed[kind].get(resource, 0.0)
         else:
-            one = 1.0 if name in ("pods", "count/pods") else asked["requests"].get(name, 0.0)
+            one = 1.0 if name in ("pods", "count/pods") else needed["requests"].get(name, 0.0)
         if one * learners > quantity(most):
             yield name, one * learners, str(most)
 
@@ -109,13 +109,13 @@ def needs(pod: Mapping[str, Any], kind: str) -> dict[str, float]:
     for container in pod["containers"]:
         _add(total, container, kind)
     first: list[dict[str, float]] = []
-    beside: dict[str, float] = {}
+    side_cars: dict[str, float] = {}
     for container in pod.get("initContainers") or ():
         if container.get("restartPolicy") == "Always":
-            _add(beside, container, kind)
+            _add(side_cars, container, kind)
         else:
-            first.append(_add(dict(beside), container, kind))
-    for name, amount in beside.items():
+            first.append(_add(dict(side_cars), container, kind))
+    for name, amount in side_cars.items():
         total[name] = total.get(name, 0.0) + amount
     for step in first:
         total |= {name: max(amount, total.get(name, 0.0)) for name, amount in step.items()}
@@ -181,20 +181,20 @@ def unschedulable(pod: Pod) -> str:
     """Return the scheduler's words about a pod that no node could hold even if it were empty; else nothing."""
     for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return unfit_words(str(condition.get("message") or ""))
+            return unschedulable_reason(str(condition.get("message") or ""))
     return ""
 
 
-def unfit_words(message: str) -> str:
+def unschedulable_reason(message: str) -> str:
     """Return what a scheduler's sentence says of the nodes, where it means that waiting does not help."""
     found = _NODES.match(" ".join(message.split()))
     helpless = _HELPLESS.search(message)
     if found is None or helpless is None or helpless[1] != found[1]:
         return ""
-    words = re.split(r"\. |, preemption:", found[2])[0].rstrip(".")
-    if not all(_stays(part) for part in re.split(r", (?=\d+ )", words)):
+    reason = re.split(r"\. |, preemption:", found[2])[0].rstrip(".")
+    if not all(_stays(part) for part in re.split(r", (?=\d+ )", reason)):
         return ""
-    return f"0/{found[1]} nodes are available: {words}"
+    return f"0/{found[1]} nodes are available: {reason}"
 
 
 def _stays(part: str) -> bool:
@@ -211,7 +211,7 @@ class UnschedulablePods:
         self._cluster = cluster
         self._seconds = seconds
         self._since: dict[str, float] = {}
-        self._asked: dict[str, float] = {}
+        self._checked_at: dict[str, float] = {}
 
     @property
     def waiting(self) -> bool:
@@ -220,24 +220,24 @@ class UnschedulablePods:
 
     def reason(self, pod: Pod) -> Reason | None:
         """Return why a pod is given up; None while it may still be placed."""
-        uid, words = str(pod["metadata"]["uid"]), unschedulable(pod)
-        if not words:
+        uid, text = str(pod["metadata"]["uid"]), unschedulable(pod)
+        if not text:
             self._since.pop(uid, None)
             return None
         now = time.monotonic()
         since = self._since.setdefault(uid, now)
-        if now - since < self._seconds or now - self._asked.get(uid, -_ASK_SECONDS) < _ASK_SECONDS:
+        if now - since < self._seconds or now - self._checked_at.get(uid, -_ASK_SECONDS) < _ASK_SECONDS:
             return None
-        self._asked[uid] = now
-        if self._is_provided_for(pod) or (_hides_taints(words) and self._nodes_may_come_back()):
+        self._checked_at[uid] = now
+        if self._is_provided_for(pod) or (_hides_taints(text) and self._nodes_may_come_back()):
             return None
         hint = "ask for less; node_selector, gpu_types and tolerations of the backend choose the nodes"
-        return Reason(f"no node of the cluster can hold it: {words}", "C104", hint)
+        return Reason(f"no node of the cluster can hold it: {text}", "C104", hint)
 
     def keep(self, uids: set[str]) -> None:
         """Forget all other pods."""
         self._since = {uid: at for uid, at in self._since.items() if uid in uids}
-        self._asked = {uid: at for uid, at in self._asked.items() if uid in uids}
+        self._checked_at = {uid: at for uid, at in self._checked_at.items() if uid in uids}
 
     def _is_provided_for(self, pod: Pod) -> bool:
         """Say whether a node is being made for it, or nobody may know whether one is."""
@@ -258,6 +258,6 @@ class UnschedulablePods:
         return any(str(taint.get("key")).startswith(_PASSING) for taint in taints)
 
 
-def _hides_taints(words: str) -> bool:
+def _hides_taints(text: str) -> bool:
     """Say whether a scheduler (1.34 on) does not name the taints that it speaks of."""
-    return any(taint[1] is None for taint in _TAINT.finditer(words))
+    return any(taint[1] is None for taint in _TAINT.finditer(text))

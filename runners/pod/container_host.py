@@ -21,7 +21,7 @@ from workbench.learner.pod import config
 
 CONNECT_SECONDS: Final = 30.0
 _READ_SECONDS: Final = 3600.0
-_COMPLAINT_BYTES: Final = 2000
+_STDERR_BYTES: Final = 2000
 
 
 class PodHost(FrameHost):
@@ -29,9 +29,9 @@ class PodHost(FrameHost):
 
     def __init__(self, stream: ClusterStream) -> None:
         self._stream = stream
-        self._reader = OutputReader(stream)
+        self._output = OutputReader(stream)
         writer = cast(BinaryIO, _Writer(stream))
-        super().__init__(FrameClient(cast(BinaryIO, self._reader), writer, self._explain))
+        super().__init__(FrameClient(cast(BinaryIO, self._output), writer, self._explain))
         try:
             self._client.await_greeting(CONNECT_SECONDS)
         except BaseException:
@@ -45,7 +45,7 @@ class PodHost(FrameHost):
         self._client.join(5)
 
     def _explain(self) -> str:
-        lines = self._reader.complaints.decode("utf-8", "replace").strip().splitlines()
+        lines = self._output.stderr.decode("utf-8", "replace").strip().splitlines()
         return lines[-1].strip().rstrip(".") if lines else ""
 
 
@@ -61,13 +61,13 @@ def open_host(cluster: Cluster, pod: str, *, container: str = SIDE_CAR) -> PodHo
 
 
 class OutputReader(io.RawIOBase):
-    """What the command prints, as a stream; its complaints are kept."""
+    """What the command prints, as a stream; its stderr are kept."""
 
     def __init__(self, stream: ClusterStream) -> None:
         super().__init__()
         self._stream = stream
         self._waiting: deque[memoryview] = deque()
-        self.complaints = b""
+        self.stderr = b""
 
     def readable(self) -> bool:
         """It is."""
@@ -82,11 +82,11 @@ class OutputReader(io.RawIOBase):
                 raise OSError(error.message) from error
             if found is None:
                 return 0
-            said, complained = found
-            if complained:
-                self.complaints = (self.complaints + complained)[-_COMPLAINT_BYTES:]
-            if said:
-                self._waiting.append(memoryview(said))
+            output, errors = found
+            if errors:
+                self.stderr = (self.stderr + errors)[-_STDERR_BYTES:]
+            if output:
+                self._waiting.append(memoryview(output))
         piece = self._waiting[0]
         count = min(len(buffer), len(piece))
         buffer[:count] = piece[:count]
@@ -116,7 +116,7 @@ _LOOK_SECONDS: Final = 0.3
 
 
 @contextmanager
-def reader(cluster: Cluster, find: Callable[[], Iterable[Document]], what: str) -> Iterator[Host]:
+def host_when_running(cluster: Cluster, find: Callable[[], Iterable[Document]], what: str) -> Iterator[Host]:
     """Wait until a pod runs and give it as a host; whoever made it removes it.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from backends.contract.cluster import Cluster, Invalid, OverQuota
 from backends.contract.host import Host
-from runners.pod.container_host import reader
+from runners.pod.container_host import host_when_running
 from runners.pod.launch import agent_archive, pod_program
 from runners.pod.names import SIDE_CAR, as_owner
 from runners.pod.options import PodOptions, options_of
@@ -44,7 +44,7 @@ def data_claim(cluster: Cluster, image: str) -> Iterator[Host]:
     selector = f"batch.kubernetes.io/job-name={name}"
     what = f"The pod {name}, which looks at the copies,"
     try:
-        with reader(cluster, lambda: cluster.list("Pod", selector).items, what) as host:
+        with host_when_running(cluster, lambda: cluster.list("Pod", selector).items, what) as host:
             yield host
     finally:
         cluster.delete("Job", name, propagation="Background", uid=job["metadata"]["uid"])
@@ -55,7 +55,7 @@ def _create(cluster: Cluster, name: str, image: str, options: PodOptions) -> Map
         job = cluster.create(_job(name, image, options))
         with contextlib.ExitStack() as undo:
             undo.callback(cluster.delete, "Job", name)
-            cluster.create(_given(name, job))
+            cluster.create(_agent_secret(name, job))
             cluster.patch("Job", name, {"spec": {"suspend": False}})
             undo.pop_all()
     except OverQuota as error:
@@ -113,7 +113,7 @@ def _job(name: str, image: str, options: PodOptions) -> dict[str, Any]:
     }
 
 
-def _given(name: str, job: Mapping[str, Any]) -> dict[str, Any]:
+def _agent_secret(name: str, job: Mapping[str, Any]) -> dict[str, Any]:
     content = {"agent.pyz": agent_archive().read_bytes(), "pod.sh": pod_program()}
     return {
         "apiVersion": "v1",

@@ -18,22 +18,22 @@ PORT = 29500
 def pod_environment(request: LaunchRequest, run_as: str) -> dict[str, str]:
     """Return what is the same for all learners, without secrets; ``env:`` cannot override what fabric promises."""
     spec = request.spec
-    told = {"PYTHONUNBUFFERED": "1", **_proxies(request)}
+    variables = {"PYTHONUNBUFFERED": "1", **_proxies(request)}
     if run_as == "restricted":
         # Its user is in no image's list of users.
-        told |= {"HOME": config.HOME, "USER": "fabric", "LOGNAME": "fabric"}
-    told |= spec.env
+        variables |= {"HOME": config.HOME, "USER": "fabric", "LOGNAME": "fabric"}
+    variables |= spec.env
     if spec.seed is not None:
-        told["FABRIC_SEED"] = str(spec.seed)
-        told.setdefault("PYTHONHASHSEED", str(spec.seed % SEED_MAX))
+        variables["FABRIC_SEED"] = str(spec.seed)
+        variables.setdefault("PYTHONHASHSEED", str(spec.seed % SEED_MAX))
     for name, value in spec.params.items():
-        told[param_variable(name)] = param_text(value)
-    told["FABRIC_PARAMS"] = json.dumps(dict(spec.params))
-    told |= _promises(request)
-    told["PYTHONPATH"] = ":".join(
+        variables[param_variable(name)] = param_text(value)
+    variables["FABRIC_PARAMS"] = json.dumps(dict(spec.params))
+    variables |= _promises(request)
+    variables["PYTHONPATH"] = ":".join(
         part for part in (config.MODEL, spec.env.get("PYTHONPATH", ""), config.AGENT) if part
     )
-    return told
+    return variables
 
 
 def _promises(request: LaunchRequest) -> dict[str, str]:
@@ -66,5 +66,7 @@ def _promises(request: LaunchRequest) -> dict[str, str]:
 
 
 def _proxies(request: LaunchRequest) -> dict[str, str]:
-    told = request.recorded.get("environment") or {}
-    return {str(name): str(value) for name, value in told.items() if str(name).lower().endswith("_proxy")}
+    environment = request.recorded.get("environment") or {}
+    return {
+        str(name): str(value) for name, value in environment.items() if str(name).lower().endswith("_proxy")
+    }

@@ -42,9 +42,9 @@ class PodExec:
         with _raw(self._terminal), self._resized():
             threading.Thread(target=self._carry_in, daemon=True, name="exec input").start()
             while (found := self._stream.read(_READ_SECONDS)) is not None:
-                said, complained = found
-                _write(1, said)
-                _write(2, complained)
+                output, errors = found
+                _write(1, output)
+                _write(2, errors)
             return self._stream.wait()
 
     def _carry_in(self) -> None:
@@ -60,17 +60,17 @@ class PodExec:
             yield
             return
 
-        def tell() -> None:
+        def send_size() -> None:
             with contextlib.suppress(FabricError, OSError):
                 columns, rows = os.get_terminal_size(0)  # not COLUMNS and LINES: they stay as they were
                 self._stream.resize(rows, columns)
 
         def changed(*_: object) -> None:
             # The signal may have come while this thread holds the connection's lock.
-            threading.Thread(target=tell, daemon=True, name="exec resize").start()
+            threading.Thread(target=send_size, daemon=True, name="exec resize").start()
 
         before = signal.signal(signal.SIGWINCH, changed)
-        tell()
+        send_size()
         try:
             yield
         finally:

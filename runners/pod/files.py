@@ -15,13 +15,13 @@ from runners.pod.container_host import open_host
 from runners.pod.names import LEARNER, SIDE_CAR, ref_of, selector
 from runners.pod.sh_files import ShellFiles
 from runners.pod.status import is_learner_running, is_side_car_running
-from runners.shared.job_files import ROOTS, WORKING, JobFiles, JobRoot, Spot, split
+from runners.shared.job_files import ROOTS, WORKING, JobFiles, JobPath, JobRoot, split
 from workbench.errors import BackendUnreachable, NotAllowed, RunnerError, UsageError
 from workbench.learner.pod import config
 from workbench.learner.pod.config import NO_PYTHON
 from workbench.paths import Home, default_home
 
-SEEN: Final = {
+MOUNTS: Final = {
     "results": config.RESULTS,
     "checkpoints": config.CHECKPOINTS,
     "logs": config.LOGS,
@@ -47,13 +47,13 @@ _LOOK_SECONDS: Final = 0.3
 class PodFileAccess(Protocol):
     """How files of one place are had."""
 
-    def listed(self, spot: Spot) -> Sequence[FileEntry]:
+    def list_files(self, job_path: JobPath) -> Sequence[FileEntry]:
         """List what is there."""
 
-    def fetch(self, spot: Spot, receive: Callable[[BinaryIO], None]) -> None:
+    def fetch(self, job_path: JobPath, receive: Callable[[BinaryIO], None]) -> None:
         """Have it sent as a tar."""
 
-    def put(self, spot: Spot, stream: BinaryIO, mode: int) -> object:
+    def put(self, job_path: JobPath, stream: BinaryIO, mode: int) -> object:
         """Write a file."""
 
 
@@ -64,15 +64,15 @@ class PodFiles:
         self._cluster = cluster
         self._ref = ref
 
-    def listed(self, path: str) -> Sequence[FileEntry]:
+    def list_files(self, path: str) -> Sequence[FileEntry]:
         """List what is at a path and below it."""
-        with self._reached(path) as (files, spot):
-            return files.listed(spot)
+        with self._reached(path) as (files, job_path):
+            return files.list_files(job_path)
 
     def fetch(self, path: str, receive: Callable[[BinaryIO], None]) -> None:
         """Have what is at a path sent as one tar stream."""
-        with self._reached(path) as (files, spot):
-            files.fetch(spot, receive)
+        with self._reached(path) as (files, job_path):
+            files.fetch(job_path, receive)
 
     def put(self, path: str, stream: BinaryIO, mode: int) -> None:
         """Write one file.
@@ -80,27 +80,27 @@ class PodFiles:
         Raises:
             RunnerError: the learner does not run.
         """
-        with self._reached(path, writes=True) as (files, spot):
-            files.put(spot, stream, mode)
+        with self._reached(path, writes=True) as (files, job_path):
+            files.put(job_path, stream, mode)
 
     @contextmanager
-    def _reached(self, path: str, *, writes: bool = False) -> Iterator[tuple[PodFileAccess, Spot]]:
-        spot = split(path, SEEN)
-        folders: Mapping[str, str] = SEEN
-        if spot is None:
+    def _reached(self, path: str, *, writes: bool = False) -> Iterator[tuple[PodFileAccess, JobPath]]:
+        job_path = split(path, MOUNTS)
+        folders: Mapping[str, str] = MOUNTS
+        if job_path is None:
             parent, name = posixpath.split(posixpath.normpath(path))
-            spot, folders = Spot(_ELSEWHERE, name), {_ELSEWHERE: parent}
+            job_path, folders = JobPath(_ELSEWHERE, name), {_ELSEWHERE: parent}
         with contextlib.ExitStack() as stack:
-            container = LEARNER if spot.root in (*_OF_LEARNER, _ELSEWHERE) else SIDE_CAR
+            container = LEARNER if job_path.root in (*_OF_LEARNER, _ELSEWHERE) else SIDE_CAR
             files = self._inside(container, folders, stack)
-            if files is None and spot.root in KEPT and not writes:
+            if files is None and job_path.root in KEPT and not writes:
                 from backends.local.host import LocalHost
 
                 files = JobFiles(LocalHost(), _plain(self._home()))
             if files is None:
                 hint = "" if writes else f"What is kept begins with {', '.join(KEPT)}"
                 raise RunnerError(f"{path} is not there: the learner's pod does not run.", hint=hint)
-            yield files, spot
+            yield files, job_path
 
     def _inside(
         self, container: str, folders: Mapping[str, str], stack: contextlib.ExitStack
@@ -146,24 +146,24 @@ class _ShellFiles:
         self._files = files
         self._folders = folders
 
-    def listed(self, spot: Spot) -> Sequence[FileEntry]:
+    def list_files(self, job_path: JobPath) -> Sequence[FileEntry]:
         """List what is there."""
-        return self._files.listed(self._path(spot))
+        return self._files.list_files(self._path(job_path))
 
-    def fetch(self, spot: Spot, receive: Callable[[BinaryIO], None]) -> None:
+    def fetch(self, job_path: JobPath, receive: Callable[[BinaryIO], None]) -> None:
         """Have it sent as a tar."""
-        self._files.fetch(self._path(spot), receive)
+        self._files.fetch(self._path(job_path), receive)
 
-    def put(self, spot: Spot, stream: BinaryIO, mode: int) -> None:
+    def put(self, job_path: JobPath, stream: BinaryIO, mode: int) -> None:
         """Write a file."""
-        if spot.root == "data":
+        if job_path.root == "data":
             raise NotAllowed(
                 "data is not written to: other jobs may share it",
                 hint="put the file into results, checkpoints or the working folder",
             )
-        if not spot.path:
-            raise UsageError(f"{spot.root} is a folder", hint=f"a path begins with {', '.join(ROOTS)}")
-        self._files.put(self._path(spot), stream, mode)
+        if not job_path.path:
+            raise UsageError(f"{job_path.root} is a folder", hint=f"a path begins with {', '.join(ROOTS)}")
+        self._files.put(self._path(job_path), stream, mode)
 
-    def _path(self, spot: Spot) -> str:
-        return posixpath.join(self._folders[spot.root], spot.path).rstrip("/") or "/"
+    def _path(self, job_path: JobPath) -> str:
+        return posixpath.join(self._folders[job_path.root], job_path.path).rstrip("/") or "/"

@@ -21,7 +21,7 @@ from runners.pod.sh_agent import ClusterLog, prepare_transcript
 from runners.pod.status import has_side_car_ended, is_over, is_side_car_running
 from runners.pod.stores import ANNOTATION
 from runners.pod.watch import ClusterCache
-from runners.shared.learner_status import seen_of
+from runners.shared.learner_status import status_of
 from workbench.errors import BackendUnreachable, FabricError
 from workbench.job import LearnerPhase
 from workbench.learner.host.journals import EARLY, FILES
@@ -38,11 +38,11 @@ nothing where the right to run commands in pods is missing."""
 _OURS: Final = frozenset({LearnerPhase.DOWNLOADING, LearnerPhase.SETUP, LearnerPhase.STORING})
 
 
-class Phases:
+class AgentPhases:
     """What agents said, of the learners that one runner observes."""
 
-    def __init__(self, sightings: ClusterCache) -> None:
-        self._sightings = sightings
+    def __init__(self, cache: ClusterCache) -> None:
+        self._cache = cache
         self._silent: dict[str, float] = {}
         """When a pod's learner was first seen to run whose agent has said nothing yet."""
 
@@ -52,40 +52,40 @@ class Phases:
         now = time.monotonic()
         return any(now < at + SILENT_SECONDS for at in self._silent.values())
 
-    def refined(self, seen: LearnerStatus, pod: Pod) -> LearnerStatus:
+    def refined(self, status: LearnerStatus, pod: Pod) -> LearnerStatus:
         """Return how a learner is, with what the cluster does not know of it."""
         uid = str(pod["metadata"]["uid"])
-        if seen.phase is not LearnerPhase.RUNNING or not says_more(pod):
+        if status.phase is not LearnerPhase.RUNNING or not reports_phases(pod):
             self._silent.pop(uid, None)
-            return seen
-        said = self._sightings.said_of(seen.ref) or _mirrored(seen.ref)
-        if said is None:
+            return status
+        state = self._cache.agent_state_of(status.ref) or _mirrored(status.ref)
+        if state is None:
             since = self._silent.setdefault(uid, time.monotonic())
             if time.monotonic() < since + SILENT_SECONDS:
-                return replace(seen, phase=LearnerPhase.STARTING)
-            return seen
+                return replace(status, phase=LearnerPhase.STARTING)
+            return status
         self._silent.pop(uid, None)
-        facts = {"state": said, "alive": True, "slots": ()}
-        told = seen_of(seen.ref, facts, seen.node)
-        if told is not None and told.phase is LearnerPhase.STARTING:
-            return replace(seen, phase=LearnerPhase.STARTING)
-        return told if told is not None and told.phase in _OURS else seen
+        facts = {"state": state, "alive": True, "slots": ()}
+        refined_status = status_of(status.ref, facts, status.node)
+        if refined_status is not None and refined_status.phase is LearnerPhase.STARTING:
+            return replace(status, phase=LearnerPhase.STARTING)
+        return refined_status if refined_status is not None and refined_status.phase in _OURS else status
 
 
-def says_more(pod: Pod) -> bool:
+def reports_phases(pod: Pod) -> bool:
     """Say whether a learner's agent knows more of what it does than the cluster."""
-    told = pod["metadata"].get("annotations") or {}
-    return ANNOTATION in told
+    annotations = pod["metadata"].get("annotations") or {}
+    return ANNOTATION in annotations
 
 
 def _mirrored(ref: LearnerRef) -> Mapping[str, Any] | None:
     """Return what an agent said to a controller before this one."""
     file = Home(default_home()).job(ref.job_id).attempt(ref.attempt).learner(ref.learner).state
     try:
-        said = json.loads(file.read_bytes())
+        state = json.loads(file.read_bytes())
     except (OSError, ValueError):
         return None
-    return said if isinstance(said, dict) and said.get("phase") else None
+    return state if isinstance(state, dict) and state.get("phase") else None
 
 
 STREAMS: Final = 64
@@ -109,14 +109,14 @@ Parts = Mapping[str, Chunk]
 class Journals:
     """The journals that one runner reads. One thread follows; :meth:`interrupt` may come from any."""
 
-    def __init__(self, cluster: Cluster, sightings: ClusterCache, asker: str) -> None:
+    def __init__(self, cluster: Cluster, cache: ClusterCache, subscriber: str) -> None:
         self._cluster = cluster
-        self._sightings = sightings
-        self._asker = asker
+        self._cache = cache
+        self._subscriber = subscriber
         self._lock = threading.Lock()
         self._hosts: dict[LearnerRef, PodHost] = {}
-        self._rests: dict[str, JournalRemains] = {}
-        self._under_way: dict[LearnerRef, tuple[dict[str, int], Future[Parts]]] = {}
+        self._remains: dict[str, JournalRemains] = {}
+        self._pending: dict[LearnerRef, tuple[dict[str, int], Future[Parts]]] = {}
         self._pauses: dict[LearnerRef, tuple[float, float]] = {}
         """Of those that did not answer: when to ask again, and how long the pause was."""
         self._pool: ThreadPoolExecutor | None = None
@@ -131,16 +131,16 @@ class Journals:
     ) -> dict[LearnerRef, Parts]:
         """Say what is new, and wait until something is; with no time at all everything that is there is asked."""
         self._early = early
-        self._sightings.ready()
+        self._cache.ready()
         if timeout_seconds <= 0:
-            return self._all_of(known)
+            return self._read_all(known)
         until = time.monotonic() + timeout_seconds
-        for ref in set(self._under_way) - set(known):
-            del self._under_way[ref]
+        for ref in set(self._pending) - set(known):
+            del self._pending[ref]
         for ref in set(self._pauses) - set(known):
             del self._pauses[ref]
         while True:
-            news = self._rests_of(known) or self._streams_of(known, until)
+            news = self._read_ended(known) or self._read_running(known, until)
             if news or self._interrupted.is_set() or time.monotonic() >= until:
                 self._interrupted.clear()
                 return news
@@ -149,26 +149,26 @@ class Journals:
         """Read some of one learner's files, by the names ``output``, ``index`` and ``records``."""
         folder = folder_of(ref)
         paths = {name: f"{folder}/{FILES[name]}" for name in offsets}
-        wanted = {path: offsets[name] for name, path in paths.items()}
+        path_offsets = {path: offsets[name] for name, path in paths.items()}
         until = time.monotonic() + END_SECONDS
         while (pod := self._pod(ref)) is not None:
             if has_side_car_ended(pod):
-                return self._rest(pod).read(offsets)
+                return self._remains_of(pod).read(offsets)
             if not is_side_car_running(pod):
                 return {}
             try:
                 if pod["metadata"]["uid"] in self._logs:
                     found = b"".join(self._cluster.logs(pod["metadata"]["name"], LEARNER))
                     return JournalRemains({"output": [(0, len(found), found)]}).read(offsets)
-                chunks = self.host(ref, pod).read(wanted, limit_bytes=limit_bytes)
+                chunks = self.host(ref, pod).read(path_offsets, limit_bytes=limit_bytes)
                 return {name: chunks[path] for name, path in paths.items() if path in chunks}
             except (BackendUnreachable, Absent, Invalid, Denied) as error:
                 if NO_PYTHON in error.message:
-                    self._ask(ref, {}, 0.0)
+                    self._request(ref, {}, 0.0)
                     continue
                 if time.monotonic() > until:
                     raise
-                self._sightings.wait(_LOOK_SECONDS)  # its side-car ends, or is not there yet
+                self._cache.wait(_LOOK_SECONDS)  # its side-car ends, or is not there yet
         return {}
 
     def host(self, ref: LearnerRef, pod: Mapping[str, Any]) -> PodHost:
@@ -203,63 +203,63 @@ class Journals:
 
     # Pods that are over
 
-    def _rests_of(self, known: Mapping[LearnerRef, Known]) -> dict[LearnerRef, Parts]:
+    def _read_ended(self, known: Mapping[LearnerRef, Known]) -> dict[LearnerRef, Parts]:
         news: dict[LearnerRef, Parts] = {}
         for ref, offsets in known.items():
             pod = self._pod(ref)
             if pod is None or not has_side_car_ended(pod):
                 continue
-            if parts := self._rest(pod).after(offsets):
+            if parts := self._remains_of(pod).after(offsets):
                 news[ref] = parts
                 if sum(len(part.data) for part in parts.values()) > 1 << 20:
                     return news
         return news
 
-    def _rest(self, pod: Mapping[str, Any]) -> JournalRemains:
+    def _remains_of(self, pod: Mapping[str, Any]) -> JournalRemains:
         uid = pod["metadata"]["uid"]
-        if uid not in self._rests:
-            if len(self._rests) > STREAMS:
-                self._rests.clear()
+        if uid not in self._remains:
+            if len(self._remains) > STREAMS:
+                self._remains.clear()
             if (log := self._logs.pop(uid, None)) is not None:
                 log.close()
-            self._rests[uid] = rest = read_remains(self._cluster, pod)
+            self._remains[uid] = remains = read_remains(self._cluster, pod)
             ref = ref_of(pod)
-            if rest.plain and ref is not None:
+            if remains.plain and ref is not None:
                 prepare_transcript(self._cluster, ref)
-        return self._rests[uid]
+        return self._remains[uid]
 
     # All that there is now
 
-    def _all_of(self, known: Mapping[LearnerRef, Known]) -> dict[LearnerRef, Parts]:
+    def _read_all(self, known: Mapping[LearnerRef, Known]) -> dict[LearnerRef, Parts]:
         """Ask for all that is there of each, also where a pod is just ending."""
-        self._under_way.clear()
-        asked = {ref: self._threads().submit(self._surely, ref, dict(known[ref])) for ref in known}
-        found = {ref: future.result() for ref, future in asked.items()}
+        self._pending.clear()
+        futures = {ref: self._threads().submit(self._read_now, ref, dict(known[ref])) for ref in known}
+        found = {ref: future.result() for ref, future in futures.items()}
         return {ref: parts for ref, parts in found.items() if parts}
 
-    def _surely(self, ref: LearnerRef, offsets: dict[str, int]) -> Parts:
+    def _read_now(self, ref: LearnerRef, offsets: dict[str, int]) -> Parts:
         until = time.monotonic() + END_SECONDS
         while True:
             pod = self._pod(ref)
             if pod is None:
                 return {}
             if has_side_car_ended(pod):
-                return self._rest(pod).after(offsets)
+                return self._remains_of(pod).after(offsets)
             if not is_side_car_running(pod):
                 return {}
             try:
                 if is_over(pod) and pod["metadata"]["uid"] in self._logs:
-                    self._sightings.wait(_LOOK_SECONDS)
+                    self._cache.wait(_LOOK_SECONDS)
                     continue
-                return self._ask(ref, offsets, 0.0)
+                return self._request(ref, offsets, 0.0)
             except (BackendUnreachable, Absent, Invalid, Denied):
                 if time.monotonic() > until:
                     raise
-                self._sightings.wait(_LOOK_SECONDS)
+                self._cache.wait(_LOOK_SECONDS)
 
     # Pods that run
 
-    def _streams_of(self, known: Mapping[LearnerRef, Known], until: float) -> dict[LearnerRef, Parts]:
+    def _read_running(self, known: Mapping[LearnerRef, Known], until: float) -> dict[LearnerRef, Parts]:
         """Ask side-cars for news, each in a thread of its own, and take what comes first."""
         now = time.monotonic()
         served = [
@@ -273,37 +273,37 @@ class Journals:
         begin = self._turn % len(served) if served else 0
         crowded = len(served) > STREAMS
         for ref in served[begin:] + served[:begin]:
-            if len(self._under_way) >= STREAMS:
+            if len(self._pending) >= STREAMS:
                 break
-            under_way = self._under_way.get(ref)
-            if under_way is None or (not _is_same(under_way[0], known[ref]) and under_way[1].done()):
+            pending = self._pending.get(ref)
+            if pending is None or (not _is_same(pending[0], known[ref]) and pending[1].done()):
                 seconds = TURN_SECONDS if crowded else LONG_SECONDS
                 offsets = dict(known[ref])
-                self._under_way[ref] = (offsets, self._threads().submit(self._ask, ref, offsets, seconds))
-        if not self._wait([future for _, future in self._under_way.values()], until):
+                self._pending[ref] = (offsets, self._threads().submit(self._request, ref, offsets, seconds))
+        if not self._wait([future for _, future in self._pending.values()], until):
             return {}
-        return self._harvest(known)
+        return self._collect(known)
 
     def _wait(self, futures: list[Future[Parts]], until: float) -> bool:
         """Wait until one of these has an answer; False when something else is to be looked at first."""
-        turn = self._sightings.turn
+        turn = self._cache.turn
         while not any(future.done() for future in futures):
             left = until - time.monotonic()
-            if left <= 0 or self._interrupted.is_set() or self._sightings.turn != turn:
+            if left <= 0 or self._interrupted.is_set() or self._cache.turn != turn:
                 return False
             if futures:
                 wait(futures, timeout=min(left, _LOOK_SECONDS), return_when="FIRST_COMPLETED")
             else:
-                self._sightings.wait(min(left, _LOOK_SECONDS), turn=turn)
+                self._cache.wait(min(left, _LOOK_SECONDS), turn=turn)
         time.sleep(_GATHER_SECONDS)
         return True
 
-    def _harvest(self, known: Mapping[LearnerRef, Known]) -> dict[LearnerRef, Parts]:
+    def _collect(self, known: Mapping[LearnerRef, Known]) -> dict[LearnerRef, Parts]:
         news: dict[LearnerRef, Parts] = {}
-        for ref, (offsets, future) in list(self._under_way.items()):
+        for ref, (offsets, future) in list(self._pending.items()):
             if not future.done():
                 continue
-            del self._under_way[ref]
+            del self._pending[ref]
             try:
                 parts = future.result()
             except FabricError:  # its pod ends, and what it printed is read then; or its node does not answer
@@ -316,19 +316,19 @@ class Journals:
                 news[ref] = parts
         return news
 
-    def _ask(self, ref: LearnerRef, offsets: dict[str, int], seconds: float) -> Parts:
+    def _request(self, ref: LearnerRef, offsets: dict[str, int], seconds: float) -> Parts:
         pod = self._pod(ref)
         if pod is None:
             return {}
         try:
             if pod["metadata"]["uid"] in self._logs:
-                return self._ask_log(pod, offsets, seconds)
+                return self._read_log(pod, offsets, seconds)
             folder = folder_of(ref)
             early = self._early
             take = None if early is None else lambda _, *some: early(ref, *some)
             known = {folder: offsets}
-            news = self.host(ref, pod).follow(self._asker, known, timeout_seconds=seconds, early=take)
-            self._hear(ref, pod, news.get(folder, {}))
+            news = self.host(ref, pod).follow(self._subscriber, known, timeout_seconds=seconds, early=take)
+            self._put_state(ref, pod, news.get(folder, {}))
             return news.get(folder, {})
         except (BackendUnreachable, Absent, Invalid, Denied) as error:
             if NO_PYTHON not in error.message:
@@ -336,21 +336,21 @@ class Journals:
             # The cluster's own log gives the output all the same.
             prepare_transcript(self._cluster, ref)
             self._logs[pod["metadata"]["uid"]] = ClusterLog(
-                self._cluster, pod["metadata"]["name"], self._sightings.wake
+                self._cluster, pod["metadata"]["name"], self._cache.wake
             )
             return {}
 
-    def _hear(self, ref: LearnerRef, pod: Mapping[str, Any], parts: Parts) -> None:
+    def _put_state(self, ref: LearnerRef, pod: Mapping[str, Any], parts: Parts) -> None:
         """Pass on what a learner's agent says of how it is, where the cluster does not know that."""
-        if "state" in parts and says_more(pod):
+        if "state" in parts and reports_phases(pod):
             with contextlib.suppress(ValueError):
-                self._sightings.take_said(ref, json.loads(parts["state"].data))
+                self._cache.put_agent_state(ref, json.loads(parts["state"].data))
 
-    def _ask_log(self, pod: Mapping[str, Any], offsets: Known, seconds: float) -> Parts:
+    def _read_log(self, pod: Mapping[str, Any], offsets: Known, seconds: float) -> Parts:
         log = self._logs[pod["metadata"]["uid"]]
         until = time.monotonic() + min(seconds, TURN_SECONDS)
         while True:
-            turn = self._sightings.turn
+            turn = self._cache.turn
             chunk = log.take(offsets.get("output", 0))
             if chunk is not None:
                 return {"output": chunk}
@@ -361,7 +361,7 @@ class Journals:
                 raise BackendUnreachable(
                     "The cluster's log has ended."
                 )  # asked again later, or its pod is over
-            self._sightings.wait(left, turn=turn)
+            self._cache.wait(left, turn=turn)
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:
@@ -369,7 +369,7 @@ class Journals:
         return self._pool
 
     def _pod(self, ref: LearnerRef) -> Mapping[str, Any] | None:
-        return self._sightings.pod_of(ref.home, ref.job_id, ref.attempt, ref.learner)
+        return self._cache.pod_of(ref.home, ref.job_id, ref.attempt, ref.learner)
 
 
 def _is_same(one: Known, other: Known) -> bool:

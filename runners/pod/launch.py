@@ -24,12 +24,12 @@ from runners.interface import LaunchPlan, LaunchProgress, LaunchRequest
 from runners.pod.admission import UnschedulablePods, check
 from runners.pod.names import as_owner, is_same, stem_of
 from runners.pod.options import options_of
-from runners.pod.plan import AGENT, PROGRAM, refusals, sent_once_they_run
+from runners.pod.plan import AGENT, PROGRAM, refusals, streamed_parts
 from runners.pod.sh_agent import scripts
 from runners.pod.status import begun, failed_gang, is_finished, is_preparing, verdict_of, waits
 from runners.pod.stop import remove_attempt
 from runners.pod.stores import secret_values
-from runners.pod.upload import made_before, packed_rclone, send_code, send_made, send_rclone
+from runners.pod.upload import earlier_results, packed_rclone, send_code, send_earlier_results, send_rclone
 from runners.pod.watch import ClusterCache
 from runners.shared.environment import CHOSEN
 from workbench.errors import InputMissing, LaunchRefused, RunnerError, SlotsBusy, TryAgain
@@ -63,12 +63,12 @@ class PodLaunch:
     """One launch."""
 
     def __init__(
-        self, plan: LaunchPlan, cluster: Cluster, sightings: ClusterCache, progress: LaunchProgress
+        self, plan: LaunchPlan, cluster: Cluster, cache: ClusterCache, progress: LaunchProgress
     ) -> None:
         self._plan = plan
         self._request: LaunchRequest = plan.request
         self._cluster = cluster
-        self._sightings = sightings
+        self._cache = cache
         self._progress = progress
         self._options = options_of(cluster.options)
         self._stem = stem_of(plan.request.attempt)
@@ -83,9 +83,9 @@ class PodLaunch:
         if job is None:
             self._refuse()
             if self._request.attempt.learners > 1 and not self._options.queue:
-                self._take_turn(turn)
+                self._acquire_turn(turn)
         self._progress("brings the code", stage="preparing")
-        sends = sent_once_they_run(self._told())
+        sends = streamed_parts(self._pod_config())
         if job is None or not begun(job):
             if "rclone" in sends:
                 _pack_rclone()
@@ -97,9 +97,9 @@ class PodLaunch:
         if self._options.queue and job["spec"].get("suspend"):
             return  # its queue lets it begin
         if self._request.attempt.learners > 1 or sends:
-            self._gather(sends, turn)
+            self._await_learners(sends, turn)
 
-    def _take_turn(self, turn: contextlib.ExitStack) -> None:
+    def _acquire_turn(self, turn: contextlib.ExitStack) -> None:
         """Let jobs of several learners look for nodes one after another: at once they take them from each other.
 
         Raises:
@@ -112,8 +112,8 @@ class PodLaunch:
 
     def _refuse(self) -> None:
         """Refuse what cannot work however often it is tried."""
-        if lacks := refusals(self._request, self._options):
-            raise LaunchRefused(f"{lacks[0][0].upper()}{lacks[0][1:]}.", code="C104")
+        if reasons := refusals(self._request, self._options):
+            raise LaunchRefused(f"{reasons[0][0].upper()}{reasons[0][1:]}.", code="C104")
         if missing := [name for name in self._request.spec.secrets if name not in self._request.secrets]:
             raise LaunchRefused(
                 f"There is no value for the secret {missing[0]}.",
@@ -123,7 +123,7 @@ class PodLaunch:
         secret_values(self._request)
         if self._request.code_file and not Path(self._request.code_file).is_file():
             raise InputMissing(f"The job's code {self._request.code_file} is gone.")
-        sends = sent_once_they_run(self._told()) & _REFUSED.keys()
+        sends = streamed_parts(self._pod_config()) & _REFUSED.keys()
         if sends and not self._cluster.may("create", "pods", "exec"):
             why, hint = _REFUSED[min(sends)]
             raise LaunchRefused(
@@ -177,8 +177,8 @@ class PodLaunch:
     def _check(self, found: Mapping[str, Any]) -> None:
         attempt = self._request.attempt
         name = found["metadata"]["name"]
-        ours = found["kind"] == "PersistentVolumeClaim" or is_same(found, attempt)
-        if not ours:
+        is_own = found["kind"] == "PersistentVolumeClaim" or is_same(found, attempt)
+        if not is_own:
             raise RunnerError(
                 f"The {found['kind']} {name} is another home's.",
                 hint="Remove it by hand if it is not needed.",
@@ -232,23 +232,23 @@ class PodLaunch:
 
     # What is done once pods are there
 
-    def _told(self) -> dict[str, Any]:
+    def _pod_config(self) -> dict[str, Any]:
         """Return what the containers are told."""
         contents = (one.get("stringData", {}) for one in self._plan.objects)
         found: dict[str, Any] = next(json.loads(one["pod.json"]) for one in contents if "pod.json" in one)
         return found
 
-    def _gather(self, sends: Set[str], turn: contextlib.ExitStack) -> None:
+    def _await_learners(self, sends: Set[str], turn: contextlib.ExitStack) -> None:
         """Send to pods what they wait for, and wait until all learners have found each other."""
         attempt = self._request.attempt
         sent: set[str] = set()
         until = time.monotonic() + 2 * self._options.gang_seconds
         turn_until = time.monotonic() + self._options.gang_seconds
-        unfit = UnschedulablePods(self._cluster, self._options.unfit_seconds)
+        unschedulable = UnschedulablePods(self._cluster, self._options.unfit_seconds)
         while True:
-            pods = self._sightings.pods_of(attempt)
-            self._give_up(unfit, pods)
-            if self._sightings.job_of(attempt) is None and not pods:
+            pods = self._cache.pods_of(attempt)
+            self._refuse_unschedulable(unschedulable, pods)
+            if self._cache.job_of(attempt) is None and not pods:
                 self._progress("is being started", stage="starting")
             placed = len(pods) == attempt.learners and all(is_placed(pod) for pod in pods.values())
             if placed or time.monotonic() > turn_until:
@@ -256,7 +256,7 @@ class PodLaunch:
             if placed:
                 # From here on they end by themselves if they do not meet: images may take long.
                 until = time.monotonic() + 2 * self._options.gang_seconds
-            late = attempt.learners > 1 and time.monotonic() > until and not unfit.waiting
+            late = attempt.learners > 1 and time.monotonic() > until and not unschedulable.waiting
             if failed_gang(pods.values()) or late:
                 why = next((text for pod in pods.values() if (text := waits(pod))), "")
                 remove_attempt(self._cluster, attempt)
@@ -267,17 +267,19 @@ class PodLaunch:
                 return
             if sends:
                 self._send_all([pod for pod in pods.values() if is_preparing(pod)], sends, sent)
-            job = self._sightings.job_of(attempt)
+            job = self._cache.job_of(attempt)
             if job is not None and (is_finished(job) or verdict_of(job)):
                 return
-            self._progress(self._words(pods), stage="waiting")
-            self._sightings.wait(BEAT_SECONDS)
+            self._progress(self._waiting_text(pods), stage="waiting")
+            self._cache.wait(BEAT_SECONDS)
 
-    def _give_up(self, unfit: UnschedulablePods, pods: Mapping[int, Mapping[str, Any]]) -> None:
+    def _refuse_unschedulable(
+        self, unschedulable: UnschedulablePods, pods: Mapping[int, Mapping[str, Any]]
+    ) -> None:
         """Refuse what no node could hold, once a cluster that adds nodes has had its time."""
-        unfit.keep({str(pod["metadata"]["uid"]) for pod in pods.values()})
+        unschedulable.keep({str(pod["metadata"]["uid"]) for pod in pods.values()})
         for pod in pods.values():
-            if reason := unfit.reason(pod):
+            if reason := unschedulable.reason(pod):
                 remove_attempt(self._cluster, self._request.attempt)
                 text = f"{reason.text[0].upper()}{reason.text[1:]}."
                 raise LaunchRefused(text, hint=reason.hint, code=reason.code)
@@ -298,11 +300,11 @@ class PodLaunch:
             send_code(self._cluster, pod, self._request.code_file)
         if "rclone" in sends:
             send_rclone(self._cluster, pod)
-        made = made_before(self._request.attempt.job_id) if "made" in sends else None
+        made = earlier_results(self._request.attempt.job_id) if "made" in sends else None
         if made is not None:
-            send_made(self._cluster, pod, made)
+            send_earlier_results(self._cluster, pod, made)
 
-    def _words(self, pods: Mapping[int, Mapping[str, Any]]) -> str:
+    def _waiting_text(self, pods: Mapping[int, Mapping[str, Any]]) -> str:
         for pod in pods.values():
             if text := waits(pod):
                 return text

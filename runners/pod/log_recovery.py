@@ -73,31 +73,31 @@ def read_remains(cluster: Cluster, pod: Mapping[str, Any]) -> JournalRemains:
     """Read what a pod that is over has left in its logs; empty when nobody has them any more."""
     name = pod["metadata"]["name"]
     parts = parse(_lines(cluster, name, SIDE_CAR))
-    rest = JournalRemains()
+    remains = JournalRemains()
     if parts:
-        rest.state = b"".join(data for _, _, data in parts.pop(STATE, []))
-        rest.parts = {name: sorted(found, key=lambda part: part[0]) for name, found in parts.items()}
-        _fill_from_log(cluster, name, rest)
-        return rest
+        remains.state = b"".join(data for _, _, data in parts.pop(STATE, []))
+        remains.parts = {name: sorted(found, key=lambda part: part[0]) for name, found in parts.items()}
+        _fill_from_log(cluster, name, remains)
+        return remains
     printed = b"".join(_log(cluster, pod["metadata"]["name"], LEARNER))
     # Its side-car was killed, or has no Python: the cluster's log is all there is.
-    rest.plain = True
-    rest.state = state_of(pod)
+    remains.plain = True
+    remains.state = state_of(pod)
     if printed:
-        rest.parts = {"output": [(0, len(printed), printed)]}
-    return rest
+        remains.parts = {"output": [(0, len(printed), printed)]}
+    return remains
 
 
-def _fill_from_log(cluster: Cluster, pod: str, rest: JournalRemains) -> None:
+def _fill_from_log(cluster: Cluster, pod: str, remains: JournalRemains) -> None:
     """Take from the learner's own log what the side-car could not print."""
-    output = rest.parts.get("output") or []
+    output = remains.parts.get("output") or []
     if not output or output[0][0] == 0:
         return
     first, end, data = output[0]
     printed = b"".join(_log(cluster, pod, LEARNER))
     earlier = before(printed, bytes(data[:ANCHOR_BYTES]), end - first)[-first:]
     if earlier:
-        rest.parts["output"] = [(first - len(earlier), end, earlier), *output]
+        remains.parts["output"] = [(first - len(earlier), end, earlier), *output]
 
 
 def before(printed: bytes, anchor: bytes, rest_bytes: int) -> bytes:
@@ -129,12 +129,12 @@ def _filler(name: str, gap: int, later: int) -> bytes:
 
 
 def _lines(cluster: Cluster, pod: str, container: str) -> Iterator[bytes]:
-    rest = b""
+    unread = b""
     for piece in _log(cluster, pod, container):
-        *lines, rest = (rest + piece).split(b"\n")
+        *lines, unread = (unread + piece).split(b"\n")
         yield from lines
-    if rest:
-        yield rest
+    if unread:
+        yield unread
 
 
 def _log(cluster: Cluster, pod: str, container: str) -> Iterable[bytes]:

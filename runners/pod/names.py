@@ -66,11 +66,11 @@ def selector(attempt: AttemptRef) -> str:
 
 def attempt_of(document: Mapping[str, Any]) -> tuple[str, str, int] | None:
     """Name the attempt that an object says it is of (home, job, number), None when it says nothing of it."""
-    told = document.get("metadata", {}).get("labels") or {}
-    number = str(told.get(ATTEMPT, ""))
-    if not told.get(HOME) or not told.get(JOB) or not number.isdigit():
+    object_labels = document.get("metadata", {}).get("labels") or {}
+    number = str(object_labels.get(ATTEMPT, ""))
+    if not object_labels.get(HOME) or not object_labels.get(JOB) or not number.isdigit():
         return None
-    return str(told[HOME]), str(told[JOB]), int(number)
+    return str(object_labels[HOME]), str(object_labels[JOB]), int(number)
 
 
 def ref_of(pod: Mapping[str, Any]) -> LearnerRef | None:

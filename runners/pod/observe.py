@@ -13,13 +13,13 @@ from backends.contract.cluster import Cluster, Denied
 from runners.interface import AttemptRef, LearnerRef, LearnerStatus, Observation
 from runners.pod.admission import UnschedulablePods, refusal_of
 from runners.pod.container_host import open_host
-from runners.pod.journals import Phases, folder_of
+from runners.pod.journals import AgentPhases, folder_of
 from runners.pod.names import LEARNER, VERDICT, stem_of
 from runners.pod.options import options_of
 from runners.pod.status import (
     is_side_car_running,
-    seen_of,
-    seen_without_pod,
+    status_of,
+    status_without_pod,
     unrecoverable,
     verdict_of,
     waits_for_image,
@@ -40,33 +40,33 @@ class AgentEndings:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._lock = threading.Lock()
-        self._asked: dict[str, float] = {}
-        self._told: dict[str, Mapping[str, Any]] = {}
+        self._asked_at: dict[str, float] = {}
+        self._endings: dict[str, Mapping[str, Any]] = {}
 
     @property
-    def asking(self) -> bool:
+    def pending(self) -> bool:
         """Whether a pod that is being deleted has not said yet that its learner ended."""
         now = time.monotonic()
         with self._lock:
             # A pod that is gone is not looked at any more.
-            self._asked = {uid: at for uid, at in self._asked.items() if at > now - AGAIN_SECONDS}
-            return bool(self._asked)
+            self._asked_at = {uid: at for uid, at in self._asked_at.items() if at > now - AGAIN_SECONDS}
+            return bool(self._asked_at)
 
     def completed(self, ref: LearnerRef, pod: Pod) -> Pod:
         """Return a pod with what its side-car says of its learner's end, where its status does not have it yet."""
         uid = str(pod["metadata"]["uid"])
         if not is_ending(pod):
             with self._lock:
-                self._asked.pop(uid, None)
+                self._asked_at.pop(uid, None)
             return pod
         with self._lock:
-            told = self._told.get(uid)
-            due = told is None and time.monotonic() >= self._asked.get(uid, 0.0)
+            ending = self._endings.get(uid)
+            due = ending is None and time.monotonic() >= self._asked_at.get(uid, 0.0)
             if due:
-                self._asked[uid] = time.monotonic() + AGAIN_SECONDS
+                self._asked_at[uid] = time.monotonic() + AGAIN_SECONDS
         if due:
             threading.Thread(target=self._ask, args=(ref, pod), name="ending", daemon=True).start()
-        return pod if told is None else _with_end(pod, told)
+        return pod if ending is None else _with_end(pod, ending)
 
     def _ask(self, ref: LearnerRef, pod: Pod) -> None:
         name, uid, folder = pod["metadata"]["name"], pod["metadata"]["uid"], folder_of(ref)
@@ -81,20 +81,20 @@ class AgentEndings:
             return  # asked again, or seen when the pod is over
         if state.get("phase") == "exited":
             with self._lock:
-                self._told[uid] = termination_document(state, stop)
-                self._asked.pop(uid, None)
+                self._endings[uid] = termination_document(state, stop)
+                self._asked_at.pop(uid, None)
 
 
 def is_ending(pod: Pod) -> bool:
     """Say whether a pod is being deleted while its side-car can be asked and its learner counts as running."""
     if not pod["metadata"].get("deletionTimestamp") or not is_side_car_running(pod):
         return False
-    told = (pod.get("status") or {}).get("containerStatuses") or ()
-    return any(one["name"] == LEARNER and "running" in (one.get("state") or {}) for one in told)
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any(one["name"] == LEARNER and "running" in (one.get("state") or {}) for one in statuses)
 
 
-def _with_end(pod: Pod, told: Mapping[str, Any]) -> Pod:
-    ended = {"exitCode": told.get("exit_code") or 0, "message": json.dumps(dict(told))}
+def _with_end(pod: Pod, ending: Mapping[str, Any]) -> Pod:
+    ended = {"exitCode": ending.get("exit_code") or 0, "message": json.dumps(dict(ending))}
     statuses = [
         {**one, "state": {"terminated": ended}} if one["name"] == LEARNER else one
         for one in pod["status"]["containerStatuses"]
@@ -116,31 +116,31 @@ _SUM_UP_SECONDS: Final = 0.02
 class PodObservations:
     """What one runner has observed. Used from one thread; :meth:`interrupt` may come from any."""
 
-    def __init__(self, cluster: Cluster, sightings: ClusterCache) -> None:
+    def __init__(self, cluster: Cluster, cache: ClusterCache) -> None:
         self._cluster = cluster
-        self._sightings = sightings
+        self._cache = cache
         self._endings = AgentEndings(cluster)
-        self._phases = Phases(sightings)
+        self._phases = AgentPhases(cache)
         self._attempts: frozenset[AttemptRef] | None = None
-        self._seen: dict[LearnerRef, LearnerStatus] = {}
+        self._statuses: dict[LearnerRef, LearnerStatus] = {}
         self._since: dict[AttemptRef, float] = {}
         self._why: dict[AttemptRef, tuple[float, str]] = {}
         self._pulling: dict[str, float] = {}
-        self._unfit = UnschedulablePods(cluster, options_of(cluster.options).unfit_seconds)
+        self._unschedulable = UnschedulablePods(cluster, options_of(cluster.options).unfit_seconds)
         self._explains = True
         self._interrupted = False
 
     def observe(self, attempts: Sequence[AttemptRef], timeout_seconds: float) -> Observation:
         """Say how these attempts' learners are, when something has changed."""
-        turn = self._sightings.ready()
-        wanted = frozenset(attempts)
-        if self._attempts != wanted:
-            found = {seen.ref: seen for attempt in attempts for seen in self._look(attempt)}
-            self._seen, self._attempts = found, wanted
-            self._since = {one: at for one, at in self._since.items() if one in wanted}
-            self._why = {one: told for one, told in self._why.items() if one in wanted}
-            pods = [pod for one in attempts for pod in self._sightings.pods_of(one).values()]
-            self._unfit.keep({str(pod["metadata"]["uid"]) for pod in pods})
+        turn = self._cache.ready()
+        asked_for = frozenset(attempts)
+        if self._attempts != asked_for:
+            found = {status.ref: status for attempt in attempts for status in self._statuses_of(attempt)}
+            self._statuses, self._attempts = found, asked_for
+            self._since = {one: at for one, at in self._since.items() if one in asked_for}
+            self._why = {one: explanation for one, explanation in self._why.items() if one in asked_for}
+            pods = [pod for one in attempts for pod in self._cache.pods_of(one).values()]
+            self._unschedulable.keep({str(pod["metadata"]["uid"]) for pod in pods})
             return Observation(tuple(found.values()), True)
         until = time.monotonic() + timeout_seconds
         while True:
@@ -153,55 +153,59 @@ class PodObservations:
             if (
                 self._since
                 or self._pulling
-                or self._unfit.waiting
-                or self._endings.asking
+                or self._unschedulable.waiting
+                or self._endings.pending
                 or self._phases.waiting
             ):
                 waits = min(left, EXPLAIN_SECONDS)
-            turn = self._sightings.wait(waits, turn=turn)
+            turn = self._cache.wait(waits, turn=turn)
             if not self._interrupted:
                 time.sleep(_SUM_UP_SECONDS)
-                turn = self._sightings.wait(0.0)
+                turn = self._cache.wait(0.0)
 
     def interrupt(self) -> None:
         """Make a call that waits, or the next one, return early."""
         self._interrupted = True
-        self._sightings.wake()
+        self._cache.wake()
 
     def _news(self, attempts: Sequence[AttemptRef]) -> list[LearnerStatus]:
         changed = []
         for attempt in attempts:
-            for seen in self._look(attempt):
-                if self._seen.get(seen.ref) != seen:
-                    self._seen[seen.ref] = seen
-                    changed.append(seen)
+            for status in self._statuses_of(attempt):
+                if self._statuses.get(status.ref) != status:
+                    self._statuses[status.ref] = status
+                    changed.append(status)
         return changed
 
-    def _look(self, attempt: AttemptRef) -> list[LearnerStatus]:
+    def _statuses_of(self, attempt: AttemptRef) -> list[LearnerStatus]:
         """Say how the learners of an attempt are as the watch has them."""
-        job, pods = self._sightings.job_of(attempt), self._sightings.pods_of(attempt)
+        job, pods = self._cache.job_of(attempt), self._cache.pods_of(attempt)
         if job is not None and verdict_of(job) is None:
             for one in pods.values():
-                if reason := unrecoverable(one) or self._waited_too_long(one) or self._unfit.reason(one):
+                if (
+                    reason := unrecoverable(one)
+                    or self._waited_too_long(one)
+                    or self._unschedulable.reason(one)
+                ):
                     self._give_up(attempt, reason)
                     break
-        pods = {**self._sightings.ended_of(attempt), **pods}
+        pods = {**self._cache.ended_of(attempt), **pods}
         found: list[LearnerStatus] = []
         silent = False
         for number in range(1, attempt.learners + 1):
             ref = LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number)
             pod = pods.get(number)
-            seen = None
+            status = None
             if pod is not None and (job is None or verdict_of(job) is None):
-                seen = self._phases.refined(seen_of(ref, self._endings.completed(ref, pod)), pod)
+                status = self._phases.refined(status_of(ref, self._endings.completed(ref, pod)), pod)
             elif job is not None:
-                seen = seen_without_pod(ref, job, "")
-            if seen is not None and seen.phase is LearnerPhase.STARTING and seen.reason is None:
+                status = status_without_pod(ref, job, "")
+            if status is not None and status.phase is LearnerPhase.STARTING and status.reason is None:
                 silent = True
                 if why := self._explained(attempt, pod):
-                    seen = LearnerStatus(ref, LearnerPhase.STARTING, reason=Reason(why), node=seen.node)
-            if seen is not None:
-                found.append(seen)
+                    status = LearnerStatus(ref, LearnerPhase.STARTING, reason=Reason(why), node=status.node)
+            if status is not None:
+                found.append(status)
         if not silent:
             self._since.pop(attempt, None)
         return found
@@ -212,8 +216,8 @@ class PodObservations:
         since = self._since.setdefault(attempt, now)
         if now - since < EXPLAIN_SECONDS or not self._explains:
             return ""
-        asked, text = self._why.get(attempt, (-EXPLAIN_AGAIN_SECONDS, ""))
-        if now - asked < EXPLAIN_AGAIN_SECONDS:
+        asked_at, text = self._why.get(attempt, (-EXPLAIN_AGAIN_SECONDS, ""))
+        if now - asked_at < EXPLAIN_AGAIN_SECONDS:
             return text
         kind, name = ("Job", stem_of(attempt)) if pod is None else ("Pod", pod["metadata"]["name"])
         try:
@@ -224,11 +228,11 @@ class PodObservations:
             return ""
         except FabricError:
             return text
-        text = _words(events)
+        text = _event_text(events)
         self._why[attempt] = (now, text)
         if pod is None and (hint := refusal_of(text)) is not None:
-            said = text.partition(": ")[2] or text
-            self._give_up(attempt, Reason(f"the cluster makes no pod: {said}", "C104", hint))
+            message = text.partition(": ")[2] or text
+            self._give_up(attempt, Reason(f"the cluster makes no pod: {message}", "C104", hint))
         return text
 
     def _waited_too_long(self, pod: Mapping[str, Any]) -> Reason | None:
@@ -242,20 +246,20 @@ class PodObservations:
 
     def _give_up(self, attempt: AttemptRef, reason: Reason) -> None:
         """End pods that will never run, so that they hold nothing; the Job keeps the reason."""
-        told = {"text": reason.text, "code": reason.code, "hint": reason.hint, "final": True}
-        patch = {"metadata": {"annotations": {VERDICT: json.dumps(told)}}, "spec": {"suspend": True}}
+        verdict = {"text": reason.text, "code": reason.code, "hint": reason.hint, "final": True}
+        patch = {"metadata": {"annotations": {VERDICT: json.dumps(verdict)}}, "spec": {"suspend": True}}
         with contextlib.suppress(FabricError):  # decided again with the next news
             self._cluster.patch("Job", stem_of(attempt), patch)
 
 
-def _words(events: Sequence[Mapping[str, Any]]) -> str:
+def _event_text(events: Sequence[Mapping[str, Any]]) -> str:
     """Return the last thing that events say."""
     last = max(events, key=_time_of, default=None)
     if last is None:
         return ""
     message = " ".join(str(last.get("message") or "").split()).rstrip(".")
-    words = {"FailedCreate": "waits, since the cluster makes no pod", "FailedMount": "waits for a volume"}
-    return f"{words.get(str(last.get('reason')), 'waits')}: {message}"
+    texts = {"FailedCreate": "waits, since the cluster makes no pod", "FailedMount": "waits for a volume"}
+    return f"{texts.get(str(last.get('reason')), 'waits')}: {message}"
 
 
 def _time_of(event: Mapping[str, Any]) -> str:

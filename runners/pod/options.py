@@ -48,15 +48,15 @@ class PodOptions:
     pod_patch: Mapping[str, Any] = field(default_factory=dict)
 
 
-def options_of(told: Mapping[str, Any]) -> PodOptions:
+def options_of(settings: Mapping[str, Any]) -> PodOptions:
     """Read a backend's options, which it has checked; what is not about pods is passed over."""
     defaults = PodOptions()
 
     def get(name: str) -> Any:
-        value = told.get(name)
+        value = settings.get(name)
         return getattr(defaults, name) if value is None or value == "" else value
 
-    uid = told.get("uid", UID)
+    uid = settings.get("uid", UID)
     return PodOptions(
         run_as=cast(Literal["restricted", "image"], get("run_as")),
         uid=None if uid in (None, "assigned") else int(uid),
@@ -69,13 +69,13 @@ def options_of(told: Mapping[str, Any]) -> PodOptions:
         image_pull_secrets=tuple(get("image_pull_secrets")),
         priority_class=str(get("priority_class")),
         queue=str(get("queue")),
-        host_paths=bool(told.get("host_paths")),
+        host_paths=bool(settings.get("host_paths")),
         volumes=tuple(get("volumes")),
         storage_class=str(get("storage_class")),
         claim=str(get("claim")),
         data_claim=str(get("data_claim")),
         claim_size=str(get("claim_size")),
-        default_memory_bytes=int(told.get("default_memory") or defaults.default_memory_bytes),
+        default_memory_bytes=int(settings.get("default_memory") or defaults.default_memory_bytes),
         gang_seconds=float(get("gang_seconds")),
         journal_hold_seconds=float(get("journal_hold_seconds")),
         results_hold_seconds=float(get("results_hold_seconds")),

@@ -10,10 +10,10 @@ from typing import Any, Final
 from runners.interface import LaunchPlan, LaunchRequest, LearnerPlan
 from runners.pod.names import AWAITS, claim_name, given_name, labels, secrets_name, stem_of
 from runners.pod.options import REST_BYTES, PodOptions
-from runners.pod.sh_agent import plain_texts
+from runners.pod.sh_agent import sh_agent_texts
 from runners.pod.stores import pod_refusals, pod_stores, secret_names, store_notes
 from runners.pod.template import ResultVolume, job
-from runners.pod.upload import made_before
+from runners.pod.upload import earlier_results
 from runners.shared.container_defaults import image_of
 from runners.shared.environment import CHOSEN
 from runners.shared.launch_document import LearnerLaunch, metrics_document
@@ -30,7 +30,7 @@ AGENT_BYTES: Final = 330_000
 """What of it is kept for the agent."""
 
 
-def where_code_travels(request: LaunchRequest) -> str:
+def code_transport(request: LaunchRequest) -> str:
     """Say how a job's code gets there: ``given`` with the job, ``streamed`` afterwards; empty for none."""
     if not request.code_file:
         return ""
@@ -51,10 +51,10 @@ def pod_document(request: LaunchRequest, options: PodOptions, results: ResultVol
         "hold_seconds": options.journal_hold_seconds,
         "results_hold_seconds": options.results_hold_seconds,
         "rest_bytes": REST_BYTES,
-        "code": where_code_travels(request),
+        "code": code_transport(request),
         "code_seconds": options.code_seconds,
         "results": results.kind,
-        "restores": results.kind == "hold" and made_before(request.attempt.job_id) is not None,
+        "restores": results.kind == "hold" and earlier_results(request.attempt.job_id) is not None,
         "token": CHOSEN,
         "rclone": bool(launch["stores"]),
         "requirements": _requirements(request),
@@ -67,10 +67,10 @@ def _requirements(request: LaunchRequest) -> dict[str, Any] | None:
     spec = request.spec
     if spec.python != "requirements":
         return None
-    told = {**(request.recorded.get("environment") or {}), **spec.env}
+    variables = {**(request.recorded.get("environment") or {}), **spec.env}
     passed = {
         str(name): str(value)
-        for name, value in told.items()
+        for name, value in variables.items()
         if str(name).startswith(INSTALLERS) or str(name).lower().endswith("_proxy")
     }
     passed.pop("PIP_CONFIG_FILE", None)  # a file of the machine that the job was given on
@@ -78,10 +78,14 @@ def _requirements(request: LaunchRequest) -> dict[str, Any] | None:
     return {"lines": lines, "environment": passed}
 
 
-def sent_once_they_run(told: Mapping[str, Any]) -> frozenset[str]:
+def streamed_parts(pod_config: Mapping[str, Any]) -> frozenset[str]:
     """Name what pods are sent once their init containers run: ``code``, ``made`` before, ``rclone``."""
-    sent = {"code": told["code"] == "streamed", "made": told["restores"], "rclone": told["rclone"]}
-    return frozenset(name for name, wanted in sent.items() if wanted)
+    sent = {
+        "code": pod_config["code"] == "streamed",
+        "made": pod_config["restores"],
+        "rclone": pod_config["rclone"],
+    }
+    return frozenset(name for name, streamed in sent.items() if streamed)
 
 
 def launch_document(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> LearnerLaunch:
@@ -160,16 +164,20 @@ def _objects(request: LaunchRequest, options: PodOptions, results: ResultVolume)
                 **({"storageClassName": options.storage_class} if options.storage_class else {}),
             },
         }
-    told = pod_document(request, options, results)
+    pod_config = pod_document(request, options, results)
     whole = job(request, options, results)
-    if sent_once_they_run(told):
+    if streamed_parts(pod_config):
         whole["spec"]["template"]["metadata"].setdefault("annotations", {})[AWAITS] = "yes"
     yield whole
-    given = {"agent.pyz": AGENT, "pod.sh": PROGRAM, "pod.json": json.dumps(told, indent=1, sort_keys=True)}
-    given |= plain_texts(told)
-    if where_code_travels(request) == "given":
-        given[config.CODE] = f"<the code, {request.code_hash}>"
-    yield _secret(given_name(attempt), named, given)
+    content = {
+        "agent.pyz": AGENT,
+        "pod.sh": PROGRAM,
+        "pod.json": json.dumps(pod_config, indent=1, sort_keys=True),
+    }
+    content |= sh_agent_texts(pod_config)
+    if code_transport(request) == "given":
+        content[config.CODE] = f"<the code, {request.code_hash}>"
+    yield _secret(given_name(attempt), named, content)
     if names := secret_names(request):
         values = json.dumps({name: f"<secret {name}>" for name in names})
         yield _secret(secrets_name(attempt), named, {"secrets.json": values, "secrets.sh": "<the same>"})
@@ -199,8 +207,8 @@ def _secret(name: str, named: dict[str, str], content: dict[str, str]) -> dict[s
 
 def refusals(request: LaunchRequest, options: PodOptions) -> list[str]:
     """Say what cannot be done in a pod yet."""
-    lacks = [*not_built(request.spec, "pod"), *pod_refusals(request, options)]
-    return lacks
+    found = [*not_built(request.spec, "pod"), *pod_refusals(request, options)]
+    return found
 
 
 def warnings_of(request: LaunchRequest, options: PodOptions) -> Iterator[str]:
@@ -213,10 +221,10 @@ def warnings_of(request: LaunchRequest, options: PodOptions) -> Iterator[str]:
 
 def _notes(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> Iterator[str]:
     if options.run_as == "restricted":
-        who = (
+        user = (
             f"as user {options.uid}" if options.uid is not None else "as the user that the namespace assigns"
         )
-        yield f"the pod runs {who} (run_as restricted); run_as image takes the image's own user"
+        yield f"the pod runs {user} (run_as restricted); run_as image takes the image's own user"
     else:
         yield "the pod runs as the image's own user (run_as image)"
     yield from store_notes(request, pod_stores(request))
@@ -227,15 +235,17 @@ def _notes(request: LaunchRequest, options: PodOptions, results: ResultVolume) -
             " a claim or a storage class keeps them"
         )
     elif results.kind != "store":
-        where = results.words or f"on the claim {results.claim or claim_name(request.attempt.job_id)}"
-        yield f"results lie {where}"
+        location = (
+            results.description or f"on the claim {results.claim or claim_name(request.attempt.job_id)}"
+        )
+        yield f"results lie {location}"
     if request.attempt.learners > 1 and not results.shared:
         yield "/job is each learner's own: it would be shared on a ReadWriteMany claim"
     if request.spec.python == "requirements":
         yield "requirements are installed in each pod by the image's own Python, before its command starts"
-    if where_code_travels(request) == "streamed":
+    if code_transport(request) == "streamed":
         yield "the code is too large to travel with the job and is sent when its pods wait for it"
     if request.spec.memory_bytes is None:
-        given = f"{options.default_memory_bytes / (1 << 30):.3g} GiB"
-        yield f"memory: is not said: each learner gets {given} (default_memory of the backend)"
+        memory = f"{options.default_memory_bytes / (1 << 30):.3g} GiB"
+        yield f"memory: is not said: each learner gets {memory} (default_memory of the backend)"
     yield f"image {image_of(request)}"

@@ -11,7 +11,7 @@ from typing import Any, Final
 from backends.contract.cluster import Absent, AlreadyThere, Cluster, Conflict, Denied, Document, Invalid
 from backends.contract.host import Host
 from runners.interface import AttemptRef, LaunchRequest, LearnerRef
-from runners.pod.container_host import reader
+from runners.pod.container_host import host_when_running
 from runners.pod.journals import Journals, folder_of
 from runners.pod.names import LEARNER, PREPARE, SIDE_CAR, labels, stem_of
 from runners.pod.options import PodOptions
@@ -56,9 +56,9 @@ def choose_results(cluster: Cluster, request: LaunchRequest, options: PodOptions
             )
     if bound := bound_results(request):
         source, folder, checkpoints = bound
-        where = next(str(next(iter(volume.values()))) for volume in source.values())
+        volume_name = next(str(next(iter(volume.values()))) for volume in source.values())
         return ResultVolume(
-            "bound", source=source, own=(folder, checkpoints), words=f"in {folder} of {where}"
+            "bound", source=source, own=(folder, checkpoints), description=f"in {folder} of {volume_name}"
         )
     if options.claim:
         found = cluster.read("PersistentVolumeClaim", options.claim)
@@ -84,34 +84,34 @@ def _is_missing(cluster: Cluster, claim: str) -> bool:
 
 
 def download_attempt(
-    cluster: Cluster, sightings: ClusterCache, journals: Journals, attempt: AttemptRef, job: JobFolder
+    cluster: Cluster, cache: ClusterCache, journals: Journals, attempt: AttemptRef, job: JobFolder
 ) -> None:
     """Copy results, checkpoints and logs into a job's folder here.
 
     From the pods that still hold them; from a claim by a small pod. What was lost with a pod is lost, what is in a
     data store stays there.
     """
-    pods = sightings.pods_of(attempt)
-    here = job.attempt(attempt.attempt)
-    here.path.mkdir(parents=True, exist_ok=True)
+    pods = cache.pods_of(attempt)
+    attempt_folder = job.attempt(attempt.attempt)
+    attempt_folder.path.mkdir(parents=True, exist_ok=True)
     for number, pod in sorted(pods.items()):
         ref = LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number)
-        host = None if _stays(pod) else _served(ref, pod, sightings, journals)
+        host = None if _stays(pod) else _running_side_car(ref, pod, cache, journals)
         if host is not None and not _is_stored(host, ref, pod):
-            _bring(host, job, attempt, number)
+            _download(host, job, attempt, number)
             host.call("write_files", files={config.FETCHED: "\n"})
     if pods:
-        _record_image(cluster, next(iter(pods.values())), here.path / "environment.json")
+        _record_image(cluster, next(iter(pods.values())), attempt_folder.path / "environment.json")
     claimed = next((pod for pod in pods.values() if _claim_of(pod) and not _stays(pod)), None)
     if claimed is not None and has_side_car_ended(claimed):
         with _reader(cluster, attempt, claimed) as host:
-            _bring(host, job, attempt, 1)
+            _download(host, job, attempt, 1)
 
 
 def _stays(pod: Mapping[str, Any]) -> bool:
     """Say whether results are where their data store has them, and nobody wants them here."""
-    told = pod["metadata"].get("annotations") or {}
-    return told.get(RESULTS_ANNOTATION) == "bound" and FETCH_ANNOTATION not in told
+    annotations = pod["metadata"].get("annotations") or {}
+    return annotations.get(RESULTS_ANNOTATION) == "bound" and FETCH_ANNOTATION not in annotations
 
 
 def _is_stored(host: Host, ref: LearnerRef, pod: Mapping[str, Any]) -> bool:
@@ -122,15 +122,15 @@ def _is_stored(host: Host, ref: LearnerRef, pod: Mapping[str, Any]) -> bool:
     return bool(summary) and not summary.get("missing_files")
 
 
-def _bring(host: Host, job: JobFolder, attempt: AttemptRef, number: int) -> None:
+def _download(host: Host, job: JobFolder, attempt: AttemptRef, number: int) -> None:
     download_folder(host, config.RESULTS, job.results)
     download_folder(host, config.CHECKPOINTS, job.checkpoints)
     logs = job.attempt(attempt.attempt).logs
     download_folder(host, config.LOGS, logs if number == 1 else logs.with_name(f"logs-{number}"))
 
 
-def _served(
-    ref: LearnerRef, pod: Mapping[str, Any], sightings: ClusterCache, journals: Journals
+def _running_side_car(
+    ref: LearnerRef, pod: Mapping[str, Any], cache: ClusterCache, journals: Journals
 ) -> Host | None:
     """Return the side-car of a pod that still runs; None where it is over."""
     until = time.monotonic() + _END_SECONDS
@@ -147,8 +147,8 @@ def _served(
                 return None
             if time.monotonic() > until:
                 raise
-            sightings.wait(_LOOK_SECONDS)
-            found = sightings.pods_of(AttemptRef(ref.home, ref.job_id, ref.attempt, 0)).get(ref.learner)
+            cache.wait(_LOOK_SECONDS)
+            found = cache.pods_of(AttemptRef(ref.home, ref.job_id, ref.attempt, 0)).get(ref.learner)
     return None
 
 
@@ -175,8 +175,8 @@ def _claim_of(pod: Document) -> str:
 
 def _record_image(cluster: Cluster, pod: Document, path: Any) -> None:
     """Write down which image it was, by its digest, and what was installed in it."""
-    told = (pod.get("status") or {}).get("containerStatuses") or ()
-    image: Mapping[str, Any] = next((one for one in told if one["name"] == LEARNER), {})
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    image: Mapping[str, Any] = next((one for one in statuses if one["name"] == LEARNER), {})
     document = {
         "format": 1,
         "python": "",
@@ -192,8 +192,8 @@ def _packages(cluster: Cluster, pod: Document) -> list[str]:
     if not (pod["metadata"].get("annotations") or {}).get("fabric.requirements"):
         return []
     with contextlib.suppress(FabricError):
-        said = b"".join(cluster.logs(pod["metadata"]["name"], PREPARE)).decode("utf-8", "replace")
-        return [line[len(PACKAGE) :] for line in said.splitlines() if line.startswith(PACKAGE)]
+        log = b"".join(cluster.logs(pod["metadata"]["name"], PREPARE)).decode("utf-8", "replace")
+        return [line[len(PACKAGE) :] for line in log.splitlines() if line.startswith(PACKAGE)]
     return []
 
 
@@ -206,7 +206,7 @@ def _reader(cluster: Cluster, attempt: AttemptRef, pod: Document) -> Any:
         cluster.create(document)
     what = f"The pod {name}, which reads the job's results,"
     try:
-        with reader(cluster, lambda: filter(None, [cluster.read("Pod", name)]), what) as host:
+        with host_when_running(cluster, lambda: filter(None, [cluster.read("Pod", name)]), what) as host:
             yield host
     finally:
         with contextlib.suppress(Absent, Conflict):

@@ -61,7 +61,7 @@ class PodRunner(Runner):
         if not isinstance(connection, Cluster):
             raise RunnerError("The runner 'pod' needs a cluster, and this backend is a host.")
         self._cluster = connection
-        self._asker = uuid.uuid4().hex
+        self._subscriber = uuid.uuid4().hex
         self._making = threading.Lock()
         self._entered: ClusterCache | None = None
         self._observing: PodObservations | None = None
@@ -75,7 +75,7 @@ class PodRunner(Runner):
 
     def launch(self, plan: LaunchPlan, progress: LaunchProgress) -> None:
         """Create what is not there, let the pods go, and see several learners together."""
-        PodLaunch(plan, self._cluster, self._sightings(), progress).launch()
+        PodLaunch(plan, self._cluster, self._cache(), progress).launch()
 
     def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
         """Say how these attempts' learners are, when something has changed."""
@@ -87,7 +87,7 @@ class PodRunner(Runner):
 
     def journal(self, learner: LearnerRef, offsets: Mapping[str, int]) -> Mapping[str, Chunk]:
         """Read a learner's output, index and records from these offsets on."""
-        self._sightings().ready()
+        self._cache().ready()
         return self._reader().read(learner, offsets, JOURNAL_BYTES)
 
     @property
@@ -111,7 +111,7 @@ class PodRunner(Runner):
 
     def download(self, attempt: AttemptRef, job: JobFolder) -> None:
         """Copy what an attempt made into the job's folder here."""
-        download_attempt(self._cluster, self._sightings(), self._reader(), attempt, job)
+        download_attempt(self._cluster, self._cache(), self._reader(), attempt, job)
 
     def retry_upload(self, request: LaunchRequest) -> Sequence[Mapping[str, Any]]:
         """Return nothing: what a store did not take came home before its pods went, and is stored from here."""
@@ -119,11 +119,11 @@ class PodRunner(Runner):
 
     def stop(self, attempt: AttemptRef, request: StopRequest) -> None:
         """Ask all learners of an attempt to stop; what has not begun is deleted."""
-        self._sightings().ready()
+        self._cache().ready()
         with self._making:
             if self._stops is None:
                 self._stops = StopRequests(self._cluster)
-        self._stops.stop(attempt, request, self._sightings(), self._reader())
+        self._stops.stop(attempt, request, self._cache(), self._reader())
 
     def remove(self, attempt: AttemptRef) -> None:
         """Delete all objects of an attempt, and wait until they are gone."""
@@ -143,7 +143,7 @@ class PodRunner(Runner):
         """List what is at a path of a learner, and below it."""
         from runners.pod.files import PodFiles
 
-        return PodFiles(self._cluster, learner).listed(path)
+        return PodFiles(self._cluster, learner).list_files(path)
 
     def fetch(self, learner: LearnerRef, path: str, receive: Callable[[BinaryIO], None]) -> None:
         """Have what is at a path sent as one tar stream."""
@@ -179,22 +179,22 @@ class PodRunner(Runner):
                 if ref.home != self.home_uuid or not (ref in over or is_finished(job)):
                     yield ref
 
-    def _sightings(self) -> ClusterCache:
+    def _cache(self) -> ClusterCache:
         with self._making:
             if self._entered is None:
                 self._entered = enter(self._cluster, self.home_uuid)
             return self._entered
 
     def _observer(self) -> PodObservations:
-        sightings = self._sightings()
+        cache = self._cache()
         with self._making:
             if self._observing is None:
-                self._observing = PodObservations(self._cluster, sightings)
+                self._observing = PodObservations(self._cluster, cache)
             return self._observing
 
     def _reader(self) -> Journals:
-        sightings = self._sightings()
+        cache = self._cache()
         with self._making:
             if self._journals is None:
-                self._journals = Journals(self._cluster, sightings, self._asker)
+                self._journals = Journals(self._cluster, cache, self._subscriber)
             return self._journals

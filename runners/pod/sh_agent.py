@@ -32,24 +32,24 @@ _PAUSE_SECONDS: Final = 0.1
 _PAUSE_LONGEST_SECONDS: Final = 3.0
 
 
-def plain_texts(told: Mapping[str, Any]) -> dict[str, str]:
+def sh_agent_texts(pod_config: Mapping[str, Any]) -> dict[str, str]:
     """Return what goes into the Secret for images without Python."""
     from workbench.learner.boot.sh_launch import render
 
-    launch = {**told["launch"], "learner": PLACEHOLDER}
+    launch = {**pod_config["launch"], "learner": PLACEHOLDER}
     secrets = f"{config.SECRETS}/secrets.sh" if launch["secrets_file"] else ""
     folder = f"{config.ATTEMPT}/learner-{PLACEHOLDER}"
     values = {
         "job": launch["job"],
-        "stem": told["stem"],
+        "stem": pod_config["stem"],
         "learners": launch["learners"],
-        "gang_seconds": round(told["gang_seconds"]),
-        "code": told["code"],
-        "code_seconds": round(told["code_seconds"]),
-        "restores": "yes" if told["restores"] else "no",
+        "gang_seconds": round(pod_config["gang_seconds"]),
+        "code": pod_config["code"],
+        "code_seconds": round(pod_config["code_seconds"]),
+        "restores": "yes" if pod_config["restores"] else "no",
         "stores": "yes" if launch["stores"] else "no",
         "setup": "yes" if launch["setup"] else "no",
-        "requirements": "yes" if told["requirements"] else "no",
+        "requirements": "yes" if pod_config["requirements"] else "no",
         "marker": f"{launch['home']}/{launch['job']}/{launch['attempt']}",
         "placeholder": PLACEHOLDER,
     }
@@ -83,7 +83,7 @@ class ClusterLog:
         self._room = threading.Condition()
         self._start = 0
         self._data = bytearray()
-        self._wanted = 0
+        self._requested = 0
         self.ended = False
         self._closed = threading.Event()
         self._log: Log | None = None
@@ -92,7 +92,7 @@ class ClusterLog:
     def take(self, offset: int) -> Chunk | None:
         """Return what comes at an offset, None while there is nothing."""
         with self._room:
-            self._wanted = offset
+            self._requested = offset
             if offset > self._start:
                 del self._data[: offset - self._start]
                 self._start = min(offset, self._start + len(self._data) + offset)
@@ -115,19 +115,19 @@ class ClusterLog:
         while not self._closed.wait(pause if pause > _PAUSE_SECONDS or at else 0.0):
             pause = min(pause * 1.5, _PAUSE_LONGEST_SECONDS)
             try:
-                seen, again = 0, 0
+                position, again = 0, 0
                 self._log = self._cluster.logs(self._pod, LEARNER, follow=True)
                 for piece in self._log:
-                    known, fresh = piece[: at - seen], piece[max(0, at - seen) :]
-                    if seen < at:
-                        again, seen = zlib.crc32(known, again), seen + len(known)
-                        if seen == at and again != checksum:
+                    known, fresh = piece[: at - position], piece[max(0, at - position) :]
+                    if position < at:
+                        again, position = zlib.crc32(known, again), position + len(known)
+                        if position == at and again != checksum:
                             self._closed.set()  # it has rotated: what is missing is read at the end
                             break
                     if fresh and not self._closed.is_set():
                         self._take_in(at, fresh)
                         at, checksum = at + len(fresh), zlib.crc32(fresh, checksum)
-                        seen, pause = at, _PAUSE_SECONDS
+                        position, pause = at, _PAUSE_SECONDS
             except Absent:
                 break
             except FabricError:
@@ -138,8 +138,8 @@ class ClusterLog:
     def _take_in(self, at: int, piece: bytes) -> None:
         with self._room:
             end = at + len(piece)
-            if end > self._wanted:
-                fresh = piece[max(0, self._wanted - at) :]
+            if end > self._requested:
+                fresh = piece[max(0, self._requested - at) :]
                 if not self._data:
                     self._start = end - len(fresh)
                 self._data += fresh
@@ -165,8 +165,8 @@ def prepare_transcript(cluster: Cluster, ref: LearnerRef) -> None:
     secret = cluster.read("Secret", given_name(AttemptRef(ref.home, ref.job_id, ref.attempt, 0)))
     if secret is None:
         return
-    told = json.loads(base64.b64decode(secret["data"]["pod.json"]))
-    launch = {**told["launch"], "learner": ref.learner, "setup": ""}
+    pod_config = json.loads(base64.b64decode(secret["data"]["pod.json"]))
+    launch = {**pod_config["launch"], "learner": ref.learner, "setup": ""}
     logs = Home(default_home()).job(ref.job_id).attempt(ref.attempt).logs
     launch |= {"attempt_dir": str(folder.path.parent), "log_dir": str(logs)}
     with translated():

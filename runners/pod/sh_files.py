@@ -43,9 +43,9 @@ class ShellFiles:
         self._pod = pod
         self._container = container
 
-    def listed(self, path: str) -> Sequence[FileEntry]:
+    def list_files(self, path: str) -> Sequence[FileEntry]:
         """List what is at an absolute path and below it."""
-        with self._said(_LIST, path) as stream:
+        with self._output_of(_LIST, path) as stream:
             lines = stream.read().decode("utf-8", "surrogateescape").splitlines()
         return tuple(_entries(lines, path))
 
@@ -55,13 +55,13 @@ class ShellFiles:
         Raises:
             InputMissing: there is nothing.
         """
-        entries = self.listed(path)
+        entries = self.list_files(path)
         if not entries:
             raise InputMissing(f"there is no {path}")
         if self.has("tar"):
             one = entries[0].kind == "file"
             folder, name = posixpath.split(path.rstrip("/")) if one else (path, ".")
-            with self._said('exec tar -C "$1" -cf - -- "$2"', folder or "/", name) as stream:
+            with self._output_of('exec tar -C "$1" -cf - -- "$2"', folder or "/", name) as stream:
                 receive(stream)
             return
         with tempfile.TemporaryFile() as spooled:
@@ -82,17 +82,17 @@ class ShellFiles:
                 spooled.write(data)
             size = spooled.tell()
             spooled.seek(0)
-            words = [str(size), path, f"{mode:o}", digest.hexdigest()]
+            arguments = [str(size), path, f"{mode:o}", digest.hexdigest()]
             command = self._cluster.exec(
-                self._pod, self._container, ["sh", "-c", _PUT, "sh", *words], stdin=True
+                self._pod, self._container, ["sh", "-c", _PUT, "sh", *arguments], stdin=True
             )
             while data := spooled.read(_CHUNK_BYTES):
                 command.write(data)
             reader = OutputReader(command)
             reader.readall()
             if command.wait() != 0:
-                said = reader.complaints.decode("utf-8", "replace").strip()
-                raise NotAllowed(f"{path} cannot be written: {said or 'it did not arrive whole'}")
+                stderr = reader.stderr.decode("utf-8", "replace").strip()
+                raise NotAllowed(f"{path} cannot be written: {stderr or 'it did not arrive whole'}")
 
     def has(self, program: str) -> bool:
         """Say whether the image has a program."""
@@ -106,7 +106,9 @@ class ShellFiles:
                 member = tarfile.TarInfo(entry.path or posixpath.basename(path))
                 member.mode, member.mtime = entry.mode, entry.modified_us // 1_000_000
                 if entry.kind == "file":
-                    with self._said('exec cat "$1"', posixpath.join(path, entry.path).rstrip("/")) as stream:
+                    with self._output_of(
+                        'exec cat "$1"', posixpath.join(path, entry.path).rstrip("/")
+                    ) as stream:
                         content = stream.read()
                     member.size = len(content)
                     tar.addfile(member, io.BytesIO(content))
@@ -116,7 +118,7 @@ class ShellFiles:
                     tar.addfile(member)
 
     @contextmanager
-    def _said(self, script: str, *words: str) -> Iterator[BinaryIO]:
+    def _output_of(self, script: str, *words: str) -> Iterator[BinaryIO]:
         """Run a script and give what it prints.
 
         Raises:
@@ -130,7 +132,7 @@ class ShellFiles:
             while buffered.read(_CHUNK_BYTES):
                 pass
             if stream.wait() != 0:
-                said = reader.complaints.decode("utf-8", "replace").strip().splitlines()
+                said = reader.stderr.decode("utf-8", "replace").strip().splitlines()
                 raise BackendError(
                     f"The container does not give its files: {said[-1] if said else 'no reason'}."
                 )
@@ -139,17 +141,17 @@ class ShellFiles:
 
 
 def _entries(lines: Sequence[str], path: str) -> Iterator[FileEntry]:
-    told = iter(lines)
-    for line in told:
-        words = line.split(" ", 3)
-        if len(words) < 4:
+    remaining = iter(lines)
+    for line in remaining:
+        fields = line.split(" ", 3)
+        if len(fields) < 4:
             continue
-        raw, name = int(words[0], 16), words[3]
+        raw, name = int(fields[0], 16), fields[3]
         relative = "" if name in (".", path) else name.removeprefix("./")
-        modified, mode = int(words[2]) * 1_000_000, raw & 0o777
+        modified, mode = int(fields[2]) * 1_000_000, raw & 0o777
         if stat.S_ISREG(raw):
-            yield FileEntry(relative, "file", int(words[1]), modified, mode)
+            yield FileEntry(relative, "file", int(fields[1]), modified, mode)
         elif stat.S_ISDIR(raw):
             yield FileEntry(relative, "folder", 0, modified, mode)
         elif stat.S_ISLNK(raw):
-            yield FileEntry(relative, "link", 0, modified, mode, next(told, ""))
+            yield FileEntry(relative, "link", 0, modified, mode, next(remaining, ""))

@@ -56,7 +56,7 @@ _DISRUPTED: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 
 
-def seen_of(ref: LearnerRef, pod: Pod) -> LearnerStatus:
+def status_of(ref: LearnerRef, pod: Pod) -> LearnerStatus:
     """Say how a learner is whose pod is there."""
     status = pod.get("status") or {}
     node = str((pod.get("spec") or {}).get("nodeName") or "")
@@ -79,7 +79,7 @@ def seen_of(ref: LearnerRef, pod: Pod) -> LearnerStatus:
     return LearnerStatus(ref, LearnerPhase.STARTING, reason=reason, node=node, cut_off=_awaits(pod))
 
 
-def seen_without_pod(ref: LearnerRef, job: Pod, why: str) -> LearnerStatus | None:
+def status_without_pod(ref: LearnerRef, job: Pod, why: str) -> LearnerStatus | None:
     """Say how a learner is of whose Job there is no pod for it; None where nothing of it has begun.
 
     Args:
@@ -119,8 +119,10 @@ def verdict_of(job: Pod) -> tuple[Reason, bool] | None:
     text = (job["metadata"].get("annotations") or {}).get(VERDICT)
     if not text:
         return None
-    told = json.loads(text)
-    return Reason(str(told["text"]), str(told["code"]), str(told.get("hint") or "")), bool(told.get("final"))
+    document = json.loads(text)
+    return Reason(str(document["text"]), str(document["code"]), str(document.get("hint") or "")), bool(
+        document.get("final")
+    )
 
 
 def unrecoverable(pod: Pod) -> Reason | None:
@@ -152,9 +154,9 @@ def waits_for_image(pod: Pod) -> Reason | None:
     for container in _containers(pod):
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in IMAGE_REASONS:
-            said = _short(str(waiting.get("message") or waiting["reason"]))
+            message = _short(str(waiting.get("message") or waiting["reason"]))
             hint = "check its name, and whether the nodes reach its registry"
-            return Reason(f"the image {_image_of(pod)} cannot be had: {said}", "S103", hint)
+            return Reason(f"the image {_image_of(pod)} cannot be had: {message}", "S103", hint)
     return None
 
 
@@ -236,37 +238,37 @@ def time_us(text: Any) -> int | None:
 
 def _ended(ref: LearnerRef, pod: Pod, ended: Mapping[str, Any], node: str) -> LearnerStatus:
     """Say how a learner ended: as its agent left it with the container, else as the cluster saw it."""
-    told = _json(ended.get("message"))
+    ending = _json(ended.get("message"))
     code = int(ended.get("exitCode") or 0)
     started, over = time_us(ended.get("startedAt")), time_us(ended.get("finishedAt"))
-    if ended.get("reason") == "OOMKilled" and (not told or told.get("signal") == 9 or code == 137):
+    if ended.get("reason") == "OOMKilled" and (not ending or ending.get("signal") == 9 or code == 137):
         return LearnerStatus(
             ref,
             LearnerPhase.EXITED,
             signal=9,
             reason=_out_of_memory(pod),
-            started_us=told.get("started_us") or started,
-            ended_us=told.get("ended_us") or over,
+            started_us=ending.get("started_us") or started,
+            ended_us=ending.get("ended_us") or over,
             stopped="memory",
             node=node,
         )
-    if told.get("ended_by") == "cluster" or BY_CLUSTER in str((told.get("reason") or {}).get("text")):
+    if ending.get("ended_by") == "cluster" or BY_CLUSTER in str((ending.get("reason") or {}).get("text")):
         # Nobody of us has asked for it: what follows is a fault of the place, and another attempt.
         reason = _why_disrupted(pod) or Reason("its pod was deleted from outside", "S104")
         return LearnerStatus(
-            ref, LearnerPhase.LOST, reason=reason, started_us=told.get("started_us"), node=node
+            ref, LearnerPhase.LOST, reason=reason, started_us=ending.get("started_us"), node=node
         )
-    if told.get("phase") == "exited":
+    if ending.get("phase") == "exited":
         return LearnerStatus(
             ref,
             LearnerPhase.EXITED,
-            exit_code=told.get("exit_code"),
-            signal=told.get("signal"),
-            reason=_reason(told.get("reason")),
-            started_us=told.get("started_us"),
-            ended_us=told.get("ended_us") or over,
-            decided=bool(told.get("decided")),
-            stopped=str(told.get("stopped") or ""),
+            exit_code=ending.get("exit_code"),
+            signal=ending.get("signal"),
+            reason=_reason(ending.get("reason")),
+            started_us=ending.get("started_us"),
+            ended_us=ending.get("ended_us") or over,
+            decided=bool(ending.get("decided")),
+            stopped=str(ending.get("stopped") or ""),
             node=node,
         )
     if disrupted := _why_disrupted(pod):
@@ -287,9 +289,9 @@ def _why_failed(pod: Pod) -> Reason:
     status = pod.get("status") or {}
     ended = _prepare_ended(pod)
     if ended and (ended.get("exitCode") or 0) != 0:
-        told = _reason(_json(ended.get("message")).get("reason"))
-        if told is not None:
-            return told
+        reason = _reason(_json(ended.get("message")).get("reason"))
+        if reason is not None:
+            return reason
         if ended.get("reason") == "OOMKilled":
             return Reason("the pod ran out of memory while the code was unpacked", "S101")
     if status.get("reason") == "Evicted":
@@ -301,11 +303,11 @@ def _why_failed(pod: Pod) -> Reason:
         return disrupted
     if ended and (ended.get("exitCode") or 0) != 0:
         return Reason(f"its pod could not be prepared: exit code {ended['exitCode']}", "S101")
-    said = str(status.get("message") or status.get("reason") or "the cluster does not say why")
+    message = str(status.get("message") or status.get("reason") or "the cluster does not say why")
     code = (
         "S100" if status.get("reason") in ("UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory") else "S200"
     )
-    return Reason(f"its pod failed: {_short(said)}", code)
+    return Reason(f"its pod failed: {_short(message)}", code)
 
 
 def _why_disrupted(pod: Pod) -> Reason | None:
@@ -333,8 +335,8 @@ def _out_of_memory(pod: Pod) -> Reason:
 
 
 def _prepare_ended(pod: Pod) -> Mapping[str, Any]:
-    told = _container((pod.get("status") or {}).get("initContainerStatuses"), PREPARE)
-    ended: Mapping[str, Any] = (told.get("state") or {}).get("terminated") or {}
+    prepare = _container((pod.get("status") or {}).get("initContainerStatuses"), PREPARE)
+    ended: Mapping[str, Any] = (prepare.get("state") or {}).get("terminated") or {}
     return ended
 
 
@@ -358,24 +360,24 @@ def _is_deleted(document: Pod) -> bool:
 
 def is_finished(job: Pod) -> bool:
     """Say whether a Job has ended."""
-    told = (job.get("status") or {}).get("conditions") or ()
-    return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in told)
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions)
 
 
 def _json(text: Any) -> dict[str, Any]:
     try:
-        told = json.loads(text or "")
+        document = json.loads(text or "")
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
-def _reason(told: Any) -> Reason | None:
-    if not isinstance(told, Mapping) or not told.get("text"):
+def _reason(document: Any) -> Reason | None:
+    if not isinstance(document, Mapping) or not document.get("text"):
         return None
-    return Reason(str(told["text"]), str(told.get("code") or ""), str(told.get("hint") or ""))
+    return Reason(str(document["text"]), str(document.get("code") or ""), str(document.get("hint") or ""))
 
 
 def _short(text: str) -> str:
-    words = " ".join(text.split()).rstrip(".")
-    return words if len(words) <= 400 else words[:397] + "..."
+    line = " ".join(text.split()).rstrip(".")
+    return line if len(line) <= 400 else line[:397] + "..."

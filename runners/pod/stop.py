@@ -26,10 +26,10 @@ class StopRequests:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._asked: dict[str, int] = {}
+        self._kill_requests: dict[str, int] = {}
 
     def stop(
-        self, attempt: AttemptRef, request: StopRequest, sightings: ClusterCache, journals: Journals
+        self, attempt: AttemptRef, request: StopRequest, cache: ClusterCache, journals: Journals
     ) -> None:
         """Ask once; to be repeated until the learners are seen to be over."""
         job = self._cluster.read("Job", stem_of(attempt))
@@ -41,13 +41,13 @@ class StopRequests:
                     "Job", stem_of(attempt), propagation="Foreground", uid=job["metadata"]["uid"]
                 )
             return
-        pods = sightings.pods_of(attempt)
+        pods = cache.pods_of(attempt)
         for number in range(1, attempt.learners + 1):
             pod = pods.get(number)
             if pod is None or is_over(pod):
                 continue
             ref = LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number)
-            if not self._ask(ref, pod, request, journals):
+            if not self._request_stop(ref, pod, request, journals):
                 grace = 0 if request.kind == "kill" else int(request.grace_seconds) + 1
                 with contextlib.suppress(Absent, Conflict):
                     name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
@@ -58,20 +58,22 @@ class StopRequests:
                     "Job", stem_of(attempt), propagation="Foreground", uid=job["metadata"]["uid"]
                 )
 
-    def _ask(self, ref: LearnerRef, pod: Mapping[str, Any], request: StopRequest, journals: Journals) -> bool:
+    def _request_stop(
+        self, ref: LearnerRef, pod: Mapping[str, Any], request: StopRequest, journals: Journals
+    ) -> bool:
         """Ask a learner's agent; False where there is none to be asked, or it does not obey."""
         if not is_side_car_running(pod):
             return False
         uid = pod["metadata"]["uid"]
         if request.kind == "kill":
-            self._asked[uid] = self._asked.get(uid, 0) + 1
-            if self._asked[uid] > PATIENCE:
+            self._kill_requests[uid] = self._kill_requests.get(uid, 0) + 1
+            if self._kill_requests[uid] > PATIENCE:
                 return False
         path = f"{folder_of(ref)}/stop.json"
         try:
             host = journals.host(ref, pod)
-            asked = host.call("read_object", path=path) or {}
-            if asked.get("kind") not in ("kill", request.kind):
+            current = host.call("read_object", path=path) or {}
+            if current.get("kind") not in ("kill", request.kind):
                 document = {
                     "kind": request.kind,
                     "grace_seconds": request.grace_seconds,
@@ -86,8 +88,8 @@ class StopRequests:
                 return self._ask_plainly(ref, pod, request)
             if self._cluster.read("Pod", pod["metadata"]["name"]) is None:
                 return True
-            self._asked[uid] = self._asked.get(uid, 0) + 1
-            return self._asked[uid] <= PATIENCE
+            self._kill_requests[uid] = self._kill_requests.get(uid, 0) + 1
+            return self._kill_requests[uid] <= PATIENCE
 
     def _ask_plainly(self, ref: LearnerRef, pod: Mapping[str, Any], request: StopRequest) -> bool:
         """Ask the agent of an image without Python, which reads the same file."""
@@ -121,7 +123,7 @@ def remove_attempt(cluster: Cluster, attempt: AttemptRef) -> None:
     stem, which = stem_of(attempt), selector(attempt)
     begun = time.monotonic()
     pause = _LOOK_SECONDS
-    asked: set[tuple[str, str]] = set()
+    requested: set[tuple[str, str]] = set()
     while True:
         job = cluster.read("Job", stem)
         if job is not None and not is_same(job, attempt):
@@ -131,10 +133,10 @@ def remove_attempt(cluster: Cluster, attempt: AttemptRef) -> None:
                 cluster.delete("Job", stem, propagation="Foreground", uid=job["metadata"]["uid"])
         forced = time.monotonic() - begun > FORCE_SECONDS
         left = [(kind, one["metadata"]) for kind in _KINDS for one in cluster.list(kind, which).items]
-        for kind, about in left:
-            name, uid = about["name"], about["uid"]
-            if (kind, uid) not in asked or (forced and kind == "Pod"):
-                asked.add((kind, uid))
+        for kind, metadata in left:
+            name, uid = metadata["name"], metadata["uid"]
+            if (kind, uid) not in requested or (forced and kind == "Pod"):
+                requested.add((kind, uid))
                 grace = (0 if forced else 1) if kind == "Pod" else None
                 with contextlib.suppress(Absent, Conflict):
                     cluster.delete(kind, name, grace_seconds=grace, uid=uid)

@@ -36,7 +36,7 @@ RESULTS_ANNOTATION: Final = "fabric.results"
 FETCH_ANNOTATION: Final = "fabric.fetch"
 """Of a pod whose results come home though they are in a data store."""
 
-SITE: Final = HostFacts(
+POD_FACTS: Final = HostFacts(
     home=Home(Path(config.JOURNAL)),
     here=False,
     hostname="the pod",
@@ -62,7 +62,7 @@ def pod_stores(
         shares_data: whether copies of data lie on a claim, for other jobs too.
         shares_results: whether all learners see the same folder of results, and store what is in it.
     """
-    document = stores_document(request, SITE)
+    document = stores_document(request, POD_FACTS)
     store = results_store(request)
     if document is None:
         return None
@@ -74,7 +74,7 @@ def pod_stores(
     into = {data.store.id: inside(data) for data in data_of(request)}
     lead = "link" if shares_data else "into"
     fetch = [{**one, lead: into[one["id"]]} for one in document["fetch"]]
-    told = {
+    stores = {
         **document,
         "rclone": config.RCLONE,
         "cache": config.CACHE if shares_data else config.ARRIVING,
@@ -87,16 +87,16 @@ def pod_stores(
         "compares": shares_results and request.attempt.learners > 1,
     }
     if document["results"] is not None:
-        told["result_dir"] = config.RESULTS
-    return told
+        stores["result_dir"] = config.RESULTS
+    return stores
 
 
 def store_variables(request: LaunchRequest) -> dict[str, str]:
     """Return what stores change of the variables that a command in a pod sees."""
-    told: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for data in data_of(request):
-        told |= dict.fromkeys(data.variables, inside(data))
-    return told
+        variables |= dict.fromkeys(data.variables, inside(data))
+    return variables
 
 
 def stored_results(request: LaunchRequest) -> JobDataStore | None:
@@ -113,7 +113,7 @@ def secret_values(request: LaunchRequest) -> dict[str, str]:
     """
     if not pod_stores(request):
         return dict(request.secrets)
-    return {**request.secrets, REMOTES: remotes_text(request, SITE)}
+    return {**request.secrets, REMOTES: remotes_text(request, POD_FACTS)}
 
 
 def secret_names(request: LaunchRequest) -> list[str]:
@@ -142,7 +142,7 @@ def store_notes(request: LaunchRequest, stores: Mapping[str, Any] | None) -> Ite
         if not data.store.is_copied:
             continue
         yield f"{data.store.data_path} of the data store {data.store.id} is copied into each pod: {inside(data)}"
-    found = results_of(request, SITE)
+    found = results_of(request, POD_FACTS)
     if found is not None and found.store.is_copied:
         every = f"every {request.spec.upload_seconds:g} s and " if request.spec.upload_seconds > 0 else ""
         yield (

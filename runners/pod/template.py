@@ -91,7 +91,7 @@ class ResultVolume:
     """The volume as a pod has it, where it is a data store of the job."""
     own: tuple[str, str] | None = None
     """The folders of results and checkpoints in it, where they are not our choice."""
-    words: str = ""
+    description: str = ""
     """Where that is, where it is not said by the claim alone."""
 
     @property
@@ -115,7 +115,7 @@ def template(request: LaunchRequest, options: PodOptions, results: ResultVolume)
         "securityContext": pod_security(options),
         "initContainers": [
             _container(PREPARE, "prepare", request, options, results)
-            | {"resources": equal(_before(request, options))},
+            | {"resources": equal(_prepare_resources(request, options))},
             _container(SIDE_CAR, "journal", request, options, results) | {"restartPolicy": "Always"},
         ],
         "containers": [_learner(request, options, results)],
@@ -179,46 +179,46 @@ def _container(
         "imagePullPolicy": _PULL[request.spec.image_pull],
         "command": ["sh", f"{config.GIVEN}/pod.sh", role],
         "securityContext": security(options),
-        "resources": equal(_beside(request)),
+        "resources": equal(_side_car_resources(request)),
         "volumeMounts": _mounts(request, options, results, role),
     }
 
 
-def _beside(request: LaunchRequest) -> dict[str, str]:
+def _side_car_resources(request: LaunchRequest) -> dict[str, str]:
     if pod_stores(request):
         return {"cpu": f"{STORING_MILLIS}m", "memory": STORING_MEMORY}
     return {"cpu": SIDE_CAR_CPUS, "memory": SIDE_CAR_MEMORY}
 
 
-def _before(request: LaunchRequest, options: PodOptions) -> dict[str, str]:
+def _prepare_resources(request: LaunchRequest, options: PodOptions) -> dict[str, str]:
     """Return what the init container gets.
 
     To build an environment or to unpack rclone it has what the learner has later, which costs the pod nothing more.
     """
-    told, spec = _beside(request), request.spec
-    millis = int(told["cpu"].removesuffix("m"))
+    resources, spec = _side_car_resources(request), request.spec
+    millis = int(resources["cpu"].removesuffix("m"))
     if pod_stores(request) and spec.cpus is not None:
         millis += min(2000, round(spec.cpus * 1000))
     if spec.python == "requirements":
         millis = max(millis, round((spec.cpus or 0.0) * 1000))
         memory_bytes = max(spec.memory_bytes or options.default_memory_bytes, PREPARE_BYTES)
-        told["memory"] = str(memory_bytes)
-    return {**told, "cpu": f"{millis}m"}
+        resources["memory"] = str(memory_bytes)
+    return {**resources, "cpu": f"{millis}m"}
 
 
 def _learner(request: LaunchRequest, options: PodOptions, results: ResultVolume) -> dict[str, Any]:
     spec = request.spec
-    wanted = {"memory": str(spec.memory_bytes or options.default_memory_bytes)}
+    resources = {"memory": str(spec.memory_bytes or options.default_memory_bytes)}
     if spec.cpus is not None:
-        wanted["cpu"] = f"{max(1, round(spec.cpus * 1000))}m"
+        resources["cpu"] = f"{max(1, round(spec.cpus * 1000))}m"
     if spec.gpus:
-        wanted[options.gpu_resource] = str(spec.gpus)
+        resources[options.gpu_resource] = str(spec.gpus)
     if spec.storage_bytes:
-        wanted["ephemeral-storage"] = str(spec.storage_bytes)
+        resources["ephemeral-storage"] = str(spec.storage_bytes)
     container = _container(LEARNER, "learner", request, options, results)
     environment = pod_environment(request, options.run_as)
     container["env"] = [{"name": key, "value": _plain(value)} for key, value in sorted(environment.items())]
-    container["resources"] = equal(wanted)
+    container["resources"] = equal(resources)
     if spec.ports:
         container["ports"] = [{"containerPort": port} for port in spec.ports]
     return container
@@ -229,9 +229,9 @@ def _plain(value: str) -> str:
     return value.replace("$(", "$$(")
 
 
-def equal(wanted: dict[str, str]) -> dict[str, Any]:
+def equal(resources: dict[str, str]) -> dict[str, Any]:
     """Return resources whose requests equal their limits."""
-    return {"requests": dict(wanted), "limits": dict(wanted)}
+    return {"requests": dict(resources), "limits": dict(resources)}
 
 
 def pod_security(options: PodOptions) -> dict[str, Any]:
@@ -276,7 +276,9 @@ def _volumes(request: LaunchRequest, options: PodOptions, results: ResultVolume)
     if options.data_claim and pod_stores(request):
         source = {"claimName": options.data_claim}
         volumes.append({"name": "cache", "persistentVolumeClaim": source})
-    volumes += [{"name": f"user-{place}", **told["source"]} for place, told in enumerate(options.volumes)]
+    volumes += [
+        {"name": f"user-{number}", **volume["source"]} for number, volume in enumerate(options.volumes)
+    ]
     return volumes
 
 
@@ -313,12 +315,12 @@ def _mounts(
 def _of_user(volumes: Sequence[Any]) -> list[dict[str, Any]]:
     return [
         {
-            "name": f"user-{place}",
-            "mountPath": told["path"],
-            "readOnly": bool(told.get("read_only")),
-            **({"subPath": told["sub_path"]} if told.get("sub_path") else {}),
+            "name": f"user-{number}",
+            "mountPath": volume["path"],
+            "readOnly": bool(volume.get("read_only")),
+            **({"subPath": volume["sub_path"]} if volume.get("sub_path") else {}),
         }
-        for place, told in enumerate(volumes)
+        for number, volume in enumerate(volumes)
     ]
 
 

@@ -20,7 +20,7 @@ from backends.contract.errors import translated
 from runners.pod.container_host import OutputReader, open_host
 from runners.pod.names import PREPARE
 from runners.pod.sh_files import ShellFiles
-from runners.shared.store_setup import our_rclone, theirs
+from runners.shared.store_setup import host_rclone, local_rclone
 from workbench.errors import BackendUnreachable, LaunchRefused
 from workbench.learner.pod import config
 from workbench.learner.pod.config import NO_PYTHON, RCLONE_PACKED
@@ -34,7 +34,7 @@ UNPACKED: Final = config.JOURNAL + "/code.arrived"
 """Made when all files are in their place."""
 
 
-def send_plain(cluster: Cluster, pod: str, archive: Path) -> None:
+def send_code_without_python(cluster: Cluster, pod: str, archive: Path) -> None:
     """Send a snapshot; it is there whole, or the container goes on waiting.
 
     Raises:
@@ -58,8 +58,10 @@ def send_plain(cluster: Cluster, pod: str, archive: Path) -> None:
     reader = OutputReader(command)
     reader.readall()
     if command.wait() != 0:
-        said = reader.complaints.decode("utf-8", "replace").strip().splitlines()
-        raise LaunchRefused(f"The code cannot be unpacked in the image: {said[-1] if said else 'no reason'}.")
+        lines = reader.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise LaunchRefused(
+            f"The code cannot be unpacked in the image: {lines[-1] if lines else 'no reason'}."
+        )
 
 
 def _script(tar: tarfile.TarFile) -> Iterator[bytes]:
@@ -104,7 +106,7 @@ def send_code(cluster: Cluster, pod: Mapping[str, Any], path: str) -> None:
         if NO_PYTHON not in error.message:
             raise
         with translated():
-            send_plain(cluster, name, Path(path))
+            send_code_without_python(cluster, name, Path(path))
         return
     try:
         with translated(), Path(path).open("rb") as stream:
@@ -115,7 +117,7 @@ def send_code(cluster: Cluster, pod: Mapping[str, Any], path: str) -> None:
         host.close()
 
 
-def made_before(job_id: str) -> JobFolder | None:
+def earlier_results(job_id: str) -> JobFolder | None:
     """Return a job's folder here where earlier attempts have left results or checkpoints in it."""
     job = Home(default_home()).job(job_id)
     with translated():
@@ -125,7 +127,7 @@ def made_before(job_id: str) -> JobFolder | None:
     return None
 
 
-def send_made(cluster: Cluster, pod: Mapping[str, Any], job: JobFolder) -> None:
+def send_earlier_results(cluster: Cluster, pod: Mapping[str, Any], job: JobFolder) -> None:
     """Send what earlier attempts have made to a pod whose init container waits for it."""
     host = open_host(cluster, pod["metadata"]["name"], container=PREPARE)
     try:
@@ -149,7 +151,7 @@ def send_rclone(cluster: Cluster, pod: Mapping[str, Any]) -> None:
     """
     host = open_host(cluster, pod["metadata"]["name"], container=PREPARE)
     try:
-        if theirs(host):
+        if host_rclone(host):
             return
         packed = packed_rclone(host.identity().architecture)
         with translated(), packed.open("rb") as stream:
@@ -173,17 +175,17 @@ def packed_rclone(architecture: str) -> Path:
             hint="Take an image that has rclone 1.65 or newer.",
             code="C104",
         )
-    source, sha256 = our_rclone()
+    source, sha256 = local_rclone()
     with translated():
         packed = Home(default_home()).agents / f"rclone-{sha256}.gz"
         if not packed.exists():
             packed.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor, beside = tempfile.mkstemp(prefix=".rclone.", dir=packed.parent)
+            descriptor, temporary = tempfile.mkstemp(prefix=".rclone.", dir=packed.parent)
             with (
                 os.fdopen(descriptor, "wb") as file,
                 gzip.GzipFile("", "wb", PACKING, file, 0) as target,
                 source.open("rb") as stream,
             ):
                 shutil.copyfileobj(stream, target, 1 << 20)
-            Path(beside).rename(packed)
+            Path(temporary).rename(packed)
     return packed

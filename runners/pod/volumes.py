@@ -57,8 +57,8 @@ def bound_mounts(request: LaunchRequest) -> list[dict[str, Any]]:
     ]
     for number, data in enumerate(data_of(request)):
         if data.store.is_folder:
-            told = {"name": f"folder-{number}", "mountPath": inside(data), "readOnly": data.store.read_only}
-            found.append(told)
+            mount = {"name": f"folder-{number}", "mountPath": inside(data), "readOnly": data.store.read_only}
+            found.append(mount)
     return found
 
 

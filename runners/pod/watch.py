@@ -31,12 +31,12 @@ class ClusterCache:
         self._changed = threading.Condition()
         self._jobs: dict[Key, Document] = {}
         self._pods: dict[Key, dict[int, Document]] = {}
-        self._graves: dict[Key, dict[int, Document]] = {}
+        self._ended_pods: dict[Key, dict[int, Document]] = {}
         """Pods that ended and were deleted, while their Job is there: how they ended is still to be told."""
-        self._said: dict[LearnerRef, Document] = {}
+        self._agent_states: dict[LearnerRef, Document] = {}
         """How learners are by their agents, where somebody reads their journals."""
         self._ready = {"Job": False, "Pod": False}
-        self._trouble: dict[str, FabricError] = {}
+        self._errors: dict[str, FabricError] = {}
         self._watches: dict[str, Watch] = {}
         self._users = 0
         self._ended = False
@@ -58,22 +58,22 @@ class ClusterCache:
     def ended_of(self, attempt: AttemptRef) -> dict[int, Document]:
         """Return pods of an attempt that ended and are deleted by now, as they were last."""
         with self._changed:
-            return dict(self._graves.get(_key(attempt), {}))
+            return dict(self._ended_pods.get(_key(attempt), {}))
 
     def pod_of(self, home: str, job_id: str, attempt: int, learner: int) -> Document | None:
         """Return a learner's pod, None where there is none."""
         with self._changed:
             return self._pods.get((home, job_id, attempt), {}).get(learner)
 
-    def said_of(self, ref: LearnerRef) -> Document | None:
+    def agent_state_of(self, ref: LearnerRef) -> Document | None:
         """Return what a learner's agent said last of how it is; None where nobody has read it."""
         with self._changed:
-            return self._said.get(ref)
+            return self._agent_states.get(ref)
 
-    def take_said(self, ref: LearnerRef, said: Document) -> None:
+    def put_agent_state(self, ref: LearnerRef, state: Document) -> None:
         """Take what a learner's agent says of how it is."""
         with self._changed:
-            self._said[ref] = said
+            self._agent_states[ref] = state
             self.turn += 1
             self._changed.notify_all()
 
@@ -86,9 +86,9 @@ class ClusterCache:
         with self._changed:
             before = self.turn if turn is None else turn
             self._changed.wait_for(
-                lambda: self.turn != before or bool(self._trouble) or self._ended, timeout_seconds
+                lambda: self.turn != before or bool(self._errors) or self._ended, timeout_seconds
             )
-            self._complain()
+            self._raise_error()
             return self.turn
 
     def wake(self) -> None:
@@ -105,14 +105,14 @@ class ClusterCache:
         """
         with self._changed:
             if not self._changed.wait_for(
-                lambda: all(self._ready.values()) or bool(self._trouble), timeout_seconds
+                lambda: all(self._ready.values()) or bool(self._errors), timeout_seconds
             ):
                 raise BackendUnreachable("The cluster does not answer.")
-            self._complain()
+            self._raise_error()
             return self.turn
 
-    def _complain(self) -> None:
-        for error in self._trouble.values():
+    def _raise_error(self) -> None:
+        for error in self._errors.values():
             raise error
 
     # Who uses it
@@ -125,7 +125,7 @@ class ClusterCache:
                 return
             self._ended = False
         for kind in self._ready:
-            threading.Thread(target=self._keep, args=(kind,), name=f"watch {kind}", daemon=True).start()
+            threading.Thread(target=self._watch, args=(kind,), name=f"watch {kind}", daemon=True).start()
 
     def leave(self) -> bool:
         """Use it no more; return whether nobody does."""
@@ -143,7 +143,7 @@ class ClusterCache:
 
     # The watch
 
-    def _keep(self, kind: str) -> None:
+    def _watch(self, kind: str) -> None:
         version = ""
         pause = _PAUSE_SECONDS
         while not self._ended:
@@ -154,7 +154,7 @@ class ClusterCache:
                     version = listing.version
                 else:
                     with self._changed:
-                        self._trouble.pop(kind, None)
+                        self._errors.pop(kind, None)
                 version = self._follow(kind, version)
                 pause = _PAUSE_SECONDS
             except Expired:
@@ -162,7 +162,7 @@ class ClusterCache:
             except FabricError as error:
                 version = ""
                 with self._changed:
-                    self._trouble[kind] = error
+                    self._errors[kind] = error
                     self._changed.notify_all()
                 time.sleep(pause)
                 pause = min(pause * 2, _PAUSE_LONGEST_SECONDS)
@@ -193,7 +193,7 @@ class ClusterCache:
             for item in items:
                 self._put(kind, item)
             self._ready[kind] = True
-            self._trouble.pop(kind, None)
+            self._errors.pop(kind, None)
             self.turn += 1
             self._changed.notify_all()
 
@@ -223,9 +223,11 @@ class ClusterCache:
             return
         if kind == "Job":
             self._jobs.pop(key, None)
-            self._graves.pop(key, None)
-            self._said = {
-                ref: said for ref, said in self._said.items() if (ref.home, ref.job_id, ref.attempt) != key
+            self._ended_pods.pop(key, None)
+            self._agent_states = {
+                ref: state
+                for ref, state in self._agent_states.items()
+                if (ref.home, ref.job_id, ref.attempt) != key
             }
             return
         ref = ref_of(item)
@@ -236,7 +238,7 @@ class ClusterCache:
             if not pods:
                 self._pods.pop(key, None)
             if key in self._jobs and is_over(item):
-                self._graves.setdefault(key, {})[ref.learner] = item
+                self._ended_pods.setdefault(key, {})[ref.learner] = item
 
 
 _shared: dict[tuple[int, str], ClusterCache] = {}
@@ -253,11 +255,11 @@ def enter(cluster: Cluster, home: str) -> ClusterCache:
         return found
 
 
-def leave(sightings: ClusterCache) -> None:
+def leave(cache: ClusterCache) -> None:
     """Use it no more; the last one ends its watches."""
     with _sharing:
-        if sightings.leave():
-            for key in [key for key, one in _shared.items() if one is sightings]:
+        if cache.leave():
+            for key in [key for key, one in _shared.items() if one is cache]:
                 del _shared[key]
 
 

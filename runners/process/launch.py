@@ -14,15 +14,15 @@ from typing import Any
 from backends.contract.host import Host, Lock
 from runners.interface import LaunchPlan, LaunchProgress
 from runners.process.plan import AGENT
-from runners.shared.agents import Agent, bring_agent
-from runners.shared.code import bring_code
+from runners.shared.agents import Agent, upload_agent
+from runners.shared.code import upload_code
 from runners.shared.data_stores import folders_of
-from runners.shared.environment import gpus_seen, job_folders, marker, secrets_stem
+from runners.shared.environment import gpu_variables, job_folders, marker, secrets_stem
 from runners.shared.gpu_leases import Leased, choose_port, lease, lease_text
 from runners.shared.host_facts import HostFacts
 from runners.shared.interpreters import find_interpreter
 from runners.shared.launch_document import ref_of
-from runners.shared.startup import Begin, submitted_file
+from runners.shared.startup import AgentStarts, submitted_file
 from runners.shared.store_setup import refuse_stores, secrets_with, with_stores
 from runners.shared.virtualenvs import ensure, environment_of
 from workbench.errors import LaunchRefused, RunnerError, SlotsBusy
@@ -33,7 +33,7 @@ class ProcessLaunch:
     """One launch."""
 
     def __init__(
-        self, plan: LaunchPlan, host: Host, site: HostFacts, progress: LaunchProgress, asker: str
+        self, plan: LaunchPlan, host: Host, site: HostFacts, progress: LaunchProgress, subscriber: str
     ) -> None:
         self._plan = plan
         self._request = plan.request
@@ -41,11 +41,11 @@ class ProcessLaunch:
         self._site = site
         self._progress = progress
         self._job, self._attempt = job_folders(plan.request, site)
-        self._begin = Begin(plan, host, site, self._attempt, asker)
+        self._agent_starts = AgentStarts(plan, host, site, self._attempt, subscriber)
 
     def launch(self) -> None:
         """Launch what has not begun."""
-        waiting = self._begin.not_begun()
+        waiting = self._agent_starts.pending()
         if not waiting:
             return
         self._refuse()
@@ -59,13 +59,13 @@ class ProcessLaunch:
             leased.release()
             for lock in held:
                 lock.release()
-        self._begin.await_begin(waiting)
+        self._agent_starts.await_begun(waiting)
 
     def _refuse(self) -> None:
         """Refuse what cannot work however often it is tried."""
         spec = self._request.spec
-        if lacks := not_built(spec):
-            raise LaunchRefused(f"{lacks[0][0].upper()}{lacks[0][1:]}.", code="C104")
+        if reasons := not_built(spec):
+            raise LaunchRefused(f"{reasons[0][0].upper()}{reasons[0][1:]}.", code="C104")
         agent_kind = self._plan.learners[0].native["agent"]
         refuse_stores(self._request, self._host, self._site, runner="process", agent_kind=agent_kind)
         if missing := [name for name in spec.secrets if name not in self._request.secrets]:
@@ -85,8 +85,8 @@ class ProcessLaunch:
         self._host.call("make_folders", paths=[*(str(path) for path in folders), *stores])
         # FfDL's scripts meet at this file.
         self._host.call("touch", paths=[str(attempt.job_state / self._request.attempt.job_id)])
-        agent = bring_agent(self._host, self._site, self._plan.learners[0].native["agent"])
-        archive = bring_code(self._host, self._site, self._request, self._progress)
+        agent = upload_agent(self._host, self._site, self._plan.learners[0].native["agent"])
+        archive = upload_code(self._host, self._site, self._request, self._progress)
         for learner in waiting:
             self._host.call("unpack", archive=archive, folder=str(attempt.model(learner)))
         self._bring_environment()
@@ -113,7 +113,7 @@ class ProcessLaunch:
             if len(waiting) == len(self._plan.learners):
                 raise
             # All learners have their slots, or none has.
-            self._begin.stop_others(waiting)
+            self._agent_starts.stop_others(waiting)
             raise RunnerError(
                 f"The launch was cut off, and meanwhile others took what it still needs: {busy.message}"
             ) from busy
@@ -121,8 +121,8 @@ class ProcessLaunch:
     def _port(self, waiting: Sequence[int], held: list[Lock]) -> int:
         if len(waiting) < len(self._plan.learners):
             begun = next(one.learner for one in self._plan.learners if one.learner not in waiting)
-            told = self._host.call("read_object", path=str(self._attempt.learner(begun).launch))
-            return int(told["env"]["MASTER_PORT"])
+            document = self._host.call("read_object", path=str(self._attempt.learner(begun).launch))
+            return int(document["env"]["MASTER_PORT"])
         return choose_port(self._host, self._site, lease_text(self._request, 0), held)
 
     # The start
@@ -172,7 +172,7 @@ class ProcessLaunch:
         document = {**planned, "secrets_file": secrets_file, "slots": list(slots)}
         if planned["cpus"] is not None:
             document["cpus"] = self._choose_cpus(learner)
-        environment = {**planned["env"], **gpus_seen(slots), "MASTER_PORT": str(port)}
+        environment = {**planned["env"], **gpu_variables(slots), "MASTER_PORT": str(port)}
         environment["PYTHONPATH"] = environment["PYTHONPATH"].replace(AGENT, agent.importable)
         document["env"] = environment
         document["guard"] = agent.argv(self._attempt.learner(learner))

@@ -13,7 +13,7 @@ from backends.contract.host import Host
 from runners.interface import AttemptRef, LearnerRef, LearnerStatus, Observation
 from runners.shared.environment import marker
 from runners.shared.host_facts import HostFacts
-from runners.shared.learner_status import seen_of
+from runners.shared.learner_status import status_of
 from workbench.errors import FabricError
 from workbench.job import LearnerPhase, Reason
 from workbench.learner.host.learners import is_dead, is_over
@@ -54,7 +54,7 @@ class WatchedLearner:
     fingerprint: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """As the place told them last."""
-    seen: LearnerStatus | None = None
+    status: LearnerStatus | None = None
     takeovers: int = 0
     """How often another agent was sent to it, since its own was killed."""
     patience_until: float = NEVER
@@ -70,9 +70,9 @@ class WatchedLearner:
 class ProcessObservations:
     """What one runner has observed. Used from one thread; :meth:`interrupt` may come from any."""
 
-    def __init__(self, host: Host, asker: str) -> None:
+    def __init__(self, host: Host, subscriber: str) -> None:
         self._host = host
-        self._asker = asker
+        self._subscriber = subscriber
         self._attempts: frozenset[AttemptRef] | None = None
         self._watched: dict[str, WatchedLearner] = {}
 
@@ -86,37 +86,41 @@ class ProcessObservations:
         self._attempts = frozenset(attempts)
         if not whole:
             return Observation(tuple(changed), False)
-        return Observation(tuple(one.seen for one in self._watched.values() if one.seen is not None), True)
+        return Observation(
+            tuple(one.status for one in self._watched.values() if one.status is not None), True
+        )
 
     def interrupt(self) -> None:
         """Make a call that waits, or the next one, return early."""
         with contextlib.suppress(FabricError):  # a place that is lost makes it return by itself
-            self._host.call("interrupt", asker=self._asker)
+            self._host.call("interrupt", asker=self._subscriber)
 
     def _watch(self, attempts: Sequence[AttemptRef], site: HostFacts) -> None:
-        wanted = {}
+        refs_by_path = {}
         for attempt in attempts:
             folder = site.home.job(attempt.job_id).attempt(attempt.attempt)
             for number in range(1, attempt.learners + 1):
                 ref = LearnerRef(attempt.home, attempt.job_id, attempt.attempt, number)
-                wanted[str(folder.learner(number).path)] = ref
-        self._watched = {path: self._watched.get(path, WatchedLearner(ref)) for path, ref in wanted.items()}
+                refs_by_path[str(folder.learner(number).path)] = ref
+        self._watched = {
+            path: self._watched.get(path, WatchedLearner(ref)) for path, ref in refs_by_path.items()
+        }
 
     def _ask(self, site: HostFacts, timeout_seconds: float) -> list[LearnerStatus]:
         known = {path: one.fingerprint for path, one in self._watched.items()}
         now = time.monotonic()
         until = min((one.patience_until for one in self._watched.values()), default=NEVER)
         timeout = max(0.0, min(timeout_seconds, until - now))
-        answer = self._host.call("observe", asker=self._asker, known=known, timeout_seconds=timeout)
+        answer = self._host.call("observe", asker=self._subscriber, known=known, timeout_seconds=timeout)
         for path, facts in answer["learners"].items():
             self._watched[path].news(facts)
         changed = []
         for path, one in self._watched.items():
             if path in answer["learners"] or one.patience_until <= time.monotonic():
-                seen = self._judge(path, one, answer["boot_id"], site)
-                if seen is not None and seen != one.seen:
-                    one.seen = seen
-                    changed.append(seen)
+                status = self._judge(path, one, answer["boot_id"], site)
+                if status is not None and status != one.status:
+                    one.status = status
+                    changed.append(status)
         return changed
 
     def _judge(self, path: str, one: WatchedLearner, boot_id: str, site: HostFacts) -> LearnerStatus | None:
@@ -125,9 +129,9 @@ class ProcessObservations:
         if is_over(facts):
             self._forget_secrets(facts)
         if not is_dead(facts):
-            return seen_of(one.ref, facts, site.hostname)
+            return status_of(one.ref, facts, site.hostname)
         if self._may_be_taken_over(one, boot_id) and self._take_over(path, one, site):
-            return seen_of(one.ref, facts, site.hostname)
+            return status_of(one.ref, facts, site.hostname)
         one.patience_until = NEVER
         self._host.call("end_marked", marker=marker(one.ref), grace_seconds=0.0)
         self._forget_secrets(facts)

@@ -32,9 +32,9 @@ def warnings_of(request: LaunchRequest, site: HostFacts) -> Iterator[str]:
     yield from not_built(request.spec)
     yield from refusals(request, runner="process", agent_kind="python" if site.python else "sh")
     texts = list(_texts(request))
-    if places := [name for name, text in texts if _JOB_FOLDER.search(text)]:
+    if mentions := [name for name, text in texts if _JOB_FOLDER.search(text)]:
         yield (
-            f"{_named(places)} names the folder /job, which a process job does not have: "
+            f"{_named(mentions)} names the folder /job, which a process job does not have: "
             "use $JOB_STATE_DIR, $MODEL_DIR or $LOG_DIR"
         )
     peers = [name for name, text in texts if _PEER_NAMES in text]

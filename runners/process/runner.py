@@ -28,7 +28,7 @@ from runners.interface import (
     StopRequest,
 )
 from runners.shared.environment import marker, secrets_stem
-from runners.shared.host_facts import HostFacts, look_at
+from runners.shared.host_facts import HostFacts, read_host_facts
 from workbench.errors import FabricError, RunnerError
 from workbench.learner.host.learners import is_over
 from workbench.paths import AttemptFolder, JobFolder, LearnerFolder
@@ -41,7 +41,7 @@ class ProcessExec:
     """One command; it has begun when this is made, and has our own standard streams."""
 
     def __init__(self, launch: Mapping[str, Any], marker: str, argv: Sequence[str]) -> None:
-        environment = environment_beside(launch, marker)
+        environment = exec_environment(launch, marker)
         try:
             self._process = subprocess.Popen(list(argv), cwd=str(launch["cwd"]), env=environment)
         except OSError as error:
@@ -57,7 +57,7 @@ class ProcessExec:
         return 128 - code if code < 0 else code
 
 
-def environment_beside(launch: Mapping[str, Any], marker: str) -> dict[str, str]:
+def exec_environment(launch: Mapping[str, Any], marker: str) -> dict[str, str]:
     """Return the environment of a command beside a learner: the learner's own, with our terminal's type."""
     environment = {str(name): str(value) for name, value in (launch.get("env") or {}).items()}
     if "TERM" in os.environ:
@@ -88,12 +88,12 @@ class ProcessRunner(Runner):
         if not isinstance(connection, Host):
             raise RunnerError("The runner 'process' needs a host, and this backend is a cluster.")
         self._host = connection
-        self._looking = threading.Lock()
-        self._looked: HostFacts | None = None
-        self._asker = uuid.uuid4().hex
+        self._facts_lock = threading.Lock()
+        self._facts: HostFacts | None = None
+        self._subscriber = uuid.uuid4().hex
         from runners.process.observe import ProcessObservations
 
-        self._observing = ProcessObservations(connection, self._asker)
+        self._observing = ProcessObservations(connection, self._subscriber)
 
     def plan(self, request: LaunchRequest) -> LaunchPlan:
         """Say exactly what would be sent."""
@@ -107,7 +107,7 @@ class ProcessRunner(Runner):
         """Bring what learners need, lease all slots or none, and start them; what has begun is left alone."""
         from runners.process.launch import ProcessLaunch
 
-        ProcessLaunch(plan, self._host, self._site(), progress, f"{self._asker}-launch").launch()
+        ProcessLaunch(plan, self._host, self._site(), progress, f"{self._subscriber}-launch").launch()
 
     def observe(self, attempts: Sequence[AttemptRef], *, timeout_seconds: float) -> Observation:
         """Say how these attempts' learners are, when something has changed."""
@@ -121,8 +121,8 @@ class ProcessRunner(Runner):
         """Read a learner's output, index and records from these offsets on."""
         folder = self._learner(learner)
         paths = {"output": folder.output, "index": folder.index, "records": folder.records}
-        wanted = {str(paths[name]): offset for name, offset in offsets.items()}
-        chunks = self._host.read(wanted, limit_bytes=JOURNAL_BYTES)
+        offsets_by_path = {str(paths[name]): offset for name, offset in offsets.items()}
+        chunks = self._host.read(offsets_by_path, limit_bytes=JOURNAL_BYTES)
         return {name: chunks[str(paths[name])] for name in offsets if str(paths[name]) in chunks}
 
     @property
@@ -142,20 +142,20 @@ class ProcessRunner(Runner):
         offsets = {folder: known[ref] for folder, ref in refs.items()}
 
         take = None if early is None else lambda folder, *some: early(refs[folder], *some)
-        news = self._host.follow(self._asker, offsets, timeout_seconds=timeout_seconds, early=take)
+        news = self._host.follow(self._subscriber, offsets, timeout_seconds=timeout_seconds, early=take)
         return {refs[folder]: parts for folder, parts in news.items() if folder in refs}
 
     def interrupt_follow(self) -> None:
         """Make a blocked follow, or the next one, return early."""
         with contextlib.suppress(FabricError):  # a place that is lost makes it return by itself
-            self._host.call("interrupt_follow", asker=self._asker)
+            self._host.call("interrupt_follow", asker=self._subscriber)
 
     def download(self, attempt: AttemptRef, job: JobFolder) -> None:
         """Copy what an attempt made into the job's folder here."""
         from runners.shared.download import download_attempt
 
-        there = self._site().home.job(attempt.job_id)
-        download_attempt(self._host, there, job, attempt.attempt, contained=self.contained)
+        source = self._site().home.job(attempt.job_id)
+        download_attempt(self._host, source, job, attempt.attempt, contained=self.contained)
 
     def download_folder(self, folder: str, target: Path) -> None:
         """Copy a folder of the place into one here."""
@@ -177,8 +177,8 @@ class ProcessRunner(Runner):
         for number in range(1, attempt.learners + 1):
             folder = self._folder(attempt).learner(number)
             facts = self._host.call("learner", folder=str(folder.path))
-            asked = self._host.call("read_object", path=str(folder.stop)) or {}
-            if facts["launched"] and not is_over(facts) and asked.get("kind") not in ("kill", request.kind):
+            current = self._host.call("read_object", path=str(folder.stop)) or {}
+            if facts["launched"] and not is_over(facts) and current.get("kind") not in ("kill", request.kind):
                 self._host.call("ask_to_stop", folder=str(folder.path), request=document)
 
     def remove(self, attempt: AttemptRef) -> None:
@@ -207,7 +207,7 @@ class ProcessRunner(Runner):
             return ProcessExec(launch, marker(learner), argv)
         from runners.shared.attach import JoinedExec
 
-        environment = environment_beside(launch, marker(learner))
+        environment = exec_environment(launch, marker(learner))
         stream = self._host.exec(argv, env=environment, cwd=str(launch["cwd"]), terminal=terminal)
         if stream is None:
             raise RunnerError(
@@ -217,31 +217,31 @@ class ProcessRunner(Runner):
 
     def files(self, learner: LearnerRef, path: str) -> Sequence[FileEntry]:
         """List what is at a path of a learner, and below it."""
-        from runners.shared.job_files import JobFiles, folders_of, spot_of
+        from runners.shared.job_files import JobFiles, folders_of, job_path_of
 
         folders = folders_of(learner, self._site())
-        return JobFiles(self._host, folders).listed(spot_of(path, folders))
+        return JobFiles(self._host, folders).list_files(job_path_of(path, folders))
 
     def fetch(self, learner: LearnerRef, path: str, receive: Callable[[BinaryIO], None]) -> None:
         """Have what is at a path sent as one tar stream."""
-        from runners.shared.job_files import JobFiles, folders_of, spot_of
+        from runners.shared.job_files import JobFiles, folders_of, job_path_of
 
         folders = folders_of(learner, self._site())
-        JobFiles(self._host, folders).fetch(spot_of(path, folders), receive)
+        JobFiles(self._host, folders).fetch(job_path_of(path, folders), receive)
 
     def put(self, learner: LearnerRef, path: str, stream: BinaryIO, *, mode: int = 0o644) -> None:
         """Write one file at a path of a learner."""
-        from runners.shared.job_files import JobFiles, folders_of, spot_of
+        from runners.shared.job_files import JobFiles, folders_of, job_path_of
 
         folders = folders_of(learner, self._site())
-        JobFiles(self._host, folders).put(spot_of(path, folders), stream, mode)
+        JobFiles(self._host, folders).put(job_path_of(path, folders), stream, mode)
 
     def close(self) -> None:
         """Give back what the place keeps for this runner."""
         with contextlib.suppress(FabricError):  # a place that is lost keeps nothing
-            for asker in (self._asker, f"{self._asker}-launch"):
-                self._host.call("forget", asker=asker)
-            self._host.call("forget_follow", asker=self._asker)
+            for subscriber in (self._subscriber, f"{self._subscriber}-launch"):
+                self._host.call("forget", asker=subscriber)
+            self._host.call("forget_follow", asker=self._subscriber)
 
     def leftovers(self) -> Iterator[LearnerRef]:
         """Name every learner that has processes at the place, of all homes."""
@@ -265,10 +265,10 @@ class ProcessRunner(Runner):
         return environment_of(request, found, site, self._host).interpreter
 
     def _site(self) -> HostFacts:
-        with self._looking:
-            if self._looked is None:
-                self._looked = look_at(self._host, self.home_uuid)
-            return self._looked
+        with self._facts_lock:
+            if self._facts is None:
+                self._facts = read_host_facts(self._host, self.home_uuid)
+            return self._facts
 
     def _folder(self, attempt: AttemptRef) -> AttemptFolder:
         return self._site().home.job(attempt.job_id).attempt(attempt.attempt)

@@ -124,7 +124,7 @@ def agent_kind(site: HostFacts) -> AgentKind:
     return "sh" if not site.python or os.environ.get(FORCED) == "sh" else "python"
 
 
-def bring_agent(host: Host, site: HostFacts, kind: AgentKind) -> Agent:
+def upload_agent(host: Host, site: HostFacts, kind: AgentKind) -> Agent:
     """Put an agent at the place, by the name of its content, unless it is there."""
     return _bring_python(host, site) if kind == "python" else _bring_sh(host, site)
 

@@ -28,7 +28,7 @@ class JoinedExec:
     def __init__(self, stream: HostStream, *, terminal: bool) -> None:
         self._stream = stream
         self._terminal = terminal
-        self._trouble: FabricError | None = None
+        self._error: FabricError | None = None
 
     def wait(self) -> int:
         """Carry input and output until the command has ended; return its exit code.
@@ -36,29 +36,29 @@ class JoinedExec:
         Raises:
             BackendUnreachable: the place was lost meanwhile.
         """
-        told, tell = os.pipe()
-        reader = threading.Thread(target=self._show, args=(tell,), name="output", daemon=True)
+        events, notify = os.pipe()
+        reader = threading.Thread(target=self._show, args=(notify,), name="output", daemon=True)
         try:
-            with _raw(self._terminal), self._resized(tell):
+            with _raw(self._terminal), self._resized(notify):
                 reader.start()
-                self._carry(told)
+                self._carry(events)
             reader.join()
         finally:
             self._stream.close()
-            os.close(told)
-            os.close(tell)
-        if self._trouble is not None:
-            raise self._trouble
+            os.close(events)
+            os.close(notify)
+        if self._error is not None:
+            raise self._error
         return self._stream.wait()
 
-    def _carry(self, told: int) -> None:
+    def _carry(self, events: int) -> None:
         """Pass input on until the command has ended."""
-        sources = [told, 0]
+        sources = [events, 0]
         while True:
             ready, _, _ = select.select(sources, (), ())
-            if told in ready:
-                words = os.read(told, _CHUNK_BYTES)
-                if _ENDED in words:
+            if events in ready:
+                event = os.read(events, _CHUNK_BYTES)
+                if _ENDED in event:
                     return
                 self._tell_size()
             if 0 in ready:
@@ -71,27 +71,27 @@ class JoinedExec:
                 if not data:
                     sources.remove(0)
 
-    def _show(self, tell: int) -> None:
+    def _show(self, notify: int) -> None:
         try:
             while (part := self._stream.read()) is not None:
                 number, data = part
                 while data:
                     data = data[os.write(number, data) :]
         except FabricError as error:
-            self._trouble = error
+            self._error = error
         except OSError:
             self._stream.close()  # nobody reads our output any more
         finally:
-            os.write(tell, _ENDED)
+            os.write(notify, _ENDED)
 
     @contextlib.contextmanager
-    def _resized(self, tell: int) -> Iterator[None]:
+    def _resized(self, notify: int) -> Iterator[None]:
         """Say how large the terminal is, now and whenever that changes: not in the signal's handler itself."""
         if not self._terminal:
             yield
             return
-        before = signal.signal(signal.SIGWINCH, lambda *_: os.write(tell, _RESIZED) and None)
-        os.write(tell, _RESIZED)
+        before = signal.signal(signal.SIGWINCH, lambda *_: os.write(notify, _RESIZED) and None)
+        os.write(notify, _RESIZED)
         try:
             yield
         finally:

@@ -13,11 +13,11 @@ from backends.contract.host import Host
 from runners.interface import LaunchProgress, LaunchRequest
 from runners.shared.host_facts import HostFacts
 
-TOLD_FROM_BYTES: Final = 2_000_000
-TELL_SECONDS: Final = 0.5
+PROGRESS_MIN_BYTES: Final = 2_000_000
+PROGRESS_SECONDS: Final = 0.5
 
 
-def bring_code(
+def upload_code(
     host: Host, site: HostFacts, request: LaunchRequest, progress: LaunchProgress | None = None
 ) -> str:
     """Return where a job's snapshot lies at the place, put there if need be; empty for a job without code."""
@@ -32,19 +32,19 @@ def bring_code(
     with translated(), source.open("rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         stream.seek(0)
-        told = cast(BinaryIO, _Told(stream, source.stat().st_size, progress))
-        host.put(told, str(path), sha256=sha256)
+        reader = cast(BinaryIO, _ProgressReader(stream, source.stat().st_size, progress))
+        host.put(reader, str(path), sha256=sha256)
     return str(path)
 
 
-class _Told(io.RawIOBase):
+class _ProgressReader(io.RawIOBase):
     """A file that tells how much of it has been read, now and then."""
 
     def __init__(self, stream: BinaryIO, size: int, progress: LaunchProgress | None) -> None:
         self._stream = stream
         self._size = size
-        self._progress = progress if size > TOLD_FROM_BYTES else None
-        self._said_at = time.monotonic()
+        self._progress = progress if size > PROGRESS_MIN_BYTES else None
+        self._reported_at = time.monotonic()
 
     def readable(self) -> bool:
         return True
@@ -60,8 +60,8 @@ class _Told(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         data = self._stream.read(size)
-        if self._progress is not None and time.monotonic() > self._said_at + TELL_SECONDS:
-            self._said_at = time.monotonic()
+        if self._progress is not None and time.monotonic() > self._reported_at + PROGRESS_SECONDS:
+            self._reported_at = time.monotonic()
             done, whole = self._stream.tell() / 1e6, self._size / 1e6
             self._progress(f"brings the code: {done:.0f} of {whole:.0f} MB", stage="preparing")
         return data

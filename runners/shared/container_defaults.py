@@ -14,8 +14,8 @@ from workbench.spec import Framework
 def image_of(request: LaunchRequest) -> str:
     """Return the whole reference of a job's image, its registry included; one that is built is named by its content."""
     if request.spec.build:
-        told = [request.code_hash, asdict(request.spec.build)]
-        content = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        content_key = [request.code_hash, asdict(request.spec.build)]
+        content = hashlib.sha256(json.dumps(content_key, sort_keys=True).encode()).hexdigest()
         return f"{BUILT}:{content[:32] if request.code_hash else 'of-the-code'}"
     return reference_of(request.spec.framework)
 

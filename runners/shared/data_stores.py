@@ -95,16 +95,16 @@ def results_store(request: LaunchRequest) -> JobDataStore | None:
 
 def variables_of(request: LaunchRequest, site: HostFacts) -> dict[str, str]:
     """Return what stores change of the variables that a process sees."""
-    told: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for data in data_of(request):
-        told |= dict.fromkeys(data.variables, data.store.data_path if data.store.is_folder else CHOSEN)
+        variables |= dict.fromkeys(data.variables, data.store.data_path if data.store.is_folder else CHOSEN)
     if results := results_of(request, site):
-        told |= {
+        variables |= {
             "RESULT_DIR": results.result_dir,
             "RESULT_BUCKET_DIR": results.bucket_dir,
             "CHECKPOINT_DIR": results.checkpoint_dir,
         }
-    return told
+    return variables
 
 
 def folders_of(request: LaunchRequest, site: HostFacts) -> list[str]:
@@ -133,7 +133,7 @@ def stores_document(
     origin = request.recorded.get("from")
     if not fetch and results is None and not origin:
         return None
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "rclone": CHOSEN,
         "cache": str(site.home.data),
         "cache_bytes": request.recorded.get("data_cache_bytes"),
@@ -146,7 +146,7 @@ def stores_document(
     }
     if results is not None:
         keep = request.spec.checkpoints
-        told |= {
+        document |= {
             "results": {
                 "id": results.store.id,
                 "remote": remote_name(results.store.id),
@@ -166,7 +166,7 @@ def stores_document(
             "inside": {},
             "about": about(request),
         }
-    return told
+    return document
 
 
 def about(request: LaunchRequest) -> dict[str, Any]:

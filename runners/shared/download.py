@@ -54,7 +54,7 @@ def download_attempt(
     try:
         for source, within, target in triples:
             download_folder(host, str(source), target, within=str(within) if contained else "")
-        _bring_small_files(host, there.attempt(attempt).path, here.attempt(attempt).path)
+        _download_small_files(host, there.attempt(attempt).path, here.attempt(attempt).path)
     except OSError as error:
         raise CannotWrite(f"the job's files cannot be copied back: {error.strerror or error}") from error
 
@@ -66,19 +66,19 @@ def download_folder(host: Host, source: str, target: Path, *, within: str = "") 
     """
     for _ in range(ROUNDS):
         listed = host.call("list_tree", folder=source, within=within)
-        entries = {path: _Entry(*told) for path, told in listed.items()}
+        entries = {path: _Entry(*fields) for path, fields in listed.items()}
         _make_folders(target, entries)
         missing = [path for path, entry in entries.items() if not _is_here(target, path, entry)]
         if missing:
-            wanted = {path: entries[path] for path in missing}
-            host.fetch(source, missing, _Receiver(target, wanted).receive, within=within)
+            missing_entries = {path: entries[path] for path in missing}
+            host.fetch(source, missing, _Receiver(target, missing_entries).receive, within=within)
         _make_links(target, entries)
         if not missing:
             return
     raise BackendError(f"files in {source} keep changing, or cannot be copied back: {missing[0]}")
 
 
-def _bring_small_files(host: Host, source: Path, target: Path) -> None:
+def _download_small_files(host: Host, source: Path, target: Path) -> None:
     present = set(host.call("children", folder=str(source)))
     for name in SMALL_FILES:
         if name in present:
@@ -110,18 +110,18 @@ class _Receiver:
         path = inside(self.target, name)
         _clear_way(self.target, path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, beside = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 shutil.copyfileobj(content, file, COPY_BYTES)
-            Path(beside).chmod(entry.mode | 0o600)
+            Path(temporary).chmod(entry.mode | 0o600)
             if entry.size >= 0:
-                os.utime(beside, ns=(entry.modified_ns, entry.modified_ns))
+                os.utime(temporary, ns=(entry.modified_ns, entry.modified_ns))
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
-            Path(beside).rename(path)
+            Path(temporary).rename(path)
         except BaseException:
-            Path(beside).unlink(missing_ok=True)
+            Path(temporary).unlink(missing_ok=True)
             raise
 
 
@@ -159,12 +159,12 @@ def _make_folders(target: Path, entries: Mapping[str, _Entry]) -> None:
 
 def _make_links(target: Path, entries: Mapping[str, _Entry]) -> None:
     """Make the links that stay within the folder; others would mean something else here."""
-    wanted = {name: entries[name].target for name in _of_kind(entries, "link")}
-    there = _links_here(target) if wanted else {}
+    links = {name: entries[name].target for name in _of_kind(entries, "link")}
+    existing = _links_here(target) if links else {}
     for name in sorted(
-        safe_links(wanted, {path: says for path, says in there.items() if path not in wanted})
+        safe_links(links, {path: link_target for path, link_target in existing.items() if path not in links})
     ):
-        path, leads_to = inside(target, name), wanted[name]
+        path, leads_to = inside(target, name), links[name]
         _clear_way(target, path)
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_symlink() and str(path.readlink()) == leads_to:

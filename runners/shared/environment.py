@@ -33,19 +33,19 @@ def learner_environment(
         agent: the archive that ``from workbench.learner import report`` finds; empty without one.
     """
     spec = request.spec
-    told = {"PYTHONUNBUFFERED": "1", **base, **spec.env}
+    variables = {"PYTHONUNBUFFERED": "1", **base, **spec.env}
     if spec.seed is not None:
-        told["FABRIC_SEED"] = str(spec.seed)
-        told.setdefault("PYTHONHASHSEED", str(spec.seed % SEED_MAX))
+        variables["FABRIC_SEED"] = str(spec.seed)
+        variables.setdefault("PYTHONHASHSEED", str(spec.seed % SEED_MAX))
     for name, value in spec.params.items():
-        told[param_variable(name)] = param_text(value)
-    told["FABRIC_PARAMS"] = json.dumps(dict(spec.params))
+        variables[param_variable(name)] = param_text(value)
+    variables["FABRIC_PARAMS"] = json.dumps(dict(spec.params))
     promised = promises(request, learner, site)
-    told |= promised
-    told["PYTHONPATH"] = ":".join(
+    variables |= promised
+    variables["PYTHONPATH"] = ":".join(
         part for part in (promised["MODEL_DIR"], spec.env.get("PYTHONPATH", ""), agent) if part
     )
-    return told
+    return variables
 
 
 def promises(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str, str]:
@@ -80,7 +80,7 @@ def promises(request: LaunchRequest, learner: int, site: HostFacts) -> dict[str,
     }
 
 
-def gpus_seen(uuids: tuple[str, ...]) -> dict[str, str]:
+def gpu_variables(uuids: tuple[str, ...]) -> dict[str, str]:
     """Return the variables that show a learner its GPUs, and no other."""
     return dict.fromkeys(NO_GPU, ",".join(uuids)) if uuids else dict(NO_GPU)
 

@@ -18,7 +18,7 @@ from workbench.errors import LaunchRefused, NotAllowed, RunnerError, SlotsBusy, 
 TRIES: Final = 3
 """How often slots are chosen anew when somebody else was quicker."""
 
-LETTING_GO_SECONDS: Final = 0.2
+RELEASE_SECONDS: Final = 0.2
 """How long an agent that has recorded its learner's end may still hold its slots."""
 
 _PAUSE_SECONDS: Final = 0.02
@@ -65,7 +65,7 @@ def lease(request: LaunchRequest, learners: Sequence[int], host: Host, site: Hos
 
 
 def _choose_patiently(count: int, request: LaunchRequest, host: Host, site: HostFacts) -> list[Slot]:
-    until = time.monotonic() + LETTING_GO_SECONDS
+    until = time.monotonic() + RELEASE_SECONDS
     while True:
         found = host.call("inventory", leases_folder=site.leases)
         slots = [Slot(**slot) for slot in found["slots"]]
@@ -94,27 +94,27 @@ def choose(
     if count > len(free):
         busy = ", ".join(_whose(slot) for slot in slots if not slot.free)
         raise SlotsBusy(f"waits for {count} of {_count(len(usable))}: {busy}")
-    wanted = request.spec.gpu_type
-    return sorted(free, key=lambda slot: (not is_of_type(slot.model, wanted), slot.index))[:count]
+    gpu_type = request.spec.gpu_type
+    return sorted(free, key=lambda slot: (not is_of_type(slot.model, gpu_type), slot.index))[:count]
 
 
-def is_of_type(model: str, wanted: str) -> bool:
+def is_of_type(model: str, gpu_type: str) -> bool:
     """Say whether a model is of a manifest's type: ``Tesla V100-SXM2`` of ``nvidia-TeslaV100``."""
-    plain = _plain(wanted)
+    plain = _plain(gpu_type)
     return not plain or plain in _plain(model)
 
 
 def lease_text(request: LaunchRequest, pid: int) -> str:
     """Return what is written into a lease, for others to read."""
     attempt = request.attempt
-    said = {
+    document = {
         "owner": request.owner,
         "job": attempt.job_id,
         "attempt": attempt.attempt,
         "home": attempt.home,
         "pid": pid,
     }
-    return json.dumps(said)
+    return json.dumps(document)
 
 
 def _refuse(

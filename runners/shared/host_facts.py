@@ -39,7 +39,7 @@ class HostFacts:
         return "this machine" if self.here else self.hostname
 
 
-def look_at(host: Host, home_uuid: str) -> HostFacts:
+def read_host_facts(host: Host, home_uuid: str) -> HostFacts:
     """Look at a place."""
     found = host.call("survey")
     return HostFacts(

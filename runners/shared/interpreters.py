@@ -44,12 +44,12 @@ def passed_environment(recorded: Mapping[str, Any], site: HostFacts) -> dict[str
 
     Proxies pass everywhere; nothing else of this machine leaks to another one.
     """
-    told = {str(name): str(value) for name, value in (recorded.get("environment") or {}).items()}
+    submitted = {str(name): str(value) for name, value in (recorded.get("environment") or {}).items()}
     if site.here:
-        passes = {name: value for name, value in told.items() if _passes(name)}
+        passes = {name: value for name, value in submitted.items() if _passes(name)}
         base = site.environment if "PATH" not in passes else {}
         return {**_only_kept(base), **passes}
-    proxies = {name: value for name, value in told.items() if name.lower().endswith(_PROXIES)}
+    proxies = {name: value for name, value in submitted.items() if name.lower().endswith(_PROXIES)}
     return {**_only_kept(site.environment, site.changed), **proxies}
 
 
@@ -60,14 +60,14 @@ def find_interpreter(request: LaunchRequest, site: HostFacts, host: Host) -> Int
         LaunchRefused: it is not there.
     """
     environment = passed_environment(request.recorded, site)
-    told = request.spec.python
-    if told.startswith("conda:"):
-        return _conda(told.removeprefix("conda:"), environment, site, host)
-    if told == "PATH":
+    setting = request.spec.python
+    if setting.startswith("conda:"):
+        return _conda(setting.removeprefix("conda:"), environment, site, host)
+    if setting == "PATH":
         return Interpreter("", _without_active(environment))
-    if told in ("current", "requirements"):
+    if setting in ("current", "requirements"):
         return _current(str(request.recorded.get("python") or ""), environment, site, host)
-    python = told if told.startswith("/") else str(Path(told).expanduser())
+    python = setting if setting.startswith("/") else str(Path(setting).expanduser())
     return _by_path(python, _without_active(environment), site, host)
 
 

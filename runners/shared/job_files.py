@@ -31,7 +31,7 @@ class JobRoot:
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class JobPath:
     """Where something of a job is."""
 
     root: str
@@ -40,7 +40,7 @@ class Spot:
     """Relative to it; empty for the folder itself."""
 
 
-def split(path: str, roots: Mapping[str, str]) -> Spot | None:
+def split(path: str, roots: Mapping[str, str]) -> JobPath | None:
     """Say what a path means; None for an absolute one that is outside of all these folders.
 
     Args:
@@ -56,11 +56,11 @@ def split(path: str, roots: Mapping[str, str]) -> Spot | None:
         for name, folder in sorted(roots.items(), key=lambda item: -len(item[1])):
             if whole.is_relative_to(folder):
                 rest = str(whole.relative_to(folder))
-                return Spot(name, "" if rest == "." else rest)
+                return JobPath(name, "" if rest == "." else rest)
         return None
     if path.startswith("./") or not parts or parts[0] not in ROOTS:
-        return Spot(WORKING, "/".join(parts))
-    return Spot(parts[0], "/".join(parts[1:]))
+        return JobPath(WORKING, "/".join(parts))
+    return JobPath(parts[0], "/".join(parts[1:]))
 
 
 def folders_of(learner: LearnerRef, site: HostFacts) -> dict[str, JobRoot]:
@@ -94,74 +94,76 @@ class JobFiles:
         self._host = host
         self._folders = folders
 
-    def listed(self, spot: Spot) -> Sequence[FileEntry]:
+    def list_files(self, job_path: JobPath) -> Sequence[FileEntry]:
         """List what is at a spot and below it."""
-        found = self._locate(spot)
+        found = self._locate(job_path)
         if not found:
             return ()
         itself = _entry("", found[1:])
         if itself.kind == "file":
             return (itself,)
-        tree = self._tree(spot, found[0])
+        tree = self._tree(job_path, found[0])
         return (itself, *(_entry(path, tree[path]) for path in sorted(tree)))
 
-    def fetch(self, spot: Spot, receive: Callable[[BinaryIO], None]) -> None:
+    def fetch(self, job_path: JobPath, receive: Callable[[BinaryIO], None]) -> None:
         """Have what is at a spot sent as one tar stream.
 
         Raises:
             InputMissing: there is nothing.
         """
-        found = self._locate(spot)
+        found = self._locate(job_path)
         if not found:
-            raise InputMissing(f"there is no {spot.root}/{spot.path}".rstrip("/"))
-        where, within = PurePosixPath(found[0]), self._folders[spot.root].within
+            raise InputMissing(f"there is no {job_path.root}/{job_path.path}".rstrip("/"))
+        path, within = PurePosixPath(found[0]), self._folders[job_path.root].within
         if found[1] == "file":
-            self._host.fetch(str(where.parent), [where.name], receive, within=within)
+            self._host.fetch(str(path.parent), [path.name], receive, within=within)
         else:
-            self._host.fetch(str(where), sorted(self._tree(spot, str(where))), receive, within=within)
+            self._host.fetch(str(path), sorted(self._tree(job_path, str(path))), receive, within=within)
 
-    def put(self, spot: Spot, stream: BinaryIO, mode: int, *, shared: bool = False) -> None:
+    def put(self, job_path: JobPath, stream: BinaryIO, mode: int, *, shared: bool = False) -> None:
         """Write a file; where it is ``shared`` whoever a container runs as may change and reach it.
 
         Raises:
             NotAllowed: nothing is written there.
             UsageError: a folder is there.
         """
-        if spot.root in _READ_ONLY:
+        if job_path.root in _READ_ONLY:
             raise NotAllowed(
-                f"{spot.root} is not written to: other jobs may share it",
+                f"{job_path.root} is not written to: other jobs may share it",
                 hint="put the file into results, checkpoints or the working folder",
             )
-        found = self._locate(spot)
-        if not spot.path or (found and found[1] != "file"):
-            raise UsageError(f"{spot.root}/{spot.path} is a folder".replace("/ ", " "))
+        found = self._locate(job_path)
+        if not job_path.path or (found and found[1] != "file"):
+            raise UsageError(f"{job_path.root}/{job_path.path} is a folder".replace("/ ", " "))
         # Through no link: the folder above is looked at as it really is.
-        parent = self._locate(Spot(spot.root, str(PurePosixPath(spot.path).parent)))
-        root = self._folders[spot.root]
-        folder = parent[0] if parent else f"{root.path}/{PurePosixPath(spot.path).parent}"
-        path = f"{folder}/{PurePosixPath(spot.path).name}"
+        parent = self._locate(JobPath(job_path.root, str(PurePosixPath(job_path.path).parent)))
+        root = self._folders[job_path.root]
+        folder = parent[0] if parent else f"{root.path}/{PurePosixPath(job_path.path).parent}"
+        path = f"{folder}/{PurePosixPath(job_path.path).name}"
         self._host.put(stream, path, mode=mode, within=root.within)
         if shared:
             self._host.call("let_others_reach", path=path, within=root.within)
 
-    def _locate(self, spot: Spot) -> Sequence[Any]:
-        root = self._folders[spot.root]
-        found: Sequence[Any] = self._host.call("locate", folder=root.path, path=spot.path, within=root.within)
+    def _locate(self, job_path: JobPath) -> Sequence[Any]:
+        root = self._folders[job_path.root]
+        found: Sequence[Any] = self._host.call(
+            "locate", folder=root.path, path=job_path.path, within=root.within
+        )
         return found
 
-    def _tree(self, spot: Spot, folder: str) -> Mapping[str, Sequence[Any]]:
+    def _tree(self, job_path: JobPath, folder: str) -> Mapping[str, Sequence[Any]]:
         found: Mapping[str, Sequence[Any]] = self._host.call(
-            "list_tree", folder=folder, within=self._folders[spot.root].within
+            "list_tree", folder=folder, within=self._folders[job_path.root].within
         )
         return found
 
 
-def _entry(path: str, told: Sequence[Any]) -> FileEntry:
-    kind, size, modified_ns, mode, target = told
+def _entry(path: str, fields: Sequence[Any]) -> FileEntry:
+    kind, size, modified_ns, mode, target = fields
     return FileEntry(path, kind, size, modified_ns // 1000, mode, target)
 
 
-def spot_of(path: str, folders: Mapping[str, JobRoot]) -> Spot:
+def job_path_of(path: str, folders: Mapping[str, JobRoot]) -> JobPath:
     """Say what a path means, where nothing but the job's folders can be reached.
 
     Raises:

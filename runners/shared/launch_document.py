@@ -129,14 +129,14 @@ def ref_of(plan: LaunchPlan, learner: int) -> LearnerRef:
 def check_memory(request: LaunchRequest, site: HostFacts) -> None:
     """Refuse more memory than the place has."""
     spec = request.spec
-    wanted = (spec.memory_bytes or 0) * spec.learners
-    if wanted <= site.memory_bytes:
+    needed_bytes = (spec.memory_bytes or 0) * spec.learners
+    if needed_bytes <= site.memory_bytes:
         return
     each = (
         f" ({spec.learners} learners with {_size(spec.memory_bytes or 0)} each)" if spec.learners > 1 else ""
     )
     raise LaunchRefused(
-        f"The job asks for {_size(wanted)} of memory{each}; {site.name} has {_size(site.memory_bytes)}.",
+        f"The job asks for {_size(needed_bytes)} of memory{each}; {site.name} has {_size(site.memory_bytes)}.",
         hint="Ask for less with 'memory:' or --set memory=, or run it on another backend.",
         code="C104",
     )

@@ -9,7 +9,7 @@ from runners.interface import LearnerRef, LearnerStatus
 from workbench.job import LearnerPhase, Reason
 
 
-def seen_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerStatus | None:
+def status_of(ref: LearnerRef, facts: Mapping[str, Any], node: str) -> LearnerStatus | None:
     """Say how a learner is; None where nothing of it has begun."""
     state = facts["state"]
     if state is None:
@@ -43,7 +43,7 @@ def _phase(state: Mapping[str, Any], *, alive: bool) -> LearnerPhase:
 def _reason(state: Mapping[str, Any]) -> Reason | None:
     if stall := state.get("stall"):
         return Reason(str(stall), "S204")
-    said = state.get("reason")
-    if not isinstance(said, Mapping) or not said:
+    reason = state.get("reason")
+    if not isinstance(reason, Mapping) or not reason:
         return None
-    return Reason(str(said.get("text", "")), str(said.get("code") or ""), str(said.get("hint") or ""))
+    return Reason(str(reason.get("text", "")), str(reason.get("code") or ""), str(reason.get("hint") or ""))

@@ -42,19 +42,19 @@ def submitted_file(plan: LaunchPlan, job: JobFolder) -> dict[str, str]:
     return {str(job.path / SUBMITTED): json.dumps(document) + "\n"}
 
 
-class Begin:
+class AgentStarts:
     """The beginnings of one attempt's learners."""
 
     def __init__(
-        self, plan: LaunchPlan, host: Host, site: HostFacts, attempt: AttemptFolder, asker: str
+        self, plan: LaunchPlan, host: Host, site: HostFacts, attempt: AttemptFolder, subscriber: str
     ) -> None:
         self._plan = plan
         self._host = host
         self._site = site
         self._attempt = attempt
-        self._asker = asker
+        self._subscriber = subscriber
 
-    def not_begun(self) -> list[int]:
+    def pending(self) -> list[int]:
         """List the learners that are to be started; agents that are just starting are waited for first."""
         learners = [one.learner for one in self._plan.learners]
         facts = {learner: self._facts(learner) for learner in learners}
@@ -64,7 +64,7 @@ class Begin:
             facts |= {learner: self._facts(learner) for learner in cut_off}
         return [learner for learner in learners if not is_begun(facts[learner])]
 
-    def await_begin(self, learners: Sequence[int]) -> None:
+    def await_begun(self, learners: Sequence[int]) -> None:
         """Wait until the agents of these learners have begun.
 
         Raises:
@@ -72,8 +72,8 @@ class Begin:
         """
         for learner in self._wait(learners):
             log = str(self._attempt.learner(learner).path / "guard.log")
-            said = self._host.read({log: 0})
-            lines = said[log].data.decode("utf-8", "replace").strip().splitlines() if log in said else []
+            chunks = self._host.read({log: 0})
+            lines = chunks[log].data.decode("utf-8", "replace").strip().splitlines() if log in chunks else []
             raise RunnerError(
                 f"The agent of learner {learner} could not be started" + (f": {lines[-1]}" if lines else "."),
                 hint=f"See {log}.",
@@ -92,7 +92,9 @@ class Begin:
         known = dict.fromkeys(folders, "")
         until = time.monotonic() + BEGIN_SECONDS
         while known and time.monotonic() < until:
-            answer = self._host.call("observe", asker=self._asker, known=known, timeout_seconds=LOOK_SECONDS)
+            answer = self._host.call(
+                "observe", asker=self._subscriber, known=known, timeout_seconds=LOOK_SECONDS
+            )
             for path, facts in answer["learners"].items():
                 if is_begun(facts):
                     del known[path]

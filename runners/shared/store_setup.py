@@ -69,11 +69,11 @@ def with_stores(
     """Return a learner's launch document with what was left open of its stores."""
     if not document.get("stores"):
         return document
-    stores = {**document["stores"], "rclone": bring_rclone(host, site)}
-    if told := os.environ.get(PATIENCE):
-        stores["patience_seconds"] = float(told)
-    if told := os.environ.get(CACHE_BYTES):
-        stores["cache_bytes"] = int(told)
+    stores = {**document["stores"], "rclone": upload_rclone(host, site)}
+    if setting := os.environ.get(PATIENCE):
+        stores["patience_seconds"] = float(setting)
+    if setting := os.environ.get(CACHE_BYTES):
+        stores["cache_bytes"] = int(setting)
     return {**document, "stores": stores}
 
 
@@ -101,7 +101,7 @@ def remotes_text(request: LaunchRequest, site: HostFacts) -> str:
     return json.dumps(document)
 
 
-def bring_rclone(host: Host, site: HostFacts) -> str:
+def upload_rclone(host: Host, site: HostFacts) -> str:
     """Return the path of rclone at the place, put there unless it has one.
 
     Raises:
@@ -109,18 +109,18 @@ def bring_rclone(host: Host, site: HostFacts) -> str:
     """
     if site.here:
         return _found()
-    if path := theirs(host):
+    if path := host_rclone(host):
         return path
     identity = host.identity()
     if (identity.system, identity.architecture) != (platform.system(), platform.machine()):
-        wanted = ".".join(str(part) for part in VERSION_MIN)
+        version = ".".join(str(part) for part in VERSION_MIN)
         raise LaunchRefused(
-            f"Data stores need rclone {wanted} or newer on {site.name}, which is another kind of machine than this one"
+            f"Data stores need rclone {version} or newer on {site.name}, which is another kind of machine than this one"
             f" ({identity.system} {identity.architecture}).",
             hint="Install rclone there: https://rclone.org/install/",
             code="C104",
         )
-    source, sha256 = our_rclone()
+    source, sha256 = local_rclone()
     path = str(site.home.agents / f"rclone-{sha256}")
     with translated(), source.open("rb") as stream:
         host.put(stream, path, sha256=sha256, mode=0o700)
@@ -134,7 +134,7 @@ def _hash_of(path: Path, changed_ns: int) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def our_rclone() -> tuple[Path, str]:
+def local_rclone() -> tuple[Path, str]:
     """Return the file of this machine's rclone, and what names it by its content.
 
     Raises:
@@ -152,7 +152,7 @@ def _found() -> str:
         raise LaunchRefused(error.message, hint=error.hint, code="C104") from error
 
 
-def theirs(host: Host) -> str:
+def host_rclone(host: Host) -> str:
     """Return the path of the place's own rclone where it is new enough."""
     found = host.run(["sh", "-c", "command -v rclone && rclone version"], deadline_seconds=_VERSION_SECONDS)
     lines = found.stdout.decode("utf-8", "replace").splitlines()
@@ -197,9 +197,9 @@ def retry_upload(request: LaunchRequest, host: Host, site: HostFacts) -> list[Ma
     return found
 
 
-def _read(said: bytes) -> dict[str, Any]:
+def _read(output: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(said)
+        document = json.loads(output)
     except ValueError as error:
         raise RunnerError("The agent does not say whether the results are stored.") from error
     if not isinstance(document, dict):

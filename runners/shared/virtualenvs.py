@@ -17,7 +17,7 @@ from workbench.errors import LaunchRefused
 from workbench.learner.host.machine import INSTALLERS
 
 FACTS_SECONDS: Final = 60.0
-TELL_SECONDS: Final = 5.0
+PROGRESS_SECONDS: Final = 5.0
 """How often a build that prints nothing says that it goes on."""
 
 ENDING_SECONDS: Final = 0.05
@@ -138,7 +138,7 @@ def _wait(environment: Environment, host: Host, progress: LaunchProgress) -> Non
     """Wait until a build has ended, whoever started it, and tell what it does."""
     folder, log = environment.folder, f"{environment.folder}.log"
     ends = [f"{folder}/.complete", f"{folder}/.failed"]
-    said = ""
+    line = ""
     while True:
         found = host.call("existing", paths=ends)
         if ends[0] in found:
@@ -151,10 +151,10 @@ def _wait(environment: Environment, host: Host, progress: LaunchProgress) -> Non
             what = "could not be built" if ends[1] in found else "is not there: its build was killed"
             # Read again: what was said last came after the look above.
             raise refused(f"The environment of requirements: {what}", "\n".join(tail(host, log)))
-        said = lines[-1] if lines else said or "builds the environment of requirements:"
-        progress(said, stage="preparing")
+        line = lines[-1] if lines else line or "builds the environment of requirements:"
+        progress(line, stage="preparing")
         # While the lock is held, a failure is that of a build before, or of this one which is about to end.
-        host.watch([*ends, log], timeout_seconds=ENDING_SECONDS if found else TELL_SECONDS)
+        host.watch([*ends, log], timeout_seconds=ENDING_SECONDS if found else PROGRESS_SECONDS)
 
 
 def tail(host: Host, log: str) -> Sequence[str]:
@@ -167,7 +167,7 @@ def tail(host: Host, log: str) -> Sequence[str]:
     return [line for line in text.splitlines() if line.strip()][-SHOWN_LINES:]
 
 
-def refused(sentence: str, said: str) -> LaunchRefused:
+def refused(sentence: str, log: str) -> LaunchRefused:
     """Say what cannot be built, with what was printed last."""
-    lines = [line.rstrip() for line in said.strip().splitlines()][-SHOWN_LINES:]
+    lines = [line.rstrip() for line in log.strip().splitlines()][-SHOWN_LINES:]
     return LaunchRefused(f"{sentence}.", hint="\n".join(lines), code="C205")

@@ -67,8 +67,8 @@ def test_the_image_is_built_of_the_code_and_once_for_the_same_content(make_job: 
     other.until_over()
 
     assert first.output() == b"one42\nsecond\ncode\n"
-    assert any("builds the image: Step" in text for _, text in first.told.lines)
-    assert not any("builds" in text for _, text in second.told.lines)
+    assert any("builds the image: Step" in text for _, text in first.progress.lines)
+    assert not any("builds" in text for _, text in second.progress.lines)
     assert second.output() == first.output()
     assert other.output() == b"two42\nsecond\ncode\n"
 

@@ -164,7 +164,7 @@ def test_an_engine_that_hangs_stops_no_job_and_no_output_and_a_launch_says_so(
                 patched.setattr("runners.container.engine.ANSWER_SECONDS", 1.0)
             other = LaunchedAttempt.planned(job.runner, request_of("true", home=HOME, image=BUSYBOX))
             with pytest.raises(BackendUnreachable, match="has not answered for"):
-                other.runner.launch(other.plan, other.told)
+                other.runner.launch(other.plan, other.progress)
             killed = unwanted.stop("kill").until_over()[1]
             while time.monotonic() < until:
                 job.until_printed(b"line %d\n" % (job.output().count(b"\n") + 5))

@@ -12,7 +12,7 @@ import pytest
 from backends.local.host import LocalHost
 from runners.container.plan import make_plan
 from runners.interface import AttemptRef, LaunchRequest
-from runners.shared.host_facts import look_at
+from runners.shared.host_facts import read_host_facts
 from tests.containers.conftest import MakeJob
 from workbench.data.code.snapshot import take_snapshot
 from workbench.manifest import load_text
@@ -162,7 +162,7 @@ IMAGES = {
 def large(home: Home) -> Callable[[str], list[dict[str, Any]]]:
     """Plan a manifest on a machine that is large enough for any."""
     place = LocalHost(home, engine="unix:///nowhere")
-    site = replace(look_at(place, "home"), processors=tuple(range(64)), memory_bytes=1 << 40)
+    site = replace(read_host_facts(place, "home"), processors=tuple(range(64)), memory_bytes=1 << 40)
     place.close()
 
     def plan(text: str) -> list[dict[str, Any]]:

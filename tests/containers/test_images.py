@@ -66,7 +66,7 @@ def test_an_image_that_nobody_has_is_refused_and_nothing_is_left(make_job: MakeJ
         job.launch()
 
     assert "127.0.0.1:1/nobody/has-this:1" in str(caught.value)
-    assert any("pulls 127.0.0.1:1/nobody/has-this:1" in text for _, text in job.told.lines)
+    assert any("pulls 127.0.0.1:1/nobody/has-this:1" in text for _, text in job.progress.lines)
     assert containers_of(job.request.attempt.job_id) == []
 
 

@@ -38,7 +38,7 @@ def test_an_image_is_pulled_with_our_login_told_in_bytes_and_goes_on_record(
 
     subprocess.run(["docker", "rmi", "fabric-test/pulled"], check=True, capture_output=True)
     assert job.output() == b"ran\n"
-    assert any(f"pulls {registry.image}" in text for _, text in job.told.lines)
+    assert any(f"pulls {registry.image}" in text for _, text in job.progress.lines)
     assert told["image"]["digests"][0].startswith(f"{registry.address}/team/image@sha256:")
     assert again == first
     assert always > again
@@ -47,7 +47,7 @@ def test_an_image_is_pulled_with_our_login_told_in_bytes_and_goes_on_record(
 def test_progress_is_told_in_bytes_of_all_layers() -> None:
     told = LaunchLines()
     layers = Layers("image:1", told)
-    layers.hear(
+    layers.update(
         {"id": "a", "status": "Downloading", "progressDetail": {"current": 5_000_000, "total": 10_000_000}}
     )
 

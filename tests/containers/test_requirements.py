@@ -69,7 +69,7 @@ def test_an_environment_is_made_once_for_a_list_and_an_image(make_job: MakeJob, 
     wanted = {"python": "requirements", "requirements": ("fabric_sample",)}
     first = make_job(SAYS, **wanted).launch()
     first.until_over()
-    built = [text for _, text in first.told.lines if "environment" in text]
+    built = [text for _, text in first.progress.lines if "environment" in text]
     second = make_job(SAYS, **wanted).launch()
     second.until_over()
     other = make_job(SAYS, python="requirements", requirements=("fabric_sample==9",))
@@ -78,7 +78,7 @@ def test_an_environment_is_made_once_for_a_list_and_an_image(make_job: MakeJob, 
         other.launch()
 
     assert built
-    assert not [text for _, text in second.told.lines if "environment" in text]
+    assert not [text for _, text in second.progress.lines if "environment" in text]
     assert second.output() == first.output()
     assert caught.value.code == "C205"
     assert "fabric_sample" in caught.value.hint

@@ -78,14 +78,14 @@ class Ground:
         self, job_id: str, *states: State, attempt: int | None = None, seconds: float = 30.0
     ) -> JobRow:
         """Wait until a job is in one of these states; where no controller answers start one, as any client does."""
-        look_at = 0.0
+        read_host_facts = 0.0
 
         def there() -> bool:
-            nonlocal look_at
-            if time.monotonic() >= look_at:
+            nonlocal read_host_facts
+            if time.monotonic() >= read_host_facts:
                 if status(self.home) is None:  # asked only: to be woken it should not need
                     ensure_controller(self.home)
-                look_at = time.monotonic() + CLIENT_LOOKS_SECONDS
+                read_host_facts = time.monotonic() + CLIENT_LOOKS_SECONDS
             row = self.row(job_id)
             return row.state in states and attempt in (None, row.attempt)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runners.pod.admission import above, needs, unfit_words
+from runners.pod.admission import above, needs, unschedulable_reason
 from tests.cli.conftest import Fabric, wait_until
 from tests.kubernetes.jobs import Pods, configure
 from tests.kubernetes.pods import start_pod
@@ -167,7 +167,7 @@ def test_a_place_on_a_queue_is_kept_while_others_use_the_quota(pods: Pods) -> No
     ],
 )
 def test_a_wait_that_ends_by_itself_is_told_from_one_that_never_does(message: str, meant: str) -> None:
-    assert unfit_words(message) == meant
+    assert unschedulable_reason(message) == meant
 
 
 def test_a_pod_counts_for_its_containers_its_side_cars_and_an_init_container_that_needs_more() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.shared.host_facts import look_at
+from runners.shared.host_facts import read_host_facts
 from runners.shared.virtualenvs import in_use, remove_environment
 from tests.runners.conftest import HOME, Jobs
 from workbench.errors import LaunchRefused
@@ -72,7 +72,9 @@ def test_requirements_become_an_environment_that_is_recorded_and_shared(
     assert any(line.startswith("sixpence") for line in document["packages"])
     told = first.plan.learners[0].native["launch"]["env"]
     assert (told["FABRIC_ENVIRONMENT"], told["PATH"].split(":")[0]) == (folder.name, f"{folder}/bin")
-    assert any((stage == "preparing" and "$ " in text) or "pip" in text for stage, text in first.told.lines)
+    assert any(
+        (stage == "preparing" and "$ " in text) or "pip" in text for stage, text in first.progress.lines
+    )
 
 
 def test_two_jobs_at_once_build_one(jobs: Jobs, home: Home, wheel: str) -> None:
@@ -113,7 +115,7 @@ def test_an_environment_in_use_is_not_removed(jobs: Jobs, home: Home, wheel: str
     job = jobs.run("echo up; while :; do sleep 1; done", python="requirements", requirements=(wheel,))
     job.until_printed(b"up")
     (folder,) = built(home)
-    site = look_at(jobs.host, HOME)
+    site = read_host_facts(jobs.host, HOME)
 
     assert in_use(jobs.host) == {folder.name}
     assert not remove_environment(folder.name, site, jobs.host)

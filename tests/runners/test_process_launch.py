@@ -169,7 +169,7 @@ def test_an_agent_that_cannot_start_is_said_with_its_last_words(
 def test_launching_is_told_in_words(jobs: Jobs) -> None:
     job = jobs.run("true")
 
-    assert [stage for stage, _ in job.told.lines] == ["preparing", "starting"]
+    assert [stage for stage, _ in job.progress.lines] == ["preparing", "starting"]
 
 
 def test_what_a_job_ran_with_is_recorded(jobs: Jobs, home: Home) -> None:

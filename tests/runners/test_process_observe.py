@@ -14,7 +14,7 @@ from backends.local.host import LocalHost
 from runners.conformance.harness import LaunchedAttempt
 from runners.interface import AttemptRef, LearnerRef
 from runners.process.observe import lost
-from runners.shared.learner_status import seen_of
+from runners.shared.learner_status import status_of
 from tests.runners.conftest import HOME, Jobs
 from workbench.job import LearnerPhase
 from workbench.learner.host import learners
@@ -100,12 +100,12 @@ def test_a_learner_without_agent_that_did_not_begin_is_lost_and_can_be_launched(
     )
 
     job.runner = jobs.runner()
-    (seen,) = job.look(0).seen
-    job.seen.clear()
+    (seen,) = job.observe(0).seen
+    job.statuses.clear()
     job.launch().until(lambda all: 1 in all and all[1].phase is LearnerPhase.EXITED, "it was launched again")
 
     assert (seen.phase, seen.started_us) == (LearnerPhase.LOST, None)
-    assert job.seen[1].exit_code == 0
+    assert job.statuses[1].exit_code == 0
 
 
 def test_many_runners_observe_one_place_without_waiting_for_each_other(jobs: Jobs) -> None:
@@ -186,7 +186,7 @@ def test_what_facts_mean(phase: str | None, alive: bool, begun: bool, dead: bool
 
 
 def test_why_output_waits_is_the_reason_of_a_learner_that_runs() -> None:
-    seen = seen_of(REF, facts("running", alive=True, stall="the disk is full"), "box")
+    seen = status_of(REF, facts("running", alive=True, stall="the disk is full"), "box")
 
     assert seen is not None
     assert seen.reason is not None

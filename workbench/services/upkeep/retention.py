@@ -282,12 +282,12 @@ def _remove_environment(home: Home, path: Path) -> None:
     from contextlib import closing
 
     from backends.local.host import LocalHost
-    from runners.shared.host_facts import look_at
+    from runners.shared.host_facts import read_host_facts
     from runners.shared.virtualenvs import remove_environment
     from workbench.store.db.database import home_uuid
 
     with closing(LocalHost(home)) as host:
-        remove_environment(path.name, look_at(host, home_uuid(home)), host)
+        remove_environment(path.name, read_host_facts(host, home_uuid(home)), host)
 
 
 def _images() -> Iterator[UnusedCache]:
